@@ -1,0 +1,103 @@
+"""Settings: frozen dataclasses filled from typed YAML and ``key=value`` overrides, checked before any work.
+
+A settings class checks its own fields in ``__post_init__`` with :func:`require`, so a bad value fails in the
+same words from YAML, the command line and Python.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from dana.errors import ConfigError
+
+S = TypeVar("S")
+
+
+def require(holds: bool, key: str, value: Any, allowed: str) -> None:
+    """Raise a ConfigError that names the key, its value and what is allowed, unless the claim holds."""
+    if not holds:
+        raise ConfigError(f"{key}={value!r}: must be {allowed}")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping.
+
+    Raises:
+        ConfigError: If the file is missing, is not YAML (with line), or holds no mapping.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must hold a mapping of keys to values, found {type(value).__name__}")
+    return value
+
+
+def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> S:
+    """Build a settings dataclass, nested ones included, from plain values.
+
+    Args:
+        cls: The dataclass.
+        values: What the YAML says.
+        overrides: ``key=value`` with dots for nesting; values are read as YAML.
+        origin: Where the values came from, for error messages.
+
+    Raises:
+        ConfigError: Naming the origin, the key, what was found and what is allowed.
+    """
+    from jsonargparse import ArgumentError, ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(cls, "settings", as_group=False)
+    merged = {key: value for key, value in values.items()}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"{override!r}: an override is written key=value")
+        _assign(merged, key.split("."), yaml.safe_load(text), override)
+    _reject_unknown(cls, merged, origin)
+    try:
+        return parser.instantiate_classes(parser.parse_object({"settings": merged})).settings
+    except ConfigError:
+        raise
+    except (ArgumentError, ValueError, TypeError) as error:
+        cause = _cause(error)
+        if isinstance(cause, ConfigError):
+            raise ConfigError(f"{origin}: {cause}") from error
+        raise ConfigError(f"{origin}: {' '.join(str(error).replace('settings.', '').split())}") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) -> None:
+    for key in path[:-1]:
+        target[key] = dict(target.get(key) or {})
+        target = target[key]
+    target[path[-1]] = value
+
+
+def _reject_unknown(cls: type, values: dict[str, Any], origin: str, where: str = "") -> None:
+    """Unknown keys fail with the nearest known one, before jsonargparse would say less."""
+    from dataclasses import fields, is_dataclass
+    from typing import get_type_hints
+
+    from dana.errors import suggestion
+
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{origin}: unknown key {where + str(key)!r}{suggestion(str(key), known)}")
+        if is_dataclass(hints[key]) and isinstance(value, dict):
+            _reject_unknown(hints[key], value, origin, f"{where}{key}.")

@@ -1,0 +1,104 @@
+"""The tables that stages exchange, one pyarrow schema each. Keys are (doc_id, unit), never row positions.
+
+Every table is Parquet and opens with pandas alone. Change a schema only together with
+:data:`dana.artifacts.SCHEMA`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+# doc_id: given, or blake2b of source and text.  source: file stem, dataset name, or the record's own.
+DOCUMENTS = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+
+# unit: position in its document, from 0.  start, end: character span in the document's text.
+# score: anomaly score, higher = more foreign to the task, in the selector's own unit.
+SCORES = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("unit", pa.int32(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("score", pa.float64(), nullable=False),
+    ]
+)
+
+# segment: position in its document, from 0; -1 for a unit that no segment holds (a dropped tail).
+# weight: relevance in [0, 1]; 1 = in-domain, 0 = leave out.
+WEIGHTS = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("unit", pa.int32(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("segment", pa.int32(), nullable=False),
+        pa.field("weight", pa.float32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Document:
+    """One input record.
+
+    Attributes:
+        doc_id: Stable name, unique in its corpus.
+        source: Where it came from, the grouping of every "kept by source" table.
+        text: NFC text, stripped, never empty.
+    """
+
+    doc_id: str
+    source: str
+    text: str
+
+
+def parts(folder: Path) -> list[Path]:
+    """The Parquet files of a table's folder, in order."""
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
+    """Stream a corpus artifact's documents in order, `rows` in memory at a time."""
+    for part in parts(folder):
+        for batch in pq.ParquetFile(part).iter_batches(batch_size=rows, columns=DOCUMENTS.names):
+            columns = [batch.column(name).to_pylist() for name in DOCUMENTS.names]
+            for doc_id, source, text in zip(*columns, strict=True):
+                yield Document(doc_id, source, text)
+
+
+def write_parts(batches: Iterable[pa.Table], folder: Path, schema: pa.Schema, rows_per_part: int = 1 << 20) -> int:
+    """Write a stream of tables as ``part-00000.parquet`` …, zstd; returns the rows written.
+
+    Parts are cut by row count alone, so the bytes do not depend on how the stream was batched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written, waiting = 0, schema.empty_table()
+    for batch in batches:
+        waiting = pa.concat_tables([waiting, batch.cast(schema)])
+        while waiting.num_rows >= rows_per_part:
+            _write_part(waiting.slice(0, rows_per_part), folder, written // rows_per_part)
+            written += rows_per_part
+            waiting = waiting.slice(rows_per_part)
+    if waiting.num_rows or written == 0:
+        _write_part(waiting, folder, written // rows_per_part)
+    return written + waiting.num_rows
+
+
+def _write_part(table: pa.Table, folder: Path, index: int) -> None:
+    pq.write_table(table.combine_chunks(), folder / f"part-{index:05d}.parquet", compression="zstd", row_group_size=1 << 14)
+
+
+def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
+    """A whole table in memory, parts in order."""
+    return pa.concat_tables([pq.read_table(part, columns=columns) for part in parts(folder)])
