@@ -1,0 +1,32 @@
+# make quickstart   the whole job on text from this machine: no data, no hub, no GPU
+# make test         the default test suite
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: quickstart test test-slow lint clean
+
+quickstart: .venv/offline
+	$(BIN)/dana quickstart
+
+test: .venv/test
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: .venv/test
+	$(BIN)/python -m pytest -m slow
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# One marker an extra: reinstalled only when pyproject.toml changes.
+.venv/%: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e ".[$*]"
+	touch $@
+
+clean:
+	rm -rf .venv runs build dist *.egg-info

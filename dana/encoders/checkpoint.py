@@ -1,0 +1,49 @@
+"""Loading a backbone: safetensors only, a missing model explained."""
+
+from pathlib import Path
+from typing import Any
+
+from dana.errors import ArtifactError
+
+
+def load_backbone(model: str) -> Any:
+    """The ``AutoModel`` of a folder or a Hub name.
+
+    Args:
+        model: A folder with ``config.json`` and safetensors, or a Hub name.
+
+    Raises:
+        ArtifactError: If there is no such model, or its weights are pickled.
+    """
+    from transformers import AutoModel, logging
+
+    check_checkpoint(model)
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # a backbone never has the head's weights: not worth a warning
+    try:
+        return AutoModel.from_pretrained(model, use_safetensors=True)
+    except OSError as error:
+        raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
+    finally:
+        logging.set_verbosity(level)
+
+
+def check_checkpoint(model: str) -> None:
+    """Refuse, before any work, a local path that is not a safetensors checkpoint folder.
+
+    Raises:
+        ArtifactError: Saying what was found and what is allowed.
+    """
+    path = Path(model)
+    if path.is_file():
+        raise ArtifactError(f"{model}: a file, not a model; dana loads folders with config.json and *.safetensors")
+    if not path.is_dir():
+        if path.is_absolute() or model.startswith(".") or model.count("/") > 1:
+            raise ArtifactError(f"{model}: no such folder")
+        return  # a Hub name
+    if not (path / "config.json").is_file():
+        raise ArtifactError(f"{model}: no config.json, so not a model folder")
+    if not list(path.glob("*.safetensors")):
+        pickled = sorted(file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
+        found = f"found {', '.join(pickled)}: pickles run code when opened and are refused" if pickled else "found none"
+        raise ArtifactError(f"{model}: needs weights as *.safetensors; {found}")

