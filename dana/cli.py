@@ -128,7 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
     adapt_parser.add_argument("--unweighted", action="store_true", help="the whole corpus with weight 1: the general arm")
     adapt_parser.add_argument("--to", type=Path, help="folder of the model (default DIR/adapted)")
     pretrain_parser = add("pretrain", help="train a small tokenizer and model from scratch")
-    _flags(_with_run(pretrain_parser, "corpus/ and task/"), [("--size", "pretrain.size", "tiny to base")], pretrain)
+    _flags(_with_run(pretrain_parser, "corpus/ and task/"), [("--size", "size", "tiny, mini, small, medium or base")], pretrain)
     pretrain_parser.add_argument("--to", type=Path, help="folder of the model (default DIR/base)")
     _flags(add("finetune", help="fine-tune a checkpoint on a labelled task, over seeds"), FINETUNE, finetune)
     _flags(_with_run(add("report", help="write report.html, report.md and tables"), "anything"), [], report)
@@ -238,24 +238,28 @@ def adapt(parsed: argparse.Namespace) -> None:
     """``dana adapt``."""
     from dana.config import require
     from dana.stages.adapt import adapt_stage
+    from dana.stages.held_out import held_out_stage
 
     folder = parsed.folder
     settings = settings_from(parsed)
     require(bool(settings.model), "--model", settings.model, "the checkpoint to adapt: a folder or a Hub name")
     weights = None if parsed.unweighted else parsed.weights or folder / "weights"
-    artifact = adapt_stage(
-        str(settings.model), folder / "corpus", weights, folder / "task" / "held_out", settings.adapt, parsed.to or folder / "adapted"
-    )
+    held_out = folder / "task" / "held_out", held_out_stage(folder / "corpus", folder / "held_out").path
+    out = parsed.to or folder / "adapted"
+    artifact = adapt_stage(str(settings.model), folder / "corpus", weights, *held_out, settings.adapt, out)
     print(f"written: {artifact.path}\nnext:    dana finetune --model {artifact.path} --task-card NAME --out {folder}/finetune")
 
 
 def pretrain(parsed: argparse.Namespace) -> None:
     """``dana pretrain``."""
+    from dana.stages.held_out import held_out_stage
     from dana.stages.pretrain import pretrain_stage
 
     folder = parsed.folder
-    settings = settings_from(parsed).pretrain
-    artifact = pretrain_stage(folder / "corpus", folder / "task" / "held_out", settings, parsed.to or folder / "base")
+    settings = settings_from(parsed)
+    held_out = folder / "task" / "held_out", held_out_stage(folder / "corpus", folder / "held_out").path
+    out = parsed.to or folder / "base"
+    artifact = pretrain_stage(settings.size, folder / "corpus", *held_out, settings.pretrain, out)
     print(f"written: {artifact.path}\nnext:    dana adapt {folder} --model {artifact.path}")
 
 

@@ -1,5 +1,7 @@
 """Loading a backbone: safetensors only, a missing model explained."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,30 @@ def load_backbone(model: str) -> Any:
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
     """
-    from transformers import AutoModel, logging
+    from transformers import AutoModel
 
     check_checkpoint(model)
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()  # a backbone never has the head's weights: not worth a warning
     try:
-        return AutoModel.from_pretrained(model, use_safetensors=True)
-    except OSError as error:
+        with quiet_transformers():
+            return AutoModel.from_pretrained(model, use_safetensors=True)
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Hold back transformers' loading bar and its table of missing weights; what matters we say ourselves."""
+    from transformers import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
     finally:
         logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def check_checkpoint(model: str) -> None:

@@ -1,1 +1,1 @@
-"""Masked language modelling as pure functions: which tokens are hidden, what each costs, and what text is trained on."""
+"""Masked language modelling as pure functions: what text, which tokens, at what cost."""

@@ -1,25 +1,22 @@
 """From a corpus and its weights to training examples: windows of text that was kept, each with one weight.
 
-Neighbouring kept units of a document form a run; a run is tokenised as one text and cut into windows of
-equal length. Nothing crosses a gap between kept units or the end of a document, and no token of a run is
-discarded.
+A run (:mod:`dana.mlm.runs`) is tokenised as one text and cut into windows of equal length. Nothing crosses a
+gap between kept units or the end of a document, and no token of a run is discarded.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dana.config import require
 from dana.errors import ConfigError, DataError
 from dana.logging import tracked
+from dana.mlm.runs import Run, corpus_runs
 from dana.rng import derive_seed
-from dana.schemas import Document, iterate_documents, parts
 
 RUNS_AT_ONCE = 1024  # enough for the tokenizer's threads, little enough to hold their offsets
 
@@ -57,25 +54,6 @@ class Examples:
         return Examples(tokens, offsets, self.ids[rows], self.weights[rows])
 
 
-@dataclass(frozen=True)
-class Run:
-    """Text that was kept without a gap.
-
-    Attributes:
-        doc_id: Its document.
-        start: Its first character in the document.
-        text: The document's text from the first unit's start to the last unit's end.
-        unit_starts: Shape (units,), ascending, where each unit starts in `text`.
-        unit_weights: Shape (units,), λ of each.
-    """
-
-    doc_id: str
-    start: int
-    text: str
-    unit_starts: np.ndarray
-    unit_weights: np.ndarray
-
-
 def build_examples(
     corpus: Path,
     weights: Path | None,
@@ -100,13 +78,13 @@ def build_examples(
         DataError: If the weights do not fit the corpus, or nothing is left.
         ConfigError: If the tokenizer is slow or `max_tokens` too small for it.
     """
-    counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)
+    counts: Counter[str] = Counter(
+        documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0
+    )
     cutter = Cutter.of(tokenizer, max_tokens)
-    documents = _counted(iterate_documents(corpus), set(exclude), counts)
-    runs = runs_of_weights(documents, weights, counts) if weights else _whole_documents(documents, counts)
     pieces: list[Examples] = []
     waiting: list[Run] = []
-    for run in tracked(runs, what="tokenise", unit="runs"):
+    for run in tracked(corpus_runs(corpus, weights, exclude, counts), what="tokenise", unit="runs"):
         waiting.append(run)
         if len(waiting) == RUNS_AT_ONCE:
             pieces.append(cutter.cut(waiting, counts))
@@ -129,91 +107,6 @@ def concatenate(pieces: list[Examples]) -> Examples:
     )
 
 
-def _counted(documents: Iterable[Document], exclude: set[str], counts: Counter[str]) -> Iterator[tuple[Document, bool]]:
-    """Each document, and whether it may be trained on."""
-    for document in documents:
-        counts["documents_in"] += 1
-        counts["documents_excluded"] += document.doc_id in exclude
-        yield document, document.doc_id not in exclude
-
-
-def _whole_documents(documents: Iterator[tuple[Document, bool]], counts: Counter[str]) -> Iterator[Run]:
-    for document, wanted in documents:
-        if wanted:
-            counts["documents_kept"] += 1
-            yield Run(document.doc_id, 0, document.text, np.array([0]), np.array([1.0]))
-
-
-def runs_of_weights(documents: Iterator[tuple[Document, bool]], weights: Path, counts: Counter[str]) -> Iterator[Run]:
-    """Runs of kept, neighbouring units, corpus and weights read side by side.
-
-    Raises:
-        DataError: If the weights name a document that is not next in the corpus.
-    """
-    groups = weights_by_document(weights)
-    doc_id, rows = next(groups, (None, None))
-    for document, wanted in documents:
-        runs: list[Run] = []
-        if doc_id == document.doc_id and rows is not None:
-            runs = kept_runs(document, rows) if wanted else []
-            doc_id, rows = next(groups, (None, None))
-        counts["documents_kept"] += wanted and bool(runs)
-        counts["documents_left_out"] += wanted and not runs
-        yield from runs
-    if doc_id is not None:
-        raise DataError(f"{weights}: document {doc_id!r} is not in the corpus at its place; weigh this corpus again")
-
-
-def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
-    """Each document's rows of a weights folder, in order, a batch in memory at a time."""
-    columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
-    waiting: pa.Table | None = None
-    for part in parts(weights):
-        for batch in pq.ParquetFile(part).iter_batches(columns=columns):
-            table = pa.Table.from_batches([batch])
-            waiting = table if waiting is None else pa.concat_tables([waiting, table]).combine_chunks()
-            *whole, last = _split(waiting)
-            yield from whole
-            waiting = last[1]  # its document may go on in the next batch
-    if waiting is not None and waiting.num_rows:
-        yield from _split(waiting)
-
-
-def _split(table: pa.Table) -> list[tuple[str, pa.Table]]:
-    names = table["doc_id"].to_numpy(zero_copy_only=False)
-    bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), names.size]
-    return [
-        (names[first], table.slice(first, last - first)) for first, last in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
-
-
-def kept_runs(document: Document, rows: pa.Table) -> list[Run]:
-    """Runs of one document: its kept units, broken wherever a unit between them was not kept.
-
-    Raises:
-        DataError: If a span ends behind the document.
-    """
-    unit, start, end = (rows[name].to_numpy() for name in ("unit", "start", "end"))
-    weight = rows["weight"].to_numpy()
-    kept = np.flatnonzero((weight > 0) & (rows["segment"].to_numpy() >= 0))
-    if end.size and end.max() > len(document.text):
-        raise DataError(
-            f"weights of document {document.doc_id!r} reach character {end.max()}, but it has {len(document.text)}"
-        )
-    breaks = np.flatnonzero(np.diff(unit[kept]) != 1) + 1
-    return [
-        Run(
-            document.doc_id,
-            int(start[run[0]]),
-            document.text[start[run[0]] : end[run[-1]]],
-            start[run] - start[run[0]],
-            weight[run].astype(np.float64),
-        )
-        for run in np.split(kept, breaks)
-        if run.size
-    ]
-
-
 @dataclass(frozen=True)
 class Cutter:
     """Tokenises runs and cuts them into windows.
@@ -234,7 +127,9 @@ class Cutter:
     def of(cls, tokenizer: Any, max_tokens: int) -> "Cutter":
         """The cutter of a tokenizer, its special tokens found by looking at what it adds to a letter."""
         if not getattr(tokenizer, "is_fast", False):
-            raise ConfigError(f"tokenizer {type(tokenizer).__name__} is slow; character offsets need a fast one")
+            raise ConfigError(
+                f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed"
+            )
         bare = tokenizer("a", add_special_tokens=False)["input_ids"]
         full = tokenizer("a")["input_ids"]
         at = next(place for place in range(len(full)) if full[place : place + len(bare)] == bare)
@@ -248,14 +143,21 @@ class Cutter:
         pieces: list[np.ndarray] = []
         ids: list[int] = []
         weights: list[float] = []
-        encodings = self.tokenizer(
-            [run.text for run in runs], add_special_tokens=False, return_offsets_mapping=True, verbose=False
-        ).encodings if runs else []
+        encodings = (
+            self.tokenizer(
+                [run.text for run in runs],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                verbose=False,
+            ).encodings
+            if runs
+            else []
+        )
         for run, encoding in zip(runs, encodings, strict=True):
             tokens = np.array(encoding.ids, dtype=np.int32)
             starts = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[:, 0]
             of_unit = run.unit_weights[np.searchsorted(run.unit_starts, starts, side="right") - 1]
-            # Equal windows rather than full ones and a rest: a rest of two tokens is no context to learn from.
+            # Equal windows, not full ones and a rest: a rest of two tokens is no context to learn from.
             for window in np.array_split(np.arange(tokens.size), -(-tokens.size // self.room) or 1):
                 if window.size:
                     pieces += [self.before, tokens[window], self.after]

@@ -13,7 +13,8 @@ from dana.config import require
 from dana.errors import ConfigError
 from dana.rng import derive_seed, hash_uniform
 
-HIDDEN_AS_MASK = 0.8  # Devlin et al. 2019, section 3.1: 80 % [MASK], 10 % another token, 10 % left as they are
+# Devlin et al. 2019, section 3.1: 80 % become [MASK], 10 % another token, 10 % stay as they are.
+HIDDEN_AS_MASK = 0.8
 HIDDEN_OR_REPLACED = 0.9
 # Two unrelated odd strides, so that an example's (position, epoch) pairs all have keys of their own.
 POSITION_STRIDE = np.uint64(0x9E3779B97F4A7C15)
@@ -47,7 +48,7 @@ class Masking:
             ConfigError: If the tokenizer has no mask token.
         """
         if tokenizer.mask_token_id is None:
-            raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no mask token, so it cannot train a masked model")
+            raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no mask token")
         special = np.zeros(len(tokenizer), dtype=bool)
         special[tokenizer.all_special_ids] = True
         return cls(tokenizer.mask_token_id, special, seed, rate)

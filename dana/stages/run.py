@@ -12,6 +12,7 @@ from dana.stages.adapt import adapt_stage
 from dana.stages.corpus import corpus_stage
 from dana.stages.finetune import finetune_stage
 from dana.stages.harvest import harvest_stage
+from dana.stages.held_out import held_out_stage
 from dana.stages.pretrain import pretrain_stage
 from dana.stages.rank import rank_stage, table
 from dana.stages.report import report_stage
@@ -34,7 +35,7 @@ def open_texts(settings: RunSettings) -> tuple[TaskText, GeneralCorpus]:
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
     out = Path(settings.out)
     task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed)
-    general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record, seed=settings.selection.seed)
+    general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record)
     return TaskText(task), GeneralCorpus(general)
 
 
@@ -81,16 +82,18 @@ def run(settings: RunSettings) -> Path:
     scores = {"dana": score(settings).path}
     if "random" in settings.arms:
         scores["random"] = score(settings, "random", out / "arms" / "random" / "scores").path
-    base = settings.model or str(pretrain_stage(out / "corpus", out / "task" / "held_out", settings.pretrain, out / "base").path)
+    held_out = Path(settings.out) / "task" / "held_out", held_out_stage(out / "corpus", out / "held_out").path
+    base = settings.model or str(
+        pretrain_stage(settings.size, out / "corpus", *held_out, settings.pretrain, out / "base").path
+    )
     models = {"base": base}
     for arm in settings.arms:
         folder = out / "arms" / arm
         weights = None
         if arm in scores:
             weights = weigh_stage(scores[arm], out / "corpus", settings.weigh, folder / "weights").path
-        models[arm] = str(
-            adapt_stage(base, out / "corpus", weights, out / "task" / "held_out", settings.adapt, folder / "adapted").path
-        )
+        adapted = adapt_stage(base, out / "corpus", weights, *held_out, settings.adapt, folder / "adapted")
+        models[arm] = str(adapted.path)
     for card in cards:
         for arm, model in models.items():
             name = Path(card).stem if card.endswith((".yaml", ".yml")) else card

@@ -1,6 +1,6 @@
 """What every selection step shares: the settings, the task's text and the general corpus, opened once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from dana.rng import generator
 from dana.schemas import iterate_documents
 from dana.selectors.base import Units
 from dana.stages.unit_stream import corpus_units
-from dana.units import parse_units
+from dana.units import Splitter, parse_units
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Selection:
         """Plain values for a fingerprint; the encoder is added by whoever loads it."""
         return asdict(self)
 
-    def splitter(self) -> Callable[[str], list[tuple[int, int]]]:
+    def splitter(self) -> Splitter:
         """Text to character spans of its units. Windows need the encoder's tokenizer."""
         spec = parse_units(self.units)
         tokenizer = getattr(ENCODERS.create(self.encoder), "tokenizer", None) if spec.needs_tokenizer else None

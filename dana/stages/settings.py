@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 
 from dana.config import require
-from dana.finetune.settings import FinetuneSettings
+from dana.stages.adapt import AdaptSettings
+from dana.stages.finetune import FinetuneSettings
 from dana.stages.harvest import HarvestSettings
+from dana.stages.pretrain import PretrainSettings
 from dana.stages.rank import RankSettings
 from dana.stages.selection import Selection
 from dana.stages.weigh import WeighSettings
-from dana.train.settings import AdaptSettings, PretrainSettings
 
 ARMS = ("general", "random", "dana")
 
@@ -30,7 +31,8 @@ class RunSettings:
         detector: A detector's spec, or ``auto``: the one with the best F1.
         weigh: How scores become weights.
         model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
-        pretrain: Size and training of a base from scratch.
+        size: Size of a base from scratch: tiny, mini, small, medium or base.
+        pretrain: Training of a base from scratch.
         adapt: Continued pretraining, the same for every arm.
         arms: What is compared with the base: general, random, dana.
         cards: Task cards to fine-tune on; empty takes `task`.
@@ -49,6 +51,7 @@ class RunSettings:
     detector: str = "auto"
     weigh: WeighSettings = field(default_factory=WeighSettings)
     model: str | None = None
+    size: str = "tiny"
     pretrain: PretrainSettings = field(default_factory=PretrainSettings)
     adapt: AdaptSettings = field(default_factory=AdaptSettings)
     arms: list[str] = field(default_factory=lambda: list(ARMS))

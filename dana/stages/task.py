@@ -1,10 +1,8 @@
 """The task's own text as an artifact: ``fit/`` to learn from, ``held_out/`` that nothing is ever fitted on."""
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from dana.artifacts import Artifact, Draft, make
 from dana.corpus.documents import Tally, read_documents, source_digests
@@ -13,6 +11,7 @@ from dana.finetune.card import TaskCard, find_card
 from dana.finetune.data import read_split
 from dana.rng import derive_seed, hash_uniform
 from dana.schemas import DOCUMENTS, Document, write_parts
+from dana.stages.corpus import document_tables
 from dana.stages.unit_stream import unit_keys
 from dana.text import document_id, normalise
 
@@ -44,8 +43,8 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
 
     def write(draft: Draft) -> None:
         fit, held_out = _from_card(card, data) if card else _from_text(task, seed, draft)
-        draft.counts["fit"] = write_parts(_tables(fit), draft.path / "fit", DOCUMENTS)
-        draft.counts["held_out"] = write_parts(_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS)
+        draft.counts["fit"] = write_parts(document_tables(fit), draft.path / "fit", DOCUMENTS)
+        draft.counts["held_out"] = write_parts(document_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS)
         draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
         for part in ("fit", "held_out"):
             if not draft.counts[part]:
@@ -74,9 +73,3 @@ def _from_text(task: str, seed: int, draft: Draft) -> tuple[list[Document], list
         place = hash_uniform(key, unit_keys(document.doc_id, _FIRST))[0]
         parts[place < HELD_OUT_SHARE].append(document)
     return parts
-
-
-def _tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
-    rows = list(documents)
-    columns = {name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}
-    yield pa.Table.from_pydict(columns, schema=DOCUMENTS)

@@ -1,6 +1,6 @@
 """Documents of a corpus artifact as a stream of unit batches, and random samples drawn from it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappush, heappushpop
@@ -12,8 +12,7 @@ import numpy as np
 from dana.rng import hash_uniform
 from dana.schemas import Document, iterate_documents
 from dana.selectors.base import Units
-
-Splitter = Callable[[str], list[tuple[int, int]]]
+from dana.units import Span, Splitter
 
 # Odd, so that the keys of one document's units are all different (Weyl sequence).
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
@@ -28,7 +27,7 @@ def unit_keys(doc_id: str, numbers: np.ndarray) -> np.ndarray:
 
 def units_of(documents: Iterable[Document], splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
     """Split documents into units, at least `batch` at a time (the last may be smaller), in order."""
-    waiting: list[tuple[Document, list[tuple[int, int]]]] = []
+    waiting: list[tuple[Document, list[Span]]] = []
     count = 0
     for document in documents:
         spans = splitter(document.text)
@@ -46,7 +45,7 @@ def corpus_units(corpus: Path, splitter: Splitter, batch: int = 8192) -> Iterato
     return units_of(iterate_documents(corpus), splitter, batch)
 
 
-def _columns(rows: list[tuple[Document, list[tuple[int, int]]]]) -> Units:
+def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
     numbers = [np.arange(len(spans)) for _, spans in rows]
     flat = [(document, start, end) for document, spans in rows for start, end in spans]
     return Units(

@@ -1,1 +1,1 @@
-"""The training loop: a plan of steps known to every rank, an exact weighted loss, and losses on held-out text."""
+"""The training loop: a plan known to every rank, an exact weighted loss, losses on held-out text."""

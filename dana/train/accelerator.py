@@ -14,7 +14,7 @@ from dana.logging import get_logger
 
 log = get_logger(__name__)
 
-HOW = "launch with: accelerate launch --config_file accelerate_configs/FILE.yaml RECIPE, or torchrun --nproc_per_node N RECIPE"
+HOW = "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --nproc_per_node N"
 
 
 def make_accelerator() -> Any:
@@ -34,9 +34,14 @@ def make_accelerator() -> Any:
         raise ConfigError(f"FSDP needs a GPU here; use accelerate_configs/cpu.yaml or a zero*.yaml ({HOW})")
     handlers = [InitProcessGroupKwargs(backend="gloo")] if asked == "DEEPSPEED" and not has_device else []
     plain_cpu = not has_device and world > 1 and asked != "DEEPSPEED"
-    accelerator = Accelerator(cpu=plain_cpu or None, kwargs_handlers=handlers)  # type: ignore[arg-type]
+    accelerator = Accelerator(cpu=plain_cpu, kwargs_handlers=handlers)
     check(accelerator.num_processes, accelerator.distributed_type.value, world, asked)
-    log.info("%d process(es) on %s, %s", accelerator.num_processes, accelerator.device.type, accelerator.mixed_precision)
+    log.info(
+        "%d process(es) on %s, %s",
+        accelerator.num_processes,
+        accelerator.device.type,
+        accelerator.mixed_precision,
+    )
     return accelerator
 
 

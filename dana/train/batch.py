@@ -61,8 +61,8 @@ class StepBatch:
     def micro(self, rows: np.ndarray, pad: int) -> MicroBatch:
         """Padded tensors of some of the step's examples.
 
-        No rows at all give the first example with nothing hidden: a rank with nothing to do still takes part in
-        the forward and backward passes that the others wait for, and adds a gradient of zero.
+        No rows at all give the first example with nothing hidden: a rank with nothing to do still takes part
+        in the forward and backward passes that the others wait for, and adds a gradient of zero.
         """
         idle = rows.size == 0
         rows = rows if not idle else np.array([0])

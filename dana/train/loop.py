@@ -1,9 +1,9 @@
-"""The training loop: plan, mask, forward on hidden positions, one exact weighted step, a record of what happened."""
+"""The training loop: plan, mask, forward on hidden positions, one exact weighted step, a record of it."""
 
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from dana.train.evaluation import evaluate
 from dana.train.optimizer import learning_rate_at, make_optimizer
 from dana.train.plan import Plan, micro_batches
 from dana.train.settings import TrainSettings
+from dana.train.torch_seed import seeded
 from dana.weights import effective_sample_size
 
 log = get_logger(__name__)
@@ -155,9 +156,13 @@ def take_step(
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, prepared.pad).to(accelerator.device)
-                losses = token_losses(module(micro.input_ids, micro.attention_mask, micro.where), micro.targets)
+                losses = token_losses(
+                    module(micro.input_ids, micro.attention_mask, micro.where), micro.targets
+                )
                 accumulation = accelerator.gradient_accumulation_steps
-                accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
+                accelerator.backward(
+                    micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation)
+                )
             weighted = (losses.detach().double() * micro.coefficients).sum() / batch.scale.total
             sums += torch.stack([weighted, losses.detach().double().sum()]).cpu()
     norm = float(accelerator.clip_grad_norm_(module.parameters(), settings.clip) or 0.0)
@@ -165,20 +170,19 @@ def take_step(
     optimizer.zero_grad()
     weighted_loss, plain_sum = accelerator.reduce(sums.to(accelerator.device)).tolist()
     if not math.isfinite(weighted_loss):
-        raise DanaError(f"step {index + 1}: loss is {weighted_loss}; try a lower learning_rate ({rate:.2g} at this step)")
+        raise DanaError(
+            f"step {index + 1}: loss is {weighted_loss}; try a lower learning_rate ({rate:.2g} at this step)"
+        )
     return weighted_loss, plain_sum / int(batch.masked.counts.sum()), norm
 
 
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generator (dropout uses no other) and put its state back afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
 def _evaluate(
-    prepared: Prepared, heldout: Mapping[str, Examples], masking: Masking, settings: TrainSettings, step: int, tokens: int
+    prepared: Prepared,
+    heldout: Mapping[str, Examples],
+    masking: Masking,
+    settings: TrainSettings,
+    step: int,
+    tokens: int,
 ) -> EvaluationRecord:
     budget = settings.micro_batch_tokens
     task, general = (
@@ -186,4 +190,6 @@ def _evaluate(
         for name in ("task", "general")
     )
     log.info("step %d: held-out loss: task %.4f, general %.4f nats", step, task.mean, general.mean)
-    return EvaluationRecord(step, tokens, task.mean, task.standard_error, general.mean, general.standard_error)
+    return EvaluationRecord(
+        step, tokens, task.mean, task.standard_error, general.mean, general.standard_error
+    )

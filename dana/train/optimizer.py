@@ -5,11 +5,16 @@ from typing import Any
 import torch
 
 
-def make_optimizer(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: torch.nn.Module, learning_rate: float, weight_decay: float
+) -> torch.optim.Optimizer:
     """Fused AdamW over what requires a gradient; biases and norms (vectors) do not decay."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
-        {"params": [parameter for parameter in parameters if parameter.ndim > 1], "weight_decay": weight_decay},
+        {
+            "params": [parameter for parameter in parameters if parameter.ndim > 1],
+            "weight_decay": weight_decay,
+        },
         {"params": [parameter for parameter in parameters if parameter.ndim <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=True)

@@ -59,7 +59,12 @@ class TrainSettings:
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
         require(self.clip > 0, "clip", self.clip, "above 0")
         require(0 < self.mask_rate < 1, "mask_rate", self.mask_rate, "in (0, 1)")
-        require(self.denominator in DENOMINATORS, "denominator", self.denominator, f"one of {', '.join(DENOMINATORS)}")
+        require(
+            self.denominator in DENOMINATORS,
+            "denominator",
+            self.denominator,
+            f"one of {', '.join(DENOMINATORS)}",
+        )
         require(self.evaluations >= 0, "evaluations", self.evaluations, "at least 0")
         require(self.evaluation_tokens >= 1, "evaluation_tokens", self.evaluation_tokens, "at least 1")
         fits = self.micro_batch_tokens >= self.max_tokens

@@ -1,0 +1,133 @@
+"""From records to documents: cleaned, named, each text once, and every record accounted for."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dana.artifacts import file_digest
+from dana.corpus.readers import HUB, Record, expand, read_records, stem
+from dana.errors import DataError
+from dana.schemas import Document
+from dana.text import digest, document_id, normalise
+
+
+@dataclass
+class Tally:
+    """What became of every record: read = kept + dropped + rejected, always.
+
+    Attributes:
+        read: Records seen.
+        kept: Documents made of them.
+        dropped: Good records left out, by reason: ``duplicate``, ``empty``.
+        rejected: Bad records, by reason: ``unreadable``, ``no text``, ``repeated id``.
+        documents: Kept documents by source.
+        characters: Kept characters by source.
+    """
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    documents: Counter[str] = field(default_factory=Counter)
+    characters: Counter[str] = field(default_factory=Counter)
+
+    def keep(self, document: Document) -> None:
+        """Count a kept document."""
+        self.kept += 1
+        self.documents[document.source] += 1
+        self.characters[document.source] += len(document.text)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a manifest."""
+        by_source = {
+            source: {"documents": count, "characters": self.characters[source]}
+            for source, count in sorted(self.documents.items())
+        }
+        return {
+            "in": self.read,
+            "kept": self.kept,
+            "dropped": dict(self.dropped),
+            "rejected": dict(self.rejected),
+            "by_source": by_source,
+        }
+
+    def __str__(self) -> str:
+        reasons = [f"{count:,} {reason}" for reason, count in sorted((self.dropped + self.rejected).items())]
+        left_out = f" ({', '.join(reasons)})" if reasons else ""
+        return (
+            f"{self.read:,} records in = {self.kept:,} kept + {self.dropped.total():,} dropped"
+            f" + {self.rejected.total():,} rejected{left_out}"
+        )
+
+
+def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> Iterator[Document]:
+    """Stream the documents of all sources.
+
+    A record needs ``text``. ``id`` (or ``doc_id``) names it, else a hash of source and text; ``source`` groups
+    it, else its file's name does. A text that was there before is dropped.
+
+    Args:
+        sources: See :func:`dana.corpus.readers.read_records`.
+        on_bad_record: ``fail`` or ``skip``.
+        tally: Filled while the documents are read.
+
+    Raises:
+        DataError: Naming file, line and problem of a bad record, unless they are skipped.
+    """
+    texts: set[bytes] = set()
+    names: set[bytes] = set()
+    for record in read_records(sources):
+        tally.read += 1
+        reason, problem, document = _document(record)
+        if document is not None:
+            text_digest, name_digest = digest(document.text), digest(document.doc_id)
+            if text_digest in texts:
+                tally.dropped["duplicate"] += 1
+                continue
+            if name_digest in names:
+                reason, problem = "repeated id", f"id {document.doc_id!r} was there before, with another text"
+            else:
+                texts.add(text_digest)
+                names.add(name_digest)
+                tally.keep(document)
+                yield document
+                continue
+        if not problem:
+            tally.dropped[reason] += 1
+        elif on_bad_record == "skip":
+            tally.rejected[reason] += 1
+        else:
+            raise DataError(f"{record.place}: {problem} (--on-bad-record skip counts such records and goes on)")
+
+
+def _document(record: Record) -> tuple[str, str, Document | None]:
+    """A record's document; or why it has none, and what is wrong if anything is."""
+    if record.problem:
+        return "unreadable", record.problem, None
+    text = record.fields.get("text")
+    if not isinstance(text, str):
+        held = f"is {type(text).__name__}" if "text" in record.fields else f"is missing; found {', '.join(record.fields)}"
+        return "no text", f"the field 'text' {held}", None
+    text = normalise(text)
+    if not text:
+        return "empty", "", None
+    source = record.fields.get("source")
+    source = str(source) if source else stem(Path(record.origin)) if not record.origin.startswith(HUB) else record.origin
+    given = record.fields.get("id", record.fields.get("doc_id"))
+    name = normalise(str(given)) if given not in (None, "") else document_id(source, text)
+    return "", "", Document(name, normalise(source), text)
+
+
+def source_digests(sources: Sequence[str]) -> dict[str, str]:
+    """What the content of the sources depends on: each file's digest by name; of a Hub dataset, its name alone."""
+    digests: dict[str, str] = {}
+    for source in sources:
+        if source.startswith(HUB):
+            digests[source] = "by name"
+            continue
+        for path in expand(source):
+            key = path.name if path.name not in digests else path.as_posix()
+            digests[key] = file_digest(path)
+    return digests

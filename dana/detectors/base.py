@@ -1,0 +1,139 @@
+"""What a detector is: fitted on task embeddings, it scores others; higher = more anomalous.
+
+Fitting borrows from scikit-learn and PyOD. Scoring is ours: exact tensor code on whatever device the embeddings
+are on, a row at a time in effect, so a score never depends on the rest of the batch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from dana import tensors
+from dana.errors import ArtifactError, DataError
+from dana.registry import DETECTORS
+
+# Most numbers in a block of pairwise distances: 64 M floats, 256 MB.
+BLOCK = 1 << 26
+FILE = "detector"
+
+
+class FittedDetector(Protocol):
+    """A frozen dataclass of tensors and JSON values: all that was learned."""
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """Anomaly scores, float64 of shape (units,), higher = more anomalous, on the embeddings' device.
+
+        Raises:
+            DataError: If a row is not finite, or the width is not the fitted one.
+        """
+        ...
+
+    def to(self, device: torch.device | str) -> "FittedDetector":
+        """The same detector with its tensors on a device."""
+        ...
+
+
+class Detector(Protocol):
+    """A frozen dataclass of parameters.
+
+    Attributes:
+        fitted_type: Class of what `fit` returns, for loading.
+        exemptions: Conformance checks the detector cannot pass, with the reason of each.
+    """
+
+    fitted_type: ClassVar[type]
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedDetector:
+        """Learn from task embeddings of shape (units, dims); the same seed gives the same detector.
+
+        Raises:
+            DataError: If there are too few rows, or one is not finite.
+        """
+        ...
+
+
+class OnDevice:
+    """Moves every tensor field of a frozen dataclass."""
+
+    def to(self, device: torch.device | str) -> Any:
+        """The same object with its tensors on a device."""
+        return tensors.to_device(self, device)
+
+
+def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -> None:
+    """Refuse what no detector can work with.
+
+    Raises:
+        DataError: Naming the first bad row, or the sizes.
+    """
+    if embeddings.ndim != 2:
+        raise DataError(f"embeddings have shape {tuple(embeddings.shape)}; must be (units, dims)")
+    if len(embeddings) < at_least:
+        raise DataError(f"{len(embeddings)} rows to fit on; needs at least {at_least}")
+    if dims is not None and embeddings.shape[1] != dims:
+        raise DataError(f"embeddings have {embeddings.shape[1]} dims, the detector was fitted on {dims}")
+    finite = torch.isfinite(embeddings).all(1)
+    if not finite.all():
+        raise DataError(f"row {int((~finite).nonzero()[0])} of the embeddings is not finite ({int((~finite).sum())} in all)")
+
+
+def blocks(embeddings: Tensor, per_row: int) -> Iterator[Tensor]:
+    """Rows in blocks small enough that `per_row` numbers a row stay within memory."""
+    yield from embeddings.split(max(1, BLOCK // max(1, per_row)))
+
+
+def neighbours(queries: Tensor, reference: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Distances to the k nearest reference rows and their indices, both (queries, k), nearest first.
+
+    O(queries · reference · dims). Candidates are found by the expanded square, which loses digits to
+    cancellation when points are close, so the distances of the winners are then computed directly.
+    """
+    squares = reference.square().sum(1)
+    _, nearest = torch.addmm(squares, queries, reference.T, alpha=-2).topk(k, dim=1, largest=False)
+    distance = (reference[nearest] - queries[:, None, :]).double().square().sum(-1).sqrt()
+    distance, order = distance.sort(dim=1)
+    return distance, nearest.gather(1, order)
+
+
+def as_detector(candidate: Any) -> Any:
+    """A detector of our protocol: the object itself, or an adapter around one of PyOD's convention.
+
+    Args:
+        candidate: Has ``fit(embeddings, seed)``, or PyOD's ``fit(X)`` and ``decision_function(X)``.
+    """
+    if hasattr(candidate, "decision_function"):
+        from dana.detectors.pyod import Convention
+
+        return Convention(candidate)
+    return candidate
+
+
+def save_fitted(fitted: Any, spec: str, folder: Path) -> None:
+    """Write a fitted detector as ``detector.safetensors`` and ``detector.json``; no pickle.
+
+    Args:
+        fitted: What a detector's `fit` returned.
+        spec: The detector's spec, by which it is found again.
+        folder: Where.
+    """
+    tensors.save(fitted, folder, FILE, detector=spec)
+
+
+def load_fitted(folder: Path) -> Any:
+    """Read what :func:`save_fitted` wrote.
+
+    Raises:
+        ArtifactError: If there is no detector in the folder.
+        PluginError: If its plug-in is not installed.
+    """
+    about = tensors.read_about(folder, FILE)
+    if "detector" not in about:
+        raise ArtifactError(f"{folder / FILE}.json: names no detector")
+    detector = as_detector(DETECTORS.create(about["detector"]))
+    fitted = tensors.load(detector.fitted_type, folder, FILE)
+    if hasattr(fitted, "model"):  # PyOD's convention: what it was fitted on is what was saved
+        fitted = detector.fit(fitted.reference, fitted.seed)
+    return fitted

@@ -1,0 +1,77 @@
+"""One-class SVM: outside the smallest region that holds the task units?"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from dana.config import require
+from dana.detectors.base import OnDevice, blocks, check_rows
+
+
+@dataclass(frozen=True)
+class FittedOneClassSVM(OnDevice):
+    """The decision function, sign turned so that higher = more anomalous.
+
+    Attributes:
+        gamma: Width of the kernel, exp(-γ‖a-b‖²).
+        offset: ρ.
+        support: Shape (vectors, dims).
+        coefficients: float64 (vectors,), the dual coefficients.
+    """
+
+    gamma: float
+    offset: float
+    support: Tensor
+    coefficients: Tensor
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """ρ - Σ α_i exp(-γ‖x - s_i‖²); above 0 is outside. O(units · vectors · dims)."""
+        check_rows(embeddings, self.support.shape[1])
+        support = self.support.double()
+        squares = support.square().sum(1)
+        scores = []
+        for block in blocks(embeddings.double(), 2 * len(support)):
+            distance = torch.addmm(squares, block, support.T, alpha=-2) + block.square().sum(1, keepdim=True)
+            scores.append(self.offset - (distance.clamp_min_(0) * -self.gamma).exp_() @ self.coefficients)
+        return torch.cat(scores) if scores else embeddings.new_zeros(0, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class OneClassSVM:
+    """One-class support vector machine with an RBF kernel; higher = more anomalous.
+
+    Cost: fit between O(rows²) and O(rows³), score O(units · vectors · dims); fit on some thousand rows.
+
+    Attributes:
+        nu: At most this share of the task units is outside, at least this share are support vectors.
+        gamma: Kernel width; empty takes 1 / (dims · variance), the library default (A-D04).
+
+    References:
+        Schölkopf et al. 2001, Estimating the support of a high-dimensional distribution, section 4.
+        DANA section 3.1 (OCS).
+    """
+
+    nu: float = 0.1
+    gamma: float | None = None
+    fitted_type: ClassVar[type] = FittedOneClassSVM
+    paper: ClassVar[str] = "ocsvm:nu=0.1"
+
+    def __post_init__(self) -> None:
+        require(0 < self.nu <= 1, "nu", self.nu, "in (0, 1]")
+        require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedOneClassSVM:
+        """Solve the dual with libsvm; nothing is random."""
+        from sklearn.svm import OneClassSVM as Solver
+
+        check_rows(embeddings, at_least=2)
+        rows = embeddings.double().cpu().numpy()
+        solved = Solver(kernel="rbf", nu=self.nu, gamma=self.gamma or "scale").fit(rows)
+        return FittedOneClassSVM(
+            gamma=float(solved._gamma),
+            offset=-float(solved.intercept_[0]),
+            support=torch.from_numpy(solved.support_vectors_).float().to(embeddings.device),
+            coefficients=torch.from_numpy(solved.dual_coef_[0].copy()).to(embeddings.device),
+        )

@@ -1,0 +1,143 @@
+"""Any PyOD detector, and any third party's in PyOD's convention: ``fit(X)``, ``decision_function(X)``, higher = worse."""
+
+import copy
+import inspect
+import pkgutil
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dana.detectors.base import check_rows
+from dana.errors import ConfigError, PluginError, suggestion
+
+PROBE = 8  # rows scored together and alone, to see whether a detector's scores depend on the batch
+
+
+@dataclass(frozen=True)
+class FittedConvention:
+    """A fitted object of PyOD's convention. What is saved is what it was fitted on: loading fits it again, no pickle.
+
+    Attributes:
+        seed: It was fitted with.
+        row_by_row: Its scores depend on the batch, so every row is scored alone.
+        reference: Shape (rows, dims), what it was fitted on.
+        model: The fitted object.
+    """
+
+    seed: int
+    row_by_row: bool
+    reference: Tensor
+    model: Any = field(default=None, compare=False, repr=False, metadata={"saved": False})
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """The object's own scores, on the CPU; higher = more anomalous."""
+        check_rows(embeddings, self.reference.shape[1])
+        rows = embeddings.double().cpu().numpy()
+        if len(rows) == 0:
+            return torch.zeros(0, dtype=torch.float64, device=embeddings.device)
+        parts = rows[:, None, :] if self.row_by_row else [rows]
+        # A deep copy for each call: some detectors write into themselves while scoring.
+        scores = np.concatenate([np.ravel(copy.deepcopy(self.model).decision_function(part)) for part in parts])
+        return torch.from_numpy(scores.astype(np.float64)).to(embeddings.device)
+
+    def to(self, device: torch.device | str) -> "FittedConvention":
+        """Itself: such detectors live on the CPU."""
+        return self
+
+
+@dataclass(frozen=True)
+class Convention:
+    """Puts an unfitted object of PyOD's convention behind dana's contract; the object itself is never changed.
+
+    Attributes:
+        candidate: Has ``fit(X)`` and ``decision_function(X)``.
+    """
+
+    candidate: Any
+    fitted_type: ClassVar[type] = FittedConvention
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedConvention:
+        """Fit a copy; ``random_state`` is set where the object has one."""
+        check_rows(embeddings, at_least=2)
+        model = copy.deepcopy(self.candidate)
+        if hasattr(model, "random_state"):
+            model.random_state = seed % 2**32
+        rows = embeddings.double().cpu().numpy()
+        state = np.random.get_state()  # noqa: NPY002 - for libraries that draw from numpy's global generator
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            model.fit(rows.copy())
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{type(model).__name__} cannot be fitted on shape {rows.shape}: {error}") from error
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+        probe = rows[:PROBE]
+        together = np.ravel(copy.deepcopy(model).decision_function(probe))
+        alone = np.concatenate([np.ravel(copy.deepcopy(model).decision_function(row[None])) for row in probe])
+        row_by_row = not np.allclose(together, alone, rtol=1e-6, atol=1e-9)
+        return FittedConvention(seed, row_by_row, embeddings.clone(), model)
+
+
+@dataclass(frozen=True)
+class PyOD:
+    """A detector of the PyOD library by its name; higher = more anomalous.
+
+    Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training set) are
+    scored row by row, which is slow and right.
+
+    Cost: the library's own, plus a copy of the fitted model a call.
+
+    Attributes:
+        name: Class name, for example ``ECOD``; parameters follow: ``pyod:KNN,n_neighbors=10``.
+
+    References:
+        Zhao, Nasrullah and Li 2019, PyOD: a Python toolbox for scalable outlier detection.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+    fitted_type: ClassVar[type] = FittedConvention
+
+    def __init__(self, name: str, **parameters: Any) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "parameters", tuple(sorted(parameters.items())))
+        self._build()
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedConvention:
+        """Fit the named detector."""
+        return Convention(self._build()).fit(embeddings, seed)
+
+    def _build(self) -> Any:
+        cls = pyod_class(self.name)
+        parameters = dict(self.parameters)
+        unknown = parameters.keys() - inspect.signature(cls).parameters.keys()
+        if unknown:
+            known = inspect.signature(cls).parameters
+            raise ConfigError(f"pyod:{self.name}: unknown parameter {min(unknown)!r}{suggestion(min(unknown), known)}")
+        return cls(**parameters)
+
+
+def pyod_class(name: str) -> type:
+    """The class of ``pyod.models`` with this name, whatever its case.
+
+    Raises:
+        PluginError: If there is none (the nearest is suggested), or a package it needs is missing.
+    """
+    import pyod.models
+
+    plain = name.replace("_", "").lower()
+    modules = {module.name.replace("_", ""): module.name for module in pkgutil.iter_modules(pyod.models.__path__)}
+    if plain not in modules:
+        raise PluginError(f"unknown PyOD detector {name!r}{suggestion(plain, modules)}")
+    try:
+        module = import_module(f"pyod.models.{modules[plain]}")
+    except ImportError as error:
+        raise PluginError(f"pyod:{name} needs a package that is not installed: {error}") from error
+    for attribute, value in vars(module).items():
+        if attribute.lower() == plain and hasattr(value, "decision_function"):
+            return value
+    raise PluginError(f"pyod.models.{modules[plain]} holds no detector named {name!r}")

@@ -1,0 +1,115 @@
+"""What the weights keep of a corpus: runs of neighbouring units, read in step with their documents."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dana.errors import DataError
+from dana.schemas import Document, iterate_documents, parts
+
+
+@dataclass(frozen=True)
+class Run:
+    """Text that was kept without a gap.
+
+    Attributes:
+        doc_id: Its document.
+        start: Its first character in the document.
+        text: The document's text from the first unit's start to the last unit's end.
+        unit_starts: Shape (units,), ascending, where each unit starts in `text`.
+        unit_weights: Shape (units,), λ of each.
+    """
+
+    doc_id: str
+    start: int
+    text: str
+    unit_starts: np.ndarray
+    unit_weights: np.ndarray
+
+
+def corpus_runs(
+    corpus: Path, weights: Path | None, exclude: Collection[str], counts: Counter[str]
+) -> Iterator[Run]:
+    """Every run of a corpus in order; without weights a document is one run of weight 1.
+
+    Args:
+        corpus: Folder of :data:`dana.schemas.DOCUMENTS`.
+        weights: Folder of :data:`dana.schemas.WEIGHTS` in corpus order.
+        exclude: Ids of documents to leave out whatever their weights.
+        counts: Documents are counted here: in = kept + left out (nothing of weight) + excluded.
+
+    Raises:
+        DataError: If the weights name a document that is not next in the corpus.
+    """
+    groups = weights_by_document(weights) if weights else iter(())
+    doc_id, rows = next(groups, (None, None))
+    for document in iterate_documents(corpus):
+        runs = [] if weights else [Run(document.doc_id, 0, document.text, np.array([0]), np.array([1.0]))]
+        if rows is not None and doc_id == document.doc_id:
+            runs = kept_runs(document, rows)
+            doc_id, rows = next(groups, (None, None))
+        excluded = document.doc_id in exclude
+        counts["documents_in"] += 1
+        counts["documents_excluded"] += excluded
+        counts["documents_left_out"] += not excluded and not runs
+        counts["documents_kept"] += not excluded and bool(runs)
+        if not excluded:
+            yield from runs
+    if doc_id is not None:
+        raise DataError(
+            f"{weights}: document {doc_id!r} is not next in the corpus {corpus}; weigh this corpus"
+        )
+
+
+def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
+    """Each document's rows of a weights folder, in order, a batch in memory at a time."""
+    columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
+    waiting: pa.Table | None = None
+    for part in parts(weights):
+        for batch in pq.ParquetFile(part).iter_batches(columns=columns):
+            table = pa.Table.from_batches([batch])
+            waiting = table if waiting is None else pa.concat_tables([waiting, table]).combine_chunks()
+            *whole, last = _split(waiting)
+            yield from whole
+            waiting = last[1]  # its document may go on in the next batch
+    if waiting is not None and waiting.num_rows:
+        yield from _split(waiting)
+
+
+def _split(table: pa.Table) -> list[tuple[str, pa.Table]]:
+    names = table["doc_id"].to_numpy(zero_copy_only=False)
+    bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), names.size]
+    return [(names[first], table.slice(first, last - first)) for first, last in pairwise(bounds)]
+
+
+def kept_runs(document: Document, rows: pa.Table) -> list[Run]:
+    """Runs of one document: its kept units, broken wherever a unit between them was not kept.
+
+    Raises:
+        DataError: If a span ends behind the document.
+    """
+    unit, start, end = (rows[name].to_numpy() for name in ("unit", "start", "end"))
+    weight = rows["weight"].to_numpy()
+    kept = np.flatnonzero((weight > 0) & (rows["segment"].to_numpy() >= 0))
+    if end.size and end.max() > len(document.text):
+        raise DataError(
+            f"weights of {document.doc_id!r} reach character {end.max()}, but it has {len(document.text)}"
+        )
+    breaks = np.flatnonzero(np.diff(unit[kept]) != 1) + 1
+    return [
+        Run(
+            document.doc_id,
+            int(start[run[0]]),
+            document.text[start[run[0]] : end[run[-1]]],
+            start[run] - start[run[0]],
+            weight[run].astype(np.float64),
+        )
+        for run in np.split(kept, breaks)
+        if run.size
+    ]

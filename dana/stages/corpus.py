@@ -1,0 +1,56 @@
+"""General text as an artifact: every later step reads these documents and no others."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from dana.artifacts import Artifact, Draft, make
+from dana.corpus.documents import Tally, read_documents, source_digests
+from dana.errors import DataError
+from dana.logging import get_logger, tracked
+from dana.schemas import DOCUMENTS, Document, write_parts
+
+log = get_logger(__name__)
+
+ROWS_AT_ONCE = 4096
+
+
+def corpus_stage(sources: Sequence[str], folder: Path, on_bad_record: str = "fail") -> Artifact:
+    """Read, clean, de-duplicate and store documents, streamed.
+
+    Args:
+        sources: Files, folders, globs, ``hf:`` names.
+        folder: Where ``part-*.parquet`` (:data:`dana.schemas.DOCUMENTS`) goes.
+        on_bad_record: ``fail`` or ``skip``.
+
+    Raises:
+        DataError: If a source is missing or empty, a record is bad, or no document is left.
+    """
+    depends_on = {"files": source_digests(sources), "on_bad_record": on_bad_record}
+
+    def write(draft: Draft) -> None:
+        tally = Tally()
+        documents = tracked(read_documents(sources, on_bad_record, tally), what="reading", unit="documents")
+        write_parts(document_tables(documents), draft.path, DOCUMENTS)
+        if not tally.kept:
+            raise DataError(f"{', '.join(sources)}: no document left: {tally}")
+        draft.counts.update(tally.as_dict())
+        log.info("corpus    %s", tally)
+
+    return make(folder, "corpus", depends_on, write)
+
+
+def document_tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
+    """Documents as tables of :data:`dana.schemas.DOCUMENTS`, some thousand rows each."""
+    waiting: list[Document] = []
+    for document in documents:
+        waiting.append(document)
+        if len(waiting) == ROWS_AT_ONCE:
+            yield _table(waiting)
+            waiting = []
+    yield _table(waiting)
+
+
+def _table(rows: list[Document]) -> pa.Table:
+    return pa.Table.from_pydict({name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}, DOCUMENTS)

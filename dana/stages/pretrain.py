@@ -1,0 +1,75 @@
+"""``dana pretrain``: a tokenizer and a small BERT from nothing but text, by the loop of ``dana adapt``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dana.artifacts import Artifact
+from dana.config import require
+from dana.schemas import iterate_documents
+from dana.stages.training import TrainingData, TrainingJob, run_job
+from dana.train.checkpoint import Checkpoint
+from dana.train.head_warmup import HeadWarmup
+from dana.train.scratch import SIZES, new_bert, train_tokenizer
+from dana.train.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class PretrainSettings(TrainSettings):
+    """How a model is made from scratch.
+
+    Attributes:
+        vocabulary: Most entries of the tokenizer.
+        lowercase: Whether the tokenizer folds case and accents.
+        dropout: 0 suits runs that see their text a few times.
+        max_positions: Positions the model can tell apart, at least ``max_tokens``.
+    """
+
+    learning_rate: float = 1e-3
+    warmup: float = 0.05
+    vocabulary: int = 8192
+    lowercase: bool = True
+    dropout: float = 0.0
+    max_positions: int = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.vocabulary >= 64, "vocabulary", self.vocabulary, "at least 64")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        fits = self.max_positions >= self.max_tokens
+        require(fits, "max_positions", self.max_positions, f"at least max_tokens={self.max_tokens}")
+
+
+def pretrain_stage(
+    size: str, corpus: Path, task_heldout: Path, general_heldout: Path, settings: PretrainSettings, out: Path
+) -> Artifact:
+    """Train a tokenizer and a BERT on a corpus.
+
+    The folder is like that of :func:`dana.stages.adapt.adapt_stage`. Held-out documents are
+    kept from the tokenizer too.
+
+    Args:
+        size: ``tiny``, ``mini``, ``small``, ``medium`` or ``base``.
+        corpus: Folder of a corpus artifact.
+        task_heldout: Folder of :data:`dana.schemas.DOCUMENTS` to measure on.
+        general_heldout: The same.
+        settings: The run.
+        out: Where the model goes.
+
+    Raises:
+        ConfigError: If the size is unknown.
+        ArtifactError: If an input is missing, or `out` holds something else.
+    """
+    require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
+    data = TrainingData(corpus, None, task_heldout, general_heldout)
+
+    def load() -> Checkpoint:
+        heldout = data.heldout_ids()
+
+        def texts() -> Iterator[str]:
+            return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
+
+        tokenizer = train_tokenizer(texts, settings.vocabulary, settings.lowercase)
+        return new_bert(size, tokenizer, settings.max_positions, settings.dropout, settings.seed)
+
+    return run_job(TrainingJob(f"bert-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)

@@ -1,0 +1,28 @@
+"""Cleaning text and naming documents."""
+
+import re
+import unicodedata
+from hashlib import blake2b
+
+# Control characters other than tab and newline, lone surrogates, the byte-order mark and non-characters.
+_UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+_LINE_ENDS = re.compile("\r\n?|\u2028|\u2029")
+
+
+def normalise(text: str) -> str:
+    """The text every later step sees: NFC, line ends as newlines, control characters dropped, stripped.
+
+    Applying it twice changes nothing.
+    """
+    text = _LINE_ENDS.sub("\n", text)
+    return unicodedata.normalize("NFC", _UNWANTED.sub("", text)).strip()
+
+
+def digest(text: str) -> bytes:
+    """16 bytes that stand for a text; equal texts have equal digests."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def document_id(source: str, text: str) -> str:
+    """A document's name where its record gives none: a hash of source and text, so it survives reordering."""
+    return digest(f"{source}\x1f{text}").hex()

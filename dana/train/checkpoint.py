@@ -1,0 +1,124 @@
+"""Checkpoints of masked language models: read with their tokenizer, written as plain Hugging Face folders."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dana.artifacts import file_digest
+from dana.config import require
+from dana.encoders.checkpoint import check_checkpoint
+from dana.errors import ArtifactError
+from dana.rng import derive_seed
+from dana.train.loop import Prepared
+from dana.train.torch_seed import seeded
+
+# Positions that RoBERTa and its kin keep for padding: theirs start behind it.
+RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model with its tokenizer.
+
+    Attributes:
+        model: A ``...ForMaskedLM`` model.
+        tokenizer: Its fast tokenizer.
+        new: Parameters that the checkpoint did not hold: a head to be warmed up, or nothing.
+    """
+
+    model: Any
+    tokenizer: Any
+    new: frozenset[str] = frozenset()
+
+
+def load_checkpoint(model: str, seed: int) -> Checkpoint:
+    """A masked language model from a folder or Hub name; a backbone alone gets a head tied to its embeddings.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        seed: Decides the weights of a new head.
+
+    Raises:
+        ArtifactError: If there is no such model, its weights are pickled, or part of its backbone is missing.
+    """
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    check_checkpoint(model)
+    try:
+        with _quiet_transformers(), seeded(derive_seed(seed, "head")):
+            loaded, report = AutoModelForMaskedLM.from_pretrained(
+                model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
+    new = frozenset(report["missing_keys"])
+    lost = sorted(
+        name for name in new if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name
+    )
+    if lost and loaded.base_model is not loaded:
+        raise ArtifactError(
+            f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}"
+        )
+    if len(tokenizer) > loaded.config.vocab_size:
+        raise ArtifactError(
+            f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {loaded.config.vocab_size}"
+        )
+    return Checkpoint(loaded, tokenizer, new)
+
+
+def check_length(config: Any, max_tokens: int) -> None:
+    """Refuse examples longer than the model has positions.
+
+    Raises:
+        ConfigError: Naming both numbers.
+    """
+    positions = getattr(config, "max_position_embeddings", max_tokens)
+    most = positions - RESERVED_POSITIONS.get(config.model_type, 0)
+    require(max_tokens <= most, "max_tokens", max_tokens, f"at most {most} for this model")
+
+
+def model_identity(model: str) -> dict[str, Any]:
+    """What a result depends on: digests of a folder's weights, tokenizer and config, or a Hub name."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return {"name": model}
+    files = [*folder.glob("*.safetensors"), *folder.glob("tokenizer.json"), folder / "config.json"]
+    return {file.name: file_digest(file) for file in sorted(files) if file.is_file()}
+
+
+def save_model(prepared: Prepared, tokenizer: Any, folder: Path | None) -> None:
+    """Write a Hugging Face folder; every rank must call it, the one with a folder writes.
+
+    Args:
+        prepared: The trained model.
+        tokenizer: Its tokenizer.
+        folder: Where, or None on ranks that only take part in gathering the weights.
+    """
+    state = prepared.accelerator.get_state_dict(prepared.module)
+    if folder is None:
+        return
+    model = prepared.accelerator.unwrap_model(prepared.module).model
+    weights = {name.removeprefix("model."): value for name, value in state.items()} if state else None
+    model.save_pretrained(folder, state_dict=weights)
+    tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Hold back the table of missing head weights: we report them in one line, and mend them."""
+    from transformers import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

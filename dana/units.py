@@ -1,0 +1,99 @@
+"""Cutting a document into what is scored: sentences, or windows of word-pieces. Spans are in characters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dana.errors import ConfigError
+
+Span = tuple[int, int]
+Splitter = Callable[[str], list[Span]]
+
+# Tables, base64 and text without full stops come as one "sentence" of a whole document: bound the cost of a unit.
+LONGEST_SENTENCE = 2000
+
+
+@dataclass(frozen=True)
+class UnitSpec:
+    """``sentence``, or ``window:N``.
+
+    Attributes:
+        window: Word-pieces in a window; None for sentences.
+    """
+
+    window: int | None = None
+
+    @property
+    def needs_tokenizer(self) -> bool:
+        """Whether :meth:`splitter` must be given a tokenizer."""
+        return self.window is not None
+
+    def splitter(self, tokenizer: Any = None) -> Splitter:
+        """The function that cuts a text.
+
+        Args:
+            tokenizer: A fast Hugging Face tokenizer, for windows.
+
+        Raises:
+            ConfigError: If windows are asked for without a tokenizer.
+        """
+        if self.window is None:
+            return sentences
+        if tokenizer is None:
+            raise ConfigError(f"units='window:{self.window}' counts word-pieces: choose an encoder with a tokenizer")
+        size = self.window
+        return lambda text: windows(text, tokenizer, size)
+
+
+def parse_units(spec: str) -> UnitSpec:
+    """Read ``sentence`` or ``window:N``.
+
+    Raises:
+        ConfigError: If it is neither.
+    """
+    kind, _, size = spec.partition(":")
+    if kind == "sentence" and not size:
+        return UnitSpec()
+    if kind == "window" and size.isdigit() and int(size) > 0:
+        return UnitSpec(int(size))
+    raise ConfigError(f"units={spec!r}: must be sentence, or window:N with N word-pieces, for example window:256")
+
+
+def sentences(text: str) -> list[Span]:
+    """Character spans of the sentences, trimmed, never empty, in order; none longer than 2,000 characters.
+
+    Every character outside the spans is white space.
+    """
+    from sentencex import get_sentence_boundaries
+
+    spans = []
+    for sentence in get_sentence_boundaries("en", text):
+        trimmed = _trim(text, sentence["start_index"], sentence["end_index"])
+        spans += _bounded(text, *trimmed)
+    return spans
+
+
+def windows(text: str, tokenizer: Any, size: int) -> list[Span]:
+    """Character spans of consecutive runs of `size` word-pieces, trimmed, never empty; the last may be shorter."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False)
+    offsets = [(start, end) for start, end in encoded["offset_mapping"] if end > start]
+    return [
+        (offsets[first][0], offsets[min(first + size, len(offsets)) - 1][1]) for first in range(0, len(offsets), size)
+    ]
+
+
+def _trim(text: str, start: int, end: int) -> Span:
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+
+
+def _bounded(text: str, start: int, end: int) -> list[Span]:
+    """The span, cut at white space (or, without any, anywhere) until no piece is too long."""
+    spans = []
+    while end - start > LONGEST_SENTENCE:
+        limit = start + LONGEST_SENTENCE
+        cut = max(text.rfind(space, start, limit) for space in " \n\t")
+        cut = cut if cut > start else limit
+        spans.append(_trim(text, start, cut))
+        start = _trim(text, cut, end)[0]
+    return spans + ([(start, end)] if end > start else [])

@@ -1,0 +1,63 @@
+"""Fixtures that several folders share: a tiny tokenizer from this repository's own text, and small corpora on disk."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dana.schemas import DOCUMENTS, WEIGHTS, write_parts
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository_texts() -> list[str]:
+    """Paragraphs of the project's own documents: real text that is always there."""
+    files = [REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    files += sorted((REPOSITORY / "dana").glob("*.py"))
+    paragraphs = [part.strip() for file in files for part in file.read_text(encoding="utf-8").split("\n\n")]
+    return [paragraph for paragraph in paragraphs if len(paragraph) > 80][:300]
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(repository_texts):
+    """A WordPiece tokenizer of 800 entries."""
+    from dana.train.scratch import train_tokenizer
+
+    return train_tokenizer(lambda: repository_texts, 800)
+
+
+@pytest.fixture
+def write_corpus(tmp_path) -> Callable[[str, list[str]], Path]:
+    """Writes texts as a documents folder; ids are ``NAME-0``, ``NAME-1`` …"""
+
+    def write(name: str, texts: list[str]) -> Path:
+        rows = [{"doc_id": f"{name}-{place}", "source": name, "text": text} for place, text in enumerate(texts)]
+        write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / name, DOCUMENTS)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def write_weights(tmp_path) -> Callable[..., Path]:
+    """Writes rows ``(doc_id, unit, start, end, segment, weight)`` as a weights folder."""
+
+    def write(rows: list[tuple], name: str = "weights") -> Path:
+        names = ("doc_id", "unit", "start", "end", "segment", "weight")
+        table = pa.Table.from_pylist([{"source": "s", **dict(zip(names, row, strict=True))} for row in rows], schema=WEIGHTS)
+        write_parts([table], tmp_path / name, WEIGHTS)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def dana_data() -> Path:
+    """The folder of real text; tests that need it are skipped where there is none."""
+    folder = os.environ.get("DANA_DATA")
+    if not folder:
+        pytest.skip("DANA_DATA is not set: it names the folder with the real text")
+    return Path(folder)

@@ -1,0 +1,150 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from dana.errors import ConfigError, DataError
+from dana.mlm.examples import build_examples
+
+TEXT = "Alpha beta. Gamma delta! Epsilon zeta? Eta theta."  # units 0-11, 12-24, 25-38, 39-49
+SPANS = [(0, 11), (12, 24), (25, 38), (39, 49)]
+
+
+def rows(doc_id, weights, segments=None):
+    return [
+        (doc_id, unit, *SPANS[unit], (segments or [0] * 4)[unit], weight) for unit, weight in enumerate(weights)
+    ]
+
+
+def texts(examples, tokenizer):
+    return [
+        tokenizer.decode(examples.tokens[first:last], skip_special_tokens=True).replace(" ", "")
+        for first, last in zip(examples.offsets[:-1], examples.offsets[1:], strict=True)
+    ]
+
+
+def plain(text):
+    return text.lower().replace(" ", "")
+
+
+def test_without_weights_every_document_is_kept_whole(write_corpus, tiny_tokenizer):
+    examples, counts = build_examples(write_corpus("c", [TEXT, "Iota."]), None, tiny_tokenizer, 128)
+    assert texts(examples, tiny_tokenizer) == [plain(TEXT), "iota."]
+    assert examples.weights.tolist() == [1, 1]
+    assert (counts["documents_in"], counts["documents_kept"], counts["windows"]) == (2, 2, 2)
+
+
+def test_neighbouring_kept_units_are_joined_and_a_gap_breaks(write_corpus, write_weights, tiny_tokenizer):
+    weights = write_weights(rows("c-0", [1, 1, 0, 1]))
+    examples, counts = build_examples(write_corpus("c", [TEXT]), weights, tiny_tokenizer, 128)
+    assert texts(examples, tiny_tokenizer) == ["alphabeta.gammadelta!", "etatheta."]
+    assert counts["runs"] == 2
+
+
+def test_a_unit_in_no_segment_is_left_out(write_corpus, write_weights, tiny_tokenizer):
+    weights = write_weights(rows("c-0", [1, 1, 1, 1], segments=[0, 0, 0, -1]))
+    examples, _ = build_examples(write_corpus("c", [TEXT]), weights, tiny_tokenizer, 128)
+    assert texts(examples, tiny_tokenizer) == [plain(TEXT[:38])]
+
+
+def test_weight_of_an_example_is_the_mean_over_its_tokens(write_corpus, write_weights, tiny_tokenizer):
+    unit_weights = [0.25, 1.0, 0.5, 0.75]
+    counts = [
+        len(tiny_tokenizer(TEXT[start:end], add_special_tokens=False)["input_ids"]) for start, end in SPANS
+    ]
+    examples, _ = build_examples(write_corpus("c", [TEXT]), write_weights(rows("c-0", unit_weights)), tiny_tokenizer, 128)
+    assert examples.weights[0] == pytest.approx(np.dot(unit_weights, counts) / sum(counts))
+
+
+def test_long_runs_become_windows_of_equal_length_and_no_token_is_lost(write_corpus, tiny_tokenizer):
+    text = " ".join(["alpha beta gamma"] * 40)
+    whole = tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
+    examples, counts = build_examples(write_corpus("c", [text]), None, tiny_tokenizer, 32)
+    inside = np.concatenate([examples.take(np.array([row])).tokens[1:-1] for row in range(len(examples))])
+    assert inside.tolist() == whole
+    assert counts["tokens_text"] == len(whole)
+    assert len(examples) == -(-len(whole) // 30)
+    assert np.ptp(examples.lengths) <= 1
+    assert examples.lengths.max() <= 32
+
+
+def test_every_window_has_the_special_tokens(write_corpus, tiny_tokenizer):
+    examples, _ = build_examples(write_corpus("c", [TEXT * 5]), None, tiny_tokenizer, 20)
+    assert (examples.tokens[examples.offsets[:-1]] == tiny_tokenizer.cls_token_id).all()
+    assert (examples.tokens[examples.offsets[1:] - 1] == tiny_tokenizer.sep_token_id).all()
+
+
+def test_windows_are_weighted_by_their_own_units(write_corpus, write_weights, tiny_tokenizer):
+    weights = write_weights(rows("c-0", [0.2, 0.2, 0.8, 0.8]))
+    examples, _ = build_examples(write_corpus("c", [TEXT]), weights, tiny_tokenizer, 12)
+    assert len(examples) >= 3
+    assert examples.weights[0] == pytest.approx(0.2)
+    assert examples.weights[-1] == pytest.approx(0.8)
+
+
+def test_the_same_text_has_the_same_id_in_every_arm(write_corpus, write_weights, tiny_tokenizer):
+    corpus = write_corpus("c", [TEXT, TEXT])
+    everything, _ = build_examples(corpus, None, tiny_tokenizer, 128)
+    weights = write_weights(rows("c-1", [1, 1, 1, 1]))
+    second, counts = build_examples(corpus, weights, tiny_tokenizer, 128)
+    assert second.ids.tolist() == everything.ids[1:].tolist()
+    assert everything.ids[0] != everything.ids[1], "the id depends on the document, not on its text alone"
+    assert counts["documents_left_out"] == 1
+
+
+def test_excluded_documents_are_left_out_and_counted(write_corpus, write_weights, tiny_tokenizer):
+    corpus = write_corpus("c", [TEXT, "Iota kappa.", "Lambda."])
+    examples, counts = build_examples(corpus, None, tiny_tokenizer, 128, exclude={"c-1"})
+    assert texts(examples, tiny_tokenizer) == [plain(TEXT), "lambda."]
+    assert (counts["documents_in"], counts["documents_kept"], counts["documents_excluded"]) == (3, 2, 1)
+    weighed, _ = build_examples(corpus, write_weights(rows("c-0", [1] * 4)), tiny_tokenizer, 128, exclude={"c-1"})
+    assert texts(weighed, tiny_tokenizer) == [plain(TEXT)]
+
+
+def test_a_document_may_be_cut_by_the_batches_of_its_weights(write_corpus, write_weights, tiny_tokenizer, monkeypatch):
+    import pyarrow.parquet as pq
+
+    original = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda self, columns, batch_size=3: original(self, 3, columns=columns))
+    weights = write_weights([*rows("c-0", [1, 1, 1, 1]), *rows("c-1", [1, 0, 1, 1])])
+    examples, _ = build_examples(write_corpus("c", [TEXT, TEXT]), weights, tiny_tokenizer, 128)
+    assert texts(examples, tiny_tokenizer) == [plain(TEXT), plain(TEXT[:11]), plain(TEXT[25:])]
+
+
+def test_weights_of_another_corpus_are_refused(write_corpus, write_weights, tiny_tokenizer):
+    weights = write_weights(rows("other-0", [1, 1, 1, 1]))
+    with pytest.raises(DataError, match="document 'other-0' is not next in the corpus"):
+        build_examples(write_corpus("c", [TEXT]), weights, tiny_tokenizer, 128)
+
+
+def test_weights_that_reach_behind_a_document_are_refused(write_corpus, write_weights, tiny_tokenizer):
+    weights = write_weights([("c-0", 0, 0, 99, 0, 1.0)])
+    with pytest.raises(DataError, match="weights of 'c-0' reach character 99, but it has 49"):
+        build_examples(write_corpus("c", [TEXT]), weights, tiny_tokenizer, 128)
+
+
+def test_nothing_left_is_refused(write_corpus, write_weights, tiny_tokenizer):
+    weights = write_weights(rows("c-0", [0, 0, 0, 0]))
+    with pytest.raises(DataError, match="no text to train on is left"):
+        build_examples(write_corpus("c", [TEXT]), weights, tiny_tokenizer, 128)
+
+
+def test_windows_too_short_for_a_token_are_refused(write_corpus, tiny_tokenizer):
+    with pytest.raises(ConfigError, match="max_tokens=2: must be at least 3 for this tokenizer"):
+        build_examples(write_corpus("c", [TEXT]), None, tiny_tokenizer, 2)
+
+
+def test_take_reorders_examples(write_corpus, tiny_tokenizer):
+    examples, _ = build_examples(write_corpus("c", [TEXT, "Iota.", "Kappa lambda."]), None, tiny_tokenizer, 128)
+    assert texts(examples.take(np.array([2, 0])), tiny_tokenizer) == ["kappalambda.", plain(TEXT)]
+
+
+def test_real_text_keeps_every_token(dana_data, write_corpus, tiny_tokenizer):
+    with gzip.open(dana_data / "general" / "pubmed.jsonl.gz", "rt", encoding="utf-8") as lines:
+        documents = [json.loads(line)["text"] for line, _ in zip(lines, range(50), strict=False)]
+    examples, counts = build_examples(write_corpus("c", documents), None, tiny_tokenizer, 64)
+    expected = sum(len(ids) for ids in tiny_tokenizer(documents, add_special_tokens=False)["input_ids"])
+    assert counts["tokens_text"] == expected
+    assert examples.tokens.size == expected + 2 * len(examples)
+    assert len(set(examples.ids.tolist())) == len(examples)

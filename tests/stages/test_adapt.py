@@ -1,0 +1,195 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from dana.errors import ArtifactError, ConfigError
+from dana.stages.adapt import AdaptSettings, adapt_stage
+from dana.stages.pretrain import PretrainSettings, pretrain_stage
+from dana.train.head_warmup import HeadWarmup
+
+REPOSITORY = Path(__file__).parent.parent.parent
+PRETRAIN = PretrainSettings(steps=30, batch_size=16, max_tokens=48, max_positions=64, vocabulary=800, learning_rate=2e-3, evaluations=1)
+ADAPT = AdaptSettings(steps=4, batch_size=16, max_tokens=48, evaluations=1, head_warmup=HeadWarmup(steps=3, batch_size=8))
+
+
+@pytest.fixture
+def inputs(write_corpus, repository_texts):
+    """A corpus and held-out texts; the first held-out document is in the corpus as well."""
+    corpus = write_corpus("corpus", repository_texts[20:])
+    return corpus, write_corpus("task", repository_texts[:10]), write_corpus("general", repository_texts[10:20])
+
+
+@pytest.fixture
+def base(inputs, tmp_path):
+    pretrain_stage("tiny", *inputs, PRETRAIN, tmp_path / "base")
+    return tmp_path / "base"
+
+
+def records(folder, kind):
+    lines = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_pretraining_from_scratch_lowers_the_loss_on_both_held_out_texts(base):
+    before, _, after = records(base, "evaluation")
+    assert after["task_loss"] < before["task_loss"] - 0.3
+    assert after["general_loss"] < before["general_loss"] - 0.3
+    assert len(records(base, "step")) == 30
+
+
+def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path, write_weights):
+    corpus, task, general = inputs
+    weights = write_weights([(f"corpus-{place}", 0, 0, 60, 0, 0.5) for place in range(40)])
+    artifact = adapt_stage(str(base), corpus, weights, task, general, ADAPT, tmp_path / "adapted")
+    model = AutoModelForMaskedLM.from_pretrained(artifact.path)
+    assert AutoModel.from_pretrained(artifact.path).config == model.config
+    assert AutoTokenizer.from_pretrained(artifact.path)("weights")["input_ids"]
+    counts = artifact.manifest["counts"]
+    assert counts["documents_kept"] == 40
+    assert counts["steps"] == 4
+    assert counts["documents_in"] == counts["documents_kept"] + counts["documents_left_out"] + counts["documents_excluded"]
+    assert artifact.manifest["losses"]["after"] == records(artifact.path, "evaluation")[-1]
+    card = (artifact.path / "README.md").read_text()
+    assert "| tokens seen |" in card
+    assert f"effective sample size {artifact.manifest['effective_sample_size']:,.0f}" in card
+    assert records(artifact.path, "step")[0]["loss"] == pytest.approx(
+        records(artifact.path, "step")[0]["plain_loss"] / 2, rel=0.1
+    ), "every weight is one half, and under `batch` that halves the loss"
+
+
+def test_the_same_seed_gives_the_same_bytes_and_a_second_call_reuses_them(inputs, base, tmp_path):
+    corpus, task, general = inputs
+    one, two, other = (
+        adapt_stage(str(base), corpus, None, task, general, settings, tmp_path / name).path
+        for name, settings in (("one", ADAPT), ("two", ADAPT), ("other", AdaptSettings(**{**vars(ADAPT), "seed": 1})))
+    )
+    content = (one / "model.safetensors").read_bytes()
+    assert (two / "model.safetensors").read_bytes() == content
+    assert (other / "model.safetensors").read_bytes() != content
+    changed = (one / "manifest.json").stat().st_mtime_ns
+    adapt_stage(str(base), corpus, None, task, general, ADAPT, one)
+    assert (one / "manifest.json").stat().st_mtime_ns == changed
+
+
+def test_an_adapted_folder_of_other_settings_is_not_overwritten(inputs, base, tmp_path):
+    corpus, task, general = inputs
+    adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "adapted")
+    other = AdaptSettings(**{**vars(ADAPT), "learning_rate": 5e-4})
+    with pytest.raises(ArtifactError, match=r"settings\.learning_rate: 0\.0001 there, 0\.0005 now"):
+        adapt_stage(str(base), corpus, None, task, general, other, tmp_path / "adapted")
+
+
+def test_held_out_documents_in_the_corpus_are_not_trained_on(inputs, base, tmp_path):
+    corpus, task, _ = inputs
+    held_out = tmp_path / "held_out"
+    held_out.mkdir()
+    (held_out / "part-00000.parquet").write_bytes((corpus / "part-00000.parquet").read_bytes())
+    with pytest.raises(Exception, match="no text to train on is left"):
+        adapt_stage(str(base), corpus, None, task, held_out, ADAPT, tmp_path / "adapted")
+    assert not (tmp_path / "adapted").exists(), "nothing half-written"
+
+
+def test_a_backbone_without_a_head_gets_one_and_the_manifest_says_so(inputs, base, tmp_path):
+    corpus, task, general = inputs
+    AutoModel.from_pretrained(base, add_pooling_layer=False).save_pretrained(tmp_path / "backbone")
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "backbone")
+    artifact = adapt_stage(str(tmp_path / "backbone"), corpus, None, task, general, ADAPT, tmp_path / "adapted")
+    head = artifact.manifest["new_head"]
+    assert head["steps"] == 3
+    assert any("transform.dense.weight" in name for name in head["parameters"])
+    assert not AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)[1]["missing_keys"]
+
+
+def test_bad_inputs_are_refused_before_any_work(inputs, base, tmp_path):
+    corpus, task, general = inputs
+    with pytest.raises(ConfigError, match="max_tokens=65: must be at most 64"):
+        long = AdaptSettings(**{**vars(ADAPT), "max_tokens": 65})
+        adapt_stage(str(base), corpus, None, task, general, long, tmp_path / "long")
+    with pytest.raises(ArtifactError, match="no such folder"):
+        adapt_stage(str(tmp_path / "none"), corpus, None, task, general, ADAPT, tmp_path / "out")
+    with pytest.raises(ArtifactError, match=r"holds no part-\*\.parquet"):
+        adapt_stage(str(base), tmp_path / "none", None, task, general, ADAPT, tmp_path / "out")
+    with pytest.raises(ConfigError, match="size='huge'"):
+        pretrain_stage("huge", *inputs, PRETRAIN, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "long").exists()
+
+
+def launch(launcher, recipe, tmp_path, base, inputs, out):
+    corpus, task, general = inputs
+    values = {
+        "model": str(base),
+        "corpus": str(corpus),
+        "task_heldout": str(task),
+        "general_heldout": str(general),
+        "out": str(out),
+        "training": {**vars(ADAPT), "head_warmup": {"steps": 3}, "micro_batch_tokens": 256},
+    }
+    settings = tmp_path / f"{out.name}.yaml"
+    settings.write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", *launcher, str(REPOSITORY / "recipes" / recipe), str(settings)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+
+
+def assert_same_weights(one, other):
+    expected, found = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert (found[name] - value).abs().max() < 1e-6, name
+
+
+def test_two_processes_give_the_weights_of_one(inputs, base, tmp_path):
+    corpus, task, general = inputs
+    one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
+    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = launch(launcher, "adapt.py", tmp_path, base, inputs, tmp_path / "two")
+    assert done.returncode == 0, done.stderr
+    assert "2 process(es) on cpu" in done.stderr
+    assert_same_weights(one, tmp_path / "two")
+    for first, second in zip(records(one, "step"), records(tmp_path / "two", "step"), strict=True):
+        assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
+        assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_zero_gives_the_weights_of_one_process(inputs, base, tmp_path, stage):
+    pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
+    corpus, task, general = inputs
+    one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
+    config = REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml"
+    launcher = ["accelerate.commands.launch", "--config_file", str(config)]
+    done = launch(launcher, "adapt.py", tmp_path, base, inputs, tmp_path / "zero")
+    assert done.returncode == 0, done.stderr
+    assert_same_weights(one, tmp_path / "zero")
+
+
+def test_the_recipe_ends_with_one_line_and_code_2_on_an_error(tmp_path):
+    (tmp_path / "bad.yaml").write_text("modle: x\n")
+    command = [sys.executable, str(REPOSITORY / "recipes" / "adapt.py"), str(tmp_path / "bad.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "unknown key 'modle'; did you mean 'model'?" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["adapt", "pretrain"])
+def test_the_recipes_yaml_says_what_the_defaults_of_the_paper_are(name):
+    sys.path.insert(0, str(REPOSITORY / "recipes"))
+    try:
+        module = __import__(name)
+    finally:
+        sys.path.pop(0)
+    from dana.config import load, read_yaml
+
+    path = REPOSITORY / "recipes" / f"{name}.yaml"
+    recipe = load(module.Recipe, read_yaml(path), origin=str(path))
+    assert module.__doc__.startswith(f"accelerate launch --config_file accelerate_configs/cpu.yaml recipes/{name}.py")
+    explained = set(read_yaml(path)["training"])
+    assert explained >= set(vars(recipe.training)) - {"steps", "tokens", "batch_tokens"}, "every setting is in the YAML"

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from dana.errors import ConfigError
+from dana.train.accelerator import asked_for, check, make_accelerator
+
+
+@pytest.mark.parametrize(
+    ("processes", "kind", "world", "asked"),
+    [(1, "NO", 1, "DATA"), (2, "MULTI_CPU", 2, "DATA"), (8, "MULTI_GPU", 8, "DATA"), (2, "DEEPSPEED", 2, "DEEPSPEED")],
+)
+def test_what_was_asked_for_passes(processes, kind, world, asked):
+    check(processes, kind, world, asked)
+
+
+@pytest.mark.parametrize(
+    ("processes", "kind", "world", "asked", "message"),
+    [
+        (1, "NO", 2, "DATA", "2 processes were launched, but Accelerate sees 1"),
+        (2, "NO", 2, "DATA", "2 processes would not share gradients"),
+        (2, "MULTI_CPU", 2, "DEEPSPEED", "DEEPSPEED was asked for, but Accelerate runs MULTI_CPU"),
+        (2, "MULTI_CPU", 2, "FSDP", "FSDP was asked for, but Accelerate runs MULTI_CPU"),
+    ],
+)
+def test_silent_fallbacks_are_errors_that_say_how_to_launch(processes, kind, world, asked, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        check(processes, kind, world, asked)
+    assert "accelerate launch --config_file" in str(caught.value)
+
+
+def test_the_launcher_says_what_was_asked_for(monkeypatch):
+    assert asked_for() == "DATA"
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert asked_for() == "FSDP"
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    assert asked_for() == "DEEPSPEED"
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="a GPU can run FSDP")
+def test_fsdp_without_a_gpu_is_refused(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match="FSDP needs a GPU"):
+        make_accelerator()
+
+
+def test_deepspeed_switched_off_by_the_cpu_flag_is_refused(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    with pytest.raises(ConfigError, match="ACCELERATE_USE_CPU turns DeepSpeed off"):
+        make_accelerator()

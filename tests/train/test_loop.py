@@ -1,0 +1,152 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dana.errors import DanaError
+from dana.mlm.loss import DENOMINATORS
+from dana.mlm.masking import mask
+from dana.train.batch import StepBatch
+from dana.train.loop import EvaluationRecord, StepRecord
+from dana.train.optimizer import learning_rate_at, make_optimizer
+from dana.train.plan import Plan, Step
+from dana.train.settings import TrainSettings
+
+
+def parameters(prepared):
+    return torch.cat([value.detach().flatten() for value in prepared.module.parameters()])
+
+
+def steps(records):
+    return [record for record in records if isinstance(record, StepRecord)]
+
+
+def weigh(examples, weights):
+    return replace(examples, weights=np.asarray(weights, dtype=np.float32))
+
+
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+@pytest.mark.parametrize("budget", [16, 50, 100])
+def test_the_cut_into_micro_batches_changes_nothing(run, weighted, denominator, budget):
+    whole, records = run(weighted, steps=4, denominator=denominator)
+    cut, cut_records = run(weighted, steps=4, denominator=denominator, micro_batch_tokens=budget)
+    torch.testing.assert_close(parameters(cut), parameters(whole), atol=1e-6, rtol=0)
+    for one, other in zip(steps(records), steps(cut_records), strict=True):
+        assert other.loss == pytest.approx(one.loss, abs=1e-6)
+        assert other.plain_loss == pytest.approx(one.plain_loss, abs=1e-6)
+        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
+def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_model, masking, examples, denominator):
+    _, records = run(examples, steps=1, denominator=denominator)
+    rows = Plan(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
+    batch = examples.take(rows)
+    masked = mask(batch.tokens, batch.offsets, batch.ids, 0, masking)
+    inputs, labels = torch.zeros(8, 16, dtype=torch.long), torch.full((8, 16), -100)
+    attention = torch.zeros(8, 16, dtype=torch.long)
+    for row, (first, last) in enumerate(zip(batch.offsets[:-1], batch.offsets[1:], strict=True)):
+        inputs[row, : last - first] = torch.from_numpy(masked.inputs[first:last])
+        attention[row, : last - first] = 1
+        targets = np.where(masked.hidden[first:last], batch.tokens[first:last], -100)
+        labels[row, : last - first] = torch.from_numpy(targets)
+    expected = float(tiny_model()(input_ids=inputs, attention_mask=attention, labels=labels).loss.detach())
+    assert steps(records)[0].loss == pytest.approx(expected, abs=1e-6)
+    assert steps(records)[0].plain_loss == pytest.approx(expected, abs=1e-6)
+
+
+def test_half_the_weight_is_half_the_gradient_under_batch(run, examples):
+    _, whole = run(examples, steps=1)
+    _, half = run(weigh(examples, np.full(len(examples), 0.5)), steps=1)
+    assert steps(half)[0].grad_norm == pytest.approx(0.5 * steps(whole)[0].grad_norm, rel=1e-5)
+    assert steps(half)[0].loss == pytest.approx(0.5 * steps(whole)[0].loss, rel=1e-6)
+    assert steps(half)[0].plain_loss == pytest.approx(steps(whole)[0].plain_loss, rel=1e-6)
+
+
+def test_weight_zero_is_absence_under_weight_sum(run, examples):
+    weights = np.ones(24)
+    weights[::3] = 0
+    zero, _ = run(weigh(examples, weights), steps=1, batch_size=24, denominator="weight_sum")
+    absent, _ = run(examples.take(np.flatnonzero(weights)), steps=1, batch_size=16, denominator="weight_sum")
+    torch.testing.assert_close(parameters(zero), parameters(absent), atol=1e-6, rtol=0)
+
+
+def test_weight_zero_gives_an_example_no_gradient_under_batch(run, examples):
+    weights = np.zeros(24)
+    weights[0] = 1
+    _, among_others = run(weigh(examples, weights), steps=1, batch_size=24)
+    _, alone = run(examples.take(np.array([0])), steps=1, batch_size=1)
+    assert steps(among_others)[0].grad_norm == pytest.approx(steps(alone)[0].grad_norm / 24, rel=1e-5)
+
+
+def test_weight_two_is_a_duplicate_under_weight_sum(run, examples):
+    twice, _ = run(weigh(examples, [2.0] * 4 + [1.0] * 20), steps=1, batch_size=24, denominator="weight_sum")
+    copied = examples.take(np.array([0, 1, 2, 3, *range(24)]))
+    duplicated, _ = run(copied, steps=1, batch_size=28, denominator="weight_sum")
+    torch.testing.assert_close(parameters(twice), parameters(duplicated), atol=1e-6, rtol=0)
+
+
+def test_a_step_without_weight_leaves_the_model_as_it_is(run, tiny_model, examples):
+    prepared, records = run(weigh(examples, np.zeros(24)), steps=2)
+    before = torch.cat([value.detach().flatten() for value in tiny_model().parameters()])
+    assert torch.equal(parameters(prepared), before)
+    assert [record.loss for record in steps(records)] == [0, 0]
+    assert math.isnan(steps(records)[0].plain_loss)
+
+
+def test_padding_of_an_idle_rank_has_no_gradient(tiny_model, masking, examples):
+    batch = StepBatch.of(examples, Step(np.arange(3), np.zeros(3, dtype=int)), masking, "batch")
+    micro = batch.micro(np.zeros(0, dtype=int), 0)
+    assert micro.input_ids.shape[0] == 1
+    assert micro.where.numel() == micro.targets.numel() == micro.coefficients.numel() == 0
+
+
+def test_dropout_follows_the_seed_and_not_the_callers_generator(run, examples):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one, _ = run(examples, dropout=0.3, steps=3)
+    assert torch.equal(torch.get_rng_state(), before), "the caller's generator is left alone"
+    torch.manual_seed(2)
+    same, _ = run(examples, dropout=0.3, steps=3)
+    other, _ = run(examples, dropout=0.3, steps=3, seed=1)
+    assert torch.equal(parameters(one), parameters(same))
+    assert not torch.equal(parameters(one), parameters(other))
+
+
+def test_records_tell_what_happened(run, weighted):
+    _, records = run(weighted, steps=6, evaluations=2)
+    taken = steps(records)
+    assert [record.step for record in records if isinstance(record, EvaluationRecord)] == [0, 2, 4, 6]
+    assert [record.step for record in taken] == [1, 2, 3, 4, 5, 6]
+    assert taken[2].examples == 24
+    assert taken[2].tokens == weighted.tokens.size, "three steps of 8 are one epoch of 24"
+    assert all(1 <= record.effective_sample_size < 8 for record in taken)
+    assert taken[0].loss < taken[0].plain_loss, "weights below 1 make a smaller loss under batch"
+
+
+def test_training_lowers_the_loss(run, examples):
+    _, records = run(examples, steps=200, learning_rate=1e-2)
+    assert steps(records)[-1].plain_loss < steps(records)[0].plain_loss - 0.5
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(run, examples):
+    with pytest.raises(DanaError, match=r"step \d+: loss is nan; try a lower learning_rate"):
+        run(examples, steps=60, learning_rate=1e30, clip=1e30)
+
+
+def test_learning_rate_rises_then_falls_by_hand():
+    rates = [learning_rate_at(step, 10, 1.0, 0.2) for step in range(10)]
+    assert rates == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+    assert [learning_rate_at(step, 2, 1.0, 0.01) for step in range(2)] == pytest.approx([1, 0.5])
+
+
+def test_only_matrices_decay(tiny_model):
+    model = tiny_model()
+    decaying, others = make_optimizer(model, 1e-3, 0.01).param_groups
+    assert (decaying["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
+    names = {id(value): name for name, value in model.named_parameters()}
+    assert all("LayerNorm" not in names[id(value)] for value in decaying["params"])
+    assert all(names[id(value)].endswith("bias") or "LayerNorm" in names[id(value)] for value in others["params"])
+    assert len(decaying["params"]) + len(others["params"]) == len(names)
