@@ -55,7 +55,7 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
     from jsonargparse import ArgumentError, ArgumentParser
 
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(cls, "settings", as_group=False)
+    parser.add_argument("--settings", type=cls)
     merged = {key: value for key, value in values.items()}
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -65,19 +65,24 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
     _reject_unknown(cls, merged, origin)
     try:
         return parser.instantiate_classes(parser.parse_object({"settings": merged})).settings
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from error
     except (ArgumentError, ValueError, TypeError) as error:
-        cause = _cause(error)
-        if isinstance(cause, ConfigError):
-            raise ConfigError(f"{origin}: {cause}") from error
-        raise ConfigError(f"{origin}: {' '.join(str(error).replace('settings.', '').split())}") from error
+        raise ConfigError(f"{origin}: {_in_one_line(str(error))}") from error
 
 
-def _cause(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def _in_one_line(message: str) -> str:
+    """What jsonargparse says of a value of the wrong type, in our words."""
+    import re
+
+    text = " ".join(message.replace("settings.", "").split())
+    key = re.search(r'Parser key "([^"]+)"', text)
+    found = re.search(r"(?:Given value:|Got value:) (.*)$", text)
+    types = re.findall(r"Expected a <class '(\w+)'>", text)
+    if key and found and types:
+        allowed = " or ".join({"NoneType": "null", "str": "text"}.get(name, name) for name in dict.fromkeys(types))
+        return f"{key[1]}={found[1]!r}: must be {allowed}"
+    return text
 
 
 def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) -> None:
@@ -99,5 +104,8 @@ def _reject_unknown(cls: type, values: dict[str, Any], origin: str, where: str =
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"{origin}: unknown key {where + str(key)!r}{suggestion(str(key), known)}")
-        if is_dataclass(hints[key]) and isinstance(value, dict):
-            _reject_unknown(hints[key], value, origin, f"{where}{key}.")
+        if not is_dataclass(hints[key]):
+            continue
+        if not isinstance(value, dict):
+            raise ConfigError(f"{origin}: {where}{key}={value!r}: must be a mapping of settings")
+        _reject_unknown(hints[key], value, origin, f"{where}{key}.")  # type: ignore[arg-type]

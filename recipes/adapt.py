@@ -1,8 +1,8 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/adapt.py recipes/adapt.yaml [key=value ...].
+"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/adapt.py recipes/adapt.yaml.
 
-Continue pre-training a model on text that was weighed (``dana weigh``), on any number of CPUs or GPUs. Several
-CPU processes: ``torchrun --nproc_per_node 2 recipes/adapt.py recipes/adapt.yaml``. Settings are explained in the
-YAML; any can be overridden, for example ``training.steps=100``.
+Continue pre-training a model on text that was weighed (``dana weigh``), on any number of CPUs or GPUs. Two
+CPU processes: ``torchrun --standalone --nproc_per_node 2 recipes/adapt.py recipes/adapt.yaml``. The YAML
+explains the settings; any can be overridden at the end of the line, for example ``training.steps=100``.
 """
 
 import sys
@@ -43,7 +43,9 @@ def main(arguments: list[str]) -> int:
     setup()
     try:
         if not arguments:
-            raise ConfigError("give the recipe's settings: recipes/adapt.py recipes/adapt.yaml [key=value ...]")
+            raise ConfigError(
+                "give the recipe's settings: recipes/adapt.py recipes/adapt.yaml [key=value ...]"
+            )
         path, *overrides = arguments
         recipe = load(Recipe, read_yaml(Path(path)), overrides, origin=path)
         adapt_stage(

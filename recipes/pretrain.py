@@ -1,7 +1,7 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/pretrain.py recipes/pretrain.yaml [key=value ...].
+"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/pretrain.py recipes/pretrain.yaml.
 
-Train a WordPiece tokenizer and a BERT from nothing but text, so that a comparison needs no downloaded weights.
-Settings are explained in the YAML; any can be overridden, for example ``size=mini``.
+Train a WordPiece tokenizer and a BERT from nothing but text, so that a comparison needs no downloads. The
+YAML explains the settings; any can be overridden at the end of the line, for example ``size=mini``.
 """
 
 import sys
@@ -40,7 +40,9 @@ def main(arguments: list[str]) -> int:
     setup()
     try:
         if not arguments:
-            raise ConfigError("give the recipe's settings: recipes/pretrain.py recipes/pretrain.yaml [key=value ...]")
+            raise ConfigError(
+                "give the recipe's settings: recipes/pretrain.py recipes/pretrain.yaml [key=value ...]"
+            )
         path, *overrides = arguments
         recipe = load(Recipe, read_yaml(Path(path)), overrides, origin=path)
         pretrain_stage(

@@ -1,4 +1,4 @@
-"""Fixtures that several folders share: a tiny tokenizer from this repository's own text, and small corpora on disk."""
+"""Fixtures that several folders share: a tiny tokenizer from this repository's text, corpora on disk."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def tiny_tokenizer(repository_texts):
     """A WordPiece tokenizer of 800 entries."""
     from dana.train.scratch import train_tokenizer
 
-    return train_tokenizer(lambda: repository_texts, 800)
+    return train_tokenizer(lambda: repository_texts, 800, max_tokens=64)
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def write_corpus(tmp_path) -> Callable[[str, list[str]], Path]:
     """Writes texts as a documents folder; ids are ``NAME-0``, ``NAME-1`` …"""
 
     def write(name: str, texts: list[str]) -> Path:
-        rows = [{"doc_id": f"{name}-{place}", "source": name, "text": text} for place, text in enumerate(texts)]
+        rows = [
+            {"doc_id": f"{name}-{place}", "source": name, "text": text} for place, text in enumerate(texts)
+        ]
         write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / name, DOCUMENTS)
         return tmp_path / name
 
@@ -47,7 +49,9 @@ def write_weights(tmp_path) -> Callable[..., Path]:
 
     def write(rows: list[tuple], name: str = "weights") -> Path:
         names = ("doc_id", "unit", "start", "end", "segment", "weight")
-        table = pa.Table.from_pylist([{"source": "s", **dict(zip(names, row, strict=True))} for row in rows], schema=WEIGHTS)
+        table = pa.Table.from_pylist(
+            [{"source": "s", **dict(zip(names, row, strict=True))} for row in rows], schema=WEIGHTS
+        )
         write_parts([table], tmp_path / name, WEIGHTS)
         return tmp_path / name
 

@@ -46,7 +46,6 @@ class KNearestNeighbours:
 
     k: int = 5
     fitted_type: ClassVar[type] = FittedKNearestNeighbours
-    paper: ClassVar[str] = "knn:k=5"
 
     def __post_init__(self) -> None:
         require(self.k >= 1, "k", self.k, "at least 1")

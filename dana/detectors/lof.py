@@ -58,7 +58,6 @@ class LocalOutlierFactor:
 
     k: int = 20
     fitted_type: ClassVar[type] = FittedLocalOutlierFactor
-    paper: ClassVar[str] = "lof:k=20"
 
     def __post_init__(self) -> None:
         require(self.k >= 1, "k", self.k, "at least 1")

@@ -56,7 +56,6 @@ class OneClassSVM:
     nu: float = 0.1
     gamma: float | None = None
     fitted_type: ClassVar[type] = FittedOneClassSVM
-    paper: ClassVar[str] = "ocsvm:nu=0.1"
 
     def __post_init__(self) -> None:
         require(0 < self.nu <= 1, "nu", self.nu, "in (0, 1]")

@@ -51,7 +51,6 @@ class PrincipalComponents:
 
     variance: float = 0.5
     fitted_type: ClassVar[type] = FittedPrincipalComponents
-    paper: ClassVar[str] = "pyod:PCA"
 
     def __post_init__(self) -> None:
         require(0 < self.variance < 1, "variance", self.variance, "in (0, 1): with all directions nothing is left over")

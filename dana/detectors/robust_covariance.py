@@ -57,7 +57,6 @@ class RobustCovariance:
 
     support: float = 0.75
     fitted_type: ClassVar[type] = FittedRobustCovariance
-    paper: ClassVar[str] = "robust_covariance"
 
     def __post_init__(self) -> None:
         require(0.5 <= self.support <= 1, "support", self.support, "in [0.5, 1]")

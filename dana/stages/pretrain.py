@@ -69,7 +69,7 @@ def pretrain_stage(
         def texts() -> Iterator[str]:
             return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
 
-        tokenizer = train_tokenizer(texts, settings.vocabulary, settings.lowercase)
-        return new_bert(size, tokenizer, settings.max_positions, settings.dropout, settings.seed)
+        tokenizer = train_tokenizer(texts, settings.vocabulary, settings.max_positions, settings.lowercase)
+        return new_bert(size, tokenizer, settings.dropout, settings.seed)
 
     return run_job(TrainingJob(f"bert-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)

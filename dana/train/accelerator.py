@@ -14,7 +14,10 @@ from dana.logging import get_logger
 
 log = get_logger(__name__)
 
-HOW = "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --nproc_per_node N"
+HOW = (
+    "launch with accelerate launch --config_file accelerate_configs/X.yaml, "
+    "or torchrun --standalone --nproc_per_node N"
+)
 
 
 def make_accelerator() -> Any:

@@ -99,18 +99,42 @@ def save_model(prepared: Prepared, tokenizer: Any, folder: Path | None) -> None:
         tokenizer: Its tokenizer.
         folder: Where, or None on ranks that only take part in gathering the weights.
     """
-    state = prepared.accelerator.get_state_dict(prepared.module)
+    weights = _gathered(prepared)
     if folder is None:
         return
     model = prepared.accelerator.unwrap_model(prepared.module).model
-    weights = {name.removeprefix("model."): value for name, value in state.items()} if state else None
-    model.save_pretrained(folder, state_dict=weights)
+    # Once each: gathering copies tied weights, and they would be written twice.
+    own = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    weights = {name: value for name, value in weights.items() if name in own}
+    # Under ZeRO-3 transformers takes any model for one of 2018 and would write its norms as gamma and beta.
+    with _quiet_transformers():
+        model.save_pretrained(folder, state_dict=weights, save_original_format=not _is_deepspeed(prepared))
     tokenizer.save_pretrained(folder)
+
+
+def _gathered(prepared: Prepared) -> dict[str, Any]:
+    """All weights, whole, under the model's own names; a collective operation."""
+    if _is_deepspeed(prepared):
+        # Its own gathering returns views of freed buffers where there is no GPU to copy from.
+        from deepspeed.runtime.zero import GatheredParameters
+
+        with GatheredParameters(list(prepared.module.parameters())):
+            state = {
+                name: value.clone()
+                for name, value in prepared.accelerator.unwrap_model(prepared.module).state_dict().items()
+            }
+    else:
+        state = prepared.accelerator.get_state_dict(prepared.module)
+    return {name.removeprefix("model."): value for name, value in state.items()}
+
+
+def _is_deepspeed(prepared: Prepared) -> bool:
+    return prepared.accelerator.distributed_type.value == "DEEPSPEED"
 
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Hold back the table of missing head weights: we report them in one line, and mend them."""
+    """Hold back bars of a second, and the table of missing head weights: we mend those and say so."""
     from transformers import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -51,7 +51,7 @@ def evaluate(
     sums = torch.zeros(len(examples), dtype=torch.float64)
     was_training = module.training
     module.eval()
-    with torch.inference_mode():
+    with torch.no_grad():  # not inference_mode: ZeRO-3 keeps what it gathers here for the next training step
         ranks = accelerator.process_index, accelerator.num_processes
         for rows in micro_batches(examples.lengths, budget, *ranks):
             micro = step.micro(rows, pad).to(accelerator.device)

@@ -68,7 +68,8 @@ def warm_up_head(
         micro = batch.micro(np.arange(len(batch.examples)), model.config.pad_token_id or 0).to(device)
         losses = token_losses(module(micro.input_ids, micro.attention_mask, micro.where), micro.targets)
         if batch.scale.total:
-            optimizer.param_groups[0]["lr"] = learning_rate_at(index, warmup.steps, warmup.learning_rate, 0.1)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate_at(index, warmup.steps, warmup.learning_rate, 0.1)
             micro_loss(losses, micro.coefficients, batch.scale.total).backward()
             optimizer.step()
             optimizer.zero_grad()

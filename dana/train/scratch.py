@@ -31,12 +31,15 @@ SIZES = {
 }
 
 
-def train_tokenizer(texts: Callable[[], Iterable[str]], vocabulary: int, lowercase: bool = True) -> Any:
+def train_tokenizer(
+    texts: Callable[[], Iterable[str]], vocabulary: int, max_tokens: int, lowercase: bool = True
+) -> Any:
     """A BERT WordPiece tokenizer learnt from text; the same text gives the same tokenizer.
 
     Args:
         texts: Called twice, each time for all of the text.
         vocabulary: Most entries, special tokens included.
+        max_tokens: The longest text its models will read.
         lowercase: Fold case and accents.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -48,8 +51,8 @@ def train_tokenizer(texts: Callable[[], Iterable[str]], vocabulary: int, lowerca
     frequency: Counter[str] = Counter()
     for text in texts():
         frequency.update(learner.normalizer.normalize_str(text))
-    # The trainer numbers characters in the order of a randomly seeded hash table, and settles ties between merges
-    # by number: no two runs agree. Given as "special", all characters have their numbers before it starts.
+    # The trainer numbers characters in the order of a randomly seeded hash table and settles ties between
+    # merges by number: no two runs agree. Given as "special", all have their numbers before it starts.
     common = sorted(frequency, key=lambda character: (-frequency[character], character))
     alphabet = sorted(character for character in common[: vocabulary // 10] if not character.isspace())
     fixed = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
@@ -57,16 +60,15 @@ def train_tokenizer(texts: Callable[[], Iterable[str]], vocabulary: int, lowerca
         vocab_size=vocabulary, special_tokens=fixed, min_frequency=2, limit_alphabet=0, show_progress=False
     )
     learner.train_from_iterator(texts(), trainer)
-    return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase)
+    return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
 
 
-def new_bert(size: str, tokenizer: Any, max_tokens: int, dropout: float, seed: int) -> Checkpoint:
+def new_bert(size: str, tokenizer: Any, dropout: float, seed: int) -> Checkpoint:
     """An untrained BERT for a tokenizer.
 
     Args:
         size: One of :data:`SIZES`.
-        tokenizer: From :func:`train_tokenizer`.
-        max_tokens: Positions it can tell apart.
+        tokenizer: From :func:`train_tokenizer`; decides the positions that the model can tell apart.
         dropout: On hidden states and attention; 0 suits short runs.
         seed: Decides its weights.
 
@@ -77,14 +79,13 @@ def new_bert(size: str, tokenizer: Any, max_tokens: int, dropout: float, seed: i
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     shape = SIZES[size]
-    tokenizer.model_max_length = max_tokens
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=shape.width,
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.width // 64,
         intermediate_size=4 * shape.width,
-        max_position_embeddings=max_tokens,
+        max_position_embeddings=tokenizer.model_max_length,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         pad_token_id=tokenizer.pad_token_id,

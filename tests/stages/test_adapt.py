@@ -14,15 +14,29 @@ from dana.stages.pretrain import PretrainSettings, pretrain_stage
 from dana.train.head_warmup import HeadWarmup
 
 REPOSITORY = Path(__file__).parent.parent.parent
-PRETRAIN = PretrainSettings(steps=30, batch_size=16, max_tokens=48, max_positions=64, vocabulary=800, learning_rate=2e-3, evaluations=1)
-ADAPT = AdaptSettings(steps=4, batch_size=16, max_tokens=48, evaluations=1, head_warmup=HeadWarmup(steps=3, batch_size=8))
+PRETRAIN = PretrainSettings(
+    steps=30,
+    batch_size=16,
+    max_tokens=48,
+    max_positions=64,
+    vocabulary=800,
+    learning_rate=2e-3,
+    evaluations=1,
+)
+ADAPT = AdaptSettings(
+    steps=4, batch_size=16, max_tokens=48, evaluations=1, head_warmup=HeadWarmup(steps=3, batch_size=8)
+)
 
 
 @pytest.fixture
 def inputs(write_corpus, repository_texts):
     """A corpus and held-out texts; the first held-out document is in the corpus as well."""
     corpus = write_corpus("corpus", repository_texts[20:])
-    return corpus, write_corpus("task", repository_texts[:10]), write_corpus("general", repository_texts[10:20])
+    return (
+        corpus,
+        write_corpus("task", repository_texts[:10]),
+        write_corpus("general", repository_texts[10:20]),
+    )
 
 
 @pytest.fixture
@@ -53,7 +67,10 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
     counts = artifact.manifest["counts"]
     assert counts["documents_kept"] == 40
     assert counts["steps"] == 4
-    assert counts["documents_in"] == counts["documents_kept"] + counts["documents_left_out"] + counts["documents_excluded"]
+    assert (
+        counts["documents_in"]
+        == counts["documents_kept"] + counts["documents_left_out"] + counts["documents_excluded"]
+    )
     assert artifact.manifest["losses"]["after"] == records(artifact.path, "evaluation")[-1]
     card = (artifact.path / "README.md").read_text()
     assert "| tokens seen |" in card
@@ -67,7 +84,11 @@ def test_the_same_seed_gives_the_same_bytes_and_a_second_call_reuses_them(inputs
     corpus, task, general = inputs
     one, two, other = (
         adapt_stage(str(base), corpus, None, task, general, settings, tmp_path / name).path
-        for name, settings in (("one", ADAPT), ("two", ADAPT), ("other", AdaptSettings(**{**vars(ADAPT), "seed": 1})))
+        for name, settings in (
+            ("one", ADAPT),
+            ("two", ADAPT),
+            ("other", AdaptSettings(**{**vars(ADAPT), "seed": 1})),
+        )
     )
     content = (one / "model.safetensors").read_bytes()
     assert (two / "model.safetensors").read_bytes() == content
@@ -99,17 +120,21 @@ def test_a_backbone_without_a_head_gets_one_and_the_manifest_says_so(inputs, bas
     corpus, task, general = inputs
     AutoModel.from_pretrained(base, add_pooling_layer=False).save_pretrained(tmp_path / "backbone")
     AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "backbone")
-    artifact = adapt_stage(str(tmp_path / "backbone"), corpus, None, task, general, ADAPT, tmp_path / "adapted")
+    artifact = adapt_stage(
+        str(tmp_path / "backbone"), corpus, None, task, general, ADAPT, tmp_path / "adapted"
+    )
     head = artifact.manifest["new_head"]
     assert head["steps"] == 3
     assert any("transform.dense.weight" in name for name in head["parameters"])
-    assert not AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)[1]["missing_keys"]
+    assert not AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)[1][
+        "missing_keys"
+    ]
 
 
 def test_bad_inputs_are_refused_before_any_work(inputs, base, tmp_path):
     corpus, task, general = inputs
+    long = AdaptSettings(**{**vars(ADAPT), "max_tokens": 65})
     with pytest.raises(ConfigError, match="max_tokens=65: must be at most 64"):
-        long = AdaptSettings(**{**vars(ADAPT), "max_tokens": 65})
         adapt_stage(str(base), corpus, None, task, general, long, tmp_path / "long")
     with pytest.raises(ArtifactError, match="no such folder"):
         adapt_stage(str(tmp_path / "none"), corpus, None, task, general, ADAPT, tmp_path / "out")
@@ -190,6 +215,10 @@ def test_the_recipes_yaml_says_what_the_defaults_of_the_paper_are(name):
 
     path = REPOSITORY / "recipes" / f"{name}.yaml"
     recipe = load(module.Recipe, read_yaml(path), origin=str(path))
-    assert module.__doc__.startswith(f"accelerate launch --config_file accelerate_configs/cpu.yaml recipes/{name}.py")
+    assert module.__doc__.startswith(
+        f"accelerate launch --config_file accelerate_configs/cpu.yaml recipes/{name}.py"
+    )
     explained = set(read_yaml(path)["training"])
-    assert explained >= set(vars(recipe.training)) - {"steps", "tokens", "batch_tokens"}, "every setting is in the YAML"
+    assert explained >= set(vars(recipe.training)) - {"steps", "tokens", "batch_tokens"}, (
+        "every setting is in the YAML"
+    )

@@ -23,7 +23,9 @@ def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None =
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = 2, 3
     weights = np.ones(count) if weights is None else weights
-    return Examples(tokens, offsets, generator.integers(0, 2**63, count).astype(np.uint64), weights.astype(np.float32))
+    return Examples(
+        tokens, offsets, generator.integers(0, 2**63, count).astype(np.uint64), weights.astype(np.float32)
+    )
 
 
 @pytest.fixture
@@ -57,7 +59,9 @@ def run(tiny_model, masking) -> Callable[..., tuple[Prepared, list[Any]]]:
     """Trains a fresh tiny model and returns it with its records."""
 
     def train(examples: Examples, dropout: float = 0.0, **settings: Any) -> tuple[Prepared, list[Any]]:
-        chosen = TrainSettings(**{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "micro_batch_tokens": 512, **settings})
+        chosen = TrainSettings(
+            **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "micro_batch_tokens": 512, **settings}
+        )
         prepared = prepare(tiny_model(dropout), chosen, Accelerator(cpu=True))
         heldout = {"task": random_examples(6, 11), "general": random_examples(6, 12)}
         return prepared, list(adapt(prepared, examples, masking, chosen, heldout))

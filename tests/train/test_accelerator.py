@@ -7,7 +7,12 @@ from dana.train.accelerator import asked_for, check, make_accelerator
 
 @pytest.mark.parametrize(
     ("processes", "kind", "world", "asked"),
-    [(1, "NO", 1, "DATA"), (2, "MULTI_CPU", 2, "DATA"), (8, "MULTI_GPU", 8, "DATA"), (2, "DEEPSPEED", 2, "DEEPSPEED")],
+    [
+        (1, "NO", 1, "DATA"),
+        (2, "MULTI_CPU", 2, "DATA"),
+        (8, "MULTI_GPU", 8, "DATA"),
+        (2, "DEEPSPEED", 2, "DEEPSPEED"),
+    ],
 )
 def test_what_was_asked_for_passes(processes, kind, world, asked):
     check(processes, kind, world, asked)

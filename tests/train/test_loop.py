@@ -4,12 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 
 from dana.errors import DanaError
 from dana.mlm.loss import DENOMINATORS
 from dana.mlm.masking import mask
 from dana.train.batch import StepBatch
-from dana.train.loop import EvaluationRecord, StepRecord
+from dana.train.loop import EvaluationRecord, StepRecord, prepare, take_step
 from dana.train.optimizer import learning_rate_at, make_optimizer
 from dana.train.plan import Plan, Step
 from dana.train.settings import TrainSettings
@@ -40,7 +41,9 @@ def test_the_cut_into_micro_batches_changes_nothing(run, weighted, denominator, 
 
 
 @pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
-def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_model, masking, examples, denominator):
+def test_with_equal_weights_the_first_loss_is_that_of_transformers(
+    run, tiny_model, masking, examples, denominator
+):
     _, records = run(examples, steps=1, denominator=denominator)
     rows = Plan(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
     batch = examples.take(rows)
@@ -148,5 +151,26 @@ def test_only_matrices_decay(tiny_model):
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
     names = {id(value): name for name, value in model.named_parameters()}
     assert all("LayerNorm" not in names[id(value)] for value in decaying["params"])
-    assert all(names[id(value)].endswith("bias") or "LayerNorm" in names[id(value)] for value in others["params"])
+    assert all(
+        names[id(value)].endswith("bias") or "LayerNorm" in names[id(value)] for value in others["params"]
+    )
     assert len(decaying["params"]) + len(others["params"]) == len(names)
+
+
+def take_one(tiny_model, masking, examples, rate, index, dropout=0.0):
+    settings = TrainSettings(max_tokens=16, micro_batch_tokens=512)
+    prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True))
+    batch = StepBatch.of(examples, Step(np.arange(8), np.zeros(8, dtype=int)), masking, "batch")
+    before = parameters(prepared).clone()
+    loss, _, _ = take_step(prepared, batch, rate, index, settings)
+    return loss, float((parameters(prepared) - before).abs().max())
+
+
+def test_a_step_moves_no_weight_further_than_the_rate_it_was_given(tiny_model, masking, examples):
+    _, moved = take_one(tiny_model, masking, examples, rate=1e-5, index=0)
+    assert moved == pytest.approx(1e-5, rel=0.05), "Adam's first step is the rate times the gradient's sign"
+
+
+def test_dropout_is_drawn_anew_in_every_step_and_can_be_repeated(tiny_model, masking, examples):
+    losses = [take_one(tiny_model, masking, examples, 1e-5, index, dropout=0.3)[0] for index in (0, 1, 0)]
+    assert losses[0] == losses[2] != losses[1]

@@ -1,0 +1,52 @@
+"""One head for every base model: [CLS], a feed-forward layer, the classes. DANA section 4, D-12."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dana.encoders.checkpoint import load_backbone
+from dana.rng import derive_seed
+
+DROPOUT = 0.1
+SPREAD = 0.02  # BERT's initializer_range, whatever the base model's is: the head is the same for all
+
+
+class Classifier(nn.Module):
+    """A backbone's first token, dropout, a tanh layer, dropout, a linear layer.
+
+    The head's first weights are a function of seed, width and classes alone, so that two checkpoints compared
+    on a seed start from the same head.
+    """
+
+    def __init__(self, backbone: Any, classes: int, seed: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        width = backbone.config.hidden_size
+        self.dropout = nn.Dropout(DROPOUT)
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, classes)
+        random = torch.Generator().manual_seed(derive_seed(seed, "finetune", "head", width, classes))
+        with torch.no_grad():
+            for layer in (self.dense, self.out):
+                layer.weight.copy_(torch.randn(layer.weight.shape, generator=random) * SPREAD)
+                layer.bias.zero_()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Logits of shape (rows, classes).
+
+        Args:
+            input_ids: Shape (rows, width).
+            attention_mask: Same shape, 1 on real tokens.
+        """
+        first = self.backbone(input_ids=input_ids, attention_mask=attention_mask)[0][:, 0]
+        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
+
+
+def new_classifier(model: str, classes: int, seed: int) -> Classifier:
+    """A checkpoint with a fresh head.
+
+    Raises:
+        ArtifactError: If there is no such checkpoint, or its weights are pickled.
+    """
+    return Classifier(load_backbone(model), classes, seed)

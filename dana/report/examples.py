@@ -1,0 +1,84 @@
+"""The text of the most relevant and most foreign units: what the numbers mean, to be read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dana.schemas import parts
+
+SHOWN = 5
+CANDIDATES = 50  # enough that, repeats of one document left out, five remain
+LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Example:
+    """One unit.
+
+    Attributes:
+        source: Where it comes from.
+        score: Its anomaly score.
+        text: On one line, at most 200 characters.
+    """
+
+    source: str
+    score: float
+    text: str
+
+    @property
+    def shown_score(self) -> str:
+        """Rounded for a page."""
+        return f"{self.score:.3f}".replace("-", "−")
+
+
+def most_extreme(scores: pa.Table, corpus: Path) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    """The most relevant and the most foreign units, five each, at most one a document.
+
+    Args:
+        scores: Of :data:`dana.schemas.SCORES`.
+        corpus: Folder of the documents that were scored; without it there are no examples.
+    """
+    if not parts(corpus):
+        return (), ()
+    order = np.argsort(scores["score"].to_numpy(), kind="stable")
+    relevant, foreign = _rows(scores, order[:CANDIDATES]), _rows(scores, order[::-1][:CANDIDATES])
+    texts = _texts(corpus, {row["doc_id"] for row in [*relevant, *foreign]})
+    return _examples(relevant, texts), _examples(foreign, texts)
+
+
+def _rows(scores: pa.Table, rows: np.ndarray) -> list[dict]:
+    by_document: dict[str, dict] = {}
+    for row in scores.take(rows).to_pylist():
+        by_document.setdefault(row["doc_id"], row)
+    return list(by_document.values())[:SHOWN]
+
+
+def _texts(corpus: Path, ids: set[str]) -> dict[str, str]:
+    """Texts of some documents; only row groups that hold one are read whole."""
+    wanted = pa.array(sorted(ids))
+    found: dict[str, str] = {}
+    for part in parts(corpus):
+        file = pq.ParquetFile(part)
+        for group in range(file.num_row_groups):
+            here = pc.is_in(file.read_row_group(group, columns=["doc_id"])["doc_id"], value_set=wanted)
+            if pc.any(here).as_py():
+                table = file.read_row_group(group, columns=["doc_id", "text"]).filter(here)
+                found |= dict(zip(table["doc_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    return found
+
+
+def _examples(rows: list[dict], texts: dict[str, str]) -> tuple[Example, ...]:
+    return tuple(
+        Example(row["source"], row["score"], _shorten(texts[row["doc_id"]][row["start"] : row["end"]]))
+        for row in rows
+        if row["doc_id"] in texts
+    )
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -1,0 +1,171 @@
+"""What the figures show. Every number in them comes from a table's frame, which is a CSV file too."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dana.report.svg import COLOURS, Figure, draw
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARKERS = {"base": "s", "general": "^", "random": "D", "dana": "o"}
+LABELS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
+FOREGROUND = ("general", "task", "planted")
+MOST_BARS = 12
+LONGEST_NAME = 34
+
+
+def colour(arm: str) -> str:
+    """An arm's colour, the same in every figure; a run with one arm shows it as dana's."""
+    return COLOURS.get(arm, COLOURS["dana" if arm == "adapted" else "other"])
+
+
+def score_histogram(frame: pd.DataFrame) -> Figure:
+    """Outlines of the groups' scores on one axis.
+
+    Args:
+        frame: Of :func:`dana.report.tables.histogram`.
+    """
+    names = [name for name in FOREGROUND if name in frame]
+
+    def paint(axes: "Axes") -> None:
+        edges = np.append(frame["from"], frame["to"].iloc[-1])
+        for name, style in zip(names, ("-", "-", "--"), strict=False):
+            values = frame[name].to_numpy()
+            axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
+            axes.stairs(
+                values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=LABELS[name]
+            )
+        axes.set(xlabel="anomaly score (left: like the task; right: foreign)", ylabel="share of units")
+        axes.yaxis.set_major_formatter(_percent())
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_ylim(0)
+        _legend(axes, len(names))
+
+    alt = f"Histograms of the anomaly scores of {', '.join(LABELS[name] for name in names)} text on one axis."
+    return draw("score-histogram", alt, (6.2, 3.0), paint)
+
+
+def kept_bars(frame: pd.DataFrame) -> Figure:
+    """Each source's share of the kept text as a bar, its share of the corpus as a tick across it.
+
+    Args:
+        frame: Of :func:`dana.report.tables.kept_table`; the first twelve sources are drawn.
+    """
+    shown = frame.head(MOST_BARS).iloc[::-1]
+
+    def paint(axes: "Axes") -> None:
+        places = np.arange(len(shown))
+        planted = shown["source"].str.endswith("(planted)").to_numpy()
+        bars = np.where(planted, COLOURS["planted"], COLOURS["dana"])
+        axes.barh(places, shown["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
+        axes.scatter(
+            shown["share_of_characters"],
+            places,
+            marker="|",
+            s=230,
+            linewidths=2,
+            color=COLOURS["ink"],
+            zorder=3,
+        )
+        axes.set_yticks(places, [_short(source) for source in shown["source"]])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_formatter(_percent())
+        axes.set_xlabel("bar: share of the kept text; tick: share of the corpus")
+        axes.set_xlim(0)
+
+    alt = f"Bars: the share of the kept text of {len(shown)} sources, beside their share of the corpus."
+    return draw("kept-by-source", alt, (6.2, 0.75 + 0.29 * len(shown)), paint)
+
+
+def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
+    """Held-out loss over tokens seen, a line an arm, bars of one standard error.
+
+    Args:
+        evaluations: Of :class:`dana.report.collect.Run`.
+        text: ``task`` or ``general``.
+    """
+    arms = list(dict.fromkeys(evaluations["arm"]))
+
+    def paint(axes: "Axes") -> None:
+        for arm in arms:
+            own = evaluations[evaluations["arm"] == arm].sort_values("step", kind="stable")
+            axes.errorbar(
+                own["tokens"],
+                own[f"{text}_loss"],
+                yerr=own[f"{text}_loss_se"],
+                color=colour(arm),
+                marker=MARKERS.get(arm, "o"),
+                markersize=5,
+                linewidth=1.8,
+                elinewidth=1,
+                label=arm,
+            )
+        axes.set(xlabel="tokens seen", ylabel="nats a hidden token", title=f"{text} text, held out")
+        axes.xaxis.set_major_formatter(_engineering())
+        _legend(axes, 4, above=1.1)
+
+    alt = f"Loss on held-out {text} text over tokens seen, a line for each of: {', '.join(arms)}."
+    return draw(f"loss-{text}", alt, (4.4, 3.3), paint)
+
+
+def seed_dots(results: pd.DataFrame, task: str) -> Figure:
+    """Every seed's score as a dot, each arm's mean as a bar; lines join a seed's arms, which are paired.
+
+    Args:
+        results: Of :class:`dana.report.collect.Run`.
+        task: Which one.
+    """
+    own = results[results["task"] == task]
+    arms = list(dict.fromkeys(own["arm"]))
+
+    def paint(axes: "Axes") -> None:
+        places = {arm: len(arms) - 1 - place for place, arm in enumerate(arms)}
+        for _, seed in own.groupby("seed"):
+            ordered = seed.sort_values("arm", key=lambda arm: arm.map(places))
+            axes.plot(
+                ordered["score"], ordered["arm"].map(places), color=COLOURS["rule"], linewidth=0.8, zorder=1
+            )
+        for arm in arms:
+            scores = own[own["arm"] == arm]["score"]
+            heights = np.full(len(scores), places[arm])
+            axes.scatter(scores, heights, s=34, color=colour(arm), marker=MARKERS.get(arm, "o"), zorder=3)
+            low, high = places[arm] - 0.28, places[arm] + 0.28
+            axes.plot([scores.mean()] * 2, [low, high], color=colour(arm), linewidth=2.4, zorder=2)
+        axes.set_yticks(list(places.values()), list(places))
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(-0.6, len(arms) - 0.4)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(
+            f"{own['metric'].iloc[0].replace('_', '-')} on {task} (symbol: a seed; bar: the mean)"
+        )
+
+    alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
+    return draw(f"seeds-{_identifier(task)}", alt, (6.2, 0.85 + 0.48 * len(arms)), paint)
+
+
+def _legend(axes: "Axes", columns: int, above: float = 1.0) -> None:
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, above), ncols=columns, handlelength=1.8)
+
+
+def _percent() -> Any:
+    from matplotlib.ticker import PercentFormatter
+
+    return PercentFormatter(xmax=1, decimals=None)
+
+
+def _engineering() -> Any:
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(sep="")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+
+
+def _identifier(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in name)

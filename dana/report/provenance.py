@@ -1,0 +1,82 @@
+"""The tables about how a run was made: its steps, what went in and came out, and every setting."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from dana.report.collect import Run
+from dana.report.tables import Column, Table, number
+
+MOST_SETTINGS = 80
+DETAILS = ("by_source",)  # counts that have a table of their own
+
+
+def steps(run: Run) -> dict[str, dict[str, Any]]:
+    """Every committed step's manifest by its place in the run's folder; the ranking counts as one."""
+    ranking = {"ranking.json": {"kind": "ranking", **run.ranking.content}} if run.ranking else {}
+    return {**ranking, **run.stages}
+
+
+def step_table(run: Run) -> Table:
+    """A row a step: counts, seconds, and the fingerprint of all it was made from."""
+    rows = []
+    for place, manifest in steps(run).items():
+        counts = "; ".join(
+            f"{key} {_plain(value)}"
+            for key, value in flatten(manifest.get("counts", {}))
+            if key.split(".")[0] not in DETAILS
+        )
+        row = {
+            "step": place,
+            "kind": manifest.get("kind", ""),
+            "seconds": manifest.get("seconds", float("nan")),
+        }
+        rows.append({**row, "counts": counts, "fingerprint": str(manifest.get("fingerprint", ""))})
+    columns = (
+        Column("step", lambda row: row.step, numeric=False),
+        Column("seconds", lambda row: number(row.seconds, 1)),
+        Column("counts", lambda row: row.counts, numeric=False),
+        Column("fingerprint", lambda row: row.fingerprint[:8], numeric=False),
+    )
+    caption = "The fingerprint is of the settings and inputs: the same fingerprint, the same outcome."
+    names = ["step", "kind", "seconds", "counts", "fingerprint"]
+    return Table("steps", caption, pd.DataFrame(rows, columns=names), columns)
+
+
+def setting_table(run: Run) -> Table:
+    """A row a step and setting."""
+    rows = [
+        {"step": place, "setting": key, "value": _plain(value)}
+        for place, manifest in steps(run).items()
+        for key, value in flatten(manifest.get("depends_on", {}))
+    ]
+    columns = (
+        Column("step", lambda row: row.step, numeric=False),
+        Column("setting", lambda row: row.setting, numeric=False),
+        Column("value", lambda row: row.value, numeric=False),
+    )
+    frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
+    return Table("settings", "What each step was made from.", frame, columns, most=MOST_SETTINGS, folded=True)
+
+
+def versions(run: Run) -> dict[str, str]:
+    """Package to version; several versions, where steps differ, are all named."""
+    found: dict[str, set[str]] = {}
+    for manifest in steps(run).values():
+        for package, version in manifest.get("versions", {}).items():
+            found.setdefault(package, set()).add(version)
+    return {package: " and ".join(sorted(used)) for package, used in sorted(found.items())}
+
+
+def flatten(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested objects, by dotted key; a list is a leaf."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flatten(inner, f"{where}.{key}" if where else str(key))
+    else:
+        yield where or "all", value
+
+
+def _plain(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,131 @@
+"""The page, before it is set: each section asks a question, answers it with numbers, and shows them."""
+
+from dataclasses import dataclass
+
+from dana.report import figures, findings
+from dana.report.analysis import Analysis, analyse
+from dana.report.collect import Run
+from dana.report.examples import Example
+from dana.report.findings import Finding
+from dana.report.provenance import versions
+from dana.report.svg import Figure
+from dana.report.tables import Table
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question.
+
+    Attributes:
+        question: The title.
+        answer: A sentence or two with the numbers.
+        figures: Drawn side by side where there is room.
+        tables: Below the figures; those without columns go to files only.
+        examples: Units to read, by what they are examples of.
+        command: What makes it, where the run does not have it.
+    """
+
+    question: str
+    answer: str
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table | None, ...] = ()
+    examples: tuple[tuple[str, tuple[Example, ...]], ...] = ()
+    command: str = ""
+
+    @property
+    def shown(self) -> list[Table]:
+        """Tables that there are."""
+        return [table for table in self.tables if table is not None and len(table.frame)]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole page and its files.
+
+    Attributes:
+        name: Of the run.
+        verdict: The first sentence.
+        highlights: A few numbers.
+        sections: In reading order.
+        versions: Package to version.
+        tables: All of them, for the CSV files.
+    """
+
+    name: str
+    verdict: str
+    highlights: list[Finding]
+    sections: list[Section]
+    versions: dict[str, str]
+    tables: list[Table]
+
+
+def build(run: Run) -> Report:
+    """Everything a page says."""
+    analysis = analyse(run)
+    sections = [
+        _ranking(analysis),
+        _separation(analysis),
+        _kept(analysis, run),
+        _losses(analysis),
+        _results(analysis),
+        Section(
+            "How was this made?", findings.making(analysis.steps), (), (analysis.steps, analysis.settings)
+        ),
+    ]
+    name, said = run.path.resolve().name, findings.verdict(analysis)
+    return Report(name, said, findings.highlights(analysis), sections, versions(run), analysis.tables())
+
+
+def _missing(question: str, what: str, command: str) -> Section:
+    return Section(question, what, command=command)
+
+
+def _ranking(analysis: Analysis) -> Section:
+    question = "Which detector tells this task from general text?"
+    if analysis.ranking is None:
+        return _missing(question, "No ranking here.", "dana rank --task T --general G --out DIR")
+    return Section(question, findings.ranking(analysis.ranking), (), (analysis.ranking,))
+
+
+def _separation(analysis: Analysis) -> Section:
+    question = "How well do the scores separate task from general text?"
+    if analysis.separation is None or analysis.histogram is None:
+        return _missing(question, "No scores here.", "dana score --task T --general G --out DIR")
+    drawn = figures.score_histogram(analysis.histogram.frame)
+    return Section(question, findings.separation(analysis.separation), (drawn,), (analysis.separation,))
+
+
+def _kept(analysis: Analysis, run: Run) -> Section:
+    question = "What was kept?"
+    if analysis.kept is None or run.selected is None:
+        return _missing(question, "No weights here.", "dana weigh DIR --policy segments --beta 0.2")
+    examples = (("nearest to the task", run.selected.relevant), ("most foreign", run.selected.foreign))
+    return Section(
+        question,
+        findings.selection(analysis),
+        (figures.kept_bars(analysis.kept.frame),),
+        (analysis.planted, analysis.kept),
+        tuple((title, units) for title, units in examples if units),
+    )
+
+
+def _losses(analysis: Analysis) -> Section:
+    question = "Did adaptation lower the loss on task text, and what did it cost on general text?"
+    if analysis.losses is None or analysis.evaluations is None:
+        return _missing(question, "No adapted model here.", "dana adapt DIR --model M --steps N")
+    frame = analysis.evaluations.frame
+    drawn = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
+    return Section(question, findings.losses(analysis.losses), drawn, (analysis.losses,))
+
+
+def _results(analysis: Analysis) -> Section:
+    question = "Did it help downstream?"
+    if analysis.results is None or analysis.seeds is None:
+        commands = (
+            "dana finetune --model M --task-card T --out DIR/finetune/T/base, then "
+            "dana finetune --model DIR/adapted --task-card T --out DIR/finetune/T/adapted"
+        )
+        return _missing(question, "No fine-tuned model here.", commands)
+    frame = analysis.seeds.frame
+    drawn = tuple(figures.seed_dots(frame, task) for task in frame["task"].unique())
+    return Section(question, findings.results(analysis), drawn, (analysis.differences, analysis.results))

@@ -1,0 +1,227 @@
+"""The tables about selection. Every number of a report is in a frame first, so that it is a CSV file too."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dana.report.collect import Ranking, Selected
+
+FEWEST_BINS, MOST_BINS = 12, 60
+TAIL = 0.005  # of each group that the histogram's end bins take in
+MOST_SOURCES = 20
+
+
+@dataclass(frozen=True)
+class Column:
+    """One shown column.
+
+    Attributes:
+        header: Its title.
+        cell: A row of the frame, as a named tuple, to text.
+        numeric: Whether it is set flush right.
+    """
+
+    header: str
+    cell: Callable[[Any], str]
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A frame and how it is shown.
+
+    Attributes:
+        name: Stem of its CSV file.
+        caption: What its columns mean.
+        frame: Every number, not rounded.
+        columns: What is shown of it; empty shows nothing, the file is still written.
+        marked: Rows to be set in bold; by default none.
+        most: Show so many rows; the file has all.
+        folded: Whether it is shown on demand.
+    """
+
+    name: str
+    caption: str
+    frame: pd.DataFrame
+    columns: tuple[Column, ...] = ()
+    marked: tuple[bool, ...] = ()
+    most: int = 10**6
+    folded: bool = False
+
+    def rows(self) -> Iterator[tuple[list[str], bool]]:
+        """Cells of every shown row, and whether it is marked."""
+        for place, row in enumerate(each(self.frame.head(self.most))):
+            yield [column.cell(row) for column in self.columns], bool(self.marked and self.marked[place])
+
+    @property
+    def left_out(self) -> int:
+        """Rows that only the file has."""
+        return max(0, len(self.frame) - self.most)
+
+
+def each(frame: pd.DataFrame) -> Iterator[Any]:
+    """Rows as named tuples."""
+    yield from frame.itertuples(index=False)
+
+
+def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
+    """A number with a true minus; an en dash where there is none."""
+    if value is None or not np.isfinite(value):
+        return "–"
+    value = round(float(value), digits) + 0.0  # no minus before a zero
+    return f"{value:{'+' if sign else ''},.{digits}f}".replace("-", "−")
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share in [0, 1] as a percentage."""
+    return "–" if share is None or not np.isfinite(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def ranking_table(ranking: Ranking) -> Table:
+    """A row a detector, the chosen one marked. Mirrors Table 1 of the paper."""
+    frame = ranking.rows.copy()
+    frame["chosen"] = frame["name"] == ranking.chosen
+    columns = [
+        Column("detector", lambda row: row.name + (" (chosen)" if row.chosen else ""), numeric=False),
+        Column("F1", lambda row: f"{number(row.f1_mean)} ± {number(row.f1_std)}"),
+        Column("AUROC", lambda row: number(row.auroc_mean)),
+    ]
+    optional = {
+        "ap_mean": Column("average precision", lambda row: number(row.ap_mean)),
+        "best_f1_mean": Column("F1 at the best threshold", lambda row: number(row.best_f1_mean)),
+        "stability": Column("stability", lambda row: number(row.stability, 2)),
+        "fit_s": Column("fit\N{NO-BREAK SPACE}(s)", lambda row: number(row.fit_s, 2)),
+        "score_s": Column("score\N{NO-BREAK SPACE}(s)", lambda row: number(row.score_s, 2)),
+    }
+    columns += [column for key, column in optional.items() if key in frame]
+    caption = (
+        "Means over seeds ± standard deviation (ddof 1). F1: task is the positive class, the threshold is the "
+        "90th percentile of the training scores. Stability: mean Spearman correlation of one general "
+        "sample's scores between seeds."
+    )
+    return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
+
+
+def groups(selected: Selected) -> dict[str, pd.DataFrame]:
+    """The texts whose scores are compared, empty ones left out: held-out task, general, planted."""
+    planted = selected.units["planted"].to_numpy()
+    found = {"task": selected.task, "general": selected.units[~planted], "planted": selected.units[planted]}
+    return {name: frame for name, frame in found.items() if len(frame)}
+
+
+def histogram(selected: Selected) -> Table:
+    """Share of each group's units in bins of score; what lies beyond the ends is counted in the end bins."""
+    scores = {name: frame["score"].to_numpy() for name, frame in groups(selected).items()}
+    low = min(np.quantile(values, TAIL) for values in scores.values())
+    high = max(np.quantile(values, 1 - TAIL) for values in scores.values())
+    bins = int(np.clip(np.sqrt(min(map(len, scores.values()))), FEWEST_BINS, MOST_BINS))
+    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    frame = pd.DataFrame({"from": edges[:-1], "to": edges[1:]})
+    for name, values in scores.items():
+        frame[name] = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
+    return Table("score_histogram", "Share of units by score.", frame)
+
+
+def separation_table(selected: Selected) -> Table:
+    """A row a group: size, median score, AUROC against general, and how its score follows its length."""
+    found = groups(selected)
+    general = found.get("general")
+    rows = []
+    for name, frame in found.items():
+        against = (
+            auroc(frame["score"], general["score"]) if general is not None and name != "general" else np.nan
+        )
+        rows.append(
+            {
+                "text": name,
+                "units": len(frame),
+                "median_score": frame["score"].median(),
+                "auroc_against_general": against,
+                "spearman_score_length": spearman(frame["score"], frame["characters"]),
+            }
+        )
+    columns = (
+        Column("text", lambda row: TEXTS[row.text], numeric=False),
+        Column("units", lambda row: number(row.units, 0)),
+        Column("median score", lambda row: number(row.median_score)),
+        Column("AUROC against general", lambda row: number(row.auroc_against_general)),
+        Column("score ~ length (Spearman)", lambda row: number(row.spearman_score_length, 2, sign=True)),
+    )
+    caption = (
+        "AUROC: how often a unit of this text scores as more relevant than a general unit (0.5 is chance). "
+        "Score ~ length: rank correlation of score and characters; far from 0, selection follows length."
+    )
+    return Table("separation", caption, pd.DataFrame(rows), columns)
+
+
+TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
+
+
+def auroc(relevant: pd.Series, foreign: pd.Series) -> float:
+    """Probability that a relevant unit has the lower score; ties count half."""
+    from sklearn.metrics import roc_auc_score
+
+    labels = np.concatenate([np.ones(len(relevant)), np.zeros(len(foreign))])
+    return float(roc_auc_score(labels, -np.concatenate([relevant, foreign])))
+
+
+def spearman(first: pd.Series, second: pd.Series) -> float:
+    """Rank correlation; NaN where one of them does not vary."""
+    if first.nunique() < 2 or second.nunique() < 2:
+        return float("nan")
+    return float(np.corrcoef(first.rank(), second.rank())[0, 1])
+
+
+def kept_table(selected: Selected) -> Table:
+    """A row a source, by share of what was kept. Mirrors Table 2 of the paper, by units and by characters."""
+    units = selected.units
+    columns = {
+        "units": np.ones(len(units)),
+        "characters": units["characters"],
+        "kept_units": units["weight"],
+        "kept_characters": units["weight"] * units["characters"],
+    }
+    frame = pd.DataFrame(columns).groupby(units["source"], observed=True).sum()
+    totals = frame.sum()
+    frame["share_of_its_units_kept"] = frame["kept_units"] / frame["units"]
+    for name in ("units", "kept_units", "characters", "kept_characters"):
+        frame[f"share_of_{name}"] = frame[name] / max(totals[name], 1e-300)
+    frame = frame.sort_values("kept_characters", ascending=False, kind="stable").reset_index()
+    frame["source"] = frame["source"].astype(str)
+    shown = (
+        Column("source", lambda row: row.source, numeric=False),
+        Column("units", lambda row: number(row.units, 0)),
+        Column("of them kept", lambda row: percent(row.share_of_its_units_kept)),
+        Column("share of the corpus", lambda row: percent(row.share_of_characters)),
+        Column("share of kept units", lambda row: percent(row.share_of_kept_units)),
+        Column("share of kept text", lambda row: percent(row.share_of_kept_characters)),
+    )
+    caption = "Shares of the corpus and of kept text are by characters. Kept is the sum of weights."
+    return Table("kept_by_source", caption, frame, shown, most=MOST_SOURCES)
+
+
+def planted_table(selected: Selected) -> Table | None:
+    """Recall and precision of planted units, and what a random choice of the same size would reach."""
+    planted, weight = selected.units["planted"].to_numpy(), selected.units["weight"].to_numpy()
+    if not planted.any() or weight.sum() == 0:
+        return None
+    frame = pd.DataFrame(
+        {
+            "measure": ["recall", "precision"],
+            "value": [weight[planted].mean(), weight[planted].sum() / weight.sum()],
+            "by_chance": [weight.mean(), planted.mean()],
+            "units": [planted.sum(), weight.sum()],
+        }
+    )
+    meanings = {"recall": "of planted units, kept", "precision": "of kept units, planted"}
+    columns = (
+        Column("planted text", lambda row: f"{row.measure} ({meanings[row.measure]})", numeric=False),
+        Column("share", lambda row: percent(row.value)),
+        Column("by chance", lambda row: percent(row.by_chance)),
+        Column("out of units", lambda row: number(row.units, 0)),
+    )
+    caption = "By chance: keeping the same mass at random."
+    return Table("planted", caption, frame, columns)

@@ -1,0 +1,32 @@
+"""``dana report``: what a run found, as a page, as Markdown and as CSV files."""
+
+from pathlib import Path
+
+from dana.artifacts import write_text
+from dana.logging import get_logger
+from dana.report.collect import collect
+from dana.report.render import to_html, to_markdown
+from dana.report.sections import build
+
+log = get_logger(__name__)
+
+
+def report_stage(run: Path) -> Path:
+    """Write ``report.html``, ``report.md`` and ``tables/*.csv`` into a run's folder: same run, same bytes.
+
+    Args:
+        run: A folder with at least one of ``ranking.json``, ``scores/``, ``adapted/``, ``finetune/``.
+
+    Returns:
+        The path of ``report.html``.
+
+    Raises:
+        ArtifactError: If there is nothing to report, or a file is not what dana writes.
+    """
+    report = build(collect(run))
+    for table in report.tables:
+        write_text(run / "tables" / f"{table.name}.csv", table.frame.to_csv(index=False))
+    write_text(run / "report.md", to_markdown(report))
+    write_text(run / "report.html", to_html(report))
+    log.info("%-9s written  %s", "report", run / "report.html")
+    return run / "report.html"

@@ -1,0 +1,11 @@
+"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/report.py runs/mine.
+
+Write report.html, report.md and tables of a run's folder. The same as ``dana report``; ``dana report --help`` lists the flags.
+"""
+
+import sys
+
+from dana.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["report", *sys.argv[1:]]))

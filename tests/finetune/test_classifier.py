@@ -1,0 +1,60 @@
+import pytest
+import torch
+import toy_task
+
+from dana.errors import ArtifactError
+from dana.finetune.model import new_classifier
+
+IDS = torch.tensor([[2, 6, 7, 3], [2, 8, 3, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+
+
+def head(classifier):
+    return torch.cat(
+        [parameter.flatten() for parameter in (*classifier.dense.parameters(), *classifier.out.parameters())]
+    )
+
+
+def test_two_checkpoints_of_one_shape_start_from_the_same_head(checkpoint, tmp_path):
+    other = toy_task.write_checkpoint(tmp_path, seed=1)
+    first, second = new_classifier(checkpoint, 3, seed=4), new_classifier(str(other), 3, seed=4)
+    assert torch.equal(head(first), head(second))
+    weights = "backbone.embeddings.word_embeddings.weight"
+    assert not torch.equal(first.state_dict()[weights], second.state_dict()[weights])
+
+
+def test_another_seed_is_another_head(checkpoint):
+    assert not torch.equal(head(new_classifier(checkpoint, 3, 0)), head(new_classifier(checkpoint, 3, 1)))
+
+
+def test_the_head_does_not_depend_on_what_was_drawn_before(checkpoint):
+    torch.manual_seed(1)
+    first = head(new_classifier(checkpoint, 3, 0))
+    torch.manual_seed(2)
+    assert torch.equal(first, head(new_classifier(checkpoint, 3, 0)))
+
+
+def test_logits_are_the_head_on_the_first_token_by_hand(checkpoint):
+    classifier = new_classifier(checkpoint, 3, 0).eval()
+    with torch.no_grad():
+        first = classifier.backbone(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0, :]
+        hidden = torch.tanh(first @ classifier.dense.weight.T + classifier.dense.bias)
+        expected = hidden @ classifier.out.weight.T + classifier.out.bias
+        assert torch.allclose(classifier(IDS, MASK), expected, atol=1e-6)
+
+
+def test_padding_changes_nothing(checkpoint):
+    classifier = new_classifier(checkpoint, 3, 0).eval()
+    with torch.no_grad():
+        alone = classifier(IDS[1:, :3], MASK[1:, :3])
+        assert torch.allclose(classifier(IDS, MASK)[1], alone[0], atol=1e-6)
+
+
+def test_a_pickled_checkpoint_is_refused_in_one_line(tmp_path):
+    folder = toy_task.write_checkpoint(tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(
+        ArtifactError, match=r"needs weights as \*\.safetensors; found pytorch_model\.bin"
+    ) as caught:
+        new_classifier(str(folder), 3, 0)
+    assert "\n" not in str(caught.value)

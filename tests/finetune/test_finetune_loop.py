@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import toy_task
+from accelerate import Accelerator
+from transformers import AutoTokenizer
+
+from dana.errors import DanaError
+from dana.finetune.data import read_splits
+from dana.finetune.encoded import Encoded
+from dana.finetune.loop import predict, run_seed
+from dana.finetune.model import new_classifier
+
+
+@pytest.fixture
+def encoded(toy_card, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    return {name: Encoded.of(split, tokenizer, 24) for name, split in read_splits(toy_card).items()}
+
+
+@pytest.fixture
+def run(toy_card, checkpoint, encoded):
+    def run(seed=0, model=checkpoint, **changes):
+        preset = replace(toy_card.preset("quick"), **changes)
+        return run_seed(model, encoded, toy_card, preset, seed, Accelerator(cpu=True))
+
+    return run
+
+
+def test_a_task_that_can_be_learnt_is_learnt(run, encoded):
+    result = run()
+    right = result.probabilities.argmax(1) == encoded["test"].labels
+    assert right.mean() > 0.9
+    assert np.allclose(result.probabilities.sum(1), 1, atol=1e-5)
+    assert result.dev_scores[-1] > max(0.9, result.dev_scores[0])
+    assert (result.epoch, len(result.dev_scores)) == (4, 4)
+
+
+def test_a_seed_is_reproducible_whatever_was_drawn_before(run):
+    torch.manual_seed(1)
+    first = run(epochs=1)
+    torch.manual_seed(2)
+    again = run(epochs=1)
+    assert np.array_equal(first.probabilities, again.probabilities)
+    assert not np.array_equal(first.probabilities, run(seed=1, epochs=1).probabilities)
+
+
+def test_the_last_epoch_is_tested_or_the_best_on_dev(run):
+    """The rate is so high that later epochs are worse than the first ones for this seed."""
+    last = run(epochs=6, learning_rate=0.03)
+    best = run(epochs=6, learning_rate=0.03, evaluate="best")
+    assert last.dev_scores == best.dev_scores
+    assert last.epoch == 6
+    assert best.epoch == 1 + int(np.argmax(best.dev_scores)) < 6
+    assert not np.array_equal(last.probabilities, best.probabilities)
+
+
+def test_the_best_epoch_is_tested_with_that_epochs_weights(run, encoded, toy_card, checkpoint, monkeypatch):
+    """Dev stands in for test: its score must be the best one seen."""
+    from dana.finetune.scoring import score
+
+    encoded["test"] = encoded["dev"]
+    best = run(epochs=6, learning_rate=0.03, evaluate="best")
+    found = score(best.probabilities.argmax(1), encoded["dev"].labels, 3)["macro_f1"]
+    assert found == pytest.approx(max(best.dev_scores))
+
+
+def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):
+    classifier = new_classifier(checkpoint, 3, 0)
+    whole = predict(classifier, encoded["test"], Accelerator(cpu=True))
+    monkeypatch.setattr("dana.finetune.loop.EVALUATION_TOKENS", 50)
+    assert np.allclose(whole, predict(classifier, encoded["test"], Accelerator(cpu=True)), atol=1e-6)
+    rows = np.array([5])
+    with torch.no_grad():
+        alone = classifier(*encoded["test"].batch(rows, torch.device("cpu"))).softmax(-1)
+    assert np.allclose(whole[5], alone[0], atol=1e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_the_seed(run, tmp_path):
+    broken = toy_task.write_checkpoint(tmp_path / "broken", initializer_range=float("inf"))
+    with pytest.raises(DanaError, match=r"seed 0, step 1: the loss is nan; lower learning_rate="):
+        run(model=str(broken))
+
+
+def test_training_moves_every_part_of_the_model(checkpoint, encoded, toy_card, monkeypatch):
+    """Backbone and head: nothing is frozen by accident. The pooler of BERT is not part of the model."""
+    made = []
+
+    def remember(*arguments):
+        made.append(new_classifier(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr("dana.finetune.loop.new_classifier", remember)
+    run_seed(
+        checkpoint, encoded, toy_card, replace(toy_card.preset("quick"), epochs=1), 0, Accelerator(cpu=True)
+    )
+    before = dict(new_classifier(checkpoint, 3, 0).named_parameters())
+    still = {name for name, value in made[0].named_parameters() if torch.equal(value, before[name])}
+    assert {name for name in still if "pooler" not in name} == set()

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+
+from dana.report.bootstrap import paired_bootstrap, score_of_confusion
+
+CLASSES = 4
+
+
+def _arm(random, labels, right, seeds=5):
+    """Predictions that are right with a given probability, else any class but the last."""
+    return np.where(
+        random.random((seeds, labels.size)) < right,
+        labels,
+        random.integers(0, CLASSES - 1, (seeds, labels.size)),
+    )
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(0).integers(0, CLASSES - 1, 300)  # the last class never occurs
+
+
+def test_scores_of_a_confusion_table_by_hand():
+    confusion = np.array([[3, 1], [2, 4]])
+    assert score_of_confusion(confusion, "accuracy") == 0.7
+    assert score_of_confusion(confusion, "macro_f1") == pytest.approx((6 / 9 + 8 / 11) / 2)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "micro_f1", "macro_f1"])
+def test_scores_agree_with_sklearn_over_the_full_label_set(labels, metric):
+    predicted = _arm(np.random.default_rng(1), labels, 0.6, seeds=1)[0]
+    found = score_of_confusion(confusion_matrix(labels, predicted, labels=range(CLASSES)), metric)
+    average = metric.removesuffix("_f1")
+    expected = (
+        accuracy_score(labels, predicted)
+        if metric == "accuracy"
+        else f1_score(labels, predicted, labels=range(CLASSES), average=average, zero_division=0)
+    )
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_the_estimate_is_the_difference_of_the_mean_scores(labels, metric):
+    random = np.random.default_rng(2)
+    better, worse = _arm(random, labels, 0.8), _arm(random, labels, 0.6)
+    means = [
+        np.mean(
+            [score_of_confusion(confusion_matrix(labels, row, labels=range(CLASSES)), metric) for row in arm]
+        )
+        for arm in (better, worse)
+    ]
+    found = paired_bootstrap(better, worse, labels, CLASSES, metric, resamples=200)
+    assert found.mean == pytest.approx(means[0] - means[1])
+    assert 0 < found.low < found.mean < found.high
+    assert found.n == 5
+
+
+def test_an_arm_does_not_differ_from_itself(labels):
+    arm = _arm(np.random.default_rng(3), labels, 0.7)
+    found = paired_bootstrap(arm, arm, labels, CLASSES, "macro_f1", resamples=50)
+    assert (found.mean, found.low, found.high, found.std) == (0, 0, 0, 0)
+
+
+def test_the_spread_is_that_of_resampled_examples_where_seeds_agree(labels):
+    """With identical seeds only the examples vary: the standard error of a mean of paired differences."""
+    random = np.random.default_rng(4)
+    better, worse = (
+        np.repeat(_arm(random, labels, 0.8, 1), 6, 0),
+        np.repeat(_arm(random, labels, 0.6, 1), 6, 0),
+    )
+    each = (better[0] == labels).astype(float) - (worse[0] == labels)
+    found = paired_bootstrap(better, worse, labels, CLASSES, "accuracy", resamples=4000)
+    assert found.std == pytest.approx(each.std() / np.sqrt(labels.size), rel=0.05)
+
+
+def test_seeds_that_disagree_widen_the_interval(labels):
+    random = np.random.default_rng(5)
+    worse = _arm(random, labels, 0.6)
+    rights = (0.5, 0.6, 0.7, 0.8, 0.9)
+    mixed = np.concatenate([_arm(random, labels, right, 1) for right in rights])
+    even = _arm(random, labels, 0.7)
+    wide, narrow = (
+        paired_bootstrap(arm, worse, labels, CLASSES, "accuracy", resamples=400).std for arm in (mixed, even)
+    )
+    assert wide > 1.5 * narrow
+
+
+def test_the_same_seed_gives_the_same_interval(labels):
+    random = np.random.default_rng(6)
+    arms = _arm(random, labels, 0.8), _arm(random, labels, 0.7)
+    first, again = (paired_bootstrap(*arms, labels, CLASSES, "accuracy", resamples=50) for _ in range(2))
+    other = paired_bootstrap(*arms, labels, CLASSES, "accuracy", resamples=50, seed=1)
+    assert first == again
+    assert first != other
+
+
+def test_what_does_not_fit_is_refused(labels):
+    arm = _arm(np.random.default_rng(7), labels, 0.7)
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        paired_bootstrap(arm, arm[:3], labels, CLASSES, "accuracy")
+    with pytest.raises(ValueError, match="metric='f1': must be one of accuracy, micro_f1, macro_f1"):
+        paired_bootstrap(arm, arm, labels, CLASSES, "f1")

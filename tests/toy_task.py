@@ -1,0 +1,87 @@
+"""A task that a tiny model can learn, and the tiny model: what tests of fine-tuning share."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+SIGNS = {
+    "fruit": ["apple", "pear", "plum"],
+    "metal": ["iron", "zinc", "lead"],
+    "bird": ["wren", "owl", "crow"],
+}
+FILLERS = [f"word{number}" for number in range(40)]
+WORDS = [*FILLERS, *(word for words in SIGNS.values() for word in words)]
+
+
+def rows(count: int, seed: int) -> list[dict[str, str]]:
+    """Texts of 4 to 20 words; two of them give the label away."""
+    random = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        label = list(SIGNS)[number % len(SIGNS)]
+        words = [*random.choice(FILLERS, random.integers(2, 19)), *random.choice(SIGNS[label], 2)]
+        random.shuffle(words)
+        made.append({"id": f"{seed}-{number}", "text": " ".join(words), "label": label})
+    return made
+
+
+def write_task(folder: Path, **changes: Any) -> Path:
+    """A card with 120 training, 30 development and 60 test examples beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count, seed in (("train", 120, 1), ("dev", 30, 2), ("test", 60, 3)):
+        write_split(folder / "toy", split, rows(count, seed))
+    card = {
+        "name": "toy",
+        "title": "What is it about?",
+        "version": 1,
+        "data": {"local": "toy"},
+        "labels": list(SIGNS),
+        "metric": "macro_f1",
+        "splits": {"train": 120, "dev": 30, "test": 60},
+        "presets": {
+            "quick": {"epochs": 4, "learning_rate": 2e-3, "batch_size": 8, "seeds": 2, "max_tokens": 24}
+        },
+    }
+    path = folder / "toy.yaml"
+    path.write_text(yaml.safe_dump({**card, **changes}), encoding="utf-8")
+    return path
+
+
+def write_split(folder: Path, split: str, examples: list[dict[str, Any]]) -> Path:
+    """One split as JSONL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{split}.jsonl"
+    path.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+    return path
+
+
+def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
+    """A BERT of two layers of 32 with a tokenizer that knows the task's words."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.processors import TemplateProcessing
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+    from dana.train.torch_seed import seeded
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *WORDS])}, unk_token="[UNK]"))
+    inner.pre_tokenizer = Whitespace()
+    inner.post_processor = TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    names = dict(
+        zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True)
+    )
+    PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    with seeded(seed):
+        model = BertForMaskedLM(
+            BertConfig(
+                vocab_size=len(special) + len(WORDS), max_position_embeddings=32, **{**shape, **config}
+            )
+        )
+    model.save_pretrained(folder)
+    return folder
