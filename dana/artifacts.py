@@ -26,7 +26,16 @@ log = get_logger(__name__)
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-RECORDED_PACKAGES = ("dana", "torch", "transformers", "accelerate", "scikit-learn", "pyod", "numpy", "sentencex")
+RECORDED_PACKAGES = (
+    "dana",
+    "torch",
+    "transformers",
+    "accelerate",
+    "scikit-learn",
+    "pyod",
+    "numpy",
+    "sentencex",
+)
 
 
 @dataclass(frozen=True)

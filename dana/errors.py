@@ -1,5 +1,7 @@
 """Every deliberate error of dana.
 
+::
+
     DanaError            exit code 2, one line, never a traceback for the user
     ├── ConfigError      a key, flag or value: names it, says what is allowed
     ├── DataError        a record or an array: names file and line, or the array and index

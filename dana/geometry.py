@@ -48,7 +48,9 @@ class FittedGeometry:
             DataError: If the embeddings have another width than the sample had.
         """
         if embeddings.shape[1] != self.shift.numel():
-            raise DataError(f"embeddings have {embeddings.shape[1]} dims, the geometry was fitted on {self.shift.numel()}")
+            raise DataError(
+                f"embeddings have {embeddings.shape[1]} dims, the geometry was fitted on {self.shift.numel()}"
+            )
         here = tensors.to_device(self, embeddings.device)
         x = embeddings.float() - here.shift
         x = x @ here.directions if here.directions.numel() else x[:, here.kept]
@@ -99,6 +101,8 @@ class Geometry:
         if self.normalise:
             spread = exact.std(0)
             kept = kept[spread > 1e-6 * spread.max()]
+            if len(kept) == 0:
+                raise DataError("all rows of the general sample are the same: nothing to learn a geometry from")
         directions = exact.new_zeros(0, 0)
         if self.whiten is not None:
             directions = _whitening(exact - mean, self.whiten)
@@ -110,10 +114,11 @@ def _whitening(centred: Tensor, count: int) -> Tensor:
     variance, directions = torch.linalg.eigh(centred.T @ centred / (len(centred) - 1))
     alive = int((variance > 1e-7 * variance[-1]).sum())
     if count > alive:
-        raise DataError(f"whiten:{count}: the general sample spans only {alive} dimensions; choose at most that")
+        raise DataError(f"whiten:{count}: the general sample spans {alive} dimensions; choose at most that")
     leading = variance.argsort(descending=True)[:count]
     scaled = directions[:, leading] / variance[leading].sqrt()
-    return scaled * scaled[scaled.abs().argmax(0), torch.arange(count)].sign()  # the same sign on every machine
+    largest = scaled.gather(0, scaled.abs().argmax(0, keepdim=True))
+    return scaled * largest.sign()  # an eigenvector's sign is arbitrary; this one is the same on every machine
 
 
 def parse_geometry(spec: str) -> Geometry:

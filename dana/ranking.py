@@ -115,7 +115,11 @@ def stability(scores_by_seed: Sequence[np.ndarray]) -> float | None:
 
 
 def summarise(
-    name: str, runs: Sequence[Separation], stable: float | None, fit_s: Sequence[float], score_s: Sequence[float]
+    name: str,
+    runs: Sequence[Separation],
+    stable: float | None,
+    fit_s: Sequence[float],
+    score_s: Sequence[float],
 ) -> Ranked:
     """Mean and standard deviation (ddof 1; 0 with one seed) of one detector's runs."""
     f1 = [run.f1 for run in runs]

@@ -96,7 +96,12 @@ def write_parts(batches: Iterable[pa.Table], folder: Path, schema: pa.Schema, ro
 
 
 def _write_part(table: pa.Table, folder: Path, index: int) -> None:
-    pq.write_table(table.combine_chunks(), folder / f"part-{index:05d}.parquet", compression="zstd", row_group_size=1 << 14)
+    pq.write_table(
+        table.combine_chunks(),
+        folder / f"part-{index:05d}.parquet",
+        compression="zstd",
+        row_group_size=1 << 14,
+    )
 
 
 def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:

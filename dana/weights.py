@@ -105,7 +105,10 @@ def segment_means(values: np.ndarray, segment: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to keep: a share of the segments (the paper's β), or at most so many units or tokens.
+    """How much to keep: a share of the units (the paper's β), or at most so many units or tokens.
+
+    A share of the units, not of the segments: with short documents segments differ in size, and two selections of
+    equally many segments would hold different amounts of text.
 
     Attributes:
         amount: In (0, 1] for a share, else a positive count.
@@ -138,14 +141,14 @@ class Budget:
 
         Args:
             order: Segment numbers, best first.
-            sizes: Units (or tokens) of each segment; unused for a share.
+            sizes: Units (or tokens) of each segment.
 
         Returns:
-            round(β x segments) for a share; else the longest prefix that does not exceed the budget.
+            The longest prefix that does not exceed the budget, at least one segment. With segments of one
+            size a share keeps the paper's β of them.
         """
-        if self.kind == "share":
-            return round(self.amount * order.size)
-        return int(np.searchsorted(np.cumsum(sizes[order]), self.amount, side="right"))
+        most = round(self.amount * sizes.sum()) if self.kind == "share" else self.amount
+        return max(1, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right")))
 
 
 def lowest_segments(means: np.ndarray, sizes: np.ndarray, budget: Budget) -> np.ndarray:

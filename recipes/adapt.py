@@ -43,9 +43,7 @@ def main(arguments: list[str]) -> int:
     setup()
     try:
         if not arguments:
-            raise ConfigError(
-                "give the recipe's settings: recipes/adapt.py recipes/adapt.yaml [key=value ...]"
-            )
+            raise ConfigError("give the recipe's settings: recipes/adapt.py recipes/adapt.yaml [key=value ...]")
         path, *overrides = arguments
         recipe = load(Recipe, read_yaml(Path(path)), overrides, origin=path)
         adapt_stage(

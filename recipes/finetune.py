@@ -1,6 +1,10 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/finetune.py --model runs/mine/adapted --task-card chemprot --out runs/mine/finetune/chemprot/dana --config recipes/finetune.yaml.
+r"""Fine-tune a checkpoint on a labelled task. Several processes share the seeds.
 
-Fine-tune a checkpoint on a labelled task. Several processes share the seeds. The same as ``dana finetune``; ``dana finetune --help`` lists the flags.
+    accelerate launch --config_file accelerate_configs/cpu.yaml \
+        recipes/finetune.py --model runs/mine/adapted --task-card chemprot --out runs/mine/finetune/chemprot/dana \
+        --config recipes/finetune.yaml
+
+The same as ``dana finetune``; ``dana finetune --help`` lists the flags.
 """
 
 import sys

@@ -40,9 +40,7 @@ def main(arguments: list[str]) -> int:
     setup()
     try:
         if not arguments:
-            raise ConfigError(
-                "give the recipe's settings: recipes/pretrain.py recipes/pretrain.yaml [key=value ...]"
-            )
+            raise ConfigError("give the recipe's settings: recipes/pretrain.py recipes/pretrain.yaml [key=value ...]")
         path, *overrides = arguments
         recipe = load(Recipe, read_yaml(Path(path)), overrides, origin=path)
         pretrain_stage(

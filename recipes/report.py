@@ -1,6 +1,9 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/report.py runs/mine.
+r"""Write report.html, report.md and tables of a run's folder.
 
-Write report.html, report.md and tables of a run's folder. The same as ``dana report``; ``dana report --help`` lists the flags.
+    accelerate launch --config_file accelerate_configs/cpu.yaml \
+        recipes/report.py runs/mine
+
+The same as ``dana report``; ``dana report --help`` lists the flags.
 """
 
 import sys

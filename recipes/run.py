@@ -1,6 +1,9 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/run.py recipes/quickstart.yaml [key=value ...].
+r"""Every step of a recipe, resumable.
 
-Every step of a recipe, resumable. The same as ``dana run``; ``dana run --help`` lists the flags.
+    accelerate launch --config_file accelerate_configs/cpu.yaml \
+        recipes/run.py recipes/quickstart.yaml [key=value ...]
+
+The same as ``dana run``; ``dana run --help`` lists the flags.
 """
 
 import sys

@@ -1,6 +1,11 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/score.py --task chemprot --general pool/ --out runs/mine --config recipes/score.yaml.
+r"""Score every unit of the general text against the task.
 
-Score every unit of the general text against the task. The same as ``dana score``; ``dana score --help`` lists the flags.
+    accelerate launch --config_file accelerate_configs/cpu.yaml \
+        recipes/score.py --task chemprot \
+        --general pool/ --out runs/mine \
+        --config recipes/score.yaml
+
+The same as ``dana score``; ``dana score --help`` lists the flags.
 """
 
 import sys

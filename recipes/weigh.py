@@ -1,6 +1,10 @@
-"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/weigh.py runs/mine --config recipes/weigh.yaml.
+r"""Turn scores into weights.
 
-Turn scores into weights. The same as ``dana weigh``; ``dana weigh --help`` lists the flags.
+    accelerate launch --config_file accelerate_configs/cpu.yaml \
+        recipes/weigh.py runs/mine \
+        --config recipes/weigh.yaml
+
+The same as ``dana weigh``; ``dana weigh --help`` lists the flags.
 """
 
 import sys

@@ -6,7 +6,12 @@ from dana.rng import derive_seed, generator, hash_uniform
 
 
 def test_labels_name_different_streams_and_order_counts():
-    seeds = {derive_seed(0, "a", "b"), derive_seed(0, "b", "a"), derive_seed(0, "ab"), derive_seed(1, "a", "b")}
+    seeds = {
+        derive_seed(0, "a", "b"),
+        derive_seed(0, "b", "a"),
+        derive_seed(0, "ab"),
+        derive_seed(1, "a", "b"),
+    }
     assert len(seeds) == 4
     assert derive_seed(0, "a", "b") == 3846167687619602431  # the same on every machine, for ever
 

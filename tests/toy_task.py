@@ -13,6 +13,7 @@ SIGNS = {
     "bird": ["wren", "owl", "crow"],
 }
 FILLERS = [f"word{number}" for number in range(40)]
+PRESET = {"epochs": 6, "learning_rate": 2e-3, "batch_size": 8, "seeds": 2, "max_tokens": 24}
 WORDS = [*FILLERS, *(word for words in SIGNS.values() for word in words)]
 
 
@@ -28,11 +29,11 @@ def rows(count: int, seed: int) -> list[dict[str, str]]:
     return made
 
 
-def write_task(folder: Path, **changes: Any) -> Path:
+def write_task(place: Path, **changes: Any) -> Path:
     """A card with 120 training, 30 development and 60 test examples beside it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     for split, count, seed in (("train", 120, 1), ("dev", 30, 2), ("test", 60, 3)):
-        write_split(folder / "toy", split, rows(count, seed))
+        write_split(place / "toy", split, rows(count, seed))
     card = {
         "name": "toy",
         "title": "What is it about?",
@@ -41,11 +42,9 @@ def write_task(folder: Path, **changes: Any) -> Path:
         "labels": list(SIGNS),
         "metric": "macro_f1",
         "splits": {"train": 120, "dev": 30, "test": 60},
-        "presets": {
-            "quick": {"epochs": 4, "learning_rate": 2e-3, "batch_size": 8, "seeds": 2, "max_tokens": 24}
-        },
+        "presets": {"quick": PRESET},
     }
-    path = folder / "toy.yaml"
+    path = place / "toy.yaml"
     path.write_text(yaml.safe_dump({**card, **changes}), encoding="utf-8")
     return path
 
@@ -72,16 +71,12 @@ def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
     inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *WORDS])}, unk_token="[UNK]"))
     inner.pre_tokenizer = Whitespace()
     inner.post_processor = TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    names = dict(
-        zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True)
-    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     with seeded(seed):
         model = BertForMaskedLM(
-            BertConfig(
-                vocab_size=len(special) + len(WORDS), max_position_embeddings=32, **{**shape, **config}
-            )
+            BertConfig(vocab_size=len(special) + len(WORDS), max_position_embeddings=32, **{**shape, **config})
         )
     model.save_pretrained(folder)
     return folder

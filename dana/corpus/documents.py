@@ -108,13 +108,17 @@ def _document(record: Record) -> tuple[str, str, Document | None]:
         return "unreadable", record.problem, None
     text = record.fields.get("text")
     if not isinstance(text, str):
-        held = f"is {type(text).__name__}" if "text" in record.fields else f"is missing; found {', '.join(record.fields)}"
+        held = (
+            f"is {type(text).__name__}" if "text" in record.fields else f"is missing; found {', '.join(record.fields)}"
+        )
         return "no text", f"the field 'text' {held}", None
     text = normalise(text)
     if not text:
         return "empty", "", None
     source = record.fields.get("source")
-    source = str(source) if source else stem(Path(record.origin)) if not record.origin.startswith(HUB) else record.origin
+    source = (
+        str(source) if source else stem(Path(record.origin)) if not record.origin.startswith(HUB) else record.origin
+    )
     given = record.fields.get("id", record.fields.get("doc_id"))
     name = normalise(str(given)) if given not in (None, "") else document_id(source, text)
     return "", "", Document(name, normalise(source), text)

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from inspect import cleandoc
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from dana.text import digest, normalise
 
-_SKIPPED = re.compile(r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|_pyinstaller|__pycache__|conftest\.py)(/|$|_)|(^|/)test_")
+_SKIPPED = re.compile(
+    r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|_pyinstaller|__pycache__|conftest\.py)(/|$|_)|(^|/)test_"
+)
 _PROMPT = re.compile(r"^\s*(>>>|\.\.\. ?)")
 _NOISE = re.compile(r"^\s*(\.\.\s.*|[=\-~^\"'`*+#.:]{3,}|:[a-z-]+:.*|\|.*\||!?\[.*\]\(.*\)|<.*>)\s*$", re.IGNORECASE)
 _ROLE = re.compile(r":[a-z:]+:`~?([^`]*)`")
@@ -68,13 +70,15 @@ def docstrings(distribution: Distribution, most: int) -> Iterator[Harvested]:
     files = [file for file in distribution.files or () if file.suffix == ".py" and not _SKIPPED.search(file.as_posix())]
     for file in sorted(files, key=lambda file: digest(file.as_posix())):
         for qualified, text in _file_docstrings(file, distribution):
-            yield Harvested(f"{name}/{file.as_posix()}:{qualified}", name, file.as_posix(), "docstring", clean(text, most))
+            yield Harvested(
+                f"{name}/{file.as_posix()}:{qualified}", name, file.as_posix(), "docstring", clean(text, most)
+            )
 
 
 def _file_docstrings(file: PurePosixPath, distribution: Distribution) -> Iterator[tuple[str, str]]:
     path = distribution.locate_file(file)
     try:
-        source = path.read_bytes()  # type: ignore[union-attr]
+        source = Path(str(path)).read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # other people's invalid escapes
             tree = ast.parse(source if len(source) <= LARGEST_FILE else b"")
@@ -95,13 +99,18 @@ def _file_docstrings(file: PurePosixPath, distribution: Distribution) -> Iterato
 def papers(distribution: Distribution, most: int) -> Iterator[Harvested]:
     """A distribution's README and licence."""
     name = distribution.metadata["Name"].lower()
-    readme = distribution.metadata.get_payload() or distribution.metadata.get("Description", "")
-    if isinstance(readme, str):
-        yield Harvested(f"{name}/readme", name, "", "readme", clean(readme, most))
+    metadata = distribution.metadata.json
+    readme = str(metadata.get("description", ""))
+    yield Harvested(f"{name}/readme", name, "", "readme", clean(readme, most))
     for file in distribution.files or ():
-        if re.match(r"(licen[cs]e|copying|notice)", file.name, re.IGNORECASE) and file.suffix in ("", ".txt", ".md", ".rst"):
+        if re.match(r"(licen[cs]e|copying|notice)", file.name, re.IGNORECASE) and file.suffix in (
+            "",
+            ".txt",
+            ".md",
+            ".rst",
+        ):
             try:
-                text = distribution.locate_file(file).read_text(encoding="utf-8")  # type: ignore[call-arg]
+                text = Path(str(distribution.locate_file(file))).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError):
                 continue
             yield Harvested(f"{name}/{file.as_posix()}", "licences", "", "licence", clean(text, most))

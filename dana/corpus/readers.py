@@ -79,7 +79,7 @@ def expand(source: str) -> list[Path]:
     elif path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and _format(file) in FORMATS)
     elif has_magic(source):
-        files = sorted(Path(file) for file in glob(source, recursive=True) if Path(file).is_file())
+        files = sorted(Path(file) for file in glob(source, recursive=True) if Path(file).is_file())  # noqa: PTH207
     else:
         raise DataError(f"{source}: no such file or folder")
     if not files:
@@ -98,7 +98,9 @@ def format_of(path: Path) -> str:
     """
     found = _format(path)
     if found not in FORMATS:
-        raise DataError(f"{path}: unknown format {found or 'without a suffix'!r}; known: {' '.join(FORMATS)}, also .gz .zst")
+        raise DataError(
+            f"{path}: unknown format {found or 'without a suffix'!r}; known: {' '.join(FORMATS)}, also .gz .zst"
+        )
     return found
 
 

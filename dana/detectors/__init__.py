@@ -1,1 +1,1 @@
-"""Anomaly detectors, one a file, behind the contract of :mod:`dana.detectors.base`. Higher = more anomalous."""
+"""Anomaly detectors, a file each, behind the contract of dana.detectors.base. Higher = more anomalous."""

@@ -1,7 +1,7 @@
 """What a detector is: fitted on task embeddings, it scores others; higher = more anomalous.
 
-Fitting borrows from scikit-learn and PyOD. Scoring is ours: exact tensor code on whatever device the embeddings
-are on, a row at a time in effect, so a score never depends on the rest of the batch.
+Fitting borrows from scikit-learn and PyOD. Scoring is ours: exact tensor code on whatever device the
+embeddings are on, a row at a time in effect, so a score never depends on the rest of the batch.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,9 @@ class Detector(Protocol):
 
     Attributes:
         fitted_type: Class of what `fit` returns, for loading.
-        exemptions: Conformance checks the detector cannot pass, with the reason of each.
+
+    A class that cannot pass a check of :mod:`dana.detectors.checks` says so itself, in a class attribute
+    ``exemptions = {check: reason}``.
     """
 
     fitted_type: ClassVar[type]
@@ -77,7 +79,8 @@ def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -
         raise DataError(f"embeddings have {embeddings.shape[1]} dims, the detector was fitted on {dims}")
     finite = torch.isfinite(embeddings).all(1)
     if not finite.all():
-        raise DataError(f"row {int((~finite).nonzero()[0])} of the embeddings is not finite ({int((~finite).sum())} in all)")
+        bad = (~finite).nonzero().flatten()
+        raise DataError(f"row {int(bad[0])} of the embeddings is not finite ({len(bad)} in all)")
 
 
 def blocks(embeddings: Tensor, per_row: int) -> Iterator[Tensor]:
@@ -126,14 +129,25 @@ def load_fitted(folder: Path) -> Any:
     """Read what :func:`save_fitted` wrote.
 
     Raises:
-        ArtifactError: If there is no detector in the folder.
+        ArtifactError: If there is no detector in the folder, or another version of its class wrote it.
         PluginError: If its plug-in is not installed.
     """
     about = tensors.read_about(folder, FILE)
     if "detector" not in about:
         raise ArtifactError(f"{folder / FILE}.json: names no detector")
-    detector = as_detector(DETECTORS.create(about["detector"]))
-    fitted = tensors.load(detector.fitted_type, folder, FILE)
+    return restore(as_detector(DETECTORS.create(about["detector"])), folder)
+
+
+def restore(detector: Any, folder: Path) -> Any:
+    """Read a fitted detector, given the detector it came from; for one that has no registered name.
+
+    Raises:
+        ArtifactError: If there is none, or its fields are not those of the detector's class.
+    """
+    try:
+        fitted = tensors.load(detector.fitted_type, folder, FILE)
+    except TypeError as error:
+        raise ArtifactError(f"{folder / FILE}.json: not a fitted {type(detector).__name__}: {error}") from error
     if hasattr(fitted, "model"):  # PyOD's convention: what it was fitted on is what was saved
-        fitted = detector.fit(fitted.reference, fitted.seed)
+        return detector.fit(fitted.reference, fitted.seed)
     return fitted

@@ -12,7 +12,7 @@ from dana.detectors.base import OnDevice, blocks, check_rows
 
 
 def average_path(samples: np.ndarray) -> np.ndarray:
-    """c(n) = 2 H(n-1) - 2 (n-1)/n: the mean path of an unsuccessful search; c(1) = 0, c(2) = 1. DANA section 3.1."""
+    """c(n) = 2 H(n-1) - 2 (n-1)/n, the mean path of an unsuccessful search; c(1) = 0. DANA section 3.1."""
     n = np.asarray(samples, dtype=np.float64)
     # ln + Euler's constant stands for the harmonic number, as in scikit-learn, from n = 3 on
     long = 2 * (np.log(np.maximum(n - 1, 1)) + np.euler_gamma) - 2 * (n - 1) / np.maximum(n, 1)
@@ -21,7 +21,7 @@ def average_path(samples: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FittedIsolationForest(OnDevice):
-    """All trees in one list of nodes. A leaf is its own child, so every walk can take the same number of steps.
+    """All trees in one list of nodes. A leaf is its own child, so all walks take the same number of steps.
 
     Attributes:
         depth: Steps of the longest walk.
@@ -66,10 +66,10 @@ class FittedIsolationForest(OnDevice):
 class IsolationForest:
     """Isolation forest; higher = more anomalous.
 
-    One cut sees one of hundreds of directions, so on sentence embeddings the library's 100 trees are mostly seed
-    noise (rank correlation 0.26 between seeds); 1,600 are both steadier (0.82) and better. Principal components
-    before the trees make a forest repeatable and wrong: foreign text has little variance along the task's
-    main directions and looks typical there (``docs/results/ranking.md``).
+    One cut sees one of hundreds of directions, so on sentence embeddings the library's 100 trees are mostly
+    seed noise (rank correlation 0.26 between seeds); 1,600 are both steadier (0.82) and better. Principal
+    components before the trees make a forest repeatable and wrong: foreign text has little variance along the
+    task's main directions and looks typical there (``docs/results/ranking.md``).
 
     Cost: fit O(trees · samples · log samples), score O(units · trees · log samples).
 
@@ -119,14 +119,12 @@ def _flatten(tree: Any) -> dict[str, Any]:
     """One scikit-learn tree as arrays of shape (nodes,)."""
     nodes = np.arange(tree.node_count)
     leaf = tree.children_left < 0
-    level = np.zeros(tree.node_count, dtype=np.int64)
-    for node in nodes[~leaf]:  # parents come before their children
-        level[tree.children_left[node]] = level[tree.children_right[node]] = level[node] + 1
+    level = tree.compute_node_depths() - 1
     return {
         "feature": np.where(leaf, 0, tree.feature).astype(np.int64),
         "threshold": np.where(leaf, np.inf, tree.threshold),
         "left": np.where(leaf, nodes, tree.children_left),
         "right": np.where(leaf, nodes, tree.children_right),
         "path": level + average_path(tree.n_node_samples),
-        "depth": level.max(),
+        "level": level,
     }

@@ -30,7 +30,10 @@ class FittedLocalOutlierFactor(OnDevice):
     density: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Mean density of the k nearest fitted rows over the unit's own; about 1 inside, higher = more anomalous."""
+        """Mean density of the k nearest fitted rows over the unit's own; higher = more anomalous.
+
+        About 1 inside. O(units · rows · dims).
+        """
         check_rows(embeddings, self.reference.shape[1])
         per_row = len(self.reference) + self.k * self.reference.shape[1]
         scores = [self._score(block) for block in blocks(embeddings.float(), per_row)]
@@ -68,8 +71,10 @@ class LocalOutlierFactor:
         reference = embeddings.float().clone()
         k = min(self.k, len(reference) - 1)
         distances, indices = [], []
-        rows = torch.arange(len(reference), device=reference.device)
-        for own, block in zip(rows.split(_block(reference)), reference.split(_block(reference)), strict=True):
+        start = 0
+        for block in blocks(reference, len(reference) + (k + 1) * reference.shape[1]):
+            own = torch.arange(start, start + len(block), device=reference.device)
+            start += len(block)
             distance, nearest = neighbours(block, reference, k + 1)
             # A row is its own neighbour; among duplicates it may not be the first, or not be listed at all.
             own_place = (nearest == own[:, None]).double()
@@ -81,7 +86,3 @@ class LocalOutlierFactor:
         k_distance = distance[:, -1].contiguous()
         density = 1 / (torch.maximum(distance, k_distance[nearest]).mean(1) + TINY)
         return FittedLocalOutlierFactor(k, reference, k_distance, density)
-
-
-def _block(reference: Tensor) -> int:
-    return max(1, (1 << 26) // (len(reference) + 21 * reference.shape[1]))

@@ -23,7 +23,10 @@ class FittedPrincipalComponents(OnDevice):
     directions: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Squared length of what the main directions leave over; higher = more anomalous. O(units · dims · components)."""
+        """Squared length of what the main directions leave over; higher = more anomalous.
+
+        O(units · dims · components).
+        """
         check_rows(embeddings, self.mean.numel())
         scores = []
         for block in blocks(embeddings.float(), 2 * self.mean.numel()):
@@ -36,8 +39,8 @@ class FittedPrincipalComponents(OnDevice):
 class PrincipalComponents:
     """Squared reconstruction error of principal component analysis; higher = more anomalous.
 
-    This is the reconstruction the paper names. PyOD's PCA is another detector (a distance over all eigenvectors,
-    weighted by inverse variance): ``pyod:PCA``.
+    This is the reconstruction the paper names. PyOD's PCA is another detector (a distance over all
+    eigenvectors, weighted by inverse variance): ``pyod:PCA``.
 
     Cost: fit O(rows · dims²), score O(units · dims · components).
 
@@ -45,7 +48,8 @@ class PrincipalComponents:
         variance: Share of the task's variance that the kept directions explain. The paper gives none: ours.
 
     References:
-        Jackson and Mudholkar 1979, Control procedures for residuals associated with principal component analysis.
+        Jackson and Mudholkar 1979, Control procedures for residuals associated with principal component
+        analysis.
         DANA section 3.1 (PCA).
     """
 
@@ -53,7 +57,8 @@ class PrincipalComponents:
     fitted_type: ClassVar[type] = FittedPrincipalComponents
 
     def __post_init__(self) -> None:
-        require(0 < self.variance < 1, "variance", self.variance, "in (0, 1): with all directions nothing is left over")
+        allowed = "in (0, 1): with all directions nothing is left over"
+        require(0 < self.variance < 1, "variance", self.variance, allowed)
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedPrincipalComponents:
         """Eigenvectors of the rows' covariance; nothing is random."""

@@ -1,4 +1,7 @@
-"""Any PyOD detector, and any third party's in PyOD's convention: ``fit(X)``, ``decision_function(X)``, higher = worse."""
+"""Any PyOD detector, and any third party's in PyOD's convention: ``fit(X)``, ``decision_function(X)``.
+
+In that convention, as in ours, higher = more anomalous.
+"""
 
 import copy
 import inspect
@@ -19,7 +22,9 @@ PROBE = 8  # rows scored together and alone, to see whether a detector's scores 
 
 @dataclass(frozen=True)
 class FittedConvention:
-    """A fitted object of PyOD's convention. What is saved is what it was fitted on: loading fits it again, no pickle.
+    """A fitted object of PyOD's convention.
+
+    What is saved is what it was fitted on, and loading fits it again: there is no pickle.
 
     Attributes:
         seed: It was fitted with.
@@ -40,8 +45,7 @@ class FittedConvention:
         if len(rows) == 0:
             return torch.zeros(0, dtype=torch.float64, device=embeddings.device)
         parts = rows[:, None, :] if self.row_by_row else [rows]
-        # A deep copy for each call: some detectors write into themselves while scoring.
-        scores = np.concatenate([np.ravel(copy.deepcopy(self.model).decision_function(part)) for part in parts])
+        scores = np.concatenate([_scores(self.model, part) for part in parts])
         return torch.from_numpy(scores.astype(np.float64)).to(embeddings.device)
 
     def to(self, device: torch.device | str) -> "FittedConvention":
@@ -51,7 +55,7 @@ class FittedConvention:
 
 @dataclass(frozen=True)
 class Convention:
-    """Puts an unfitted object of PyOD's convention behind dana's contract; the object itself is never changed.
+    """Puts an unfitted object of PyOD's convention behind dana's contract; the object is never changed.
 
     Attributes:
         candidate: Has ``fit(X)`` and ``decision_function(X)``.
@@ -72,14 +76,20 @@ class Convention:
         try:
             model.fit(rows.copy())
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"{type(model).__name__} cannot be fitted on shape {rows.shape}: {error}") from error
+            shape = f"{rows.shape[0]} rows of {rows.shape[1]} dims"
+            raise ConfigError(f"{type(model).__name__} cannot be fitted on {shape}: {error}") from error
         finally:
             np.random.set_state(state)  # noqa: NPY002
         probe = rows[:PROBE]
-        together = np.ravel(copy.deepcopy(model).decision_function(probe))
-        alone = np.concatenate([np.ravel(copy.deepcopy(model).decision_function(row[None])) for row in probe])
+        together = _scores(model, probe)
+        alone = np.concatenate([_scores(model, row[None]) for row in probe])
         row_by_row = not np.allclose(together, alone, rtol=1e-6, atol=1e-9)
         return FittedConvention(seed, row_by_row, embeddings.clone(), model)
+
+
+def _scores(model: Any, rows: np.ndarray) -> np.ndarray:
+    """Scores of shape (rows,), by a deep copy: some detectors write into themselves while scoring."""
+    return np.ravel(copy.deepcopy(model).decision_function(rows))
 
 
 @dataclass(frozen=True)
@@ -114,10 +124,9 @@ class PyOD:
     def _build(self) -> Any:
         cls = pyod_class(self.name)
         parameters = dict(self.parameters)
-        unknown = parameters.keys() - inspect.signature(cls).parameters.keys()
-        if unknown:
-            known = inspect.signature(cls).parameters
-            raise ConfigError(f"pyod:{self.name}: unknown parameter {min(unknown)!r}{suggestion(min(unknown), known)}")
+        known = inspect.signature(cls).parameters
+        for name in parameters.keys() - known.keys():
+            raise ConfigError(f"pyod:{self.name}: unknown parameter {name!r}{suggestion(name, known)}")
         return cls(**parameters)
 
 
@@ -130,7 +139,8 @@ def pyod_class(name: str) -> type:
     import pyod.models
 
     plain = name.replace("_", "").lower()
-    modules = {module.name.replace("_", ""): module.name for module in pkgutil.iter_modules(pyod.models.__path__)}
+    names = [module.name for module in pkgutil.iter_modules(pyod.models.__path__)]
+    modules = {module.replace("_", ""): module for module in names}
     if plain not in modules:
         raise PluginError(f"unknown PyOD detector {name!r}{suggestion(plain, modules)}")
     try:

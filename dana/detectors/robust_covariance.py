@@ -38,10 +38,10 @@ class FittedRobustCovariance(OnDevice):
 class RobustCovariance:
     """Squared Mahalanobis distance under a robust, shrunk covariance; higher = more anomalous.
 
-    The half of the rows nearest the spatial median starts the C-steps of the minimum covariance determinant,
-    so nothing is random and one start replaces scikit-learn's hundreds (67 s at 4,000 x 384). Every
-    covariance is shrunk towards a multiple of the identity by the Ledoit-Wolf rule, so it works with fewer rows than
-    dimensions, where the determinant has no minimum.
+    The rows nearest the spatial median start the C-steps of the minimum covariance determinant, so nothing is
+    random and one start replaces scikit-learn's hundreds (67 s at 4,000 x 384). Every covariance is shrunk
+    towards a multiple of the identity by the Ledoit-Wolf rule, so it works with fewer rows than dimensions,
+    where the determinant has no minimum.
 
     Cost: fit O(steps · (rows · dims² + dims³)), score O(units · dims²).
 
@@ -49,7 +49,7 @@ class RobustCovariance:
         support: Share of the rows that are the bulk.
 
     References:
-        Rousseeuw and Van Driessen 1999, A fast algorithm for the minimum covariance determinant estimator (C-steps).
+        Rousseeuw and Van Driessen 1999, A fast algorithm for the minimum covariance determinant estimator.
         Hubert, Rousseeuw and Verdonck 2012, A deterministic algorithm for robust location and scatter.
         Ledoit and Wolf 2004, A well-conditioned estimator for large-dimensional covariance matrices.
         DANA section 3.1 (RC).

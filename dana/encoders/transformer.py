@@ -57,7 +57,7 @@ class TransformerEncoder:
         return AutoTokenizer.from_pretrained(self.model)
 
     @cached_property
-    def _network(self) -> torch.nn.Module:
+    def _network(self) -> Any:
         from dana.encoders.checkpoint import load_backbone
 
         network = load_backbone(self.model)
@@ -102,7 +102,7 @@ class TransformerEncoder:
                 vectors[torch.as_tensor(rows, device=device)] = self._pool(network, [ids[row] for row in rows], device)
         return vectors
 
-    def _pool(self, network: torch.nn.Module, ids: list[list[int]], device: torch.device) -> Tensor:
+    def _pool(self, network: Any, ids: list[list[int]], device: torch.device) -> Tensor:
         """Pooled vectors (batch, dims) of one padded batch."""
         width = max(len(tokens) for tokens in ids)
         pad = self.tokenizer.pad_token_id or 0

@@ -14,9 +14,7 @@ from dana.resources import resource
 
 METRICS = ("accuracy", "micro_f1", "macro_f1")
 SPLITS = ("train", "dev", "test")
-SUFFIXES = tuple(
-    f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst")
-)
+SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}
 
 

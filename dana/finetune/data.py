@@ -84,6 +84,5 @@ def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
     """How many test examples have a text that is also in train, and in dev: what a model may remember."""
     seen = {split: {example.text for example in splits[split]} for split in ("train", "dev")}
     return {
-        f"test_in_{split}": sum(example.text in texts for example in splits["test"])
-        for split, texts in seen.items()
+        f"test_in_{split}": sum(example.text in texts for example in splits["test"]) for split, texts in seen.items()
     }

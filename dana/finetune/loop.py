@@ -77,9 +77,7 @@ def run_seed(
                 step += 1
                 bar.update(len(rows))
                 if not torch.isfinite(loss):
-                    raise DanaError(
-                        f"seed {seed}, step {step}: the loss is {loss}; lower learning_rate={rate}"
-                    )
+                    raise DanaError(f"seed {seed}, step {step}: the loss is {loss}; lower learning_rate={rate}")
             predictions = predict(classifier, dev, accelerator).argmax(1)
             dev_scores.append(score(predictions, dev.labels, len(card.labels))[card.metric])
             bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")

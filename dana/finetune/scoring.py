@@ -22,9 +22,7 @@ def score(predictions: np.ndarray, references: np.ndarray, labels: int) -> dict[
     """
     found: dict[str, float] = {}
     for name in METRICS:
-        found |= _module(name).compute(
-            predictions=predictions, references=references, labels=list(range(labels))
-        )
+        found |= _module(name).compute(predictions=predictions, references=references, labels=list(range(labels)))
     return found
 
 

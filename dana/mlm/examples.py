@@ -78,9 +78,7 @@ def build_examples(
         DataError: If the weights do not fit the corpus, or nothing is left.
         ConfigError: If the tokenizer is slow or `max_tokens` too small for it.
     """
-    counts: Counter[str] = Counter(
-        documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0
-    )
+    counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)
     cutter = Cutter.of(tokenizer, max_tokens)
     pieces: list[Examples] = []
     waiting: list[Run] = []
@@ -127,9 +125,7 @@ class Cutter:
     def of(cls, tokenizer: Any, max_tokens: int) -> "Cutter":
         """The cutter of a tokenizer, its special tokens found by looking at what it adds to a letter."""
         if not getattr(tokenizer, "is_fast", False):
-            raise ConfigError(
-                f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed"
-            )
+            raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed")
         bare = tokenizer("a", add_special_tokens=False)["input_ids"]
         full = tokenizer("a")["input_ids"]
         at = next(place for place in range(len(full)) if full[place : place + len(bare)] == bare)

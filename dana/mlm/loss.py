@@ -70,9 +70,7 @@ def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
-def micro_loss(
-    losses: Tensor, coefficients: Tensor, total: float, world: int = 1, accumulation: int = 1
-) -> Tensor:
+def micro_loss(losses: Tensor, coefficients: Tensor, total: float, world: int = 1, accumulation: int = 1) -> Tensor:
     """A micro-batch's share of the step's loss, a scalar to call ``backward`` on.
 
     Args:

@@ -33,9 +33,7 @@ class Run:
     unit_weights: np.ndarray
 
 
-def corpus_runs(
-    corpus: Path, weights: Path | None, exclude: Collection[str], counts: Counter[str]
-) -> Iterator[Run]:
+def corpus_runs(corpus: Path, weights: Path | None, exclude: Collection[str], counts: Counter[str]) -> Iterator[Run]:
     """Every run of a corpus in order; without weights a document is one run of weight 1.
 
     Args:
@@ -62,9 +60,7 @@ def corpus_runs(
         if not excluded:
             yield from runs
     if doc_id is not None:
-        raise DataError(
-            f"{weights}: document {doc_id!r} is not next in the corpus {corpus}; weigh this corpus"
-        )
+        raise DataError(f"{weights}: document {doc_id!r} is not next in the corpus {corpus}; weigh this corpus")
 
 
 def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
@@ -98,9 +94,7 @@ def kept_runs(document: Document, rows: pa.Table) -> list[Run]:
     weight = rows["weight"].to_numpy()
     kept = np.flatnonzero((weight > 0) & (rows["segment"].to_numpy() >= 0))
     if end.size and end.max() > len(document.text):
-        raise DataError(
-            f"weights of {document.doc_id!r} reach character {end.max()}, but it has {len(document.text)}"
-        )
+        raise DataError(f"weights of {document.doc_id!r} reach character {end.max()}, but it has {len(document.text)}")
     breaks = np.flatnonzero(np.diff(unit[kept]) != 1) + 1
     return [
         Run(

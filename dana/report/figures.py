@@ -35,9 +35,7 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
         for name, style in zip(names, ("-", "-", "--"), strict=False):
             values = frame[name].to_numpy()
             axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
-            axes.stairs(
-                values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=LABELS[name]
-            )
+            axes.stairs(values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=LABELS[name])
         axes.set(xlabel="anomaly score (left: like the task; right: foreign)", ylabel="share of units")
         axes.yaxis.set_major_formatter(_percent())
         axes.set_xlim(edges[0], edges[-1])
@@ -126,9 +124,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
         places = {arm: len(arms) - 1 - place for place, arm in enumerate(arms)}
         for _, seed in own.groupby("seed"):
             ordered = seed.sort_values("arm", key=lambda arm: arm.map(places))
-            axes.plot(
-                ordered["score"], ordered["arm"].map(places), color=COLOURS["rule"], linewidth=0.8, zorder=1
-            )
+            axes.plot(ordered["score"], ordered["arm"].map(places), color=COLOURS["rule"], linewidth=0.8, zorder=1)
         for arm in arms:
             scores = own[own["arm"] == arm]["score"]
             heights = np.full(len(scores), places[arm])
@@ -139,9 +135,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(-0.6, len(arms) - 0.4)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(
-            f"{own['metric'].iloc[0].replace('_', '-')} on {task} (symbol: a seed; bar: the mean)"
-        )
+        axes.set_xlabel(f"{own['metric'].iloc[0].replace('_', '-')} on {task} (symbol: a seed; bar: the mean)")
 
     alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
     return draw(f"seeds-{_identifier(task)}", alt, (6.2, 0.85 + 0.48 * len(arms)), paint)

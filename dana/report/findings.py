@@ -63,9 +63,7 @@ def _judge(task: Any, rows: pd.DataFrame) -> str:
 
 
 def _collapsed(analysis: Analysis) -> str:
-    frame = (
-        analysis.results.frame if analysis.results is not None else pd.DataFrame({"degenerate": [], "n": []})
-    )
+    frame = analysis.results.frame if analysis.results is not None else pd.DataFrame({"degenerate": [], "n": []})
     if frame["degenerate"].sum() == 0:
         return ""
     count, runs = number(frame["degenerate"].sum(), 0), number(frame["n"].sum(), 0)
@@ -88,9 +86,7 @@ def highlights(analysis: Analysis) -> list[Finding]:
         frame = analysis.differences.frame
         own = frame[(frame["task"] == frame["task"].iloc[0]) & (frame["arm"] == own_arm(frame["arm"]))]
         for row in each(own[own["other"].isin(["base", "random"])]):
-            meaning = (
-                f"{row.arm} − {row.other}, {_metric(row)} on {row.task} ({interval(row.low, row.high, 3)})"
-            )
+            meaning = f"{row.arm} − {row.other}, {_metric(row)} on {row.task} ({interval(row.low, row.high, 3)})"
             found.append(Finding(number(row.mean, 3, sign=True), meaning))
     return found
 
@@ -112,9 +108,7 @@ def ranking(table: Table) -> str:
         text += "; the gap is within the spread over seeds, so either would do." if close else "."
     stable = best["stability"]
     if stable is not None and stable < UNSTABLE:
-        text += (
-            f" Between seeds its scores correlate by only {number(stable, 2)}: each would choose other text."
-        )
+        text += f" Between seeds its scores correlate by only {number(stable, 2)}: each would choose other text."
     return text
 
 
@@ -124,9 +118,7 @@ def separation(table: Table) -> str:
     for group, words in (("task", "a held-out task unit"), ("planted", "a planted unit")):
         row = _row(table.frame, "text", group)
         if row is not None and np.isfinite(row["auroc_against_general"]):
-            said.append(
-                f"{words} scores as more relevant {percent(row['auroc_against_general'])} of the time"
-            )
+            said.append(f"{words} scores as more relevant {percent(row['auroc_against_general'])} of the time")
     text = f"Against a general unit, {' and '.join(said)}. " if said else ""
     length = _row(table.frame, "text", "general")
     if length is not None and np.isfinite(length["spearman_score_length"]):
@@ -160,7 +152,7 @@ def selection(analysis: Analysis) -> str:
 def _kept(frame: pd.DataFrame) -> str:
     units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
     share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters
-    counted = "units" if (frame["kept_units"] % 1 == 0).all() else "units, counted by weight,"
+    counted = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
     return f"{percent(share)} of {number(units, 0)} {counted} was kept, {percent(text)} of the text"
 
 
@@ -170,11 +162,7 @@ def losses(table: Table) -> str:
     for name, rows in table.frame.groupby("text", sort=False):
         row = _row(rows, "arm", ours)
         row = rows.iloc[-1] if row is None else row
-        others = [
-            f"{other.arm} {number(other.change, sign=True)}"
-            for other in each(rows)
-            if other.arm != row["arm"]
-        ]
+        others = [f"{other.arm} {number(other.change, sign=True)}" for other in each(rows) if other.arm != row["arm"]]
         changes = "; ".join([number(row["change"], sign=True), *others])
         path = f"from {number(row['before'])} to {number(row['after'])} nats"
         text.append(f"On {name} text {row['arm']} went {path} ({changes}).")

@@ -73,9 +73,7 @@ def result_table(results: pd.DataFrame) -> Table:
         scores = mean_interval(own["score"].tolist())
         metric = own["metric"].iloc[0]
         degenerate = int(own["degenerate"].sum())
-        rows.append(
-            {"task": task, "metric": metric, "arm": arm, **vars(scores), "ddof": 1, "degenerate": degenerate}
-        )
+        rows.append({"task": task, "metric": metric, "arm": arm, **vars(scores), "ddof": 1, "degenerate": degenerate})
     columns = (
         Column("task", lambda row: row.task, numeric=False),
         Column("metric", lambda row: row.metric.replace("_", "-"), numeric=False),
@@ -95,9 +93,7 @@ def difference_table(results: pd.DataFrame) -> Table | None:
     """A row a task and pair of arms, paired by seed; None where no two arms share a seed."""
     rows = []
     for task, own in results.groupby("task", sort=False):
-        scores = {
-            arm: dict(zip(frame["seed"], frame["score"], strict=True)) for arm, frame in own.groupby("arm")
-        }
+        scores = {arm: dict(zip(frame["seed"], frame["score"], strict=True)) for arm, frame in own.groupby("arm")}
         for arm, other in contrasts(list(dict.fromkeys(own["arm"]))):
             if scores[arm].keys() & scores[other].keys():
                 row = {"task": task, "metric": own["metric"].iloc[0], "arm": arm, "other": other}
@@ -143,9 +139,7 @@ def verdict(difference: dict[str, float], sign: int = 1) -> str:
 
 def interval(low: float, high: float, digits: int = 4) -> str:
     """Both ends of an interval; an en dash for one that cannot be computed."""
-    return (
-        f"{number(low, digits, sign=True)} to {number(high, digits, sign=True)}" if np.isfinite(low) else "–"
-    )
+    return f"{number(low, digits, sign=True)} to {number(high, digits, sign=True)}" if np.isfinite(low) else "–"
 
 
 def _least_p(n: int) -> str:

@@ -68,9 +68,7 @@ def build(run: Run) -> Report:
         _kept(analysis, run),
         _losses(analysis),
         _results(analysis),
-        Section(
-            "How was this made?", findings.making(analysis.steps), (), (analysis.steps, analysis.settings)
-        ),
+        Section("How was this made?", findings.making(analysis.steps), (), (analysis.steps, analysis.settings)),
     ]
     name, said = run.path.resolve().name, findings.verdict(analysis)
     return Report(name, said, findings.highlights(analysis), sections, versions(run), analysis.tables())

@@ -98,8 +98,8 @@ def ranking_table(ranking: Ranking) -> Table:
     }
     columns += [column for key, column in optional.items() if key in frame]
     caption = (
-        "Means over seeds ± standard deviation (ddof 1). F1: task is the positive class, the threshold is the "
-        "90th percentile of the training scores. Stability: mean Spearman correlation of one general "
+        "Means over seeds ± standard deviation (ddof 1). F1: task is the positive class, the threshold "
+        "is the 90th percentile of the training scores. Stability: mean Spearman correlation of one general "
         "sample's scores between seeds."
     )
     return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
@@ -131,9 +131,7 @@ def separation_table(selected: Selected) -> Table:
     general = found.get("general")
     rows = []
     for name, frame in found.items():
-        against = (
-            auroc(frame["score"], general["score"]) if general is not None and name != "general" else np.nan
-        )
+        against = auroc(frame["score"], general["score"]) if general is not None and name != "general" else np.nan
         rows.append(
             {
                 "text": name,
@@ -152,7 +150,8 @@ def separation_table(selected: Selected) -> Table:
     )
     caption = (
         "AUROC: how often a unit of this text scores as more relevant than a general unit (0.5 is chance). "
-        "Score ~ length: rank correlation of score and characters; far from 0, selection follows length."
+        "Score ~ length: rank correlation of score and characters; far from 0, selection follows length. "
+        "What lies beyond the histogram is counted in its end bins."
     )
     return Table("separation", caption, pd.DataFrame(rows), columns)
 
@@ -183,6 +182,7 @@ def kept_table(selected: Selected) -> Table:
         "characters": units["characters"],
         "kept_units": units["weight"],
         "kept_characters": units["weight"] * units["characters"],
+        "partly_kept_units": units["weight"].between(0, 1, inclusive="neither"),
     }
     frame = pd.DataFrame(columns).groupby(units["source"], observed=True).sum()
     totals = frame.sum()

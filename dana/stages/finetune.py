@@ -69,9 +69,7 @@ class FinetuneSettings:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
-def finetune_stage(
-    model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None
-) -> Artifact:
+def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None) -> Artifact:
     """Fine-tune over seeds. Under several processes every one must call this; they share the seeds out.
 
     Args:
@@ -93,9 +91,7 @@ def finetune_stage(
     accelerator = make_accelerator()
     if accelerator.mixed_precision == "fp16":
         raise ConfigError("mixed_precision='fp16': must be no or bf16 for fine-tuning")
-    decisive = {
-        name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")
-    }
+    decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
     depends_on = {
         "model": model_identity(model),
         "task": {**decisive, "data": source_digests(task.files(data, SPLITS))},
@@ -145,6 +141,11 @@ def _tokenizer(model: str, max_tokens: int) -> Any:
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
     check_length(config, max_tokens)
+    # Where a folder has no tokenizer, transformers makes one up that knows only its special tokens.
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ArtifactError(f"{model}: has no tokenizer")
+    if len(tokenizer) > config.vocab_size:
+        raise ArtifactError(f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {config.vocab_size}")
     return tokenizer
 
 

@@ -50,7 +50,12 @@ class HarvestSettings:
     def __post_init__(self) -> None:
         require(self.general_documents >= 50, "general_documents", self.general_documents, "at least 50")
         require(self.task_documents >= 80, "task_documents", self.task_documents, "at least 80")
-        require(0 < self.min_characters < self.max_characters, "min_characters", self.min_characters, "below max_characters")
+        require(
+            0 < self.min_characters < self.max_characters,
+            "min_characters",
+            self.min_characters,
+            "below max_characters",
+        )
 
 
 def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
@@ -135,8 +140,7 @@ def _general(present: list[Any], settings: HarvestSettings, taken: set[bytes]) -
     chosen = [item for item in _distinct(chosen, settings.min_characters) if digest(item.text[:150]) not in taken]
     chosen.sort(key=lambda item: derive_seed(settings.seed, "harvest", item.id))
     return [
-        {"id": item.id, "text": item.text, "source": item.distribution}
-        for item in chosen[: settings.general_documents]
+        {"id": item.id, "text": item.text, "source": item.distribution} for item in chosen[: settings.general_documents]
     ]
 
 
@@ -158,7 +162,14 @@ def _write_lines(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def _card(labels: list[str], counts: dict[str, int]) -> str:
-    quick = {"epochs": 8, "learning_rate": 5e-4, "batch_size": 16, "warmup": 0.1, "seeds": 5, "max_tokens": 96}
+    quick = {
+        "epochs": 8,
+        "learning_rate": 5e-4,
+        "batch_size": 16,
+        "warmup": 0.1,
+        "seeds": 5,
+        "max_tokens": 96,
+    }
     card = {
         "name": "scipy_docs",
         "title": "Which sub-package of scipy is a docstring from?",

@@ -146,7 +146,12 @@ def _embed(task: TaskText, general: GeneralCorpus, selection: Selection, seeds: 
         vectors = [_encode(encoder, part, bar) for part in texts]
     geometry = parse_geometry(selection.geometry).fit(vectors[1])
     task_vectors, general_vectors, *negatives = [geometry.apply(part) for part in vectors]
-    counts = {"task_units": len(units), "held_out": held_out, "geometry": len(texts[1]), "negatives": held_out}
+    counts = {
+        "task_units": len(units),
+        "held_out": held_out,
+        "geometry": len(texts[1]),
+        "negatives": held_out,
+    }
     ids = {name: sample.ids for name, sample in samples.items()}
     return _Embedded(task_vectors, negatives, general_vectors, counts, ids)
 
@@ -166,11 +171,18 @@ def _rank_all(specs: Sequence[str], embedded: _Embedded, seeds: int, root: int) 
             detector = as_detector(DETECTORS.create(spec))
             runs, samples, fit_s, score_s = [], [], [], []
             for seed in range(seeds):
-                training, held_out = (torch.from_numpy(rows) for rows in split(len(embedded.task), derive_seed(root, seed)))
+                training, held_out = (
+                    torch.from_numpy(rows) for rows in split(len(embedded.task), derive_seed(root, seed))
+                )
                 begun = time.perf_counter()
                 fitted = detector.fit(embedded.task[training], derive_seed(root, "ranking", "detector", seed))
                 fit_s.append(time.perf_counter() - begun)
-                parts = [embedded.task[training], embedded.task[held_out], embedded.negatives[seed], embedded.stability]
+                parts = [
+                    embedded.task[training],
+                    embedded.task[held_out],
+                    embedded.negatives[seed],
+                    embedded.stability,
+                ]
                 begun = time.perf_counter()
                 scores = [_score(fitted, part) for part in parts]
                 score_s.append(time.perf_counter() - begun)
@@ -193,8 +205,18 @@ def table(content: dict[str, Any], separator: str | None = None) -> str:
     frame = pd.DataFrame(content["detectors"])
     if separator:
         return frame.to_csv(index=False, sep=separator)
-    shown = frame[["name", "f1_mean", "f1_std", "auroc_mean", "ap_mean", "best_f1_mean", "stability", "fit_s", "score_s"]]
+    shown = frame[
+        [
+            "name",
+            "f1_mean",
+            "f1_std",
+            "auroc_mean",
+            "ap_mean",
+            "best_f1_mean",
+            "stability",
+            "fit_s",
+            "score_s",
+        ]
+    ]
     shown.insert(0, "", ["*" if name == content["chosen"] else "" for name in frame["name"]])
     return shown.to_string(index=False, float_format=lambda value: f"{value:.3f}")
-
-

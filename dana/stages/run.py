@@ -1,4 +1,4 @@
-"""``dana run``: every step of a recipe in order. Each step's outcome is an artifact, so a rerun goes on where it was."""
+"""``dana run``: every step of a recipe in order. Each leaves an artifact, so a rerun goes on where it was."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -96,9 +96,10 @@ def _scored(
     general: GeneralCorpus, selection: Selection, fitted: FittedSelector, moments: _Watched
 ) -> Iterator[pa.Table]:
     done = 0
-    with progress(what="scoring", unit="units") as bar, progress(
-        what="  documents", unit="documents", total=general.documents
-    ) as documents:
+    with (
+        progress(what="scoring", unit="units") as bar,
+        progress(what="  documents", unit="documents", total=general.documents) as documents,
+    ):
         for units in general.units(selection):
             table = _table(units, fitted)
             moments.total = moments.total.merge(Moments.of(table["score"].to_numpy()))

@@ -37,14 +37,20 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
     card = find_card(task)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
-        depends_on = {"name": name, "version": card.version, "files": source_digests(card.files(data, ("train", "dev")))}
+        depends_on = {
+            "name": name,
+            "version": card.version,
+            "files": source_digests(card.files(data, ("train", "dev"))),
+        }
     else:
         depends_on = {"name": name, "files": source_digests([task]), "seed": seed, "held_out": HELD_OUT_SHARE}
 
     def write(draft: Draft) -> None:
         fit, held_out = _from_card(card, data) if card else _from_text(task, seed, draft)
         draft.counts["fit"] = write_parts(document_tables(fit), draft.path / "fit", DOCUMENTS)
-        draft.counts["held_out"] = write_parts(document_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS)
+        draft.counts["held_out"] = write_parts(
+            document_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS
+        )
         draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
         for part in ("fit", "held_out"):
             if not draft.counts[part]:

@@ -158,9 +158,7 @@ def _write_card(draft: Draft, job: TrainingJob, examples: Examples, records: lis
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps = len(records) - len(evaluations)
     identity = job.data.identity()
-    provenance = Provenance(
-        job.base, _weighting(job.data.weights), identity["corpus"], identity["weights"] or "none"
-    )
+    provenance = Provenance(job.base, _weighting(job.data.weights), identity["corpus"], identity["weights"] or "none")
     card = model_card(
         provenance,
         job.settings,

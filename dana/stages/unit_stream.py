@@ -110,7 +110,7 @@ def _keep_lowest(heap: list[Any], size: int, places: np.ndarray, batch: Units) -
     if size == 0:
         return
     bound = -heap[0][0] if len(heap) == size else 1.0
-    for row in np.flatnonzero(places < bound):
+    for row in np.flatnonzero(places < bound).tolist():
         item = (-float(places[row]), (batch.doc_ids[row], int(batch.numbers[row])), batch.texts[row])
         if len(heap) < size:
             heappush(heap, item)

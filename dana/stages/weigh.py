@@ -39,7 +39,7 @@ class WeighSettings:
     Attributes:
         policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
             system), ``sampled`` draws segments with probability proportional to their weight.
-        beta: Share of the segments to keep; also places the sigmoid's midpoint. The paper uses 0.2.
+        beta: Share of the units to keep, in whole segments; also places the sigmoid's midpoint. The paper uses 0.2.
         budget: Instead of beta, ``"50000 units"`` or ``"2e6 tokens"`` (of the tokenizer below).
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
@@ -101,10 +101,15 @@ def weigh_stage(scores: Path, corpus: Path, settings: WeighSettings, folder: Pat
         table = read_table(scores)
         segment, weight = _weigh(table, settings, corpus, draft)
         weighed = pa.Table.from_arrays(
-            [*(table[name] for name in WEIGHTS.names[:5]), pa.array(segment, pa.int32()), pa.array(weight, pa.float32())],
+            [
+                *(table[name] for name in WEIGHTS.names[:5]),
+                pa.array(segment, pa.int32()),
+                pa.array(weight, pa.float32()),
+            ],
             schema=WEIGHTS,
         )
         write_parts(iter([weighed]), draft.path, WEIGHTS)
+        draft.counts["by_source"] = _by_source(weighed)
         if settings.policy != "sigmoid":
             lines = _write_selected(table, segment, weight, corpus, draft.path / "selected.jsonl.gz")
             draft.counts["selected_texts"] = lines
@@ -112,9 +117,21 @@ def weigh_stage(scores: Path, corpus: Path, settings: WeighSettings, folder: Pat
     return make(folder, "weights", depends_on, write)
 
 
-def _weigh(
-    table: pa.Table, settings: WeighSettings, corpus: Path, draft: Draft
-) -> tuple[np.ndarray, np.ndarray]:
+def _by_source(weighed: pa.Table) -> dict[str, dict[str, float]]:
+    """Units, characters, and their weighted sums, by source: the paper's table 2."""
+    sources, codes = np.unique(weighed["source"].to_numpy(), return_inverse=True)
+    weight = weighed["weight"].to_numpy().astype(np.float64)
+    characters = (weighed["end"].to_numpy() - weighed["start"].to_numpy()).astype(np.float64)
+    columns = {"units": np.ones_like(weight), "characters": characters}
+    columns |= {"kept_units": weight, "kept_characters": weight * characters}
+    sums = {name: np.bincount(codes, weights=values) for name, values in columns.items()}
+    return {
+        str(source): {name: round(float(values[row]), 3) for name, values in sums.items()}
+        for row, source in enumerate(sources)
+    }
+
+
+def _weigh(table: pa.Table, settings: WeighSettings, corpus: Path, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
     """Segment numbers within documents and weights, both of shape (units,)."""
     score = table["score"].to_numpy()
     unit = table["unit"].to_numpy()

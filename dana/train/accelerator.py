@@ -15,8 +15,7 @@ from dana.logging import get_logger
 log = get_logger(__name__)
 
 HOW = (
-    "launch with accelerate launch --config_file accelerate_configs/X.yaml, "
-    "or torchrun --standalone --nproc_per_node N"
+    "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
 )
 
 

@@ -75,9 +75,7 @@ def model_card(
     """
     before, after = evaluations[0], evaluations[-1]
     task = _row("task", before.task_loss, before.task_loss_se, after.task_loss, after.task_loss_se)
-    general = _row(
-        "general", before.general_loss, before.general_loss_se, after.general_loss, after.general_loss_se
-    )
+    general = _row("general", before.general_loss, before.general_loss_se, after.general_loss, after.general_loss_se)
     return TEMPLATE.format(
         provenance=provenance,
         settings=settings,

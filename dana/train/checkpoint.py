@@ -57,13 +57,9 @@ def load_checkpoint(model: str, seed: int) -> Checkpoint:
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
     new = frozenset(report["missing_keys"])
-    lost = sorted(
-        name for name in new if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name
-    )
+    lost = sorted(name for name in new if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name)
     if lost and loaded.base_model is not loaded:
-        raise ArtifactError(
-            f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}"
-        )
+        raise ArtifactError(f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}")
     if len(tokenizer) > loaded.config.vocab_size:
         raise ArtifactError(
             f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {loaded.config.vocab_size}"

@@ -51,17 +51,13 @@ def warm_up_head(
         The last step's plain loss, mean nats a hidden token.
     """
     model = checkpoint.model
-    kept = [
-        value for name, value in model.named_parameters(remove_duplicate=False) if name not in checkpoint.new
-    ]
+    kept = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in checkpoint.new]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module = MaskedLogits(model).to(device).eval()  # no dropout: nothing here can overfit
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in kept))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
-    short = replace(
-        settings, steps=warmup.steps, tokens=None, batch_size=warmup.batch_size, batch_tokens=None
-    )
+    short = replace(settings, steps=warmup.steps, tokens=None, batch_size=warmup.batch_size, batch_tokens=None)
     plan, loss = Plan(examples.lengths, examples.ids, short), float("nan")
     for index in tracked(range(warmup.steps), what="warm up the head", unit="steps", total=warmup.steps):
         batch = StepBatch.of(examples, plan[index], masking, "token_count")

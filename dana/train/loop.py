@@ -156,13 +156,9 @@ def take_step(
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, prepared.pad).to(accelerator.device)
-                losses = token_losses(
-                    module(micro.input_ids, micro.attention_mask, micro.where), micro.targets
-                )
+                losses = token_losses(module(micro.input_ids, micro.attention_mask, micro.where), micro.targets)
                 accumulation = accelerator.gradient_accumulation_steps
-                accelerator.backward(
-                    micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation)
-                )
+                accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
             weighted = (losses.detach().double() * micro.coefficients).sum() / batch.scale.total
             sums += torch.stack([weighted, losses.detach().double().sum()]).cpu()
     norm = float(accelerator.clip_grad_norm_(module.parameters(), settings.clip) or 0.0)
@@ -190,6 +186,4 @@ def _evaluate(
         for name in ("task", "general")
     )
     log.info("step %d: held-out loss: task %.4f, general %.4f nats", step, task.mean, general.mean)
-    return EvaluationRecord(
-        step, tokens, task.mean, task.standard_error, general.mean, general.standard_error
-    )
+    return EvaluationRecord(step, tokens, task.mean, task.standard_error, general.mean, general.standard_error)

@@ -5,9 +5,7 @@ from typing import Any
 import torch
 
 
-def make_optimizer(
-    model: torch.nn.Module, learning_rate: float, weight_decay: float
-) -> torch.optim.Optimizer:
+def make_optimizer(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
     """Fused AdamW over what requires a gradient; biases and norms (vectors) do not decay."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [

@@ -34,6 +34,15 @@ def test_the_head_does_not_depend_on_what_was_drawn_before(checkpoint):
     assert torch.equal(first, head(new_classifier(checkpoint, 3, 0)))
 
 
+@pytest.mark.parametrize("width", [32, 128])
+def test_the_head_is_as_strong_on_a_narrow_model_as_on_a_wide_one(tmp_path, width):
+    """Weights of spread 1 / sqrt(3 width) turn inputs of size 1 into outputs of size 0.58 at any width."""
+    model = toy_task.write_checkpoint(tmp_path, hidden_size=width)
+    dense = new_classifier(str(model), 3, 0).dense
+    assert dense.weight.std().item() == pytest.approx((3 * width) ** -0.5, rel=0.1)
+    assert dense(torch.randn(500, width)).std().item() == pytest.approx(3**-0.5, rel=0.15)
+
+
 def test_logits_are_the_head_on_the_first_token_by_hand(checkpoint):
     classifier = new_classifier(checkpoint, 3, 0).eval()
     with torch.no_grad():

@@ -19,8 +19,4 @@ class MacroF1(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[int], references: list[int], labels: list[int]) -> dict[str, float]:
-        return {
-            "macro_f1": float(
-                f1_score(references, predictions, labels=labels, average="macro", zero_division=0)
-            )
-        }
+        return {"macro_f1": float(f1_score(references, predictions, labels=labels, average="macro", zero_division=0))}

@@ -19,8 +19,4 @@ class MicroF1(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[int], references: list[int], labels: list[int]) -> dict[str, float]:
-        return {
-            "micro_f1": float(
-                f1_score(references, predictions, labels=labels, average="micro", zero_division=0)
-            )
-        }
+        return {"micro_f1": float(f1_score(references, predictions, labels=labels, average="micro", zero_division=0))}

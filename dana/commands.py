@@ -1,0 +1,211 @@
+"""What each command of the command line does: fill settings, call one stage, say what was written and what is next."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dana.stages.settings import RunSettings
+
+LISTS = {"general", "ranking.detectors", "cards"}
+
+
+def settings_from(parsed: argparse.Namespace, **fixed: Any) -> "RunSettings":
+    """Settings of the recipe, if one is named, then the flags, then key=value."""
+    from dana.config import load, read_yaml
+    from dana.stages.settings import RunSettings
+
+    path = getattr(parsed, "recipe", None) or getattr(parsed, "config", None)
+    values = {**(read_yaml(path) if path else {}), **fixed}
+    overrides = []
+    for setting in parsed.settings:
+        given = getattr(parsed, setting)
+        if given is not None:
+            if setting in LISTS and isinstance(given, str):
+                given = given.split(",") if setting == "ranking.detectors" else [given]
+            overrides.append(f"{setting}={_as_yaml(given)}")
+    return load(RunSettings, values, [*overrides, *parsed.overrides], origin=str(path) if path else "command line")
+
+
+def _as_yaml(value: Any) -> str:
+    import json
+
+    return json.dumps(value) if isinstance(value, list) else str(value)
+
+
+def quickstart(parsed: argparse.Namespace) -> None:
+    """Run the whole job on text from this machine.
+
+    Harvests the documentation of the installed Python packages, trains a tiny base, ranks the detectors, selects,
+    adapts three arms on equal tokens, fine-tunes each over seeds and writes runs/quickstart/report.html. About
+    ten minutes on two cores; run it again and it goes on where it was.
+    """
+    from dana.stages.quickstart import quickstart_settings, what_next
+    from dana.stages.run import run
+
+    settings = quickstart_settings(parsed.out, parsed.overrides)
+    print(what_next(run(settings), settings))
+
+
+def run_recipe(parsed: argparse.Namespace) -> None:
+    """Run every step of a recipe.
+
+    Each step leaves an artifact under the recipe's `out`; a rerun reuses what is there and was made from the
+    same settings, and refuses what was made from others, naming the difference.
+    """
+    from dana.stages.run import run
+
+    print(f"report: {run(settings_from(parsed))}")
+
+
+def rank(parsed: argparse.Namespace) -> None:
+    """Which detector tells this task from this general text?
+
+    Fits every detector on nine tenths of the task's units and asks it to tell the last tenth from as many
+    general units; repeats over seeds. Writes OUT/ranking.json and ranking.csv: F1 (task is the positive class), AUROC,
+    average precision, F1 at the best threshold, stability between seeds, seconds. `dana score` takes the winner.
+    """
+    from dana.stages.rank import RANKING, table
+    from dana.stages.run import rank as run_rank
+
+    settings = settings_from(parsed)
+    content = run_rank(settings)
+    print(table(content))
+    print(f"\nchosen: {content['chosen']}   written: {Path(settings.out) / RANKING}")
+    print(f"next:   dana score with the same --task, --general and --out {settings.out}")
+
+
+def score(parsed: argparse.Namespace) -> None:
+    """Score every unit of the general text against the task; higher = more foreign.
+
+    Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
+    start and end are characters in the document) and OUT/scores/task.parquet, the same for held-out task text.
+    """
+    from dana.stages.run import score as run_score
+
+    settings = settings_from(parsed)
+    artifact = run_score(settings)
+    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
+    print(f"next:    dana weigh {settings.out} --policy segments --beta 0.2")
+
+
+def weigh(parsed: argparse.Namespace) -> None:
+    """Turn scores into weights in [0, 1]; 1 = in-domain.
+
+    segments  keep the best segments of consecutive units with weight 1, drop the rest (the paper's headline system)
+    sigmoid   weigh every unit by 1 / (1 + exp(-C (alpha - standardised score)))
+    sampled   draw segments with probability proportional to that weight, then train on them with weight 1
+
+    Writes DIR/weights/part-*.parquet; for segments and sampled also selected.jsonl.gz, the kept text.
+    """
+    from dana.stages.weigh import weigh_stage
+
+    folder = parsed.folder
+    settings = settings_from(parsed).weigh
+    artifact = weigh_stage(folder / "scores", folder / "corpus", settings, parsed.to or folder / "weights")
+    counts = artifact.manifest["counts"]
+    print(kept_table(counts["by_source"]))
+    print(f"\nwritten: {artifact.path} (units: {counts['units']})")
+    print(f"next:    dana adapt {folder} --model NAME_OR_FOLDER --steps 1000")
+
+
+def kept_table(by_source: dict[str, dict[str, float]]) -> str:
+    """What was kept by source, the largest part first."""
+    kept = sum(row["kept_characters"] for row in by_source.values()) or 1
+    whole = sum(row["characters"] for row in by_source.values()) or 1
+    lines = [
+        f"{'source':<28} {'units':>10} {'kept':>10} {'of its units':>13} {'of the corpus':>14} {'of what is kept':>16}"
+    ]
+    for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"]):
+        shares = row["kept_units"] / row["units"], row["characters"] / whole, row["kept_characters"] / kept
+        columns = " ".join(f"{share:>{width}.1%}" for share, width in zip(shares, (13, 14, 16), strict=True))
+        lines.append(f"{source[:28]:<28} {row['units']:>10,.0f} {row['kept_units']:>10,.0f} {columns}")
+    return "\n".join(lines)
+
+
+def adapt(parsed: argparse.Namespace) -> None:
+    """Continue pretraining a masked language model on the weighted text.
+
+    Writes DIR/adapted, a Hugging Face folder that from_pretrained opens without dana, with training.jsonl: the loss
+    on held-out task text and on held-out general text before, during and after.
+    """
+    from dana.config import require
+    from dana.stages.adapt import adapt_stage
+    from dana.stages.held_out import held_out_stage
+
+    folder = parsed.folder
+    settings = settings_from(parsed)
+    require(bool(settings.model), "--model", settings.model, "the checkpoint to adapt: a folder or a Hub name")
+    weights = None if parsed.unweighted else parsed.weights or folder / "weights"
+    held_out = folder / "task" / "held_out", held_out_stage(folder / "corpus", folder / "held_out").path
+    out = parsed.to or folder / "adapted"
+    artifact = adapt_stage(str(settings.model), folder / "corpus", weights, *held_out, settings.adapt, out)
+    print(f"written: {artifact.path}")
+    print(f"next:    dana finetune --model {artifact.path} --task-card NAME --out {folder}/finetune")
+
+
+def pretrain(parsed: argparse.Namespace) -> None:
+    """Train a WordPiece tokenizer and a BERT of a size name on the general text, with the same loop as `dana adapt`."""
+    from dana.stages.held_out import held_out_stage
+    from dana.stages.pretrain import pretrain_stage
+
+    folder = parsed.folder
+    settings = settings_from(parsed)
+    held_out = folder / "task" / "held_out", held_out_stage(folder / "corpus", folder / "held_out").path
+    out = parsed.to or folder / "base"
+    artifact = pretrain_stage(settings.size, folder / "corpus", *held_out, settings.pretrain, out)
+    print(f"written: {artifact.path}\nnext:    dana adapt {folder} --model {artifact.path}")
+
+
+def finetune(parsed: argparse.Namespace) -> None:
+    """Fine-tune a checkpoint on a labelled task, once a seed.
+
+    Checkpoints compared on a seed share the head's first weights and the order of the data. Writes metrics.json (a row
+    a seed, mean, standard deviation with ddof 1, n) and predictions.parquet.
+    """
+    from dana.config import require
+    from dana.stages.finetune import finetune_stage
+
+    settings = settings_from(parsed)
+    require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
+    require(len(settings.cards) == 1, "--task-card", settings.cards, "one card")
+    artifact = finetune_stage(
+        str(settings.model), settings.cards[0], settings.finetune, Path(settings.out), settings.data
+    )
+    print((artifact.path / "metrics.json").read_text(encoding="utf-8"))
+    print(f"written: {artifact.path}")
+
+
+def report(parsed: argparse.Namespace) -> None:
+    """Write report.html (self-contained), report.md and tables/*.csv of a run's folder.
+
+    Sections for which the folder holds nothing are left out, and the report says which command makes them.
+    """
+    from dana.stages.report import report_stage
+
+    print(f"written: {report_stage(parsed.folder)}")
+
+
+def detectors(parsed: argparse.Namespace) -> None:
+    """``dana detectors list`` and ``dana detectors check NAME``."""
+    from dana.detectors.checks import check_detector
+    from dana.errors import ConfigError, PluginError
+    from dana.registry import DETECTORS
+
+    if parsed.action == "list":
+        for name, claims in DETECTORS.entries().items():
+            try:
+                says = (DETECTORS.load(name).__doc__ or "").strip().partition("\n")[0]
+            except PluginError as error:
+                says = f"broken: {error}"
+            print(f"{name:<20} {claims[0].dist.name if claims[0].dist else '?':<12} {says}")
+        return
+    if not parsed.name:
+        raise ConfigError("detectors check: name the detector, for example: dana detectors check knn")
+    results = check_detector(parsed.name)
+    for result in results:
+        print(result)
+    if not all(result.passed for result in results):
+        raise PluginError(
+            f"{parsed.name} breaks {sum(not result.passed for result in results)} of {len(results)} checks"
+        )

@@ -1,0 +1,112 @@
+import json
+
+import pandas as pd
+import pytest
+
+from dana.artifacts import write_json
+from dana.errors import ArtifactError
+from dana.report.collect import arm_order, collect
+
+
+def test_a_whole_run_is_read_once_and_in_order(whole_run):
+    run = collect(whole_run)
+    assert run.ranking.chosen == "knn"
+    assert len(run.selected.units) == 80 * 12
+    assert run.selected.units["weight"].sum() == 192  # a fifth of 960
+    assert run.selected.units["planted"].sum() == 240
+    assert len(run.selected.task) == 120
+    assert list(dict.fromkeys(run.evaluations["arm"])) == ["general", "random", "dana"]
+    assert list(dict.fromkeys(run.results["arm"])) == ["base", "general", "random", "dana"]
+    assert run.results["degenerate"].sum() == 1
+    assert set(run.stages) == {
+        "corpus",
+        "scores",
+        "weights",
+        *(f"arms/{arm}/adapted" for arm in ("general", "random", "dana")),
+    }
+
+
+def test_parts_that_are_not_there_are_none(tmp_path, write):
+    write["results"](tmp_path)
+    run = collect(tmp_path)
+    assert run.ranking is None
+    assert run.selected is None
+    assert run.evaluations is None
+    assert len(run.results) == 20
+
+
+def test_examples_are_the_units_text_of_distinct_documents(whole_run):
+    run = collect(whole_run)
+    assert run.selected.relevant[0].score == run.selected.units["score"].min()
+    assert run.selected.foreign[0].score == run.selected.units["score"].max()
+    texts = [example.text for example in run.selected.relevant]
+    documents = [text.split("document ")[1].split(" ")[0] for text in texts]
+    assert len(set(documents)) == 5
+    assert all(text.startswith("Sentence number") and text.endswith("others.") for text in texts)
+
+
+def test_a_run_with_one_arm_calls_it_adapted(tmp_path, write):
+    write["training"](tmp_path / "adapted", 0.2)
+    head = {"task": "t", "metric": "accuracy", "direction": "higher"}
+    write_json(tmp_path / "finetune" / "metrics.json", {**head, "seeds": [{"seed": 0, "score": 0.5}]})
+    run = collect(tmp_path)
+    assert set(run.evaluations["arm"]) == {"adapted"}
+    assert set(run.results["arm"]) == {"adapted"}
+
+
+def test_what_is_still_being_written_is_passed_over(tmp_path, write):
+    write["results"](tmp_path)
+    (tmp_path / "finetune" / "toy" / "dana").rename(tmp_path / "finetune" / "toy" / ".dana.tmp-1")
+    assert "dana" not in set(collect(tmp_path).results["arm"])
+
+
+def test_unknown_arms_come_last_by_name():
+    assert arm_order(pd.Series(["zebra", "base", "dana", "apple"])).tolist() == [6, 0, 3, 5]
+
+
+def test_an_empty_folder_is_refused_with_the_first_command(tmp_path):
+    with pytest.raises(ArtifactError, match=r"nothing to report.*dana rank"):
+        collect(tmp_path)
+    with pytest.raises(ArtifactError, match="no such folder"):
+        collect(tmp_path / "absent")
+
+
+def test_errors_name_the_file_and_what_is_wrong(whole_run):
+    lines = whole_run / "arms" / "dana" / "adapted" / "training.jsonl"
+    good = lines.read_text()
+    lines.write_text(good.replace("task_loss_se", "other", 1))
+    with pytest.raises(ArtifactError, match=r"training\.jsonl:2: no key task_loss_se"):
+        collect(whole_run)
+    lines.write_text(good + "{")
+    with pytest.raises(ArtifactError, match=r"training\.jsonl:11: not JSON"):
+        collect(whole_run)
+    lines.write_text(good)
+    ranking = whole_run / "ranking.json"
+    content = json.loads(ranking.read_text())
+    write_json(ranking, {**content, "chosen": "magic"})
+    with pytest.raises(ArtifactError, match=r"chosen='magic' is not among"):
+        collect(whole_run)
+    ranking.write_text('{\n"a": 1\n')
+    with pytest.raises(ArtifactError, match=r"ranking\.json:3: not JSON"):
+        collect(whole_run)
+
+
+def test_weights_of_other_scores_are_refused(whole_run, tmp_path, write):
+    write["selection"](tmp_path / "other", 84)
+    (whole_run / "scores").rename(tmp_path / "away")
+    (tmp_path / "other" / "scores").rename(whole_run / "scores")
+    with pytest.raises(ArtifactError, match="not those of the scores"):
+        collect(whole_run)
+
+
+def test_a_seed_that_is_there_twice_is_refused(tmp_path, write):
+    write["results"](tmp_path)
+    file = tmp_path / "finetune" / "toy" / "dana" / "metrics.json"
+    metrics = json.loads(file.read_text())
+    metrics["seeds"][1]["seed"] = 0
+    write_json(file, metrics)
+    with pytest.raises(ArtifactError, match="arm dana, seed 0 is there twice"):
+        collect(tmp_path)
+    write_json(file, {**metrics, "direction": "up"})
+    with pytest.raises(ArtifactError, match=r"direction='up': must be higher or lower"):
+        collect(tmp_path)

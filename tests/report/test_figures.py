@@ -1,0 +1,67 @@
+import re
+import xml.etree.ElementTree as tree
+
+import pytest
+
+from dana.report import figures
+from dana.report.analysis import analyse
+from dana.report.collect import collect
+from dana.report.svg import draw
+
+
+@pytest.fixture
+def drawn(whole_run):
+    analysis = analyse(collect(whole_run))
+    return [
+        figures.score_histogram(analysis.histogram.frame),
+        figures.kept_bars(analysis.kept.frame),
+        figures.loss_curves(analysis.evaluations.frame, "task"),
+        figures.loss_curves(analysis.evaluations.frame, "general"),
+        figures.seed_dots(analysis.seeds.frame, "toy"),
+    ]
+
+
+def test_every_figure_is_well_formed_and_says_what_it_shows(drawn):
+    for figure in drawn:
+        root = tree.fromstring(figure.svg)
+        assert root.get("role") == "img"
+        assert root.get("aria-label") == figure.alt
+
+
+def test_ids_are_unique_on_the_page_and_all_references_resolve(drawn):
+    page = "".join(figure.svg for figure in drawn)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    references = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page))
+    assert references
+    assert {first or second for first, second in references} <= set(ids)
+
+
+def test_colours_are_the_page_s_variables(drawn):
+    for figure in drawn:
+        assert "var(--ink, #1b1f24)" in figure.svg
+        assert not re.search(r"(fill|stroke): #(?!000000)", figure.svg)
+
+
+def test_an_arm_has_one_colour_everywhere():
+    assert figures.colour("adapted") == figures.colour("dana")
+    known = [figures.colour(arm) for arm in ("base", "general", "random", "dana", "moore_lewis")]
+    assert len(set(known)) == 5
+
+
+def test_the_same_numbers_give_the_same_bytes():
+    def paint(axes):
+        axes.plot([0, 1], [1, 0], marker="o", color="#009e73")
+
+    first, second = (draw("x", "a < b", (3, 2), paint).svg for _ in range(2))
+    assert first == second
+    assert 'aria-label="a &lt; b"' in first
+
+
+def test_the_curve_goes_through_the_numbers(whole_run):
+    """Five evaluations make five markers; their heights fall with the loss."""
+    frame = collect(whole_run).evaluations
+    svg = figures.loss_curves(frame[frame["arm"] == "dana"], "task").svg
+    heights = [float(y) for y in re.findall(r'<use [^>]*?y="([\d.]+)"[^>]*var\(--dana', svg)][:5]
+    assert len(heights) == 5
+    assert heights == sorted(heights)  # SVG counts downwards

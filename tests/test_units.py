@@ -1,0 +1,114 @@
+"""Units: spans that map back to the text, cover all of it, and are bounded."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dana.errors import ConfigError
+from dana.text import normalise
+from dana.units import LONGEST_SENTENCE, UnitSpec, parse_units, sentences, windows
+
+WORDS = st.sampled_from(
+    ["Dr.", "it", "was", "3.5", "e.g.", "no!", "why?", "👩‍👩‍👧", "שלום.", "مرحبا؟", "日本語。", "...", "\n\n", "\r\n", "\t", "“So”"]
+)
+TEXTS = st.one_of(
+    st.lists(WORDS, max_size=40).map(" ".join),
+    st.text(max_size=200),
+    st.text(st.characters(codec=None, exclude_categories=()), max_size=60),
+)
+
+
+def _holds(text, spans):
+    """Ordered, apart, trimmed, not empty, and nothing but white space outside."""
+    position = 0
+    for start, end in spans:
+        assert position <= start < end <= len(text)
+        assert not text[position:start].strip()
+        assert text[start:end] == text[start:end].strip()
+        position = end
+    assert not text[position:].strip()
+
+
+@settings(deadline=None, max_examples=150)
+@given(TEXTS)
+@example("")
+@example(" \n ")
+@example("One.\r\nTwo.\r\n\r\nThree.")
+@example("Smile 😀. Next 👍🏽! שלום עולם. סוף.")
+def test_sentences_cover_the_text_in_order(text):
+    spans = sentences(text)
+    _holds(text, spans)
+    assert all(end - start <= LONGEST_SENTENCE for start, end in spans)
+
+
+def test_sentences_by_hand():
+    text = "Dr. Smith came. He left at 3.5 hours!  Why?"
+    assert [text[a:b] for a, b in sentences(text)] == ["Dr. Smith came.", "He left at 3.5 hours!", "Why?"]
+
+
+def test_spans_count_characters_not_bytes():
+    text = "日本 😀 é. Then more."
+    assert [text[a:b] for a, b in sentences(text)] == ["日本 😀 é.", "Then more."]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
+def test_a_sentence_without_end_is_cut_at_white_space(lengths):
+    text = " ".join("x" * length for length in lengths)
+    spans = sentences(text)
+    _holds(text, spans)
+    assert max(end - start for start, end in spans) <= LONGEST_SENTENCE
+    short = [length for length in lengths if length <= LONGEST_SENTENCE // 2]
+    if len(short) == len(lengths):
+        assert all(end == len(text) or text[end] == " " for _, end in spans)
+
+
+def test_a_word_of_five_thousand_characters_becomes_three_units():
+    assert sentences("x" * 5000) == [(0, 2000), (2000, 4000), (4000, 5000)]
+
+
+def test_a_long_document_takes_time_in_proportion():
+    text = "No full stop here " * 60_000  # a megabyte
+    _holds(text, sentences(text))
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+@pytest.mark.parametrize("text", ["", "  ", "one", "A line.\r\nAnother, 日本 😀 שלום " * 20])
+def test_windows_hold_the_asked_number_of_word_pieces(tiny_tokenizer, text, size):
+    text = normalise(text)
+    spans = windows(text, tiny_tokenizer, size)
+    _holds(text, spans)
+    counts = [
+        len(tiny_tokenizer(text[a:b], add_special_tokens=False)["input_ids"]) for a, b in spans
+    ]
+    if size > 1:  # a window of one piece may begin within a word, and be cut again on its own
+        assert all(abs(count - size) <= size // 2 + 2 for count in counts[:-1])
+    pieces = len(tiny_tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert len(spans) == -(-pieces // size)
+
+
+@settings(deadline=None, max_examples=60)
+@given(TEXTS, st.integers(1, 9))
+def test_windows_cover_the_text_in_order(tiny_tokenizer, text, size):
+    text = normalise(text)
+    _holds(text, windows(text, tiny_tokenizer, size))
+
+
+def test_specs_are_read_and_bad_ones_refused():
+    assert parse_units("sentence") == UnitSpec()
+    assert parse_units("window:256") == UnitSpec(256)
+    for spec in ("", "word", "sentence:3", "window", "window:0", "window:-1", "window:x"):
+        with pytest.raises(ConfigError, match=f"units='{spec}': must be sentence, or window:N"):
+            parse_units(spec)
+
+
+def test_windows_without_a_tokenizer_are_refused():
+    assert not parse_units("sentence").needs_tokenizer
+    with pytest.raises(ConfigError, match="choose an encoder with a tokenizer"):
+        parse_units("window:8").splitter()
+
+
+def test_a_splitter_does_what_its_spec_says(tiny_tokenizer):
+    assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
+    text = "the default of the settings"
+    assert parse_units("window:4").splitter(tiny_tokenizer)(text) == windows(text, tiny_tokenizer, 4)
