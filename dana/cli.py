@@ -96,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DanaError as error:
         print(f"dana: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print(
             "dana: interrupted; what was finished is kept, the same command goes on from there",

@@ -31,6 +31,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file")
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -61,7 +63,7 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"{override!r}: an override is written key=value")
-        _assign(merged, key.split("."), yaml.safe_load(text), override)
+        _assign(merged, key.split("."), _value(text, override), override)
     _reject_unknown(cls, merged, origin)
     try:
         return parser.instantiate_classes(parser.parse_object({"settings": merged})).settings
@@ -85,8 +87,17 @@ def _in_one_line(message: str) -> str:
     return text
 
 
+def _value(text: str, override: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{override!r}: the value is not YAML: {getattr(error, 'problem', error)}") from error
+
+
 def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) -> None:
     for key in path[:-1]:
+        if not isinstance(target.get(key) or {}, dict):
+            raise ConfigError(f"{override!r}: {key!r} holds {target[key]!r}, not a mapping of settings")
         target[key] = dict(target.get(key) or {})
         target = target[key]
     target[path[-1]] = value
@@ -95,7 +106,7 @@ def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) 
 def _reject_unknown(cls: type, values: dict[str, Any], origin: str, where: str = "") -> None:
     """Unknown keys fail with the nearest known one, before jsonargparse would say less."""
     from dataclasses import fields, is_dataclass
-    from typing import get_type_hints
+    from typing import get_args, get_type_hints
 
     from dana.errors import suggestion
 
@@ -104,6 +115,9 @@ def _reject_unknown(cls: type, values: dict[str, Any], origin: str, where: str =
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"{origin}: unknown key {where + str(key)!r}{suggestion(str(key), known)}")
+        section = next((kind for kind in get_args(hints[key]) if is_dataclass(kind)), None)
+        if section is not None and isinstance(value, dict):  # of an optional section jsonargparse would say less
+            load(section, value, origin=f"{origin}: {where}{key}")  # type: ignore[arg-type]
         if not is_dataclass(hints[key]):
             continue
         if not isinstance(value, dict):

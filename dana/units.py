@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from dana.errors import ConfigError
@@ -74,12 +75,18 @@ def sentences(text: str) -> list[Span]:
 
 
 def windows(text: str, tokenizer: Any, size: int) -> list[Span]:
-    """Character spans of consecutive runs of `size` word-pieces, trimmed, never empty; the last may be shorter."""
+    """Character spans of consecutive runs of `size` word-pieces, trimmed, never empty; the last may be shorter.
+
+    A window reaches to the next one, so characters that the tokenizer drops are in one all the same. Of a character
+    in several pieces (byte-level tokenizers), the window with its last piece has it.
+    """
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False)
-    offsets = [(start, end) for start, end in encoded["offset_mapping"] if end > start]
-    return [
-        (offsets[first][0], offsets[min(first + size, len(offsets)) - 1][1]) for first in range(0, len(offsets), size)
-    ]
+    starts = [start for start, end in encoded["offset_mapping"] if end > start]
+    if not starts:
+        return []
+    cuts = [0, *starts[size::size], len(text)]
+    spans = (_trim(text, start, end) for start, end in pairwise(cuts))
+    return [(start, end) for start, end in spans if end > start]
 
 
 def _trim(text: str, start: int, end: int) -> Span:

@@ -1,10 +1,10 @@
-r"""Fine-tune a checkpoint on a labelled task. Several processes share the seeds.
+r"""accelerate launch --config_file accelerate_configs/cpu.yaml recipes/finetune.py --config recipes/finetune.yaml.
 
-    accelerate launch --config_file accelerate_configs/cpu.yaml \
-        recipes/finetune.py --model runs/mine/adapted --task-card chemprot --out runs/mine/finetune/chemprot/dana \
-        --config recipes/finetune.yaml
+Fine-tune a checkpoint on a labelled task, over seeds; several processes share the seeds out. The same as ``dana
+finetune``, whose ``--help`` lists the flags. Flags go before the YAML:
 
-The same as ``dana finetune``; ``dana finetune --help`` lists the flags.
+    torchrun --standalone --nproc_per_node 2 recipes/finetune.py --config recipes/finetune.yaml \
+        --model runs/mine/adapted --task-card acl_arc --out runs/mine/finetune/acl_arc/dana
 """
 
 import sys

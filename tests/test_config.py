@@ -28,6 +28,7 @@ class Outer:
     files: list[str] = field(default_factory=list)
     limit: int | None = None
     quick: bool = False
+    extra: Inner | None = None
 
 
 def test_defaults_yaml_and_overrides_in_that_order():
@@ -65,7 +66,7 @@ def test_a_section_that_is_no_mapping_is_refused():
 
 
 def test_an_override_into_what_is_no_section_is_refused():
-    with pytest.raises(ConfigError, match=r"name\.x"):
+    with pytest.raises(ConfigError, match=r"'name\.x=1': 'name' holds 'a', not a mapping"):
         load(Outer, {"name": "a"}, ["name.x=1"])
 
 
@@ -75,7 +76,7 @@ def test_an_override_without_equals_is_refused():
 
 
 def test_an_override_that_is_not_yaml_is_refused():
-    with pytest.raises(ConfigError, match=r"files=\[x.*not YAML"):
+    with pytest.raises(ConfigError, match=r"'files=\[x': the value is not YAML"):
         load(Outer, {"name": "a"}, ["files=[x"])
 
 
@@ -94,6 +95,20 @@ def test_a_value_out_of_range_names_origin_key_value_and_range():
 def test_a_missing_value_is_named():
     with pytest.raises(ConfigError, match="name"):
         load(Outer, {})
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"stepz": 1}, r"settings: extra: unknown key 'stepz'; did you mean 'steps'\?"),
+        ({"steps": "x"}, "settings: extra: steps='x': must be int"),
+        ({"steps": 0}, "settings: extra: steps=0: must be at least 1"),
+    ],
+)
+def test_an_optional_section_is_checked_as_any_other(extra, message):
+    with pytest.raises(ConfigError, match=message):
+        load(Outer, {"name": "a", "extra": extra})
+    assert load(Outer, {"name": "a", "extra": {"steps": 2}}).extra == Inner(2)
 
 
 def test_errors_are_one_line():

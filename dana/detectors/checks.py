@@ -7,7 +7,7 @@ a class attribute ``exemptions = {"check": "reason"}``.
 import inspect
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Case:
 
     @cached_property
     def fitted(self) -> Any:
-        """The detector fitted on the inner cloud, once for all checks that only read it."""
+        """The detector fitted on the inner cloud."""
         return self.fit(self.inside)
 
     def fit(self, rows: Tensor, seed: int = 0) -> Any:
@@ -79,7 +79,7 @@ def check_detector(candidate: Any) -> list[CheckResult]:
             results.append(CheckResult(check.__name__, True, f"exempt: {exempt[check.__name__]}"))
             continue
         try:
-            check(case)
+            check(replace(case, inside=case.inside.clone(), outside=case.outside.clone()))
         except (AssertionError, DanaError) as error:
             results.append(CheckResult(check.__name__, False, str(error) or type(error).__name__))
         except Exception as error:

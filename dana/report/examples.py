@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from dana.schemas import parts
 
 SHOWN = 5
-CANDIDATES = 50  # enough that, repeats of one document left out, five remain
+CANDIDATES = 50  # enough that, repeats of a document or a text left out, five remain
 LONGEST = 200
 
 
@@ -36,7 +36,7 @@ class Example:
 
 
 def most_extreme(scores: pa.Table, corpus: Path) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """The most relevant and the most foreign units, five each, at most one a document.
+    """The most relevant and the most foreign units, five each, of distinct documents and texts.
 
     Args:
         scores: Of :data:`dana.schemas.SCORES`.
@@ -45,16 +45,10 @@ def most_extreme(scores: pa.Table, corpus: Path) -> tuple[tuple[Example, ...], t
     if not parts(corpus):
         return (), ()
     order = np.argsort(scores["score"].to_numpy(), kind="stable")
-    relevant, foreign = _rows(scores, order[:CANDIDATES]), _rows(scores, order[::-1][:CANDIDATES])
+    relevant = scores.take(order[:CANDIDATES]).to_pylist()
+    foreign = scores.take(order[::-1][:CANDIDATES]).to_pylist()
     texts = _texts(corpus, {row["doc_id"] for row in [*relevant, *foreign]})
     return _examples(relevant, texts), _examples(foreign, texts)
-
-
-def _rows(scores: pa.Table, rows: np.ndarray) -> list[dict]:
-    by_document: dict[str, dict] = {}
-    for row in scores.take(rows).to_pylist():
-        by_document.setdefault(row["doc_id"], row)
-    return list(by_document.values())[:SHOWN]
 
 
 def _texts(corpus: Path, ids: set[str]) -> dict[str, str]:
@@ -72,11 +66,16 @@ def _texts(corpus: Path, ids: set[str]) -> dict[str, str]:
 
 
 def _examples(rows: list[dict], texts: dict[str, str]) -> tuple[Example, ...]:
-    return tuple(
-        Example(row["source"], row["score"], _shorten(texts[row["doc_id"]][row["start"] : row["end"]]))
-        for row in rows
-        if row["doc_id"] in texts
-    )
+    """The first of every document, then of every text."""
+    by_document: dict[str, dict] = {}
+    for row in rows:
+        by_document.setdefault(row["doc_id"], row)
+    by_text: dict[str, Example] = {}
+    for doc_id, row in by_document.items():
+        text = _shorten(texts.get(doc_id, "")[row["start"] : row["end"]])
+        if text:
+            by_text.setdefault(text, Example(row["source"], row["score"], text))
+    return tuple(by_text.values())[:SHOWN]
 
 
 def _shorten(text: str) -> str:

@@ -9,13 +9,20 @@ from dana.report.collect import Run
 from dana.report.tables import Column, Table, number
 
 MOST_SETTINGS = 80
+# The order in which steps are taken; whatever else there is comes last.
+KINDS = ("harvest", "task", "corpus", "ranking", "scores", "held_out", "weights", "model", "finetune")
 DETAILS = ("by_source",)  # counts that have a table of their own
 
 
 def steps(run: Run) -> dict[str, dict[str, Any]]:
-    """Every committed step's manifest by its place in the run's folder; the ranking counts as one."""
+    """Every committed step's manifest by its place in the folder, in the order of work; the ranking is one."""
     ranking = {"ranking.json": {"kind": "ranking", **run.ranking.content}} if run.ranking else {}
-    return {**ranking, **run.stages}
+    found = {**ranking, **run.stages}
+    return dict(sorted(found.items(), key=lambda step: _place(step[1].get("kind"))))
+
+
+def _place(kind: Any) -> int:
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def step_table(run: Run) -> Table:

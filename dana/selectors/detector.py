@@ -49,7 +49,7 @@ class DetectorSelector:
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``geometry`` for its mean, ``contamination`` to be fitted with the task (the paper's N = t/10)."""
-        return {"geometry": GEOMETRY_SAMPLE, "contamination": max(1, task_units // CONTAMINATION)}
+        return {"contamination": max(1, task_units // CONTAMINATION), "geometry": GEOMETRY_SAMPLE}
 
     def fit(self, task: Sequence[str], general: Mapping[str, Sequence[str]], seed: int) -> "FittedDetectorSelector":
         """Fit geometry and detector on P ∪ N.

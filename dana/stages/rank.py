@@ -22,12 +22,13 @@ from dana.logging import get_logger, progress
 from dana.ranking import HELD_OUT, Ranked, as_rows, choose, separation, split, stability, summarise
 from dana.registry import DETECTORS, ENCODERS
 from dana.rng import derive_seed
+from dana.selectors.detector import GEOMETRY_SAMPLE
 from dana.stages.selection import GeneralCorpus, Selection, TaskText
 from dana.stages.unit_stream import draw
 
 log = get_logger(__name__)
 
-GEOMETRY_SAMPLE = 2000
+
 RANKING = "ranking.json"
 
 
@@ -135,21 +136,23 @@ def _embed(task: TaskText, general: GeneralCorpus, selection: Selection, seeds: 
     units = task.units(selection)
     split(len(units), seed=0)  # too few units fail before the encoder runs
     held_out = max(1, round(len(units) * HELD_OUT))
-    wanted = {"geometry": (derive_seed(selection.seed, "general", "geometry"), GEOMETRY_SAMPLE)}
+    wanted = {}
     for seed in range(seeds):
         wanted[f"negatives/{seed}"] = (derive_seed(selection.seed, "general", "negatives", seed), held_out)
+    # Last, so that in a small corpus the sample for the mean is what shrinks.
+    wanted["geometry"] = (derive_seed(selection.seed, "general", "geometry"), GEOMETRY_SAMPLE)
     samples = draw(general.units(selection), wanted)
     fewest = min(len(sample.texts) for sample in samples.values())
     require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
     texts = [units, *(sample.texts for sample in samples.values())]
     with progress(what="embedding", unit="units", total=sum(map(len, texts))) as bar:
         vectors = [_encode(encoder, part, bar) for part in texts]
-    geometry = parse_geometry(selection.geometry).fit(vectors[1])
-    task_vectors, general_vectors, *negatives = [geometry.apply(part) for part in vectors]
+    geometry = parse_geometry(selection.geometry).fit(vectors[-1])
+    task_vectors, *negatives, general_vectors = [geometry.apply(part) for part in vectors]
     counts = {
         "task_units": len(units),
         "held_out": held_out,
-        "geometry": len(texts[1]),
+        "geometry": len(texts[-1]),
         "negatives": held_out,
     }
     ids = {name: sample.ids for name, sample in samples.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from dana.artifacts import Artifact
 from dana.config import require
-from dana.errors import ConfigError
+from dana.finetune.card import load_card
 from dana.logging import get_logger
 from dana.stages.adapt import adapt_stage
 from dana.stages.corpus import corpus_stage
@@ -65,7 +65,7 @@ def run(settings: RunSettings) -> Path:
     """All steps; returns the report's path.
 
     Raises:
-        ConfigError: If what to fine-tune on is not a card.
+        ConfigError: If what to fine-tune on is not a task card (plain text has no labels).
     """
     out = Path(settings.out)
     if settings.harvest is not None:
@@ -75,8 +75,7 @@ def run(settings: RunSettings) -> Path:
             task=str(harvested.path / "card.yaml"),
             general=[str(harvested.path / "general.jsonl.gz")],
         )
-    cards = settings.cards or [settings.task]
-    _check_cards(cards)
+    cards = {named: load_card(named) for named in settings.cards or [settings.task]}
     content = rank(settings)
     log.info("%s", table(content))
     scores = {"dana": score(settings).path}
@@ -94,16 +93,8 @@ def run(settings: RunSettings) -> Path:
             weights = weigh_stage(scores[arm], out / "corpus", settings.weigh, folder / "weights").path
         adapted = adapt_stage(base, out / "corpus", weights, *held_out, settings.adapt, folder / "adapted")
         models[arm] = str(adapted.path)
-    for card in cards:
+    for named, card in cards.items():
         for arm, model in models.items():
-            name = Path(card).stem if card.endswith((".yaml", ".yml")) else card
-            finetune_stage(model, card, settings.finetune, out / "finetune" / name / arm, settings.data)
+            folder = out / "finetune" / card.name / arm
+            finetune_stage(model, named, settings.finetune, folder, settings.data)
     return report_stage(out)
-
-
-def _check_cards(cards: list[str]) -> None:
-    from dana.finetune.card import find_card
-
-    for card in cards:
-        if find_card(card) is None:
-            raise ConfigError(f"cards={card!r}: fine-tuning needs a task card; plain text has no labels")

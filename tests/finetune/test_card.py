@@ -22,9 +22,7 @@ def test_a_text_file_is_no_card():
 
 
 def test_an_unknown_task_suggests_the_nearest():
-    with pytest.raises(
-        ConfigError, match=r"unknown task 'chemprott'; did you mean 'chemprot'\? Known: acl_arc, "
-    ):
+    with pytest.raises(ConfigError, match=r"unknown task 'chemprott'; did you mean 'chemprot'\? Known: acl_arc, "):
         load_card("chemprott")
 
 
@@ -75,9 +73,7 @@ def test_labels_that_yaml_takes_for_numbers_are_names(tmp_path):
 
 
 def test_a_card_replaces_single_values_of_a_preset_and_adds_its_own(tmp_path):
-    card = load_card(
-        str(toy_task.write_task(tmp_path, presets={"default": {"epochs": 9}, "mine": {"batch_size": 3}}))
-    )
+    card = load_card(str(toy_task.write_task(tmp_path, presets={"default": {"epochs": 9}, "mine": {"batch_size": 3}})))
     assert card.preset("default") == Preset(epochs=9, batch_size=16, seeds=5, evaluate="best")
     assert card.preset("mine") == Preset(batch_size=3)
     assert card.preset("quick") == PRESETS["quick"]
@@ -131,9 +127,7 @@ def test_the_environment_is_searched_last(tmp_path, monkeypatch):
 
 def test_missing_data_says_where_it_was_looked_for_and_how_to_provide_it(monkeypatch):
     monkeypatch.delenv("DANA_DATA", raising=False)
-    with pytest.raises(
-        DataError, match=r"task sciie: no train data .*sciie/train.*--data.*\$DANA_DATA/tasks/sciie"
-    ):
+    with pytest.raises(DataError, match=r"task sciie: no train data .*sciie/train.*--data.*\$DANA_DATA/tasks/sciie"):
         load_card("sciie").files(None, ["train"])
 
 
@@ -145,7 +139,5 @@ def test_a_card_may_name_a_dataset_of_the_hub(tmp_path, monkeypatch, hub, source
     monkeypatch.delenv("DANA_DATA", raising=False)
     card = load_card(str(toy_task.write_task(tmp_path, data={"hub": hub}, name="remote")))
     assert card.files(None, ["dev"]) == [source]
-    with pytest.raises(
-        DataError, match="no dev data"
-    ):  # a folder that was named is not passed over in silence
+    with pytest.raises(DataError, match="no dev data"):  # a folder that was named is not passed over in silence
         card.files(str(tmp_path / "nowhere"), ["dev"])

@@ -62,8 +62,6 @@ def test_padding_changes_nothing(checkpoint):
 def test_a_pickled_checkpoint_is_refused_in_one_line(tmp_path):
     folder = toy_task.write_checkpoint(tmp_path)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(
-        ArtifactError, match=r"needs weights as \*\.safetensors; found pytorch_model\.bin"
-    ) as caught:
+    with pytest.raises(ArtifactError, match=r"needs weights as \*\.safetensors; found pytorch_model\.bin") as caught:
         new_classifier(str(folder), 3, 0)
     assert "\n" not in str(caught.value)

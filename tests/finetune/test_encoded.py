@@ -10,9 +10,7 @@ from dana.finetune.encoded import BUCKET, Encoded, order
 
 def test_texts_are_cut_and_padded(checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    split = Encoded.of(
-        [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], tokenizer, max_tokens=6
-    )
+    split = Encoded.of([Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], tokenizer, max_tokens=6)
     assert split.lengths.tolist() == [4, 6]
     assert split.labels.tolist() == [1, 0]
     ids, mask = split.batch(np.array([1, 0]), torch.device("cpu"))

@@ -1,11 +1,15 @@
 import json
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dana.artifacts import write_json
 from dana.errors import ArtifactError
 from dana.report.collect import arm_order, collect
+from dana.report.examples import most_extreme
+from dana.schemas import SCORES
 
 
 def test_a_whole_run_is_read_once_and_in_order(whole_run):
@@ -45,6 +49,15 @@ def test_examples_are_the_units_text_of_distinct_documents(whole_run):
     assert all(text.startswith("Sentence number") and text.endswith("others.") for text in texts)
 
 
+def test_a_text_that_many_documents_repeat_is_one_example(whole_run):
+    table = pq.read_table(whole_run / "scores" / "part-00000.parquet")
+    same = pa.array([0] * table.num_rows, pa.int64())
+    ends = pa.array([8] * table.num_rows, pa.int64())
+    table = table.set_column(3, SCORES.field("start"), same).set_column(4, SCORES.field("end"), ends)
+    relevant, _ = most_extreme(table, whole_run / "corpus")
+    assert [example.text for example in relevant] == ["Sentence"]
+
+
 def test_a_run_with_one_arm_calls_it_adapted(tmp_path, write):
     write["training"](tmp_path / "adapted", 0.2)
     head = {"task": "t", "metric": "accuracy", "direction": "higher"}
@@ -57,7 +70,7 @@ def test_a_run_with_one_arm_calls_it_adapted(tmp_path, write):
 def test_what_is_still_being_written_is_passed_over(tmp_path, write):
     write["results"](tmp_path)
     (tmp_path / "finetune" / "toy" / "dana").rename(tmp_path / "finetune" / "toy" / ".dana.tmp-1")
-    assert "dana" not in set(collect(tmp_path).results["arm"])
+    assert set(collect(tmp_path).results["arm"]) == {"base", "general", "random"}
 
 
 def test_unknown_arms_come_last_by_name():

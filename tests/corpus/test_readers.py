@@ -1,0 +1,177 @@
+"""Every format, packed or not; what is damaged is named with file and line; hostile text passes through."""
+
+import csv
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from dana.corpus.readers import Record, expand, read_records, stem
+from dana.errors import DataError
+
+ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
+
+
+def _csv(delimiter):
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, ["id", "text"], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return stream.getvalue().encode()
+
+
+PLAIN = {
+    ".jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode(),
+    ".json": "".join(json.dumps(row, ensure_ascii=False) + "\n\n" for row in ROWS).encode(),
+    ".csv": _csv(","),
+    ".tsv": _csv("\t"),
+}
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+def _fields(path):
+    return [record.fields for record in read_records([str(path)])]
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("suffix", PLAIN)
+def test_every_text_format_gives_the_same_records(tmp_path, suffix, packed):
+    path = tmp_path / f"x{suffix}{packed}"
+    path.write_bytes(PACK[packed](PLAIN[suffix]))
+    assert _fields(path) == ROWS
+
+
+def test_parquet_rows_are_records_with_their_number(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pylist(ROWS * 1500), path)
+    records = list(read_records([str(path)]))
+    assert [record.line for record in records] == list(range(1, 3001))
+    assert records[2999].fields == ROWS[1]
+    assert records[2999].place == f"{path}:3000"
+
+
+@pytest.mark.parametrize("packed", PACK)
+def test_text_is_a_document_a_line_or_a_paragraph(tmp_path, packed):
+    path = tmp_path / f"x.txt{packed}"
+    path.write_bytes(PACK[packed](b"\none\ntwo\nthree\n\n"))  # blank lines at the ends part nothing
+    assert _fields(path) == [{"text": "one\n"}, {"text": "two\n"}, {"text": "three\n"}]
+    path.write_bytes(PACK[packed](b"one\ntwo\n\n \nthree"))
+    assert list(read_records([str(path)])) == [
+        Record(str(path), 1, {"text": "one\ntwo\n"}),
+        Record(str(path), 5, {"text": "three"}),
+    ]
+
+
+def test_lines_longer_than_the_first_look_stay_lines(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(1500)), encoding="utf-8")
+    records = list(read_records([str(path)]))
+    assert len(records) == 1500
+    assert (records[1400].line, records[1400].fields) == (1401, {"text": "line 1400\n"})
+
+
+def test_a_folder_and_a_glob_are_read_in_the_order_of_names(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, word in (("b.txt", "bee"), ("a.jsonl", '{"text": "ay"}'), ("in/c.txt", "sea"), ("note.pdf", "no")):
+        (tmp_path / name).write_text(word, encoding="utf-8")
+    assert [field["text"] for field in _fields(tmp_path)] == ["ay", "bee", "sea"]
+    assert [path.name for path in expand(str(tmp_path / "*.txt"))] == ["b.txt"]
+    assert [path.name for path in expand(str(tmp_path / "**" / "*.txt"))] == ["b.txt", "c.txt"]
+    both = read_records([str(tmp_path / "b.txt"), str(tmp_path / "a.jsonl")])
+    assert [record.fields["text"] for record in both] == ["bee", "ay"]
+
+
+def test_stem_is_the_name_without_format_and_compression(tmp_path):
+    for name in ("pool.jsonl.gz", "pool.csv", "pool.txt.zst", "pool.parquet", "pool"):
+        assert stem(tmp_path / name) == "pool"
+    assert stem(tmp_path / "v1.2.jsonl") == "v1.2"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "problem"),
+    [
+        ("x.jsonl", b'{"text": "a"}\n{"text": \n', 2, "not JSON: "),
+        ("x.jsonl", b'\n[1]\n', 2, "not a JSON object but list"),
+        ("x.jsonl", b"[" * 100_000, 1, "not JSON: "),
+        ("x.csv", b"id,text\na,b\nc\n", 3, "1 columns where the header has 2"),
+        ("x.tsv", b"id\ttext\na\tb\tc\n", 2, "3 columns where the header has 2"),
+    ],
+)
+def test_a_bad_record_is_reported_with_its_line_and_reading_goes_on(tmp_path, name, content, line, problem):
+    path = tmp_path / name
+    path.write_bytes(content + (b'\n{"text": "after"}\n' if name == "x.jsonl" else b"after,ok\n"))
+    bad = [record for record in read_records([str(path)]) if record.problem]
+    assert [(record.line, record.fields) for record in bad][0] == (line, {})
+    assert bad[0].problem.startswith(problem)
+    if name != "x.tsv":
+        assert not list(read_records([str(path)]))[-1].problem
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("none.jsonl", r"none\.jsonl: no such file or folder"),
+        ("empty.jsonl", r"empty\.jsonl: the file is empty"),
+        ("note.pdf", r"note\.pdf: unknown format '\.pdf'; known: \.jsonl \.json \.csv \.tsv \.parquet \.txt"),
+        ("bare", r"bare: unknown format 'without a suffix'"),
+        ("folder", r"folder: no file of a known format there"),
+        ("*.csv", r"\*\.csv: no file of a known format there"),
+        ("no.parquet", r"no\.parquet: not a Parquet file"),
+        ("no.jsonl.gz", r"no\.jsonl\.gz: the compressed file is damaged or ends early"),
+        ("no.jsonl.zst", r"no\.jsonl\.zst: the compressed file is damaged or ends early"),
+    ],
+)
+def test_a_source_that_cannot_be_read_says_why(tmp_path, source, message):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.jsonl").touch()
+    for name in ("note.pdf", "bare", "no.parquet", "no.jsonl.gz", "no.jsonl.zst"):
+        (tmp_path / name).write_text("not what it says", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        list(read_records([str(tmp_path / source)]))
+
+
+@pytest.mark.parametrize("packed", [".gz", ".zst"])
+def test_a_packed_file_that_ends_early_is_an_error_not_a_short_corpus(tmp_path, packed):
+    lines = "".join(json.dumps({"text": f"document {n} {n**7}"}) + "\n" for n in range(5000))
+    path = tmp_path / f"x.jsonl{packed}"
+    whole = PACK[packed](lines.encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=rf"x\.jsonl\{packed}: the compressed file is damaged or ends early"):
+        list(read_records([str(path)]))
+
+
+def test_a_second_gzip_or_zstandard_frame_is_read_too(tmp_path):
+    for packed in (".gz", ".zst"):
+        path = tmp_path / f"x.txt{packed}"
+        path.write_bytes(PACK[packed](b"one\n") + PACK[packed](b"two\n"))
+        assert _fields(path) == [{"text": "one\n"}, {"text": "two\n"}]
+
+
+def test_hostile_text_passes_through(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"text": "a\\u0000b"}\n{"text": "\\ud800"}\n{"text": "\xff\xfe"}\r\n')
+    assert [field["text"] for field in _fields(path)] == ["a\x00b", "\ud800", "\ufffd\ufffd"]
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"\xef\xbb\xbftext\r\na\x00b\r\n\xff\r\n")
+    assert [field["text"] for field in _fields(path)] == ["ab", "\ufffd"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".txt"])
+def test_a_line_of_ten_megabytes_is_one_record(tmp_path, suffix):
+    long = "x" * 10_000_000
+    path = tmp_path / f"x{suffix}"
+    path.write_text({".jsonl": f'{{"text": "{long}"}}', ".csv": f"text\n{long}\n", ".txt": long}[suffix], encoding="utf-8")
+    (fields,) = _fields(path)
+    assert len(fields["text"]) == 10_000_000
+
+
+def test_a_broken_source_does_not_stop_the_ones_before_it(tmp_path):
+    (tmp_path / "a.txt").write_text("one", encoding="utf-8")
+    records = read_records([str(tmp_path / "a.txt"), str(tmp_path / "none.txt")])
+    assert next(records).fields == {"text": "one"}
+    with pytest.raises(DataError, match="no such file"):
+        next(records)

