@@ -177,6 +177,7 @@ def make(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Dra
 @contextmanager
 def _aside(path: Path) -> Iterator[Path]:
     """A fresh folder beside ``path``, removed on any error; leftovers of dead processes go first."""
+    made = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{path.name}.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -187,6 +188,8 @@ def _aside(path: Path) -> Iterator[Path]:
     finally:
         if folder.exists():
             shutil.rmtree(folder)
+            if made and not any(path.parent.iterdir()):
+                path.parent.rmdir()
 
 
 def differing(old: Any, new: Any, where: str = "") -> Iterator[str]:

@@ -65,8 +65,9 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
             raise ConfigError(f"{override!r}: an override is written key=value")
         _assign(merged, key.split("."), _value(text, override), override)
     _reject_unknown(cls, merged, origin)
+    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # its name until 4.49
     try:
-        return parser.instantiate_classes(parser.parse_object({"settings": merged})).settings
+        return instantiate(parser.parse_object({"settings": merged})).settings
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
     except (ArgumentError, ValueError, TypeError) as error:

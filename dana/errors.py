@@ -37,5 +37,5 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """The tail of an "unknown name" error: the nearest known name, and all that are allowed."""
     known = sorted(known)
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return f"{hint} Known: {', '.join(known) or 'none'}."

@@ -51,7 +51,7 @@ def test_an_override_may_hold_an_equals_sign():
 
 
 def test_an_unknown_key_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"x\.yaml: unknown key 'nmae'; did you mean 'name'\? Known: files, inner"):
+    with pytest.raises(ConfigError, match=r"x\.yaml: unknown key 'nmae'; did you mean 'name'\? Known: extra, files"):
         load(Outer, {"nmae": "a"}, origin="x.yaml")
 
 

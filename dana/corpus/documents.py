@@ -115,23 +115,28 @@ def _document(record: Record) -> tuple[str, str, Document | None]:
     text = normalise(text)
     if not text:
         return "empty", "", None
-    source = record.fields.get("source")
-    source = (
-        str(source) if source else stem(Path(record.origin)) if not record.origin.startswith(HUB) else record.origin
-    )
+    source = normalise(str(record.fields.get("source") or ""))
+    if not source:
+        source = record.origin if record.origin.startswith(HUB) else normalise(stem(Path(record.origin)))
     given = record.fields.get("id", record.fields.get("doc_id"))
-    name = normalise(str(given)) if given not in (None, "") else document_id(source, text)
-    return "", "", Document(name, normalise(source), text)
+    name = "" if given is None else normalise(str(given))
+    return "", "", Document(name or document_id(source, text), source, text)
 
 
 def source_digests(sources: Sequence[str]) -> dict[str, str]:
-    """What the content of the sources depends on: each file's digest by name; of a Hub dataset, its name alone."""
+    """What the content of the sources depends on, in order: each file's digest by its name, wherever it lies.
+
+    Files of one name are numbered; of a Hub dataset, its name alone is known.
+    """
     digests: dict[str, str] = {}
     for source in sources:
         if source.startswith(HUB):
             digests[source] = "by name"
             continue
         for path in expand(source):
-            key = path.name if path.name not in digests else path.as_posix()
+            key, number = path.name, 1
+            while key in digests:
+                number += 1
+                key = f"{path.name} ({number})"
             digests[key] = file_digest(path)
     return digests

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -141,9 +142,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             with gzip.open(path, "rb") as stream:
                 yield stream  # type: ignore[misc]
         elif path.suffix == ".zst":
-            import zstandard
+            import pyarrow as pa
 
-            with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+            with pa.input_stream(path, compression="zstd") as stream:  # raises where a file ends early
                 yield io.BufferedReader(stream)  # type: ignore[arg-type]
         else:
             with path.open("rb") as stream:
@@ -151,7 +152,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the compressed file is damaged or ends early: {error}") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+        damaged = path.suffix == ".zst" and error.errno is None  # pyarrow's own errors have no number
+        problem = "the compressed file is damaged or ends early" if damaged else "cannot be read"
+        raise DataError(f"{path}: {problem}: {error}") from error
 
 
 def _decoded(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -197,7 +200,7 @@ def _read_csv(path: Path, stream: BinaryIO, delimiter: str) -> Iterator[Record]:
 def _read_text(path: Path, stream: BinaryIO) -> Iterator[Record]:
     """Paragraphs where the first stretch of the file has a blank line between text, else lines."""
     lines = _decoded(path, stream)
-    head = [pair for pair, _ in zip(lines, range(1000), strict=False)]
+    head = list(islice(lines, 1000))
     filled = [bool(line.strip()) for _, line in head]
     last = max((at for at, full in enumerate(filled) if full), default=0)
     first = next((at for at, full in enumerate(filled) if full), 0)

@@ -35,6 +35,7 @@ SETTINGS = {
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
+    "figure.constrained_layout.w_pad": 0.1,  # inches: the page's font may be larger than the one measured with
 }
 
 

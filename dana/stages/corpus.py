@@ -27,7 +27,8 @@ def corpus_stage(sources: Sequence[str], folder: Path, on_bad_record: str = "fai
     Raises:
         DataError: If a source is missing or empty, a record is bad, or no document is left.
     """
-    depends_on = {"files": source_digests(sources), "on_bad_record": on_bad_record}
+    files = source_digests(sources)
+    depends_on = {"files": files, "order": list(files), "on_bad_record": on_bad_record}
 
     def write(draft: Draft) -> None:
         tally = Tally()

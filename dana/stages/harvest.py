@@ -113,8 +113,8 @@ def _task(
     """(split, label, document) of the target's largest sub-packages.
 
     Splits go by document, within each label in hash order: by module file they would follow the few large files of a
-    sub-package, and leave labels out of dev, test or planted (four of eight with scipy 1.17). What that would guard
-    against, one file's near-copies on both sides of a split, is dropped instead.
+    sub-package (with scipy 1.17 that leaves signal without dev and spatial without planted). What it would guard
+    against, near-copies on both sides of a split, is dropped instead.
     """
     target = docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
     read = _order(settings.seed, distinct(target, settings.min_characters, seen))
@@ -127,8 +127,8 @@ def _task(
     labels = sorted(label for label, size in sizes.most_common(MOST_LABELS) if size >= FEWEST_IN_LABEL)
     if len(labels) < 2:
         raise DataError(
-            f"the installed {TARGET} has docstrings of {dict(sizes)} documents by sub-package; "
-            f"a task needs two with at least {FEWEST_IN_LABEL}"
+            f"the installed {TARGET} gives {dict(sizes)} documents by sub-package; "
+            f"a task needs two of them with at least {FEWEST_IN_LABEL}"
         )
     task = []
     for label in labels:

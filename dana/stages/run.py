@@ -19,7 +19,7 @@ from dana.stages.report import report_stage
 from dana.stages.score import build_selector, score_stage
 from dana.stages.selection import GeneralCorpus, TaskText
 from dana.stages.settings import RunSettings
-from dana.stages.task import task_stage
+from dana.stages.task import find_task, task_stage
 from dana.stages.weigh import weigh_stage
 
 log = get_logger(__name__)
@@ -34,8 +34,9 @@ def open_texts(settings: RunSettings) -> tuple[TaskText, GeneralCorpus]:
     require(bool(settings.task), "task", settings.task, "a task card or a text file")
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
     out = Path(settings.out)
-    task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed)
+    find_task(settings.task)  # a misspelt name fails before the corpus is read
     general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record)
+    task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed)
     return TaskText(task), GeneralCorpus(general)
 
 

@@ -1,13 +1,15 @@
 """The task's own text as an artifact: ``fit/`` to learn from, ``held_out/`` that nothing is ever fitted on."""
 
+from glob import has_magic
 from pathlib import Path
 
 import numpy as np
 
 from dana.artifacts import Artifact, Draft, make
 from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.errors import DataError
-from dana.finetune.card import TaskCard, find_card
+from dana.corpus.readers import HUB
+from dana.errors import DataError, suggestion
+from dana.finetune.card import TaskCard, card_names, find_card
 from dana.finetune.data import read_split
 from dana.rng import derive_seed, hash_uniform
 from dana.schemas import DOCUMENTS, Document, write_parts
@@ -34,7 +36,7 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
     Raises:
         DataError: If there is no text to fit on or to hold out.
     """
-    card = find_card(task)
+    card = find_task(task)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
         depends_on = {
@@ -54,9 +56,24 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
         draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
         for part in ("fit", "held_out"):
             if not draft.counts[part]:
-                raise DataError(f"task {task}: no text left for {part}; it needs more documents")
+                raise DataError(
+                    f"task {task}: {len(fit) + len(held_out)} distinct documents are too few to fit on most and hold out"
+                    " some; a line (or a paragraph) is a document"
+                )
 
     return make(folder, "task", depends_on, write)
+
+
+def find_task(task: str) -> TaskCard | None:
+    """The card that `task` names; None if it names text.
+
+    Raises:
+        DataError: If it is neither.
+    """
+    card = find_card(task)
+    if card is None and not (Path(task).exists() or task.startswith(HUB) or has_magic(task)):
+        raise DataError(f"task {task!r}: neither a file nor a task card{suggestion(task, card_names())}")
+    return card
 
 
 def _from_card(card: TaskCard, data: str | None) -> tuple[list[Document], list[Document]]:
@@ -77,5 +94,5 @@ def _from_text(task: str, seed: int, draft: Draft) -> tuple[list[Document], list
     key = derive_seed(seed, "task", "held_out")
     for document in documents:
         place = hash_uniform(key, unit_keys(document.doc_id, _FIRST))[0]
-        parts[place < HELD_OUT_SHARE].append(document)
+        parts[int(place < HELD_OUT_SHARE)].append(document)
     return parts

@@ -100,6 +100,8 @@ def test_names_without_an_id_survive_reordering(tmp_path):
 def test_an_id_of_nothing_but_unwanted_characters_is_no_id(tmp_path):
     documents, _ = _read(tmp_path / "x.jsonl", [{"id": " \u0000", "text": "a"}, {"id": "\ufeff", "text": "b"}])
     assert [d.doc_id for d in documents] == [document_id("x", "a"), document_id("x", "b")]
+    documents, _ = _read(tmp_path / "x.jsonl", [{"source": "\u0000", "text": "a"}])
+    assert documents[0].source == "x"
 
 
 RECORDS = st.lists(

@@ -95,3 +95,30 @@ def test_training_moves_every_part_of_the_model(checkpoint, encoded, toy_card, m
     before = dict(new_classifier(checkpoint, 3, 0).named_parameters())
     still = {name for name, value in made[0].named_parameters() if torch.equal(value, before[name])}
     assert {name for name in still if "pooler" not in name} == set()
+
+
+def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeypatch):
+    """15 steps an epoch, 30 in all: 3 of warm-up, then down to a 27th of the peak."""
+    training, rates, norms = [], [], []
+
+    class Recorder(torch.optim.SGD):
+        def step(self):
+            own = [
+                value.grad.norm() for group in self.param_groups for value in group["params"] if value.grad is not None
+            ]
+            norms.append(torch.stack(own).norm().item())
+            rates.append(self.param_groups[0]["lr"])
+
+    def watched(*arguments):
+        classifier = new_classifier(*arguments)
+        classifier.register_forward_pre_hook(lambda module, _: training.append(module.training))
+        return classifier
+
+    monkeypatch.setattr("dana.finetune.loop.new_classifier", watched)
+    monkeypatch.setattr("dana.finetune.loop.make_optimizer", lambda model, *_: Recorder(model.parameters(), 0.0))
+    monkeypatch.setattr("dana.finetune.loop.CLIP", 1e-3)
+    run(epochs=2, learning_rate=0.27)
+    assert training == [*[True] * 15, False, *[True] * 15, False, False]  # dev after each epoch, test at the end
+    assert rates[:4] == pytest.approx([0.09, 0.18, 0.27, 0.27])
+    assert rates[-1] == pytest.approx(0.01)
+    assert norms == pytest.approx([1e-3] * 30, rel=1e-2)

@@ -61,9 +61,7 @@ def write_ranking(run: Path) -> None:
         "depends_on": {"seeds": 5},
         "versions": {"torch": "2.13.0"},
     }
-    write_json(
-        run / "ranking.json", {**content, **extra, "task": "toy", "fingerprint": "ab" * 16, "seconds": 31.5}
-    )
+    write_json(run / "ranking.json", {**content, **extra, "task": "toy", "fingerprint": "ab" * 16, "seconds": 31.5})
 
 
 def write_selection(run: Path, count: int = 80) -> None:
@@ -136,9 +134,7 @@ def write_results(run: Path, task: str = "toy", seeds: int = 5, arms: dict[str, 
             for seed, score in enumerate(scores)
         ]
         head = {"task": task, "version": 1, "metric": "macro_f1", "direction": "higher"}
-        write_json(
-            run / "finetune" / task / arm / "metrics.json", {**head, "seeds": rows, "ddof": 1, "n": seeds}
-        )
+        write_json(run / "finetune" / task / arm / "metrics.json", {**head, "seeds": rows, "ddof": 1, "n": seeds})
 
 
 @pytest.fixture

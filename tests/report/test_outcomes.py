@@ -92,9 +92,7 @@ def test_losses_compare_first_and_last_by_step():
         {"arm": "dana", "step": 9, "tokens": 90, "task_loss": 1.0, "general_loss": 3.5},
         {"arm": "dana", "step": 0, "tokens": 0, "task_loss": 2.0, "general_loss": 3.0},
     ]
-    frame = loss_table(pd.DataFrame(rows).assign(task_loss_se=0.1, general_loss_se=0.2)).frame.set_index(
-        "text"
-    )
+    frame = loss_table(pd.DataFrame(rows).assign(task_loss_se=0.1, general_loss_se=0.2)).frame.set_index("text")
     assert frame["change"].to_dict() == {"task": -1.0, "general": 0.5}
     assert frame.loc["task", "perplexity_after"] == pytest.approx(math.e)
     assert frame.loc["task", "tokens"] == 90

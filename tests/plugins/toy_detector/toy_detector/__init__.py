@@ -1,0 +1,1 @@
+"""A third party's package: the smallest that adds detectors to dana."""

@@ -1,0 +1,167 @@
+"""The harvest stage on made-up distributions, and once on what is installed."""
+
+import gzip
+import json
+from collections import Counter
+from dataclasses import replace
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+import pytest
+
+from dana.errors import ArtifactError, ConfigError, DataError
+from dana.finetune.card import TaskCard
+from dana.rng import generator
+from dana.stages import harvest
+from dana.stages.harvest import HarvestSettings, harvest_stage
+
+SMALL = HarvestSettings(general_documents=100, task_documents=100, min_characters=50, max_characters=400)
+SPLITS = ("train", "dev", "test")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+
+
+def module(name: str, functions: int) -> str:
+    """Source with docstrings of 40 random words each."""
+    words = generator(0, name).integers(0, 10**6, (functions, 40))
+    return "\n".join(
+        f'def f{place}():\n    """{" ".join(f"w{word}" for word in line)}"""' for place, line in enumerate(words)
+    )
+
+
+def distribution(folder: Path, name: str, files: dict[str, str]) -> PathDistribution:
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    for file, text in files.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text)
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    return PathDistribution(info)
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """scipy with labels of 60, 50 and 39 documents, a private folder; ten others of 30, and twenty licences."""
+    target = {"stats": 60, "signal": 50, "io": 39, "_lib": 70}
+    present = {
+        "scipy": distribution(tmp_path / "w", "scipy", {f"scipy/{k}/a.py": module(k, n) for k, n in target.items()})
+    }
+    for place in range(10):
+        name = f"other{place}"
+        files = {f"{name}/a.py": module(name, 30)}
+        files |= {f"{name}/LICENSE-{k}.txt": f"{name} {k} may be used by all who want to. " * 3 for k in "ab"}
+        present[name] = distribution(tmp_path / "w", name, files)
+    monkeypatch.setattr(harvest, "installed", lambda: dict(present))
+    return present
+
+
+def test_labels_are_the_public_sub_packages_with_forty_documents(world, tmp_path):
+    made = harvest_stage(tmp_path / "out", SMALL)
+    card = TaskCard.read(made.path / "card.yaml")
+    assert card.labels == ["signal", "stats"]
+    # 100 documents, 50 a label; of these 25, 6, 12 and 7 by the shares .5, .12, .24 and .14.
+    assert card.splits == {"train": 50, "dev": 12, "test": 24}
+    assert made.manifest["counts"]["planted"] == 14
+    for split in SPLITS:
+        found = rows(Path(card.files(None, [split])[0]))
+        assert len(found) == card.splits[split]
+        assert Counter(row["label"] for row in found) == dict.fromkeys(card.labels, card.splits[split] // 2)
+        assert all(row["id"].startswith(f"scipy/scipy/{row['label']}/") for row in found)
+
+
+def test_no_text_is_in_two_places(world, tmp_path):
+    folder = harvest_stage(tmp_path / "out", SMALL).path
+    everything = [row for split in SPLITS for row in rows(folder / "task" / f"{split}.jsonl.gz")]
+    everything += rows(folder / "general.jsonl.gz")
+    assert len({row["text"] for row in everything}) == len({row["id"] for row in everything}) == 200
+
+
+def test_general_text_is_shared_out_among_sources_and_holds_the_planted(world, tmp_path):
+    sources = Counter(row["source"] for row in rows(harvest_stage(tmp_path / "out", SMALL).path / "general.jsonl.gz"))
+    assert sources.pop("scipy (planted)") == 14
+    assert set(sources) == {"licences", *(f"other{place}" for place in range(10))}
+    assert sources.total() == 100
+    assert max(sources.values()) <= 12
+
+
+def test_a_source_gives_more_where_there_are_few(world, tmp_path):
+    """Of 1000, 4 % are more than the 30 each has; of 100, 4 from each of 10 are not enough, and 12 are."""
+    assert harvest_stage(tmp_path / "a", replace(SMALL, general_documents=1000)).manifest["counts"]["general"] == 320
+    assert harvest_stage(tmp_path / "b", SMALL).manifest["counts"]["general"] == 100
+
+
+def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
+    def content(folder: str, seed: int) -> dict[str, bytes]:
+        path = harvest_stage(tmp_path / folder, replace(SMALL, seed=seed)).path
+        return {file.name: file.read_bytes() for file in path.rglob("*.*") if file.name != "manifest.json"}
+
+    first = content("a", 0)
+    assert set(first) == {"general.jsonl.gz", "train.jsonl.gz", "dev.jsonl.gz", "test.jsonl.gz", "card.yaml"}
+    assert first == content("b", 0)
+    other = content("c", 1)
+    assert all(other[name] != first[name] for name in first if name.endswith(".gz"))
+
+
+def test_compressed_files_hold_no_time_and_no_name(world, tmp_path):
+    head = (harvest_stage(tmp_path / "out", SMALL).path / "general.jsonl.gz").read_bytes()[:8]
+    assert head == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # RFC 1952: no flags, mtime 0
+
+
+def test_another_version_of_a_distribution_is_another_harvest(world, tmp_path):
+    harvest_stage(tmp_path / "out", SMALL)
+    assert harvest_stage(tmp_path / "out", SMALL).manifest["depends_on"]["distributions"]["other3"] == "1.0"
+    world["other3"] = distribution(tmp_path / "new", "other3", {})
+    (tmp_path / "new/other3-1.0.dist-info/METADATA").write_text("Name: other3\nVersion: 2.0\n")
+    with pytest.raises(ArtifactError, match=r'other3: "1.0" there, "2.0" now'):
+        harvest_stage(tmp_path / "out", SMALL)
+
+
+def test_the_card_has_three_presets_that_differ(world, tmp_path):
+    card = TaskCard.read(harvest_stage(tmp_path / "out", SMALL).path / "card.yaml")
+    assert (card.name, card.metric, card.direction, card.text, card.label) == (
+        "scipy_docs", "macro_f1", "higher", "text", "label",
+    )  # fmt: skip
+    assert [(p.batch_size, len(p.seed_list), p.learning_rate, p.evaluate) for p in card.presets.values()] == [
+        (8, 8, 3e-5, "last"),
+        (16, 5, 3e-5, "last"),
+        (16, 5, 5e-4, "last"),
+    ]
+    assert "&" not in (tmp_path / "out" / "card.yaml").read_text()  # YAML anchors are not for people
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_too_little_of_the_target_is_an_error_with_its_counts(world, tmp_path, there):
+    world.pop("scipy")
+    if there:
+        world["scipy"] = distribution(tmp_path / "few", "scipy", {"scipy/io/a.py": module("io", 39)})
+    with pytest.raises(DataError, match=r"scipy gives \{.*\} documents by sub-package.*at least 40"):
+        harvest_stage(tmp_path / "out", SMALL)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("general_documents", 49), ("task_documents", 79), ("min_characters", 0), ("min_characters", 1500)],
+)
+def test_settings_out_of_range_are_named(key, value):
+    with pytest.raises(ConfigError, match=f"{key}={value}: must be"):
+        HarvestSettings(**{key: value})
+
+
+def test_what_is_installed_makes_a_task_and_a_corpus(tmp_path):
+    pytest.importorskip("scipy")
+    made = harvest_stage(tmp_path / "out", HarvestSettings())
+    card = TaskCard.read(made.path / "card.yaml")
+    assert {"optimize", "signal", "stats"} <= set(card.labels)
+    for split in SPLITS:
+        assert {row["label"] for row in rows(made.path / "task" / f"{split}.jsonl.gz")} == set(card.labels)
+    general = rows(made.path / "general.jsonl.gz")
+    sources = Counter(row["source"] for row in general)
+    assert sources.pop("scipy (planted)") >= 80
+    assert max(sources.values()) <= 300
+    assert sources["licences"] <= 100
+    assert all(200 <= len(row["text"]) <= 1500 for row in general)
+    assert not [row["id"] for row in general for line in row["text"].splitlines() if line.strip().startswith(">>>")]
