@@ -12,6 +12,7 @@ Listing imports nothing; a broken plug-in breaks only itself.
 
 import importlib
 import inspect
+import re
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -88,12 +89,23 @@ def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
         if not equals:
             if named:
                 raise ConfigError(f"{spec!r}: the bare value {part!r} follows a named one")
-            positional.append(yaml.safe_load(part))
+            positional.append(_typed(part, spec))
         elif key in named:
             raise ConfigError(f"{spec!r}: {key!r} is given twice")
         else:
-            named[key] = yaml.safe_load(value)
+            named[key] = _typed(value, spec)
     return positional, named
+
+
+def _typed(text: str, spec: str) -> Any:
+    """A value as YAML reads it, and 1e-3 as a number, which YAML 1.1 takes for text."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{spec!r}: {text!r} is not YAML: {getattr(error, 'problem', error)}") from error
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+e[-+]?[0-9]+", value, re.IGNORECASE):
+        return float(value)
+    return value
 
 
 def build(cls: type, spec: str, positional: list[Any], named: dict[str, Any]) -> Any:

@@ -138,5 +138,5 @@ def test_yaml_files_are_read_and_bad_ones_located(tmp_path):
 
 def test_require_shows_the_value():
     require(True, "k", 1, "anything")
-    with pytest.raises(ConfigError, match="^k='x': must be y$"):
+    with pytest.raises(ConfigError, match=r"^k='x': must be y$"):
         require(False, "k", "x", "y")

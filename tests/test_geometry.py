@@ -73,6 +73,13 @@ def test_whitening_keeps_the_leading_directions_with_a_fixed_sign():
     torch.testing.assert_close(parse_geometry("whiten:1").fit(-sample).directions, directions)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_largest_entry_of_a_whitened_direction_is_positive(seed):
+    mixed = _cloud(seed=seed) @ torch.randn(6, 6, generator=torch.Generator().manual_seed(seed))
+    directions = parse_geometry("whiten:5").fit(mixed).directions
+    assert (directions.gather(0, directions.abs().argmax(0, keepdim=True)) > 0).all()
+
+
 @pytest.mark.parametrize("spec", ["none", "l2", "center+l2", "whiten:3"])
 def test_saved_and_loaded_geometry_places_rows_equally(spec, tmp_path):
     fitted = parse_geometry(spec).fit(_cloud())

@@ -52,7 +52,8 @@ def test_the_adapted_checkpoint_loads_without_dana(run):
     code = (
         "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer\n"
         f"p = {str(folder / 'arms' / 'dana' / 'adapted')!r}\n"
-        "model = AutoModelForMaskedLM.from_pretrained(p); tokens = AutoTokenizer.from_pretrained(p)('an array', return_tensors='pt')\n"
+        "model = AutoModelForMaskedLM.from_pretrained(p)\n"
+        "tokens = AutoTokenizer.from_pretrained(p)('an array', return_tensors='pt')\n"
         "assert model(input_ids=tokens['input_ids']).logits.isfinite().all()\n"
         "assert not any(name.startswith('dana') for name in sys.modules)"
     )

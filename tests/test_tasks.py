@@ -82,9 +82,7 @@ def test_the_real_data_fits_the_card(dana_data, name, caplog):
 
 
 def test_the_overlap_that_the_cards_warn_of_is_there(dana_data):
-    found = {
-        name: overlap(read_splits(load_card(name)))["test_in_train"] for name in ("acl_arc", "csabstruct")
-    }
+    found = {name: overlap(read_splits(load_card(name)))["test_in_train"] for name in ("acl_arc", "csabstruct")}
     assert found == {"acl_arc": 52, "csabstruct": 172}
     for name, count in found.items():
         assert f"{count} of the" in load_card(name).notes

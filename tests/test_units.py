@@ -9,7 +9,24 @@ from dana.text import normalise
 from dana.units import LONGEST_SENTENCE, UnitSpec, parse_units, sentences, windows
 
 WORDS = st.sampled_from(
-    ["Dr.", "it", "was", "3.5", "e.g.", "no!", "why?", "👩‍👩‍👧", "שלום.", "مرحبا؟", "日本語。", "...", "\n\n", "\r\n", "\t", "“So”"]
+    [
+        "Dr.",
+        "it",
+        "was",
+        "3.5",
+        "e.g.",
+        "no!",
+        "why?",
+        "👩‍👩‍👧",
+        "שלום.",
+        "مرحبا؟",
+        "日本語。",
+        "...",
+        "\n\n",
+        "\r\n",
+        "\t",
+        "“So”",
+    ]
 )
 TEXTS = st.one_of(
     st.lists(WORDS, max_size=40).map(" ".join),
@@ -77,9 +94,7 @@ def test_windows_hold_the_asked_number_of_word_pieces(tiny_tokenizer, text, size
     text = normalise(text)
     spans = windows(text, tiny_tokenizer, size)
     _holds(text, spans)
-    counts = [
-        len(tiny_tokenizer(text[a:b], add_special_tokens=False)["input_ids"]) for a, b in spans
-    ]
+    counts = [len(tiny_tokenizer(text[a:b], add_special_tokens=False)["input_ids"]) for a, b in spans]
     if size > 1:  # a window of one piece may begin within a word, and be cut again on its own
         assert all(abs(count - size) <= size // 2 + 2 for count in counts[:-1])
     pieces = len(tiny_tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -41,7 +41,8 @@ class RobustCovariance:
     The rows nearest the spatial median start the C-steps of the minimum covariance determinant, so nothing is
     random and one start replaces scikit-learn's hundreds (67 s at 4,000 x 384). Every covariance is shrunk
     towards a multiple of the identity by the Ledoit-Wolf rule, so it works with fewer rows than dimensions,
-    where the determinant has no minimum.
+    where the determinant has no minimum. The price of one start: a tight cluster of outliers that lies nearer
+    the median than the bulk's own ends is found at a tenth of the rows, and missed at a sixth.
 
     Cost: fit O(steps · (rows · dims² + dims³)), score O(units · dims²).
 

@@ -123,6 +123,8 @@ def read_ranking(path: Path) -> Ranking | None:
         return None
     content = read_json(file)
     _need(content, ("detectors", "chosen"), file)
+    if not content["detectors"]:
+        raise ArtifactError(f"{file}: detectors is empty; make it again")
     for row in content["detectors"]:
         _need(row, ("name", "f1_mean", "f1_std", "auroc_mean", "stability"), file)
     rows = pd.DataFrame(content["detectors"])
@@ -142,7 +144,7 @@ def read_selected(path: Path) -> Selected | None:
     planted = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted))
     held_out = scores / "task.parquet"
-    task = _columns(pq.read_table(held_out) if held_out.is_file() else SCORES.empty_table())
+    task = _columns(_read_file(held_out, SCORES) if held_out.is_file() else SCORES.empty_table())
     folders = [path / "weights", path / "arms" / "dana" / "weights"]
     weights = next((folder for folder in folders if parts(folder)), None)
     manifest = {}
@@ -154,14 +156,18 @@ def read_selected(path: Path) -> Selected | None:
 
 
 def _read(folder: Path, schema: pa.Schema) -> pa.Table:
-    tables = []
-    for part in parts(folder):
-        table = pq.read_table(part)
-        missing = [name for name in schema.names if name not in table.column_names]
-        if missing:
-            raise ArtifactError(f"{part}: no column {', '.join(missing)}; make {folder} again")
-        tables.append(table.select(schema.names))
-    return pa.concat_tables(tables)
+    return pa.concat_tables([_read_file(part, schema) for part in parts(folder)])
+
+
+def _read_file(file: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        table = pq.read_table(file)
+    except pa.ArrowInvalid as error:
+        raise ArtifactError(f"{file}: not Parquet: {error}; make {file.parent} again") from error
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise ArtifactError(f"{file}: no column {', '.join(missing)}; make {file.parent} again")
+    return table.select(schema.names)
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:
@@ -199,7 +205,8 @@ def _evaluation_lines(file: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise ArtifactError(f"{file}:{number}: not JSON: {error}") from error
-        if row.get("kind") == "evaluation":
+        _need(row, ("kind",), f"{file}:{number}")
+        if row["kind"] == "evaluation":
             _need(row, EVALUATION, f"{file}:{number}")
             rows.append({name: row[name] for name in EVALUATION})
     return rows
@@ -240,7 +247,9 @@ def arm_order(arms: pd.Series) -> np.ndarray:
     return arms.map(places).to_numpy()
 
 
-def _need(content: dict[str, Any], keys: tuple[str, ...], where: Any) -> None:
+def _need(content: Any, keys: tuple[str, ...], where: Any) -> None:
+    if not isinstance(content, dict):
+        raise ArtifactError(f"{where}: holds a {type(content).__name__}, not an object; make it again")
     missing = [key for key in keys if key not in content]
     if missing:
         raise ArtifactError(f"{where}: no key {', '.join(missing)}; make it again")

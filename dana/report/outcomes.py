@@ -100,7 +100,9 @@ def difference_table(results: pd.DataFrame) -> Table | None:
                 difference = vars(paired_difference(scores[arm], scores[other]))
                 p = sign_flip_p(differences(scores[arm], scores[other]))
                 sign = 1 if own["direction"].iloc[0] == "higher" else -1
-                rows.append({**row, **difference, "p": p, "verdict": verdict(difference, sign)})
+                collapsed = own.loc[own["arm"].isin([arm, other]), "degenerate"].any()
+                said = UNDECIDED if collapsed else verdict(difference, sign)
+                rows.append({**row, **difference, "p": p, "verdict": said})
     if not rows:
         return None
     frame = pd.DataFrame(rows)
@@ -117,7 +119,7 @@ def difference_table(results: pd.DataFrame) -> Table | None:
     )
     caption = (
         "Differences of the same seed's scores, with Student's t interval. The verdict is the interval's: "
-        "undecided where it holds zero. p: two-sided sign-flip test, "
+        "undecided where it holds zero, or where a seed of either arm collapsed to one class. p: two-sided sign-flip test, "
         f"{_least_p(frame['n'].max())}; Holm's adjustment is over all rows."
     )
     return Table("differences", caption, frame, columns)

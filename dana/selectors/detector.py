@@ -93,6 +93,6 @@ class FittedDetectorSelector:
 
     def save(self, folder: Path) -> None:
         """Write ``selector.json`` and, beside it, the geometry and the detector."""
-        save_fitted(self.detector, self.selector.detector.partition(":")[0], folder / "detector")
+        save_fitted(self.detector, self.selector.detector, folder / "detector")
         self.geometry.save(folder / "geometry")
         write_json(folder / "selector.json", self.selector.identity())

@@ -57,8 +57,8 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
         for part in ("fit", "held_out"):
             if not draft.counts[part]:
                 raise DataError(
-                    f"task {task}: {len(fit) + len(held_out)} distinct documents are too few to fit on most and hold out"
-                    " some; a line (or a paragraph) is a document"
+                    f"task {task}: {len(fit) + len(held_out)} distinct documents are too few to fit on most and hold"
+                    " out some; a line (or a paragraph) is a document"
                 )
 
     return make(folder, "task", depends_on, write)
@@ -92,7 +92,8 @@ def _from_text(task: str, seed: int, draft: Draft) -> tuple[list[Document], list
     draft.counts["documents"] = tally.as_dict()
     parts: tuple[list[Document], list[Document]] = ([], [])
     key = derive_seed(seed, "task", "held_out")
-    for document in documents:
-        place = hash_uniform(key, unit_keys(document.doc_id, _FIRST))[0]
-        parts[int(place < HELD_OUT_SHARE)].append(document)
+    places = [float(hash_uniform(key, unit_keys(document.doc_id, _FIRST))[0]) for document in documents]
+    share = max(HELD_OUT_SHARE, min(places, default=0.0))  # of a handful of documents chance may hold out none
+    for document, place in zip(documents, places, strict=True):
+        parts[int(place <= share)].append(document)
     return parts

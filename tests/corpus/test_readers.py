@@ -95,7 +95,7 @@ def test_stem_is_the_name_without_format_and_compression(tmp_path):
     ("name", "content", "line", "problem"),
     [
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', 2, "not JSON: "),
-        ("x.jsonl", b'\n[1]\n', 2, "not a JSON object but list"),
+        ("x.jsonl", b"\n[1]\n", 2, "not a JSON object but list"),
         ("x.jsonl", b"[" * 100_000, 1, "not JSON: "),
         ("x.csv", b"id,text\na,b\nc\n", 3, "1 columns where the header has 2"),
         ("x.tsv", b"id\ttext\na\tb\tc\n", 2, "3 columns where the header has 2"),
@@ -105,7 +105,7 @@ def test_a_bad_record_is_reported_with_its_line_and_reading_goes_on(tmp_path, na
     path = tmp_path / name
     path.write_bytes(content + (b'\n{"text": "after"}\n' if name == "x.jsonl" else b"after,ok\n"))
     bad = [record for record in read_records([str(path)]) if record.problem]
-    assert [(record.line, record.fields) for record in bad][0] == (line, {})
+    assert (bad[0].line, bad[0].fields) == (line, {})
     assert bad[0].problem.startswith(problem)
     if name != "x.tsv":
         assert not list(read_records([str(path)]))[-1].problem
@@ -164,7 +164,9 @@ def test_hostile_text_passes_through(tmp_path):
 def test_a_line_of_ten_megabytes_is_one_record(tmp_path, suffix):
     long = "x" * 10_000_000
     path = tmp_path / f"x{suffix}"
-    path.write_text({".jsonl": f'{{"text": "{long}"}}', ".csv": f"text\n{long}\n", ".txt": long}[suffix], encoding="utf-8")
+    path.write_text(
+        {".jsonl": f'{{"text": "{long}"}}', ".csv": f"text\n{long}\n", ".txt": long}[suffix], encoding="utf-8"
+    )
     (fields,) = _fields(path)
     assert len(fields["text"]) == 10_000_000
 

@@ -118,8 +118,10 @@ def write_training(folder: Path, gain: float) -> None:
     make(folder, "model", {"settings": {"learning_rate": 5e-4}, "gain": gain}, write)
 
 
-def write_results(run: Path, task: str = "toy", seeds: int = 5, arms: dict[str, float] | None = None) -> None:
-    """finetune/TASK/ARM/metrics.json; one seed of the base is degenerate."""
+def write_results(
+    run: Path, task: str = "toy", seeds: int = 5, arms: dict[str, float] | None = None, collapsed: str = "general"
+) -> None:
+    """finetune/TASK/ARM/metrics.json; one seed of the collapsed arm is degenerate."""
     random = np.random.default_rng(1)
     shared = random.normal(0, 0.01, seeds)
     for arm, mean in (arms or ARMS).items():
@@ -129,7 +131,7 @@ def write_results(run: Path, task: str = "toy", seeds: int = 5, arms: dict[str, 
                 "seed": seed,
                 "score": float(score),
                 "accuracy": float(score),
-                "degenerate": arm == "base" and seed == 3,
+                "degenerate": arm == collapsed and seed == 3,
             }
             for seed, score in enumerate(scores)
         ]

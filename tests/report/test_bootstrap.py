@@ -45,9 +45,7 @@ def test_the_estimate_is_the_difference_of_the_mean_scores(labels, metric):
     random = np.random.default_rng(2)
     better, worse = _arm(random, labels, 0.8), _arm(random, labels, 0.6)
     means = [
-        np.mean(
-            [score_of_confusion(confusion_matrix(labels, row, labels=range(CLASSES)), metric) for row in arm]
-        )
+        np.mean([score_of_confusion(confusion_matrix(labels, row, labels=range(CLASSES)), metric) for row in arm])
         for arm in (better, worse)
     ]
     found = paired_bootstrap(better, worse, labels, CLASSES, metric, resamples=200)

@@ -104,6 +104,38 @@ def test_errors_name_the_file_and_what_is_wrong(whole_run):
         collect(whole_run)
 
 
+@pytest.mark.parametrize("name", ["part-00000.parquet", "task.parquet"])
+def test_a_scores_file_that_is_not_parquet_is_named(whole_run, name):
+    (whole_run / "scores" / name).write_bytes(b"junk")
+    with pytest.raises(ArtifactError, match=rf"scores/{name}: not Parquet"):
+        collect(whole_run)
+
+
+def test_held_out_scores_without_a_column_are_refused(whole_run):
+    file = whole_run / "scores" / "task.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["score"]), file)
+    with pytest.raises(ArtifactError, match=r"task\.parquet: no column score"):
+        collect(whole_run)
+
+
+def test_json_of_another_shape_is_refused_with_its_place(whole_run):
+    lines = whole_run / "arms" / "dana" / "adapted" / "training.jsonl"
+    good = lines.read_text()
+    lines.write_text(good + "[1]\n")
+    with pytest.raises(ArtifactError, match=r"training\.jsonl:11: holds a list, not an object"):
+        collect(whole_run)
+    lines.write_text(good)
+    metrics = whole_run / "finetune" / "toy" / "base" / "metrics.json"
+    content = json.loads(metrics.read_text())
+    write_json(metrics, {**content, "seeds": [1]})
+    with pytest.raises(ArtifactError, match=r"base/metrics\.json: holds a int, not an object"):
+        collect(whole_run)
+    write_json(metrics, content)
+    write_json(whole_run / "ranking.json", {"detectors": [], "chosen": "knn"})
+    with pytest.raises(ArtifactError, match=r"ranking\.json: detectors is empty"):
+        collect(whole_run)
+
+
 def test_weights_of_other_scores_are_refused(whole_run, tmp_path, write):
     write["selection"](tmp_path / "other", 84)
     (whole_run / "scores").rename(tmp_path / "away")

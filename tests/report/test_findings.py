@@ -12,7 +12,7 @@ def said(run) -> str:
 
 def test_a_clear_gain_is_claimed_and_collapsed_runs_are_named(whole_run):
     text = said(whole_run)
-    assert "adaptation helped" in text
+    assert text.startswith("On toy, adaptation helped")
     assert "chosen text beat random text (5 seeds)" in text
     assert "Beware: 1 of 20 fine-tuned models collapsed" in text
 
@@ -27,6 +27,11 @@ def test_no_difference_is_undecided_and_not_a_claim(tmp_path, write):
     text = said(tmp_path)
     assert "whether adaptation helped is undecided" in text
     assert "adaptation helped;" not in text
+
+
+def test_an_arm_with_a_collapsed_seed_supports_no_claim(tmp_path, write):
+    write["results"](tmp_path, arms={"base": 0.5, "random": 0.6, "dana": 0.8}, collapsed="base")
+    assert "whether adaptation helped is undecided; chosen text beat random text" in said(tmp_path)
 
 
 def test_two_tasks_get_a_verdict_each(tmp_path, write):

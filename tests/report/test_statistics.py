@@ -83,17 +83,13 @@ def test_sign_flip_p_does_not_depend_on_sign_or_scale(values):
 
 def test_sign_flip_p_agrees_with_scipy():
     values = np.random.default_rng(3).normal(0.3, 1, 9)
-    expected = stats.permutation_test(
-        (values,), np.mean, permutation_type="samples", n_resamples=np.inf
-    ).pvalue
+    expected = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
     assert sign_flip_p(values) == pytest.approx(expected)
 
 
 def test_more_pairs_than_can_be_enumerated_are_sampled_close_to_exact():
     values = np.random.default_rng(4).normal(0.5, 1, 14)
-    expected = stats.permutation_test(
-        (values,), np.mean, permutation_type="samples", n_resamples=2**14
-    ).pvalue
+    expected = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=2**14).pvalue
     assert 0 < expected < 0.2
     assert sign_flip_p(values) == pytest.approx(expected, abs=0.01)
     assert sign_flip_p([1.0] * 30) == 1 / 20_001  # never 0

@@ -1,0 +1,32 @@
+"""The walk itself, on trees written down by hand; agreement with scikit-learn is in test_parity."""
+
+import pytest
+import torch
+
+from dana.detectors.iforest import FittedIsolationForest
+
+
+def _forest(roots):
+    """Two trees in one list: a cut at 1 with leaves at depths 1 and 3; and a single leaf, which is its own child."""
+    return FittedIsolationForest(
+        depth=1,
+        normaliser=2.0,
+        dims=1,
+        roots=torch.tensor(roots),
+        feature=torch.zeros(4, dtype=torch.int64),
+        threshold=torch.tensor([1.0, torch.inf, torch.inf, torch.inf], dtype=torch.float64),
+        left=torch.tensor([1, 1, 2, 3]),
+        right=torch.tensor([2, 1, 2, 3]),
+        path=torch.tensor([0.0, 1.0, 3.0, 2.0], dtype=torch.float64),
+    )
+
+
+def test_a_value_at_the_threshold_goes_left():
+    scores = _forest([0]).score(torch.tensor([[0.5], [1.0], [1.5]]))
+    assert scores.tolist() == pytest.approx([2 ** (-1 / 2), 2 ** (-1 / 2), 2 ** (-3 / 2)])
+
+
+def test_path_lengths_are_averaged_over_trees():
+    scores = _forest([0, 3]).score(torch.tensor([[0.5], [1.5]]))
+    # mean paths (1 + 2) / 2 and (3 + 2) / 2, over c(n) = 2
+    assert scores.tolist() == pytest.approx([2 ** (-1.5 / 2), 2 ** (-2.5 / 2)])

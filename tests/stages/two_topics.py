@@ -1,0 +1,70 @@
+"""Two topical vocabularies, and the selection steps run on them: what the tests of these stages share."""
+
+import gzip
+import json
+
+from dana.schemas import read_table
+from dana.stages.corpus import corpus_stage
+from dana.stages.score import build_selector, score_stage
+from dana.stages.selection import GeneralCorpus, Selection, TaskText
+from dana.stages.task import task_stage
+from dana.stages.weigh import WeighSettings, weigh_stage
+
+SELECTION = Selection(encoder="hashing:dims=64,words=1")
+CELLS = [
+    "cell",
+    "protein",
+    "gene",
+    "kinase",
+    "receptor",
+    "membrane",
+    "enzyme",
+    "binding",
+    "ligand",
+    "tumor",
+    "assay",
+    "antibody",
+]
+COURTS = [
+    "court",
+    "judge",
+    "appeal",
+    "statute",
+    "plaintiff",
+    "verdict",
+    "motion",
+    "counsel",
+    "trial",
+    "evidence",
+    "tort",
+    "ruling",
+]
+PLANTED = 15
+GENERAL = 105
+
+
+def one_document(vocabulary, random, sentences):
+    lines = (" ".join(random.choice(vocabulary, 8)).capitalize() + "." for _ in range(sentences))
+    return " ".join(lines)
+
+
+def write_scores(texts, out, detector="knn"):
+    task = TaskText(task_stage(str(texts / "cells.txt"), out / "task"))
+    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], out / "corpus"))
+    selector = build_selector("detector", detector, SELECTION)
+    score_stage(task, general, SELECTION, selector, out / "scores")
+    return task, general, out
+
+
+def write_weights_of(opened, folder, **settings):
+    out = opened[2]
+    return weigh_stage(out / "scores", out / "corpus", WeighSettings(**{"gamma": 3, **settings}), folder)
+
+
+def read_selected(folder):
+    with gzip.open(folder / "selected.jsonl.gz", "rt", encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def frame_of(folder):
+    return read_table(folder).to_pandas()
