@@ -34,9 +34,7 @@ def write_corpus(tmp_path) -> Callable[[str, list[str]], Path]:
     """Writes texts as a documents folder; ids are ``NAME-0``, ``NAME-1`` …"""
 
     def write(name: str, texts: list[str]) -> Path:
-        rows = [
-            {"doc_id": f"{name}-{place}", "source": name, "text": text} for place, text in enumerate(texts)
-        ]
+        rows = [{"doc_id": f"{name}-{place}", "source": name, "text": text} for place, text in enumerate(texts)]
         write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / name, DOCUMENTS)
         return tmp_path / name
 

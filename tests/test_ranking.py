@@ -69,9 +69,7 @@ def test_the_choice_is_the_highest_mean_f1_then_auroc_then_name():
 
 
 def test_summary_has_means_and_sample_standard_deviation():
-    runs = [
-        separation(np.arange(10.0), np.array([1.0, shift]), np.array([20.0, 3.0])) for shift in (2.0, 30.0)
-    ]
+    runs = [separation(np.arange(10.0), np.array([1.0, shift]), np.array([20.0, 3.0])) for shift in (2.0, 30.0)]
     row = summarise("knn", runs, 0.5, [1, 3], [2, 4])
     f1 = [run.f1 for run in runs]
     assert row.f1_mean == pytest.approx(np.mean(f1))

@@ -115,9 +115,7 @@ def test_sampled_follows_the_weights_and_ignores_the_order():
     order = rng.permutation(relevance.size)
     again = sampled_segments(relevance[order], sizes, keys[order], Budget(600, "units"), seed=1)
     assert set(keys[order][again]) == set(keys[drawn])
-    assert set(keys[sampled_segments(relevance, sizes, keys, Budget(600, "units"), seed=2)]) != set(
-        keys[drawn]
-    )
+    assert set(keys[sampled_segments(relevance, sizes, keys, Budget(600, "units"), seed=2)]) != set(keys[drawn])
 
 
 @pytest.mark.parametrize("text", ["0", "1.4", "-3 units", "5 words", "many"])

@@ -119,7 +119,8 @@ def difference_table(results: pd.DataFrame) -> Table | None:
     )
     caption = (
         "Differences of the same seed's scores, with Student's t interval. The verdict is the interval's: "
-        "undecided where it holds zero, or where a seed of either arm collapsed to one class. p: two-sided sign-flip test, "
+        "undecided where it holds zero, or where a seed of either arm collapsed to one class. "
+        "p: two-sided sign-flip test, "
         f"{_least_p(frame['n'].max())}; Holm's adjustment is over all rows."
     )
     return Table("differences", caption, frame, columns)

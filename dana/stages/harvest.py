@@ -49,10 +49,10 @@ class HarvestSettings:
         seed: Decides what is taken and which split it is in.
     """
 
-    general_documents: int = 2500
+    general_documents: int = 1800
     task_documents: int = 1100
     min_characters: int = 200
-    max_characters: int = 1500
+    max_characters: int = 1200
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -19,8 +19,9 @@ def test_concentration_steps_drop_outliers_that_lie_near_the_centre():
     assert fitted.score(outliers).min() > fitted.score(clean).max()
 
 
-def test_the_start_is_not_drawn_by_two_fifths_of_far_outliers():
-    clean, outliers = _rows(300, 4, 0), _rows(200, 4, 1) * 0.01 + 50
+def test_the_start_is_not_drawn_by_two_fifths_of_outliers():
+    # The mean of all lies 2.4 from the clean centre; a start there ends in the cluster, 4.6 off.
+    clean, outliers = _rows(300, 4, 0), _rows(200, 4, 1) * 0.5 + 3
     fitted = RobustCovariance(support=0.5).fit(torch.cat([clean, outliers]), 0)
-    torch.testing.assert_close(fitted.location, torch.zeros(4), rtol=0, atol=0.3)
-    assert fitted.score(outliers).min() > 100 * fitted.score(clean).max()
+    assert fitted.location.norm() < 0.35
+    assert fitted.score(outliers).median() > fitted.score(clean).quantile(0.99)

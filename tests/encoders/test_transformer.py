@@ -80,9 +80,7 @@ def test_parameters_are_checked_by_name():
 
 def test_hashing_needs_no_weights_and_tells_topics_apart():
     encoder = ENCODERS.create("hashing:256")
-    vectors = encoder.encode(
-        ["gradient descent step size", "step size of gradient descent", "apple pie recipe"]
-    )
+    vectors = encoder.encode(["gradient descent step size", "step size of gradient descent", "apple pie recipe"])
     assert vectors.shape == (3, 256)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]

@@ -13,10 +13,7 @@ SPANS = [(0, 11), (12, 24), (25, 38), (39, 49)]
 
 
 def rows(doc_id, weights, segments=None):
-    return [
-        (doc_id, unit, *SPANS[unit], (segments or [0] * 4)[unit], weight)
-        for unit, weight in enumerate(weights)
-    ]
+    return [(doc_id, unit, *SPANS[unit], (segments or [0] * 4)[unit], weight) for unit, weight in enumerate(weights)]
 
 
 def texts(examples, tokenizer):
@@ -52,9 +49,7 @@ def test_a_unit_in_no_segment_is_left_out(write_corpus, write_weights, tiny_toke
 
 def test_weight_of_an_example_is_the_mean_over_its_tokens(write_corpus, write_weights, tiny_tokenizer):
     unit_weights = [0.25, 1.0, 0.5, 0.75]
-    counts = [
-        len(tiny_tokenizer(TEXT[start:end], add_special_tokens=False)["input_ids"]) for start, end in SPANS
-    ]
+    counts = [len(tiny_tokenizer(TEXT[start:end], add_special_tokens=False)["input_ids"]) for start, end in SPANS]
     examples, _ = build_examples(
         write_corpus("c", [TEXT]), write_weights(rows("c-0", unit_weights)), tiny_tokenizer, 128
     )
@@ -97,9 +92,7 @@ def test_the_same_text_has_the_same_id_in_every_arm(write_corpus, write_weights,
     assert counts["documents_left_out"] == 1
 
 
-def test_the_id_names_the_document_and_the_windows_first_character(
-    write_corpus, write_weights, tiny_tokenizer
-):
+def test_the_id_names_the_document_and_the_windows_first_character(write_corpus, write_weights, tiny_tokenizer):
     corpus, weights = write_corpus("c", [TEXT]), write_weights(rows("c-0", [0, 0, 1, 1]))
     examples, _ = build_examples(corpus, weights, tiny_tokenizer, 128)
     assert examples.ids.tolist() == [derive_seed(0, "example", "c-0", 25)]
@@ -110,15 +103,11 @@ def test_excluded_documents_are_left_out_and_counted(write_corpus, write_weights
     examples, counts = build_examples(corpus, None, tiny_tokenizer, 128, exclude={"c-1"})
     assert texts(examples, tiny_tokenizer) == [plain(TEXT), "lambda."]
     assert (counts["documents_in"], counts["documents_kept"], counts["documents_excluded"]) == (3, 2, 1)
-    weighed, _ = build_examples(
-        corpus, write_weights(rows("c-0", [1] * 4)), tiny_tokenizer, 128, exclude={"c-1"}
-    )
+    weighed, _ = build_examples(corpus, write_weights(rows("c-0", [1] * 4)), tiny_tokenizer, 128, exclude={"c-1"})
     assert texts(weighed, tiny_tokenizer) == [plain(TEXT)]
 
 
-def test_a_document_may_be_cut_by_the_batches_of_its_weights(
-    write_corpus, write_weights, tiny_tokenizer, monkeypatch
-):
+def test_a_document_may_be_cut_by_the_batches_of_its_weights(write_corpus, write_weights, tiny_tokenizer, monkeypatch):
     import pyarrow.parquet as pq
 
     original = pq.ParquetFile.iter_batches
@@ -154,9 +143,7 @@ def test_windows_too_short_for_a_token_are_refused(write_corpus, tiny_tokenizer)
 
 
 def test_take_reorders_examples(write_corpus, tiny_tokenizer):
-    examples, _ = build_examples(
-        write_corpus("c", [TEXT, "Iota.", "Kappa lambda."]), None, tiny_tokenizer, 128
-    )
+    examples, _ = build_examples(write_corpus("c", [TEXT, "Iota.", "Kappa lambda."]), None, tiny_tokenizer, 128)
     assert texts(examples.take(np.array([2, 0])), tiny_tokenizer) == ["kappalambda.", plain(TEXT)]
 
 

@@ -46,9 +46,7 @@ def test_logits_and_gradients_are_the_models_own(config):
 
     expected = model(input_ids=tokens, attention_mask=attention).logits.flatten(0, 1)[where]
     expected.square().sum().backward()
-    gradients = {
-        name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None
-    }
+    gradients = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
     model.zero_grad()
     found = MaskedLogits(model)(tokens, attention, where)
     found.square().sum().backward()
@@ -68,9 +66,7 @@ def test_each_named_architecture_skips_the_full_logits():
 def test_the_vocabulary_projection_runs_on_the_asked_positions_only(config):
     model = AutoModelForMaskedLM.from_config(config).eval()
     seen = []
-    model.get_output_embeddings().register_forward_hook(
-        lambda module, inputs, output: seen.append(output.shape)
-    )
+    model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
     MaskedLogits(model)(*batch())
     assert seen == [(4, 60)]
 

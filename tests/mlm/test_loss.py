@@ -35,9 +35,7 @@ def test_equal_weights_give_the_plain_mean_over_tokens(denominator):
 
 def test_equal_weights_and_equally_many_hidden_tokens_give_the_plain_mean_under_batch():
     owners = torch.tensor([0, 0, 1, 1])
-    assert loss(np.ones(2), np.array([2, 2]), "batch", owners, LOSSES[:4]) == pytest.approx(
-        float(LOSSES[:4].mean())
-    )
+    assert loss(np.ones(2), np.array([2, 2]), "batch", owners, LOSSES[:4]) == pytest.approx(float(LOSSES[:4].mean()))
 
 
 def test_halving_every_weight_halves_the_loss_under_batch_and_changes_nothing_under_weight_sum():
@@ -87,7 +85,5 @@ def test_token_losses_are_those_of_the_softmax_by_hand():
 
 
 def test_an_unknown_denominator_is_refused():
-    with pytest.raises(
-        ConfigError, match="denominator='mean': must be one of batch, weight_sum, token_count"
-    ):
+    with pytest.raises(ConfigError, match="denominator='mean': must be one of batch, weight_sum, token_count"):
         scale(WEIGHTS, HIDDEN, "mean")

@@ -68,8 +68,7 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
     assert counts["documents_kept"] == 40
     assert counts["steps"] == 4
     assert (
-        counts["documents_in"]
-        == counts["documents_kept"] + counts["documents_left_out"] + counts["documents_excluded"]
+        counts["documents_in"] == counts["documents_kept"] + counts["documents_left_out"] + counts["documents_excluded"]
     )
     assert artifact.manifest["losses"]["after"] == records(artifact.path, "evaluation")[-1]
     card = (artifact.path / "README.md").read_text()
@@ -120,15 +119,11 @@ def test_a_backbone_without_a_head_gets_one_and_the_manifest_says_so(inputs, bas
     corpus, task, general = inputs
     AutoModel.from_pretrained(base, add_pooling_layer=False).save_pretrained(tmp_path / "backbone")
     AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "backbone")
-    artifact = adapt_stage(
-        str(tmp_path / "backbone"), corpus, None, task, general, ADAPT, tmp_path / "adapted"
-    )
+    artifact = adapt_stage(str(tmp_path / "backbone"), corpus, None, task, general, ADAPT, tmp_path / "adapted")
     head = artifact.manifest["new_head"]
     assert head["steps"] == 3
     assert any("transform.dense.weight" in name for name in head["parameters"])
-    assert not AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)[1][
-        "missing_keys"
-    ]
+    assert not AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)[1]["missing_keys"]
 
 
 def test_bad_inputs_are_refused_before_any_work(inputs, base, tmp_path):
@@ -215,10 +210,6 @@ def test_the_recipes_yaml_says_what_the_defaults_of_the_paper_are(name):
 
     path = REPOSITORY / "recipes" / f"{name}.yaml"
     recipe = load(module.Recipe, read_yaml(path), origin=str(path))
-    assert module.__doc__.startswith(
-        f"accelerate launch --config_file accelerate_configs/cpu.yaml recipes/{name}.py"
-    )
+    assert module.__doc__.startswith(f"accelerate launch --config_file accelerate_configs/cpu.yaml recipes/{name}.py")
     explained = set(read_yaml(path)["training"])
-    assert explained >= set(vars(recipe.training)) - {"steps", "tokens", "batch_tokens"}, (
-        "every setting is in the YAML"
-    )
+    assert explained >= set(vars(recipe.training)) - {"steps", "tokens", "batch_tokens"}, "every setting is in the YAML"

@@ -24,9 +24,7 @@ def test_units_carry_their_document_and_span():
     assert [len(batch) for batch in batches] == [3, 3]
     assert batches[1].texts == ["unit 2 0", "unit 2 1", "unit 2 2"]
     assert batches[1].numbers.tolist() == [0, 1, 2]
-    assert [
-        DOCUMENTS[2].text[a:b] for a, b in zip(batches[1].starts, batches[1].ends, strict=True)
-    ] == batches[1].texts
+    assert [DOCUMENTS[2].text[a:b] for a, b in zip(batches[1].starts, batches[1].ends, strict=True)] == batches[1].texts
 
 
 def test_keys_are_distinct_and_do_not_depend_on_the_batch():

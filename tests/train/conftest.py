@@ -23,9 +23,7 @@ def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None =
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = 2, 3
     weights = np.ones(count) if weights is None else weights
-    return Examples(
-        tokens, offsets, generator.integers(0, 2**63, count).astype(np.uint64), weights.astype(np.float32)
-    )
+    return Examples(tokens, offsets, generator.integers(0, 2**63, count).astype(np.uint64), weights.astype(np.float32))
 
 
 @pytest.fixture

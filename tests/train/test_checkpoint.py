@@ -59,10 +59,7 @@ def test_a_head_is_missing_only_where_it_is(backbone):
 
 
 def test_a_new_head_depends_on_the_seed_alone(backbone):
-    heads = [
-        load_checkpoint(str(backbone), seed).model.cls.predictions.transform.dense.weight
-        for seed in (0, 0, 1)
-    ]
+    heads = [load_checkpoint(str(backbone), seed).model.cls.predictions.transform.dense.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
 
@@ -81,9 +78,7 @@ def test_warming_up_a_head_lowers_its_loss_and_leaves_the_backbone_alone(
         return evaluate(MaskedLogits(loaded.model), examples, masking, 0, 4096, Accelerator(cpu=True)).mean
 
     loss = heldout_loss()
-    warm_up_head(
-        loaded, examples, masking, TrainSettings(max_tokens=64), HeadWarmup(60, 8, learning_rate=1e-2)
-    )
+    warm_up_head(loaded, examples, masking, TrainSettings(max_tokens=64), HeadWarmup(60, 8, learning_rate=1e-2))
     assert heldout_loss() < loss - 0.3
     for name, value in loaded.model.bert.state_dict().items():
         assert torch.equal(value, before[name]), name

@@ -42,9 +42,7 @@ def test_an_untrained_model_is_near_the_entropy_of_guessing(tiny_model, masking,
     assert measure(tiny_model(), make_examples(), masking).mean == pytest.approx(np.log(60), abs=0.15)
 
 
-def test_measuring_leaves_the_model_in_training_mode_and_without_gradients(
-    tiny_model, masking, make_examples
-):
+def test_measuring_leaves_the_model_in_training_mode_and_without_gradients(tiny_model, masking, make_examples):
     module = MaskedLogits(tiny_model()).train()
     evaluate(module, make_examples(4), masking, 0, 512, Accelerator(cpu=True))
     assert module.training

@@ -41,9 +41,7 @@ def test_the_cut_into_micro_batches_changes_nothing(run, weighted, denominator, 
 
 
 @pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
-def test_with_equal_weights_the_first_loss_is_that_of_transformers(
-    run, tiny_model, masking, examples, denominator
-):
+def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_model, masking, examples, denominator):
     _, records = run(examples, steps=1, denominator=denominator)
     rows = Plan(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
     batch = examples.take(rows)
@@ -151,9 +149,7 @@ def test_only_matrices_decay(tiny_model):
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
     names = {id(value): name for name, value in model.named_parameters()}
     assert all("LayerNorm" not in names[id(value)] for value in decaying["params"])
-    assert all(
-        names[id(value)].endswith("bias") or "LayerNorm" in names[id(value)] for value in others["params"]
-    )
+    assert all(names[id(value)].endswith("bias") or "LayerNorm" in names[id(value)] for value in others["params"])
     assert len(decaying["params"]) + len(others["params"]) == len(names)
 
 

@@ -18,9 +18,7 @@ def plan(**settings):
 
 
 def stream(steps):
-    return [
-        (int(epoch), int(row)) for step in steps for epoch, row in zip(step.epochs, step.rows, strict=True)
-    ]
+    return [(int(epoch), int(row)) for step in steps for epoch, row in zip(step.epochs, step.rows, strict=True)]
 
 
 def test_without_a_budget_every_example_is_seen_once():
