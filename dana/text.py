@@ -6,7 +6,8 @@ from hashlib import blake2b
 
 # Control characters other than tab and newline, lone surrogates, the byte-order mark and non-characters.
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
-_LINE_ENDS = re.compile("\r\n?|\u2028|\u2029")
+# All that str.splitlines splits at: dropping a form feed would glue two words.
+_LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 def normalise(text: str) -> str:

@@ -36,12 +36,14 @@ class UnitSpec:
             tokenizer: A fast Hugging Face tokenizer, for windows.
 
         Raises:
-            ConfigError: If windows are asked for without a tokenizer.
+            ConfigError: If windows are asked for without such a tokenizer.
         """
         if self.window is None:
             return sentences
-        if tokenizer is None:
-            raise ConfigError(f"units='window:{self.window}' counts word-pieces: choose an encoder with a tokenizer")
+        if not getattr(tokenizer, "is_fast", False):  # only fast ones know where in the text a word-piece is
+            raise ConfigError(
+                f"units='window:{self.window}' counts word-pieces: choose an encoder with a fast tokenizer"
+            )
         size = self.window
         return lambda text: windows(text, tokenizer, size)
 

@@ -17,7 +17,8 @@ ANYTHING = st.text(st.characters(codec=None, exclude_categories=()), max_size=80
     [
         ("  a b \n", "a b"),
         ("a\r\nb\rc\u2028d\u2029e", "a\nb\nc\nd\ne"),
-        ("a\x00b\x07c\x1bd\x7fe\x85f", "abcdef"),
+        ("page\x0cpage\x0bline\x85line", "page\npage\nline\nline"),
+        ("a\x00b\x07c\x1bd\x7fe\x9ff", "abcdef"),
         ("\ufeffa\ufffe\uffffb", "ab"),
         ("a\ud800b\udfffc", "abc"),
         ("a\tb", "a\tb"),

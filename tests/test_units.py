@@ -148,8 +148,9 @@ def test_specs_are_read_and_bad_ones_refused():
 
 def test_windows_without_a_tokenizer_are_refused():
     assert not parse_units("sentence").needs_tokenizer
-    with pytest.raises(ConfigError, match="choose an encoder with a tokenizer"):
-        parse_units("window:8").splitter()
+    for none in (None, object()):
+        with pytest.raises(ConfigError, match="choose an encoder with a fast tokenizer"):
+            parse_units("window:8").splitter(none)
 
 
 def test_a_splitter_does_what_its_spec_says(tiny_tokenizer):

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from dana.artifacts import file_digest
+from dana.config import require
 from dana.corpus.readers import HUB, Record, expand, read_records, stem
 from dana.errors import DataError
 from dana.schemas import Document
@@ -66,7 +68,8 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
     """Stream the documents of all sources.
 
     A record needs ``text``. ``id`` (or ``doc_id``) names it, else a hash of source and text; ``source`` groups
-    it, else its file's name does. A text that was there before is dropped.
+    it, else its file's name does. A text that was there before is dropped. Sources may number their records alike: a
+    name that another source has taken becomes ``source/id``.
 
     Args:
         sources: See :func:`dana.corpus.readers.read_records`.
@@ -74,27 +77,21 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
         tally: Filled while the documents are read.
 
     Raises:
+        ConfigError: If `on_bad_record` is neither.
         DataError: Naming file, line and problem of a bad record, unless they are skipped.
     """
+    require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     texts: set[bytes] = set()
-    names: set[bytes] = set()
+    names: dict[bytes, str] = {}
     for record in read_records(sources):
         tally.read += 1
         reason, problem, document = _document(record)
         if document is not None:
-            text_digest, name_digest = digest(document.text), digest(document.doc_id)
-            if text_digest in texts:
-                tally.dropped["duplicate"] += 1
-                continue
-            if name_digest in names:
-                reason, problem = "repeated id", f"id {document.doc_id!r} was there before, with another text"
-            else:
-                texts.add(text_digest)
-                names.add(name_digest)
-                tally.keep(document)
-                yield document
-                continue
-        if not problem:
+            reason, problem, document = _admitted(document, texts, names)
+        if document is not None:
+            tally.keep(document)
+            yield document
+        elif not problem:
             tally.dropped[reason] += 1
         elif on_bad_record == "skip":
             tally.rejected[reason] += 1
@@ -121,6 +118,27 @@ def _document(record: Record) -> tuple[str, str, Document | None]:
     given = record.fields.get("id", record.fields.get("doc_id"))
     name = "" if given is None else normalise(str(given))
     return "", "", Document(name or document_id(source, text), source, text)
+
+
+def _admitted(document: Document, texts: set[bytes], names: dict[bytes, str]) -> tuple[str, str, Document | None]:
+    """The document under a name of its own, its digests taken down; or why it is left out, and what is wrong.
+
+    Args:
+        document: The next one.
+        texts: Digests of the texts before it.
+        names: Digests of the names before it, and whose they are.
+    """
+    text = digest(document.text)
+    if text in texts:
+        return "duplicate", "", None
+    if names.get(digest(document.doc_id), document.source) != document.source:
+        document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
+    name = digest(document.doc_id)
+    if name in names:
+        return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
+    texts.add(text)
+    names[name] = intern(document.source)
+    return "", "", document
 
 
 def source_digests(sources: Sequence[str]) -> dict[str, str]:

@@ -8,26 +8,24 @@
 ``hf:name``         ``hf:org/name[:config][:split]``, streamed
 ==================  ==========================================================
 
-The text formats may end in ``.gz`` or ``.zst``.
+The text formats may end in ``.gz`` or ``.zst``. In folders, hidden files and dana's own manifests are passed over.
 """
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from dana.artifacts import MANIFEST
 from dana.errors import DataError
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
-COMPRESSIONS = (".gz", ".zst")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
 HUB = "hf:"
 
 
@@ -78,7 +76,7 @@ def expand(source: str) -> list[Path]:
         files = [path]
         format_of(path)
     elif path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and _format(file) in FORMATS)
+        files = sorted(file for file in path.rglob("*") if file.is_file() and _is_meant(file.relative_to(path)))
     elif has_magic(source):
         files = sorted(Path(file) for file in glob(source, recursive=True) if Path(file).is_file())  # noqa: PTH207
     else:
@@ -89,6 +87,11 @@ def expand(source: str) -> list[Path]:
         if file.stat().st_size == 0:
             raise DataError(f"{file}: the file is empty")
     return files
+
+
+def _is_meant(file: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.parts)
+    return _format(file) in FORMATS and not hidden and file.name != MANIFEST
 
 
 def format_of(path: Path) -> str:
@@ -121,55 +124,46 @@ def stem(path: Path) -> str:
 
 
 def _read_file(path: Path) -> Iterator[Record]:
-    kind = format_of(path)
-    if kind == ".parquet":
-        yield from _read_parquet(path)
-        return
-    with _opened(path) as stream:
-        if kind in (".jsonl", ".json"):
-            yield from _read_jsonl(path, stream)
-        elif kind == ".txt":
-            yield from _read_text(path, stream)
-        else:
-            yield from _read_csv(path, stream, "\t" if kind == ".tsv" else ",")
+    match format_of(path):
+        case ".parquet":
+            yield from _read_parquet(path)
+        case ".txt":
+            yield from _read_text(path)
+        case ".csv":
+            yield from _read_csv(path, ",")
+        case ".tsv":
+            yield from _read_csv(path, "\t")
+        case _:
+            yield from _read_jsonl(path)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """A decompressed byte stream whose failures name the file."""
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Unpacked lines with their numbers, from 1. Bytes that are not UTF-8 become U+FFFD: text is data.
+
+    Raises:
+        DataError: Naming file and line, if the file cannot be read to its end.
+    """
+    import pyarrow as pa
+
+    packed = COMPRESSIONS.get(path.suffix.lower())
+    number = 0
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rb") as stream:
-                yield stream  # type: ignore[misc]
-        elif path.suffix == ".zst":
-            import pyarrow as pa
-
-            with pa.input_stream(path, compression="zstd") as stream:  # raises where a file ends early
-                yield io.BufferedReader(stream)  # type: ignore[arg-type]
-        else:
-            with path.open("rb") as stream:
-                yield stream
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: the compressed file is damaged or ends early: {error}") from error
+        with pa.input_stream(str(path), compression=packed) as stream:
+            for number, line in enumerate(io.BufferedReader(stream), 1):  # type: ignore[arg-type]
+                yield number, line.decode("utf-8", "replace")
     except OSError as error:
-        damaged = path.suffix == ".zst" and error.errno is None  # pyarrow's own errors have no number
+        damaged = packed and error.errno is None  # pyarrow's own errors have no number
         problem = "the compressed file is damaged or ends early" if damaged else "cannot be read"
-        raise DataError(f"{path}: {problem}: {error}") from error
+        raise DataError(f"{path}:{number + 1}: {problem}: {error}") from error
 
 
-def _decoded(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1. Bytes that are not UTF-8 become U+FFFD: text is data, not a reason to stop."""
-    for number, line in enumerate(stream, 1):
-        yield number, line.decode("utf-8", "replace")
-
-
-def _read_jsonl(path: Path, stream: BinaryIO) -> Iterator[Record]:
-    for number, line in _decoded(path, stream):
+def _read_jsonl(path: Path) -> Iterator[Record]:
+    for number, line in _lines(path):
         if not line.strip():
             continue
         try:
             value = json.loads(line.lstrip("\ufeff"))
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
             yield Record(str(path), number, {}, f"not JSON: {error}")
             continue
         if isinstance(value, dict):
@@ -178,28 +172,31 @@ def _read_jsonl(path: Path, stream: BinaryIO) -> Iterator[Record]:
             yield Record(str(path), number, {}, f"not a JSON object but {type(value).__name__}")
 
 
-def _read_csv(path: Path, stream: BinaryIO, delimiter: str) -> Iterator[Record]:
+def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
     csv.field_size_limit(1 << 30)
-    text = (line.replace("\x00", "") for _, line in _decoded(path, stream))
-    reader = csv.reader(text, delimiter=delimiter)
-    header = [name.lstrip("\ufeff").strip() for name in next(reader, [])]
+    text = (line.replace("\x00", "") for _, line in _lines(path))
+    reader = csv.reader(text, delimiter=delimiter, strict=True)  # else an open quote swallows the file in silence
+    header: list[str] | None = None
     while True:
+        line = reader.line_num + 1
         try:
             row = next(reader, None)
         except csv.Error as error:
-            yield Record(str(path), reader.line_num, {}, f"not CSV: {error}")
+            yield Record(str(path), line, {}, f"not CSV: {error}")
             continue
         if row is None:
             return
-        if len(row) == len(header):
-            yield Record(str(path), reader.line_num, dict(zip(header, row, strict=True)))
+        if header is None:
+            header = [name.lstrip("\ufeff").strip() for name in row]
+        elif len(row) == len(header):
+            yield Record(str(path), line, dict(zip(header, row, strict=True)))
         elif row:
-            yield Record(str(path), reader.line_num, {}, f"{len(row)} columns where the header has {len(header)}")
+            yield Record(str(path), line, {}, f"{len(row)} columns where the header has {len(header)}")
 
 
-def _read_text(path: Path, stream: BinaryIO) -> Iterator[Record]:
+def _read_text(path: Path) -> Iterator[Record]:
     """Paragraphs where the first stretch of the file has a blank line between text, else lines."""
-    lines = _decoded(path, stream)
+    lines = _lines(path)
     head = list(islice(lines, 1000))
     filled = [bool(line.strip()) for _, line in head]
     last = max((at for at, full in enumerate(filled) if full), default=0)
@@ -226,15 +223,14 @@ def _read_parquet(path: Path) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{path}: not a Parquet file: {error}") from error
     row = 0
-    for batch in file.iter_batches(batch_size=1024):
-        for fields in batch.to_pylist():
-            row += 1
-            yield Record(str(path), row, fields)
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=1024):
+            for fields in batch.to_pylist():
+                row += 1
+                yield Record(str(path), row, fields)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}:{row + 1}: not a Parquet file, or a damaged one: {error}") from error
 
 
 def _read_hub(source: str) -> Iterator[Record]:

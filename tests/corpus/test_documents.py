@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.errors import DataError
+from dana.errors import ConfigError, DataError
 from dana.text import document_id
 
 
@@ -95,6 +95,20 @@ def test_names_without_an_id_survive_reordering(tmp_path):
     forward, _ = _read(tmp_path / "x.jsonl", records)
     backward, _ = _read(tmp_path / "x.jsonl", records[::-1])
     assert forward == backward[::-1]
+
+
+def test_sources_that_number_their_records_alike_keep_them_all(tmp_path):
+    one = _write(tmp_path / "one.jsonl", [{"id": 0, "text": "a"}])
+    two = _write(tmp_path / "two.jsonl", [{"id": 0, "text": "b"}, {"id": 1, "text": "c"}, {"id": 0, "text": "d"}])
+    tally = Tally()
+    documents = list(read_documents([one, two], "skip", tally))
+    assert [(d.doc_id, d.text) for d in documents] == [("0", "a"), ("two/0", "b"), ("1", "c")]
+    assert dict(tally.rejected) == {"repeated id": 1}
+
+
+def test_what_to_do_with_bad_records_is_checked_before_reading(tmp_path):
+    with pytest.raises(ConfigError, match="on_bad_record='ignore': must be fail or skip"):
+        list(read_documents(["none.jsonl"], "ignore", Tally()))
 
 
 def test_an_id_of_nothing_but_unwanted_characters_is_no_id(tmp_path):

@@ -142,6 +142,10 @@ def test_distinct_drops_short_texts_and_known_beginnings():
     assert list(distinct([item(long)], 6, seen)) == []
 
 
+def test_texts_that_part_at_the_150th_character_are_distinct():
+    assert len(list(distinct([item("x" * 149 + last) for last in "abb"], 1, set()))) == 2
+
+
 def test_near_duplicates_by_hand():
     """Of a…j (6 shingles of 5) and a…i (5), 5 of 6 are shared; of a…j and f…o, 1 of 11."""
     texts = ["a b c d e f g h i j", "A b c d e f g h i", "f g h i j k l m n o"]

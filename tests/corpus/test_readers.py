@@ -97,7 +97,8 @@ def test_stem_is_the_name_without_format_and_compression(tmp_path):
         ("x.jsonl", b'{"text": "a"}\n{"text": \n', 2, "not JSON: "),
         ("x.jsonl", b"\n[1]\n", 2, "not a JSON object but list"),
         ("x.jsonl", b"[" * 100_000, 1, "not JSON: "),
-        ("x.csv", b"id,text\na,b\nc\n", 3, "1 columns where the header has 2"),
+        ("x.jsonl", b'{"id": ' + b"1" * 5000 + b"}\n", 1, "not JSON: "),
+        ("x.csv", b'id,text\na,"b\nb"\nc\n', 4, "1 columns where the header has 2"),
         ("x.tsv", b"id\ttext\na\tb\tc\n", 2, "3 columns where the header has 2"),
     ],
 )
@@ -120,9 +121,9 @@ def test_a_bad_record_is_reported_with_its_line_and_reading_goes_on(tmp_path, na
         ("bare", r"bare: unknown format 'without a suffix'"),
         ("folder", r"folder: no file of a known format there"),
         ("*.csv", r"\*\.csv: no file of a known format there"),
-        ("no.parquet", r"no\.parquet: not a Parquet file"),
-        ("no.jsonl.gz", r"no\.jsonl\.gz: the compressed file is damaged or ends early"),
-        ("no.jsonl.zst", r"no\.jsonl\.zst: the compressed file is damaged or ends early"),
+        ("no.parquet", r"no\.parquet:1: not a Parquet file"),
+        ("no.jsonl.gz", r"no\.jsonl\.gz:1: the compressed file is damaged or ends early"),
+        ("no.jsonl.zst", r"no\.jsonl\.zst:1: the compressed file is damaged or ends early"),
     ],
 )
 def test_a_source_that_cannot_be_read_says_why(tmp_path, source, message):
@@ -140,8 +141,60 @@ def test_a_packed_file_that_ends_early_is_an_error_not_a_short_corpus(tmp_path, 
     path = tmp_path / f"x.jsonl{packed}"
     whole = PACK[packed](lines.encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=rf"x\.jsonl\{packed}: the compressed file is damaged or ends early"):
+    with pytest.raises(DataError, match=rf"x\.jsonl\{packed}:\d+: the compressed file is damaged or ends early"):
         list(read_records([str(path)]))
+
+
+def test_an_early_end_is_reported_with_the_line_it_is_in(tmp_path):
+    path = tmp_path / "x.txt.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n")[:-8])  # all the text, no checksum
+    with pytest.raises(DataError, match=r"x\.txt\.gz:[123]: the compressed file is damaged or ends early"):
+        list(read_records([str(path)]))
+
+
+def test_a_damaged_parquet_file_is_reported_with_its_row(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pylist([{"text": f"{n} {n**9}"} for n in range(4000)]), path, row_group_size=2000)
+    whole = bytearray(path.read_bytes())
+    half = len(whole) // 2
+    whole[half : half + 2000] = bytes(2000)
+    path.write_bytes(whole)
+    with pytest.raises(DataError, match=r"x\.parquet:\d+: not a Parquet file, or a damaged one"):
+        list(read_records([str(path)]))
+
+
+def test_an_open_quote_is_reported_where_it_opens(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('id,text\na,one\nb,"two\nc,three\n', encoding="utf-8")
+    first, second = read_records([str(path)])
+    assert first.fields == {"id": "a", "text": "one"}
+    assert (second.line, second.problem) == (3, "not CSV: unexpected end of data")
+
+
+def test_hidden_files_and_manifests_of_a_folder_are_no_text(tmp_path):
+    for name in ("a.txt", ".b.txt", ".cache/c.txt", "manifest.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"in {name}", encoding="utf-8")
+    assert _fields(tmp_path) == [{"text": "in a.txt"}]
+
+
+def test_a_suffix_may_be_in_capitals(tmp_path):
+    path = tmp_path / "X.TXT.GZ"
+    path.write_bytes(gzip.compress(b"one\n"))
+    assert _fields(path) == [{"text": "one\n"}]
+
+
+def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
+    """The Hub's reader takes a local folder as well, so this one needs no network."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    (tmp_path / "set").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "set" / f"{split}.jsonl").write_text(f'{{"text": "of {split}"}}\n', encoding="utf-8")
+    source = f"hf:{tmp_path / 'set'}"
+    assert list(read_records([source])) == [Record(source, 1, {"text": "of train"})]
+    assert [record.fields for record in read_records([f"{source}::test"])] == [{"text": "of test"}]
+    with pytest.raises(DataError, match=r"^hf:.*:no: cannot be read: "):
+        list(read_records([f"{source}::no"]))
 
 
 def test_a_second_gzip_or_zstandard_frame_is_read_too(tmp_path):

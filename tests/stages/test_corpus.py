@@ -1,0 +1,120 @@
+"""The corpus artifact: every document once, counted by source, reused while its input is the same."""
+
+import gzip
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from dana.errors import ArtifactError, DataError
+from dana.schemas import DOCUMENTS, Document, iterate_documents, parts
+from dana.stages import corpus as stage
+from dana.stages.corpus import corpus_stage
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """One plain and one packed file; the second repeats a text of the first."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ay.txt").write_text("one\nzwölf\n", encoding="utf-8")
+    rows = [{"id": "x", "text": "three"}, {"text": "one"}, {"text": " "}]
+    (tmp_path / "in" / "bee.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    return tmp_path / "in"
+
+
+def test_documents_and_counts_by_hand(sources, tmp_path):
+    made = corpus_stage([str(sources)], tmp_path / "out")
+    documents = list(iterate_documents(made.path))
+    assert [(d.source, d.text) for d in documents] == [("ay", "one"), ("ay", "zwölf"), ("bee", "three")]
+    assert documents[2].doc_id == "x"
+    assert made.manifest["counts"] == {
+        "in": 5,
+        "kept": 3,
+        "dropped": {"duplicate": 1, "empty": 1},
+        "rejected": {},
+        "by_source": {"ay": {"documents": 2, "characters": 8}, "bee": {"documents": 1, "characters": 5}},
+    }
+    assert pq.read_schema(parts(made.path)[0]).names == DOCUMENTS.names
+
+
+def test_the_manifest_names_files_and_not_where_they_lie(sources, tmp_path):
+    made = corpus_stage([str(sources)], tmp_path / "out")
+    assert made.manifest["depends_on"]["order"] == ["ay.txt", "bee.jsonl.gz"]
+    assert str(tmp_path) not in json.dumps(made.manifest["depends_on"])
+
+
+def test_the_same_files_elsewhere_give_the_same_bytes(sources, tmp_path):
+    one = corpus_stage([str(sources)], tmp_path / "one")
+    moved = sources.rename(tmp_path / "moved")
+    two = corpus_stage([str(moved / "*")], tmp_path / "two")
+    assert one.fingerprint == two.fingerprint
+    assert parts(one.path)[0].read_bytes() == parts(two.path)[0].read_bytes()
+
+
+def test_a_rerun_reads_no_document(sources, tmp_path, monkeypatch):
+    first = corpus_stage([str(sources)], tmp_path / "out")
+    monkeypatch.setattr(stage, "read_documents", None)
+    assert corpus_stage([str(sources)], tmp_path / "out").manifest == first.manifest
+
+
+def test_changed_input_is_refused_and_left_alone(sources, tmp_path):
+    made = corpus_stage([str(sources)], tmp_path / "out")
+    before = parts(made.path)[0].read_bytes()
+    (sources / "ay.txt").write_text("another\n", encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"made from something else \(files\.ay\.txt: "):
+        corpus_stage([str(sources)], tmp_path / "out")
+    assert parts(made.path)[0].read_bytes() == before
+
+
+def test_another_order_is_another_corpus(sources, tmp_path):
+    """Which source keeps a text that both have depends on it."""
+    files = [str(sources / "bee.jsonl.gz"), str(sources / "ay.txt")]
+    corpus_stage(files, tmp_path / "out")
+    assert [d.source for d in iterate_documents(tmp_path / "out")] == ["bee", "bee", "ay"]
+    with pytest.raises(ArtifactError, match="order: "):
+        corpus_stage(files[::-1], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a"}\n' * 6 + '{"text": \n', r"chem\.jsonl:7: not JSON: "),
+        ('{"id": 1, "body": "b"}\n', r"chem\.jsonl:1: the field 'text' is missing; found id, body"),
+        ('{"text": " "}\n', r"chem\.jsonl: no document left: 1 records in = 0 kept \+ 1 dropped"),
+    ],
+)
+def test_bad_input_leaves_nothing_behind(tmp_path, content, message):
+    (tmp_path / "chem.jsonl").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        corpus_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["chem.jsonl"]
+
+
+def test_bad_records_are_skipped_and_counted_when_asked(tmp_path):
+    (tmp_path / "chem.jsonl").write_text('{"text": "a"}\n{\n{"text": 1}\n', encoding="utf-8")
+    made = corpus_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out", on_bad_record="skip")
+    assert made.manifest["counts"]["rejected"] == {"unreadable": 1, "no text": 1}
+    assert made.manifest["counts"]["kept"] == 1
+
+
+def test_a_corpus_is_a_source_of_documents_itself(sources, tmp_path):
+    one = corpus_stage([str(sources)], tmp_path / "one")
+    two = corpus_stage([str(one.path)], tmp_path / "two")
+    assert list(iterate_documents(two.path)) == list(iterate_documents(one.path))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
+def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
+    monkeypatch.setattr(stage, "ROWS_AT_ONCE", 2)
+    documents = [Document(str(n), "s", f"text {n}") for n in range(count)]
+    rows = [row for table in stage.document_tables(documents) for row in table.to_pylist()]
+    assert [row["text"] for row in rows] == [document.text for document in documents]
+
+
+def test_real_text_adds_up(dana_data, tmp_path):
+    made = corpus_stage([str(dana_data / "general" / "tech_peps.jsonl.gz")], tmp_path / "out")
+    documents = list(iterate_documents(made.path))
+    counts = made.manifest["counts"]
+    assert (counts["in"], counts["kept"], len(documents)) == (1134, 1134, 1134)
+    assert list(counts["by_source"]) == ["tech_peps"]
+    assert counts["by_source"]["tech_peps"]["characters"] == sum(len(d.text) for d in documents)
