@@ -127,7 +127,7 @@ def test_the_card_has_three_presets_that_differ(world, tmp_path):
     assert [(p.batch_size, len(p.seed_list), p.learning_rate, p.evaluate) for p in card.presets.values()] == [
         (8, 8, 3e-5, "last"),
         (16, 5, 3e-5, "last"),
-        (16, 5, 5e-4, "last"),
+        (16, 5, 7e-4, "last"),
     ]
     assert "&" not in (tmp_path / "out" / "card.yaml").read_text()  # YAML anchors are not for people
 
