@@ -111,7 +111,7 @@ def _use_all_cores() -> None:
     """`accelerate launch` leaves one OpenMP thread a process; started directly, dana takes the cores it may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(cores))
-    # Waiting threads sleep: on a busy machine spinning ones slow training several times.
+    # Waiting threads sleep rather than spin, which leaves a shared machine to the others.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 

@@ -1,7 +1,5 @@
 """Checkpoints of masked language models: read with their tokenizer, written as plain Hugging Face folders."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import torch
 
 from dana.artifacts import file_digest
 from dana.config import require
-from dana.encoders.checkpoint import check_checkpoint
+from dana.encoders.checkpoint import check_checkpoint, quiet_transformers
 from dana.errors import ArtifactError
 from dana.rng import derive_seed
 from dana.train.loop import Prepared
@@ -49,7 +47,7 @@ def load_checkpoint(model: str, seed: int) -> Checkpoint:
 
     check_checkpoint(model)
     try:
-        with _quiet_transformers(), seeded(derive_seed(seed, "head")):
+        with quiet_transformers(), seeded(derive_seed(seed, "head")):
             loaded, report = AutoModelForMaskedLM.from_pretrained(
                 model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
             )
@@ -103,7 +101,7 @@ def save_model(prepared: Prepared, tokenizer: Any, folder: Path | None) -> None:
     own = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
     weights = {name: value for name, value in weights.items() if name in own}
     # Under ZeRO-3 transformers takes any model for one of 2018 and would write its norms as gamma and beta.
-    with _quiet_transformers():
+    with quiet_transformers():
         model.save_pretrained(folder, state_dict=weights, save_original_format=not _is_deepspeed(prepared))
     tokenizer.save_pretrained(folder)
 
@@ -126,19 +124,3 @@ def _gathered(prepared: Prepared) -> dict[str, Any]:
 
 def _is_deepspeed(prepared: Prepared) -> bool:
     return prepared.accelerator.distributed_type.value == "DEEPSPEED"
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Hold back bars of a second, and the table of missing head weights: we mend those and say so."""
-    from transformers import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
