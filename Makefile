@@ -11,7 +11,7 @@ quickstart: .venv/offline
 test: .venv/test
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
-test-slow: .venv/test
+test-slow: .venv/test .venv/deepspeed
 	$(BIN)/python -m pytest -m slow
 
 lint: .venv/dev
