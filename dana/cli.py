@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dana import __version__, commands
-from dana.errors import DanaError
+from dana.errors import ConfigError, DanaError
 from dana.logging import setup
 
 EPILOG = """\
@@ -91,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setup(parsed.verbose)
     _use_all_cores()
     try:
+        _check_processes(parsed.run)
         parsed.run(parsed)
         return 0
     except DanaError as error:
@@ -105,6 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+
+
+def _check_processes(run: Callable[[argparse.Namespace], None]) -> None:
+    """Only training shares its work out; two processes of another step would write over each other.
+
+    Raises:
+        ConfigError: If a step for one process was launched in several.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1 and run not in (commands.adapt, commands.pretrain, commands.finetune):
+        raise ConfigError(f"{processes} processes were launched: only adapt, pretrain and finetune take more than one")
 
 
 def _use_all_cores() -> None:
