@@ -128,6 +128,12 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
     return Artifact(path, manifest)
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """A folder's manifest, whatever its kind; empty if it has none."""
+    path = folder / MANIFEST
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def make(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft], None]) -> Artifact:
     """Return the artifact at ``path``, writing it first unless it is there with the same fingerprint.
 

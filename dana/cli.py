@@ -74,6 +74,8 @@ ADAPT = [
         "batch (default), weight_sum or token_count: docs/design.md, Loss",
     ),
     ("--seed", "adapt.seed", "decides masks and order (default 0)"),
+    ("--resume", "adapt.execution.resume", "auto (default: go on from the newest sound checkpoint) or never"),
+    ("--layout", "adapt.execution.layout", "auto (default: measured), padded, packed or unpadded"),
 ]
 FINETUNE = [
     ("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
@@ -86,7 +88,7 @@ FINETUNE = [
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, or 2 for anything the user can mend."""
+    """Run one command; returns the exit code: 0, 2 for anything the user can mend, 75 after a stop that saved."""
     parsed = build_parser().parse_args(arguments)
     setup(parsed.verbose)
     _use_all_cores()
@@ -96,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except DanaError as error:
         print(f"dana: error: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -174,6 +176,9 @@ def _add_training(add: Any) -> None:
     adapt.add_argument("--weights", type=Path, help="folder of the weights (default DIR/weights)")
     adapt.add_argument("--unweighted", action="store_true", help="the whole corpus with weight 1: the general arm")
     adapt.add_argument("--to", type=Path, help="folder of the model (default DIR/adapted)")
+    adapt.add_argument("--push-to-hub", metavar="NAME", help="also upload the folder, privately, as organisation/name")
+    pack = add("pack", help="tokenise the corpus once, ahead of training")
+    _flags(_with_run(pack, "corpus/"), [("--model", "model", "whose tokenizer: a folder or a Hub name")], commands.pack)
     pretrain = add("pretrain", help="train a small tokenizer and model from scratch")
     size = [("--size", "size", "tiny, mini, small, medium or base")]
     _flags(_with_run(pretrain, "corpus/ and task/"), size, commands.pretrain)

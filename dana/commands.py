@@ -126,6 +126,9 @@ def kept_table(by_source: dict[str, dict[str, float]]) -> str:
 def adapt(parsed: argparse.Namespace) -> None:
     """Continue pretraining a masked language model on the weighted text.
 
+    Stopped or killed, the same command goes on from the newest checkpoint; SIGTERM and SIGUSR1 save first and end with
+    exit code 75. Several processes: accelerate launch --config_file accelerate_configs/X.yaml recipes/adapt.py.
+
     Writes DIR/adapted, a Hugging Face folder that from_pretrained opens without dana, with training.jsonl: the loss
     on held-out task text and on held-out general text before, during and after.
     """
@@ -141,7 +144,31 @@ def adapt(parsed: argparse.Namespace) -> None:
     out = parsed.to or folder / "adapted"
     artifact = adapt_stage(str(settings.model), folder / "corpus", weights, *held_out, settings.adapt, out)
     print(f"written: {artifact.path}")
+    if parsed.push_to_hub:
+        from dana.stages.publish import publish_stage
+
+        print(f"uploaded: {publish_stage(artifact.path, parsed.push_to_hub)}")
     print(f"next:    dana finetune --model {artifact.path} --task-card NAME --out {folder}/finetune")
+
+
+def pack(parsed: argparse.Namespace) -> None:
+    """Tokenise DIR/corpus with a checkpoint's tokenizer, into DIR/tokens.
+
+    `dana adapt` does this by itself where it was not done; ahead of time it needs no GPU to wait.
+    """
+    from transformers import AutoTokenizer
+
+    from dana.config import require
+    from dana.encoders.checkpoint import check_checkpoint
+    from dana.stages.pack import pack_stage
+
+    settings = settings_from(parsed)
+    require(bool(settings.model), "--model", settings.model, "whose tokenizer: a folder or a Hub name")
+    check_checkpoint(str(settings.model))
+    artifact = pack_stage(parsed.folder / "corpus", AutoTokenizer.from_pretrained(settings.model))
+    counts = artifact.manifest["counts"]
+    print(f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)")
+    print(f"next:    dana adapt {parsed.folder} --model {settings.model}")
 
 
 def pretrain(parsed: argparse.Namespace) -> None:

@@ -6,7 +6,8 @@
     ├── ConfigError      a key, flag or value: names it, says what is allowed
     ├── DataError        a record or an array: names file and line, or the array and index
     ├── ArtifactError    something on disk that dana wrote, or should have
-    └── PluginError      a detector, encoder or selector that cannot be found or loaded
+    ├── PluginError      a detector, encoder or selector that cannot be found or loaded
+    └── Preempted        training was told to stop and has saved (dana.train.stop); exit code 75
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from difflib import get_close_matches
 
 class DanaError(Exception):
     """Base of all errors a user can cause and mend."""
+
+    exit_code = 2
 
 
 class ConfigError(DanaError):

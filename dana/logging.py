@@ -42,13 +42,16 @@ class _BarSafeHandler(logging.Handler):
 class progress(tqdm):
     """A tqdm bar with dana's settings: rate and time left, quiet off rank zero, sparse when not a terminal."""
 
-    def __init__(self, iterable: Iterable | None = None, *, what: str, unit: str, total: float | None = None) -> None:
+    def __init__(
+        self, iterable: Iterable | None = None, *, what: str, unit: str, total: float | None = None, initial: int = 0
+    ) -> None:
         terminal = sys.stderr.isatty()
         super().__init__(
             iterable,
             desc=f"{what:<28}",
             unit=f" {unit}",
             total=total,
+            initial=initial,
             unit_scale=True,
             disable=not is_main_process(),
             mininterval=0.2 if terminal else 10.0,

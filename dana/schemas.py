@@ -11,6 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dana.artifacts import file_digest, fingerprint, read_manifest
+from dana.errors import ArtifactError
+
 # doc_id: given, or blake2b of source and text.  source: file stem, dataset name, or the record's own.
 DOCUMENTS = pa.schema(
     [
@@ -66,6 +69,19 @@ class Document:
 def parts(folder: Path) -> list[Path]:
     """The Parquet files of a table's folder, in order."""
     return sorted(folder.glob("part-*.parquet"))
+
+
+def table_identity(folder: Path) -> str:
+    """The fingerprint of a table's folder: its manifest's, or a digest of its parts.
+
+    Raises:
+        ArtifactError: If there is no table.
+    """
+    if not parts(folder):
+        raise ArtifactError(f"{folder}: holds no part-*.parquet, so neither documents nor weights")
+    return read_manifest(folder).get("fingerprint") or fingerprint(
+        {part.name: file_digest(part) for part in parts(folder)}
+    )
 
 
 def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:

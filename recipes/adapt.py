@@ -39,7 +39,7 @@ class Recipe:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the recipe; 2 after an error of the user's."""
+    """Run the recipe; 2 after an error of the user's, 75 after a stop that saved."""
     setup()
     try:
         if not arguments:
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         )
     except DanaError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
     return 0
 
 

@@ -29,16 +29,20 @@ def tiny_tokenizer(repository_texts):
     return train_tokenizer(lambda: repository_texts, 800, max_tokens=64)
 
 
+def write_documents(folder: Path, texts: list[str]) -> Path:
+    """A documents folder; ids are the folder's name and a number."""
+    rows = [
+        {"doc_id": f"{folder.name}-{place}", "source": folder.name, "text": text} for place, text in enumerate(texts)
+    ]
+    write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], folder, DOCUMENTS)
+    return folder
+
+
 @pytest.fixture
 def write_corpus(tmp_path) -> Callable[[str, list[str]], Path]:
     """Writes texts as a documents folder; ids are ``NAME-0``, ``NAME-1`` …"""
 
-    def write(name: str, texts: list[str]) -> Path:
-        rows = [{"doc_id": f"{name}-{place}", "source": name, "text": text} for place, text in enumerate(texts)]
-        write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / name, DOCUMENTS)
-        return tmp_path / name
-
-    return write
+    return lambda name, texts: write_documents(tmp_path / name, texts)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""From a corpus and its weights to training examples: windows of text that was kept, each with one weight.
+"""From a tokenised corpus and its weights to training examples: windows of text that was kept, each with one weight.
 
-A run (:mod:`dana.mlm.runs`) is tokenised as one text and cut into windows of equal length. Nothing crosses a
-gap between kept units or the end of a document, and no token of a run is discarded.
+The tokens of a run (:mod:`dana.mlm.runs`) are cut into windows of equal length. Nothing crosses a gap between
+kept units or the end of a document, and no token of a run is discarded.
 """
 
 from collections import Counter
@@ -13,24 +13,22 @@ from typing import Any
 import numpy as np
 
 from dana.config import require
-from dana.errors import ConfigError, DataError
+from dana.errors import DataError
 from dana.logging import tracked
 from dana.mlm.runs import Run, corpus_runs
+from dana.mlm.tokens import Tokens
 from dana.rng import derive_seed
-
-RUNS_AT_ONCE = 1024  # enough for the tokenizer's threads, little enough to hold their offsets
 
 
 @dataclass(frozen=True)
-class Examples:
-    """Training examples end to end.
+class Batch:
+    """Some examples, end to end in memory.
 
     Attributes:
         tokens: int32 of shape (tokens,), special tokens included.
         offsets: int64 of shape (examples + 1,); example i is ``tokens[offsets[i]:offsets[i + 1]]``.
-        ids: uint64 of shape (examples,), a hash of document and first character: the same text has the same
-            id, and so the same masks and place in the order, in every arm.
-        weights: float32 of shape (examples,), λ > 0.
+        ids: uint64 of shape (examples,).
+        weights: float32 of shape (examples,).
     """
 
     tokens: np.ndarray
@@ -41,33 +39,92 @@ class Examples:
     def __len__(self) -> int:
         return self.ids.size
 
+
+@dataclass(frozen=True)
+class Frame:
+    """Special tokens around every example.
+
+    Attributes:
+        before: int32, put before the text.
+        after: int32, put behind it.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> "Frame":
+        """A tokenizer's frame, found by looking at what it adds to a letter."""
+        bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+        full = tokenizer("a")["input_ids"]
+        at = next(place for place in range(len(full)) if full[place : place + len(bare)] == bare)
+        before, after = full[:at], full[at + len(bare) :]
+        return cls(np.array(before, dtype=np.int32), np.array(after, dtype=np.int32))
+
+    @property
+    def size(self) -> int:
+        """Special tokens of an example."""
+        return self.before.size + self.after.size
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Training examples: spans of a token stream that stays where it is, on disk if it is mapped.
+
+    Attributes:
+        stream: Integers of shape (tokens,), without special tokens.
+        starts: int64 of shape (examples,), where each example's text begins in the stream.
+        sizes: int64 of shape (examples,), tokens of text of each.
+        ids: uint64 of shape (examples,), a hash of document and place: the same text has the same id, and so
+            the same masks and place in the order, in every arm.
+        weights: float32 of shape (examples,), λ > 0.
+        frame: The special tokens that each gets.
+    """
+
+    stream: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    ids: np.ndarray
+    weights: np.ndarray
+    frame: Frame
+
+    def __len__(self) -> int:
+        return self.ids.size
+
     @property
     def lengths(self) -> np.ndarray:
-        """int64 of shape (examples,), tokens of each."""
-        return np.diff(self.offsets)
+        """int64 of shape (examples,), tokens of each, special tokens included."""
+        return self.sizes + self.frame.size
 
-    def take(self, rows: np.ndarray) -> "Examples":
-        """The examples at `rows`, in that order."""
-        pieces = [self.tokens[self.offsets[row] : self.offsets[row + 1]] for row in rows]
-        tokens = np.concatenate(pieces) if pieces else self.tokens[:0]
-        offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])]).astype(np.int64)
-        return Examples(tokens, offsets, self.ids[rows], self.weights[rows])
+    def rows(self, chosen: np.ndarray) -> "Examples":
+        """The examples at `chosen`, in that order, of the same stream."""
+        return Examples(
+            self.stream, self.starts[chosen], self.sizes[chosen], self.ids[chosen], self.weights[chosen], self.frame
+        )
+
+    def take(self, chosen: np.ndarray) -> Batch:
+        """The examples at `chosen`, in that order, with their special tokens, in memory."""
+        sizes, frame = self.sizes[chosen], self.frame
+        offsets = np.concatenate([[0], np.cumsum(sizes + frame.size)]).astype(np.int64)
+        position = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        tokens = np.empty(int(offsets[-1]), dtype=np.int32)
+        text = self.stream[np.repeat(self.starts[chosen], sizes) + position]
+        tokens[np.repeat(offsets[:-1] + frame.before.size, sizes) + position] = text
+        tokens[offsets[:-1, None] + np.arange(frame.before.size)] = frame.before
+        tokens[offsets[1:, None] - frame.after.size + np.arange(frame.after.size)] = frame.after
+        return Batch(tokens, offsets, self.ids[chosen], self.weights[chosen])
 
 
 def build_examples(
-    corpus: Path,
-    weights: Path | None,
-    tokenizer: Any,
-    max_tokens: int,
-    exclude: Collection[str] = (),
+    tokens: Tokens, weights: Path | None, tokenizer: Any, max_tokens: int, exclude: Collection[str] = ()
 ) -> tuple[Examples, dict[str, int]]:
-    """Tokenise what the weights keep of a corpus.
+    """Cut what the weights keep of a corpus into examples.
 
     Args:
-        corpus: Folder of :data:`dana.schemas.DOCUMENTS`.
+        tokens: The corpus, tokenised by `tokenizer`.
         weights: Folder of :data:`dana.schemas.WEIGHTS` in corpus order; rows of weight 0 or segment -1 are
             left out. Without one, everything counts with weight 1.
-        tokenizer: A fast Hugging Face tokenizer.
+        tokenizer: Says which special tokens an example gets.
         max_tokens: Most tokens of an example, special tokens included.
         exclude: Documents never to train on, by id.
 
@@ -76,98 +133,56 @@ def build_examples(
 
     Raises:
         DataError: If the weights do not fit the corpus, or nothing is left.
-        ConfigError: If the tokenizer is slow or `max_tokens` too small for it.
+        ConfigError: If `max_tokens` is too small for the tokenizer.
     """
+    frame = Frame.of(tokenizer)
+    room = max_tokens - frame.size
+    require(room >= 1, "max_tokens", max_tokens, f"at least {frame.size + 1} for this tokenizer")
     counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)
-    cutter = Cutter.of(tokenizer, max_tokens)
-    pieces: list[Examples] = []
-    waiting: list[Run] = []
-    for run in tracked(corpus_runs(corpus, weights, exclude, counts), what="tokenise", unit="runs"):
-        waiting.append(run)
-        if len(waiting) == RUNS_AT_ONCE:
-            pieces.append(cutter.cut(waiting, counts))
-            waiting = []
-    pieces.append(cutter.cut(waiting, counts))
-    examples = concatenate(pieces)
-    if len(examples) == 0:
-        raise DataError(f"{weights or corpus}: no text to train on is left ({dict(counts)})")
+    starts: list[np.ndarray] = []
+    ids: list[int] = []
+    found: list[np.ndarray] = []
+    for run in tracked(corpus_runs(tokens, weights, exclude, counts), what="cut into examples", unit="runs"):
+        edges, means = windows(run, tokens.last, room)
+        places = tokens.last[edges[:-1]].tolist()
+        ids += [derive_seed(0, "example", run.document.doc_id, place) for place in places]
+        starts.append(edges)
+        found.append(means)
+        counts["runs"] += 1
+    if not ids:
+        raise DataError(f"{weights or 'the corpus'}: no text to train on is left ({dict(counts)})")
+    examples = Examples(
+        tokens.ids,
+        np.concatenate([edges[:-1] for edges in starts]),
+        np.concatenate([np.diff(edges) for edges in starts]),
+        np.array(ids, dtype=np.uint64),
+        np.concatenate(found).astype(np.float32),
+        frame,
+    )
+    counts["windows"] = len(ids)
+    counts["tokens_text"] = int(examples.sizes.sum())
+    counts["tokens_with_special"] = int(examples.lengths.sum())
     return examples, dict(counts)
 
 
-def concatenate(pieces: list[Examples]) -> Examples:
-    """Examples of all pieces, in order."""
-    lengths = np.concatenate([piece.lengths for piece in pieces])
-    return Examples(
-        np.concatenate([piece.tokens for piece in pieces]).astype(np.int32),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.concatenate([piece.ids for piece in pieces]).astype(np.uint64),
-        np.concatenate([piece.weights for piece in pieces]).astype(np.float32),
-    )
+def windows(run: Run, last: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut a run into equally long windows: a full one and a rest of two tokens would be no context to learn from.
 
+    Args:
+        run: Kept text.
+        last: The last character of each token of the stream.
+        room: Most tokens of a window.
 
-@dataclass(frozen=True)
-class Cutter:
-    """Tokenises runs and cuts them into windows.
-
-    Attributes:
-        tokenizer: A fast tokenizer.
-        room: Tokens of text in a window.
-        before: Special tokens put before them.
-        after: Special tokens put behind them.
+    Returns:
+        Edges of shape (windows + 1,) in the stream, and the mean weight over the tokens of each window.
     """
-
-    tokenizer: Any
-    room: int
-    before: np.ndarray
-    after: np.ndarray
-
-    @classmethod
-    def of(cls, tokenizer: Any, max_tokens: int) -> "Cutter":
-        """The cutter of a tokenizer, its special tokens found by looking at what it adds to a letter."""
-        if not getattr(tokenizer, "is_fast", False):
-            raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed")
-        bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-        full = tokenizer("a")["input_ids"]
-        at = next(place for place in range(len(full)) if full[place : place + len(bare)] == bare)
-        before, after = full[:at], full[at + len(bare) :]
-        room = max_tokens - len(before) - len(after)
-        require(room >= 1, "max_tokens", max_tokens, f"at least {max_tokens - room + 1} for this tokenizer")
-        return cls(tokenizer, room, np.array(before, dtype=np.int32), np.array(after, dtype=np.int32))
-
-    def cut(self, runs: list[Run], counts: Counter[str]) -> Examples:
-        """Windows of all runs, in order."""
-        pieces: list[np.ndarray] = []
-        ids: list[int] = []
-        weights: list[float] = []
-        encodings = (
-            self.tokenizer(
-                [run.text for run in runs],
-                add_special_tokens=False,
-                return_offsets_mapping=True,
-                verbose=False,
-            ).encodings
-            if runs
-            else []
-        )
-        for run, encoding in zip(runs, encodings, strict=True):
-            tokens = np.array(encoding.ids, dtype=np.int32)
-            starts = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[:, 0]
-            of_unit = run.unit_weights[np.searchsorted(run.unit_starts, starts, side="right") - 1]
-            # Equal windows, not full ones and a rest: a rest of two tokens is no context to learn from.
-            for window in np.array_split(np.arange(tokens.size), -(-tokens.size // self.room) or 1):
-                if window.size:
-                    pieces += [self.before, tokens[window], self.after]
-                    ids.append(derive_seed(0, "example", run.doc_id, run.start + int(starts[window[0]])))
-                    weights.append(float(of_unit[window].mean()))
-            counts["tokens_text"] += tokens.size
-        special = self.before.size + self.after.size
-        counts["runs"] += len(runs)
-        counts["windows"] += len(ids)
-        lengths = np.array([piece.size for piece in pieces[1::3]], dtype=np.int64) + special
-        counts["tokens_with_special"] += int(lengths.sum())
-        return Examples(
-            np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32),
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            np.array(ids, dtype=np.uint64),
-            np.array(weights, dtype=np.float32),
-        )
+    inside = last[run.document.first : run.document.after]
+    bounds = np.searchsorted(inside, np.array([run.start, run.end], dtype=inside.dtype))
+    first, after = bounds.tolist()
+    many = -(-(after - first) // room)
+    edges = first + np.arange(many + 1) * (after - first) // max(1, many)
+    if run.unit_weights.size == 1 or many == 0:
+        return edges + run.document.first, np.full(many, run.unit_weights[0])
+    of_token = np.searchsorted(run.unit_starts, inside[first:after], side="right") - 1
+    sums = np.add.reduceat(run.unit_weights[of_token], edges[:-1] - first)
+    return edges + run.document.first, sums / np.diff(edges)

@@ -7,6 +7,7 @@ model's own logits at those positions; an architecture without an entry here pay
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -22,29 +23,42 @@ HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     ),
 }
 
+# Positions that RoBERTa and its kin keep for padding: theirs start behind it.
+RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
+
 
 class MaskedLogits(nn.Module):
     """A ``...ForMaskedLM`` model that answers only where it is asked.
 
     A module, not a function, because data parallelism and ZeRO hook into ``forward``.
+
+    Args:
+        model: The model.
+        bf16: Compute in bfloat16 by autocast.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, bf16: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.bf16 = bf16
         self.config = model.config  # DeepSpeed reads the hidden size here
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, where: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, where: Tensor, **attention: Any) -> Tensor:
         """Logits of shape (asked, vocabulary).
 
         Args:
             input_ids: Shape (rows, width).
-            attention_mask: Same shape, 1 on real tokens.
             where: int64 of shape (asked,), positions in the flattened (rows · width) batch.
+            attention: From :meth:`dana.mlm.layout.Arrangement.attention`.
         """
+        if self.bf16:
+            with torch.autocast(input_ids.device.type, torch.bfloat16):
+                return self._answer(input_ids, where, attention)
+        return self._answer(input_ids, where, attention)
+
+    def _answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Tensor:
         head = HEADS.get(self.config.model_type)
         if head is None:
-            logits = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
-            return logits.flatten(0, 1)[where]
-        states = self.model.base_model(input_ids=input_ids, attention_mask=attention_mask)[0]
+            return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]
+        states = self.model.base_model(input_ids=input_ids, **attention)[0]
         return head(self.model, states.flatten(0, 1)[where])

@@ -1,4 +1,4 @@
-"""What the weights keep of a corpus: runs of neighbouring units, read in step with their documents."""
+"""What the weights keep of a corpus: runs of neighbouring units, read in step with its documents."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.errors import DataError
-from dana.schemas import Document, iterate_documents, parts
+from dana.mlm.tokens import Tokenised, Tokens
+from dana.schemas import parts
 
 
 @dataclass(frozen=True)
@@ -19,25 +20,25 @@ class Run:
     """Text that was kept without a gap.
 
     Attributes:
-        doc_id: Its document.
+        document: Its document.
         start: Its first character in the document.
-        text: The document's text from the first unit's start to the last unit's end.
-        unit_starts: Shape (units,), ascending, where each unit starts in `text`.
+        end: The character behind its last.
+        unit_starts: Shape (units,), ascending, where each unit starts in the document.
         unit_weights: Shape (units,), λ of each.
     """
 
-    doc_id: str
+    document: Tokenised
     start: int
-    text: str
+    end: int
     unit_starts: np.ndarray
     unit_weights: np.ndarray
 
 
-def corpus_runs(corpus: Path, weights: Path | None, exclude: Collection[str], counts: Counter[str]) -> Iterator[Run]:
+def corpus_runs(tokens: Tokens, weights: Path | None, exclude: Collection[str], counts: Counter[str]) -> Iterator[Run]:
     """Every run of a corpus in order; without weights a document is one run of weight 1.
 
     Args:
-        corpus: Folder of :data:`dana.schemas.DOCUMENTS`.
+        tokens: The corpus.
         weights: Folder of :data:`dana.schemas.WEIGHTS` in corpus order.
         exclude: Ids of documents to leave out whatever their weights.
         counts: Documents are counted here: in = kept + left out (nothing of weight) + excluded.
@@ -47,8 +48,9 @@ def corpus_runs(corpus: Path, weights: Path | None, exclude: Collection[str], co
     """
     groups = weights_by_document(weights) if weights else iter(())
     doc_id, rows = next(groups, (None, None))
-    for document in iterate_documents(corpus):
-        runs = [] if weights else [Run(document.doc_id, 0, document.text, np.array([0]), np.array([1.0]))]
+    start, weight = np.zeros(1, dtype=np.int64), np.ones(1)
+    for document in tokens.documents():
+        runs = [] if weights else [Run(document, 0, document.characters, start, weight)]
         if rows is not None and doc_id == document.doc_id:
             runs = kept_runs(document, rows)
             doc_id, rows = next(groups, (None, None))
@@ -60,7 +62,7 @@ def corpus_runs(corpus: Path, weights: Path | None, exclude: Collection[str], co
         if not excluded:
             yield from runs
     if doc_id is not None:
-        raise DataError(f"{weights}: document {doc_id!r} is not next in the corpus {corpus}; weigh this corpus")
+        raise DataError(f"{weights}: document {doc_id!r} is not next in the corpus; weigh this corpus")
 
 
 def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
@@ -84,7 +86,7 @@ def _split(table: pa.Table) -> list[tuple[str, pa.Table]]:
     return [(names[first], table.slice(first, last - first)) for first, last in pairwise(bounds)]
 
 
-def kept_runs(document: Document, rows: pa.Table) -> list[Run]:
+def kept_runs(document: Tokenised, rows: pa.Table) -> list[Run]:
     """Runs of one document: its kept units, broken wherever a unit between them was not kept.
 
     Raises:
@@ -93,17 +95,11 @@ def kept_runs(document: Document, rows: pa.Table) -> list[Run]:
     unit, start, end = (rows[name].to_numpy() for name in ("unit", "start", "end"))
     weight = rows["weight"].to_numpy()
     kept = np.flatnonzero((weight > 0) & (rows["segment"].to_numpy() >= 0))
-    if end.size and end.max() > len(document.text):
-        raise DataError(f"weights of {document.doc_id!r} reach character {end.max()}, but it has {len(document.text)}")
+    if end.size and end.max() > document.characters:
+        raise DataError(f"weights of {document.doc_id!r} reach character {end.max()}, but it has {document.characters}")
     breaks = np.flatnonzero(np.diff(unit[kept]) != 1) + 1
     return [
-        Run(
-            document.doc_id,
-            int(start[run[0]]),
-            document.text[start[run[0]] : end[run[-1]]],
-            start[run] - start[run[0]],
-            weight[run].astype(np.float64),
-        )
+        Run(document, int(start[run[0]]), int(end[run[-1]]), start[run], weight[run].astype(np.float64))
         for run in np.split(kept, breaks)
         if run.size
     ]

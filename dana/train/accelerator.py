@@ -5,6 +5,9 @@ never be shared; each of these exits with code 0.
 """
 
 import os
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +20,15 @@ log = get_logger(__name__)
 HOW = (
     "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
 )
+PATIENCE = timedelta(hours=6)  # ranks wait while the first one tokenises
 
 
-def make_accelerator() -> Any:
+def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> Any:
     """An ``accelerate.Accelerator`` for how this process was launched.
+
+    Args:
+        trackers: Names for its ``log_with``.
+        logs: Where they write.
 
     Raises:
         ConfigError: If what was asked for is not what Accelerate would run; says how to launch.
@@ -34,17 +42,35 @@ def make_accelerator() -> Any:
         raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; set one of the two ({HOW})")
     if asked == "FSDP" and not has_device:
         raise ConfigError(f"FSDP needs a GPU here; use accelerate_configs/cpu.yaml or a zero*.yaml ({HOW})")
-    handlers = [InitProcessGroupKwargs(backend="gloo")] if asked == "DEEPSPEED" and not has_device else []
+    gloo = asked == "DEEPSPEED" and not has_device
     plain_cpu = not has_device and world > 1 and asked != "DEEPSPEED"
-    accelerator = Accelerator(cpu=plain_cpu, kwargs_handlers=handlers)
+    share_cores()
+    accelerator = Accelerator(
+        cpu=plain_cpu,
+        kwargs_handlers=[InitProcessGroupKwargs(backend="gloo" if gloo else None, timeout=PATIENCE)],
+        log_with=list(trackers) or None,
+        project_dir=str(logs) if logs else None,
+    )
     check(accelerator.num_processes, accelerator.distributed_type.value, world, asked)
     log.info(
-        "%d process(es) on %s, %s",
+        "launch    %d process(es) on %s, %s, %d thread(s) each",
         accelerator.num_processes,
         accelerator.device.type,
-        accelerator.mixed_precision,
+        accelerator.distributed_type.value,
+        torch.get_num_threads(),
     )
     return accelerator
+
+
+def share_cores() -> None:
+    """Give each process on this machine its share of the cores.
+
+    Launchers set one OpenMP thread a process, whatever the machine has; a number above one is taken as meant.
+    """
+    given = int(os.environ.get("OMP_NUM_THREADS") or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if given == 1 and "LOCAL_WORLD_SIZE" in os.environ:
+        torch.set_num_threads(max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"])))
 
 
 def asked_for() -> str:

@@ -1,15 +1,40 @@
-"""One optimizer step's examples, masked and scaled as a whole, then handed out as padded micro-batches."""
+"""One optimizer step's examples, masked and scaled as a whole, then handed out as micro-batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dana.mlm.examples import Examples
+from dana.mlm.examples import Batch, Examples
+from dana.mlm.layout import Arrangement, Rows
 from dana.mlm.loss import Scale, scale
 from dana.mlm.masking import Masked, Masking, mask
 from dana.train.plan import Step
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How micro-batches are laid out and passed through the model.
+
+    Attributes:
+        layout: One of :data:`dana.mlm.layout.LAYOUTS`.
+        budget: Most tokens, padding included, of a micro-batch.
+        width: Tokens of a packed row.
+        static: Every packed micro-batch has the same shape, which compiled code needs.
+        pad: Id of the padding token.
+        first_position: Position id of an example's first token.
+        bf16: Forward passes in bfloat16 by autocast; weights and losses stay in float32.
+    """
+
+    layout: str = "padded"
+    budget: int = 8192
+    width: int = 0
+    static: bool = False
+    pad: int = 0
+    first_position: int = 0
+    bf16: bool = False
 
 
 @dataclass(frozen=True)
@@ -18,23 +43,32 @@ class MicroBatch:
 
     Attributes:
         input_ids: int64 of shape (rows, width).
-        attention_mask: Same shape, 1 on real tokens.
         where: int64 of shape (hidden,), the hidden positions in the flattened batch.
         targets: int64 of shape (hidden,), what stood there.
         owners: int64 of shape (hidden,), which example of the step each belongs to.
         coefficients: float32 of shape (hidden,), c of :func:`dana.mlm.loss.scale`.
+        attention: What else the model is given, see :meth:`dana.mlm.layout.Arrangement.attention`.
     """
 
     input_ids: Tensor
-    attention_mask: Tensor
     where: Tensor
     targets: Tensor
     owners: Tensor
     coefficients: Tensor
+    attention: dict[str, Any]
 
     def to(self, device: torch.device) -> "MicroBatch":
         """The same on a device."""
-        return MicroBatch(*(value.to(device, non_blocking=True) for value in vars(self).values()))
+
+        def moved(value: Any) -> Any:
+            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+
+        attention = {name: moved(value) for name, value in self.attention.items()}
+        return replace(self, **{name: moved(value) for name, value in vars(self).items()} | {"attention": attention})
+
+    def logits(self, module: torch.nn.Module) -> Tensor:
+        """A :class:`dana.mlm.heads.MaskedLogits`' answer, of shape (hidden, vocabulary)."""
+        return module(self.input_ids, self.where, **self.attention)
 
 
 @dataclass(frozen=True)
@@ -47,7 +81,7 @@ class StepBatch:
         scale: Their loss coefficients and the step's denominator.
     """
 
-    examples: Examples
+    examples: Batch
     masked: Masked
     scale: Scale
 
@@ -58,25 +92,24 @@ class StepBatch:
         masked = mask(taken.tokens, taken.offsets, taken.ids, step.epochs, masking)
         return cls(taken, masked, scale(taken.weights, masked.counts, denominator))
 
-    def micro(self, rows: np.ndarray, pad: int) -> MicroBatch:
-        """Padded tensors of some of the step's examples.
+    def micro(self, rows: Rows, shape: Shape) -> MicroBatch:
+        """Tensors of some of the step's examples.
 
         No rows at all give the first example with nothing hidden: a rank with nothing to do still takes part
         in the forward and backward passes that the others wait for, and adds a gradient of zero.
         """
-        idle = rows.size == 0
-        rows = rows if not idle else np.array([0])
-        lengths = self.examples.lengths[rows]
-        columns = np.arange(lengths.max())
-        real = columns < lengths[:, None]
-        flat = np.where(real, self.examples.offsets[rows][:, None] + columns, 0)
+        idle = not rows
+        width, least = (shape.width, shape.budget // shape.width) if shape.static else (0, 0)
+        arranged = Arrangement.of(rows or [np.array([0])], self.examples.offsets, width, least)
+        real = arranged.places >= 0
+        flat = np.where(real, arranged.places, 0)
         hidden = self.masked.hidden[flat] & real & (not idle)
-        owners = rows[np.nonzero(hidden)[0]]
+        owners = arranged.example[hidden]
         return MicroBatch(
-            torch.from_numpy(np.where(real, self.masked.inputs[flat], pad).astype(np.int64)),
-            torch.from_numpy(real.astype(np.int64)),
+            torch.from_numpy(np.where(real, self.masked.inputs[flat], shape.pad).astype(np.int64)),
             torch.from_numpy(np.flatnonzero(hidden)),
             torch.from_numpy(self.examples.tokens[flat][hidden].astype(np.int64)),
-            torch.from_numpy(owners.astype(np.int64)),
+            torch.from_numpy(owners),
             torch.from_numpy(self.scale.coefficients[owners].astype(np.float32)),
+            arranged.attention(shape.layout, shape.first_position),
         )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dana.train.loop import EvaluationRecord
+from dana.train.records import EvaluationRecord
 from dana.train.settings import TrainSettings
 
 

@@ -10,12 +10,10 @@ from dana.artifacts import file_digest
 from dana.config import require
 from dana.encoders.checkpoint import check_checkpoint, quiet_transformers
 from dana.errors import ArtifactError
+from dana.mlm.heads import RESERVED_POSITIONS
 from dana.rng import derive_seed
 from dana.train.loop import Prepared
 from dana.train.torch_seed import seeded
-
-# Positions that RoBERTa and its kin keep for padding: theirs start behind it.
-RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dana.mlm.examples import Examples
 from dana.mlm.heads import MaskedLogits
 from dana.mlm.loss import micro_loss, token_losses
 from dana.mlm.masking import Masking
-from dana.train.batch import StepBatch
+from dana.train.batch import Shape, StepBatch
 from dana.train.checkpoint import Checkpoint
 from dana.train.optimizer import learning_rate_at, make_optimizer
 from dana.train.plan import Plan
@@ -61,8 +61,9 @@ def warm_up_head(
     plan, loss = Plan(examples.lengths, examples.ids, short), float("nan")
     for index in tracked(range(warmup.steps), what="warm up the head", unit="steps", total=warmup.steps):
         batch = StepBatch.of(examples, plan[index], masking, "token_count")
-        micro = batch.micro(np.arange(len(batch.examples)), model.config.pad_token_id or 0).to(device)
-        losses = token_losses(module(micro.input_ids, micro.attention_mask, micro.where), micro.targets)
+        rows = list(np.arange(len(batch.examples))[:, None])
+        micro = batch.micro(rows, Shape(pad=model.config.pad_token_id or 0)).to(device)
+        losses = token_losses(micro.logits(module), micro.targets)
         if batch.scale.total:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate_at(index, warmup.steps, warmup.learning_rate, 0.1)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,75 +15,45 @@ from dana.errors import DanaError
 from dana.logging import get_logger, progress
 from dana.mlm.examples import Examples
 from dana.mlm.heads import MaskedLogits
+from dana.mlm.layout import micro_batches, pieces
 from dana.mlm.loss import micro_loss, token_losses
 from dana.mlm.masking import Masking
 from dana.rng import derive_seed
-from dana.train.batch import StepBatch
+from dana.train.batch import Shape, StepBatch
 from dana.train.evaluation import evaluate
 from dana.train.optimizer import learning_rate_at, make_optimizer
-from dana.train.plan import Plan, micro_batches
+from dana.train.plan import Plan
+from dana.train.records import EvaluationRecord, Progress, Record, StepRecord
 from dana.train.settings import TrainSettings
+from dana.train.stop import Preempted, StopRequest
 from dana.train.torch_seed import seeded
 from dana.weights import effective_sample_size
 
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class StepRecord:
-    """One optimizer step.
+@dataclass
+class Prepared:
+    """A model ready to train: wrapped for the launch, with its optimizer.
 
     Attributes:
-        step: From 1.
-        tokens: Seen so far, special tokens included, padding not.
-        examples: Seen so far.
-        loss: The weighted loss that was minimised.
-        plain_loss: Mean nats a hidden token, without weights.
-        lr: Learning rate.
-        grad_norm: Before clipping.
-        effective_sample_size: Of this step's weights; the batch size when all are equal.
-        seconds: Since the first step began.
-        kind: Tells the lines of ``training.jsonl`` apart.
+        module: :class:`dana.mlm.heads.MaskedLogits`, wrapped.
+        optimizer: AdamW, wrapped.
+        accelerator: From :func:`dana.train.accelerator.make_accelerator`.
+        shape: How micro-batches are laid out, the same on every rank.
+        pieces: Into how many this rank cuts each of them; doubled when its memory runs out.
     """
-
-    step: int
-    tokens: int
-    examples: int
-    loss: float
-    plain_loss: float
-    lr: float
-    grad_norm: float
-    effective_sample_size: float
-    seconds: float
-    kind: str = "step"
-
-
-@dataclass(frozen=True)
-class EvaluationRecord:
-    """Held-out losses, mean nats a hidden token, with standard errors; see :mod:`dana.train.evaluation`."""
-
-    step: int
-    tokens: int
-    task_loss: float
-    task_loss_se: float
-    general_loss: float
-    general_loss_se: float
-    kind: str = "evaluation"
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A model ready to train: wrapped for the launch, with its optimizer."""
 
     module: torch.nn.Module
     optimizer: Any
     accelerator: Any
-    pad: int
+    shape: Shape
+    pieces: int = 1
 
 
-def prepare(model: Any, settings: TrainSettings, accelerator: Any) -> Prepared:
+def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: Shape) -> Prepared:
     """Wrap a ``...ForMaskedLM`` model for the way this run was launched."""
-    module = MaskedLogits(model)
+    module = MaskedLogits(model, shape.bf16)
     optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay)
     if accelerator.distributed_type.value == "DEEPSPEED":  # the recipe owns these, Accelerate's YAML does not
         accelerator.state.deepspeed_plugin.deepspeed_config |= {
@@ -91,7 +62,7 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any) -> Prepared:
             "gradient_clipping": settings.clip,
         }
     module, optimizer = accelerator.prepare(module, optimizer)
-    return Prepared(module, optimizer, accelerator, model.config.pad_token_id or 0)
+    return Prepared(module, optimizer, accelerator, shape)
 
 
 def adapt(
@@ -100,7 +71,8 @@ def adapt(
     masking: Masking,
     settings: TrainSettings,
     heldout: Mapping[str, Examples],
-) -> Iterator[StepRecord | EvaluationRecord]:
+    done: Progress | None = None,
+) -> Iterator[Record]:
     """Train, yielding a record after every step and every evaluation.
 
     Args:
@@ -109,29 +81,47 @@ def adapt(
         masking: How tokens are hidden.
         settings: The run.
         heldout: Text never trained on, under ``task`` and ``general``.
+        done: How far the run had come when it was saved; nothing if None.
 
     Raises:
         DanaError: If the loss stops being a finite number.
+        Preempted: If a signal asked to stop; the model is as the last record left it.
     """
+    done = done or Progress()
     plan = Plan(examples.lengths, examples.ids, settings)
-    evaluate_at = set(np.linspace(0, len(plan), settings.evaluations + 2).round().astype(int).tolist())
-    tokens = seen = 0
-    started = time.monotonic()
-    yield _evaluate(prepared, heldout, masking, settings, 0, 0)
-    with progress(what="train", unit="tokens", total=plan.tokens) as bar:
-        for index in range(len(plan)):
-            step = plan[index]
-            batch = StepBatch.of(examples, step, masking, settings.denominator)
+    tokens, seen, started = done.tokens, done.examples, time.monotonic() - done.seconds
+    with (
+        StopRequest() as stop,
+        ThreadPoolExecutor(1) as ahead,  # masks the next step while this one is computed
+        progress(what="train", unit="tokens", total=plan.tokens, initial=done.tokens) as bar,
+    ):
+
+        def read(index: int) -> StepBatch:
+            return StepBatch.of(examples, plan[index], masking, settings.denominator)
+
+        coming = ahead.submit(read, done.step) if done.step < len(plan) else None
+        for index in range(done.step, len(plan) + 1):
+            if index in evaluation_steps(settings, len(plan)) and index != done.evaluated:
+                yield _evaluate(prepared, heldout, masking, index, tokens, stop)
+            if coming is None:
+                return
+            if stop.on_any_rank(prepared.accelerator):
+                raise Preempted(f"told to stop after step {index} of {len(plan)}")
+            batch = coming.result()
+            coming = ahead.submit(read, index + 1) if index + 1 < len(plan) else None
             rate = learning_rate_at(index, len(plan), settings.learning_rate, settings.warmup)
             loss, plain, norm = take_step(prepared, batch, rate, index, settings)
             tokens, seen = tokens + batch.examples.tokens.size, seen + len(batch.examples)
             bar.set_postfix(loss=f"{plain:.3f}", refresh=False)
             bar.update(batch.examples.tokens.size)
             size = effective_sample_size(batch.examples.weights)
-            seconds = time.monotonic() - started
-            yield StepRecord(index + 1, tokens, seen, loss, plain, rate, norm, size, round(seconds, 3))
-            if index + 1 in evaluate_at:
-                yield _evaluate(prepared, heldout, masking, settings, index + 1, tokens)
+            seconds = round(time.monotonic() - started, 3)
+            yield StepRecord(index + 1, tokens, seen, loss, plain, rate, norm, size, seconds)
+
+
+def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
+    """After which steps held-out losses are measured: before the first, after the last, and evenly between."""
+    return set(np.linspace(0, steps, settings.evaluations + 2).round().astype(int).tolist())
 
 
 def take_step(
@@ -139,50 +129,92 @@ def take_step(
 ) -> tuple[float, float, float]:
     """One optimizer step over all ranks: weighted loss, plain loss, gradient norm.
 
-    A step from which nothing can be learnt (all weights 0, or no token to hide) leaves the model as it is.
+    A step from which nothing can be learnt (all weights 0, or no token to hide) leaves the model as it is. One
+    that runs out of memory is taken again in smaller micro-batches: the same step, because its loss is that of
+    the whole batch however it is cut.
+
+    Raises:
+        DanaError: If the loss is not finite, or memory does not even hold one example.
     """
     if batch.scale.total == 0:
         log.warning("step %d: nothing to learn from, skipped", index + 1)
         return 0.0, math.nan, 0.0
-    accelerator, module, optimizer = prepared.accelerator, prepared.module, prepared.optimizer
-    module.train()
-    for group in optimizer.param_groups:
+    for group in prepared.optimizer.param_groups:
         group["lr"] = rate
-    sums = torch.zeros(2, dtype=torch.float64)
-    rank, world = accelerator.process_index, accelerator.num_processes
-    micros = micro_batches(batch.examples.lengths, settings.micro_batch_tokens, rank, world)
-    with seeded(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
-        for number, rows in enumerate(micros):
-            accelerator.sync_gradients = number == len(micros) - 1
-            with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
-                micro = batch.micro(rows, prepared.pad).to(accelerator.device)
-                losses = token_losses(module(micro.input_ids, micro.attention_mask, micro.where), micro.targets)
-                accumulation = accelerator.gradient_accumulation_steps
-                accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
-            weighted = (losses.detach().double() * micro.coefficients).sum() / batch.scale.total
-            sums += torch.stack([weighted, losses.detach().double().sum()]).cpu()
-    norm = float(accelerator.clip_grad_norm_(module.parameters(), settings.clip) or 0.0)
-    optimizer.step()
-    optimizer.zero_grad()
-    weighted_loss, plain_sum = accelerator.reduce(sums.to(accelerator.device)).tolist()
+    while True:
+        try:
+            sums = _backward(prepared, batch, index, settings)
+            break
+        except torch.OutOfMemoryError as error:
+            _halve(prepared, len(batch.examples), error)
+    accelerator = prepared.accelerator
+    norm = accelerator.clip_grad_norm_(prepared.module.parameters(), settings.clip)
+    prepared.optimizer.step()
+    prepared.optimizer.zero_grad()
+    weighted_loss, plain_sum = accelerator.reduce(sums).tolist()
     if not math.isfinite(weighted_loss):
         raise DanaError(
             f"step {index + 1}: loss is {weighted_loss}; try a lower learning_rate ({rate:.2g} at this step)"
         )
-    return weighted_loss, plain_sum / int(batch.masked.counts.sum()), norm
+    return weighted_loss, plain_sum / int(batch.masked.counts.sum()), float(norm or 0.0)
+
+
+def _backward(prepared: Prepared, batch: StepBatch, index: int, settings: TrainSettings) -> torch.Tensor:
+    """Gradients of this rank's micro-batches; float64 of shape (2,): its weighted loss and sum of token losses."""
+    accelerator, module, shape = prepared.accelerator, prepared.module, prepared.shape
+    module.train()
+    sums = torch.zeros(2, dtype=torch.float64, device=accelerator.device)
+    rank, world = accelerator.process_index, accelerator.num_processes
+    cut = micro_batches(np.diff(batch.examples.offsets), shape.budget, rank, world, shape.layout, shape.width)
+    micros = [piece for rows in cut for piece in pieces(rows, prepared.pieces)]
+    with seeded(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
+        for number, rows in enumerate(micros):
+            accelerator.sync_gradients = number == len(micros) - 1
+            with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
+                micro = batch.micro(rows, shape).to(accelerator.device)
+                losses = token_losses(micro.logits(module), micro.targets)
+                accumulation = accelerator.gradient_accumulation_steps
+                accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
+            weighted = (losses.detach().double() * micro.coefficients).sum() / batch.scale.total
+            sums += torch.stack([weighted, losses.detach().double().sum()])  # read once a step: reading waits
+    return sums
+
+
+def _halve(prepared: Prepared, examples: int, error: torch.OutOfMemoryError) -> None:
+    """Cut this rank's micro-batches once more after memory ran out, and forget the gradients so far.
+
+    The other ranks need not know: they meet in the last backward pass of the step, however many came before.
+
+    Raises:
+        DanaError: If it is too late or too little for that.
+    """
+    accelerator, shape = prepared.accelerator, prepared.shape
+    alone = accelerator.num_processes == 1
+    in_touch = accelerator.sync_gradients or not accelerator.distributed_type.value.startswith("MULTI_")
+    if shape.static or prepared.pieces >= examples or (not alone and in_touch):
+        size = shape.budget // prepared.pieces
+        raise DanaError(f"out of memory with execution.micro_batch_tokens={size}: set it lower") from error
+    prepared.pieces *= 2
+    prepared.optimizer.zero_grad()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    log.warning("out of memory: micro-batches of %d tokens now, the same batch", shape.budget // prepared.pieces)
 
 
 def _evaluate(
     prepared: Prepared,
     heldout: Mapping[str, Examples],
     masking: Masking,
-    settings: TrainSettings,
     step: int,
     tokens: int,
+    stop: StopRequest,
 ) -> EvaluationRecord:
-    budget = settings.micro_batch_tokens
+    def check_in() -> None:
+        if stop.on_any_rank(prepared.accelerator):
+            raise Preempted(f"told to stop while evaluating after step {step}")
+
     task, general = (
-        evaluate(prepared.module, heldout[name], masking, prepared.pad, budget, prepared.accelerator)
+        evaluate(prepared.module, heldout[name], masking, prepared.shape, prepared.accelerator, check_in)
         for name in ("task", "general")
     )
     log.info("step %d: held-out loss: task %.4f, general %.4f nats", step, task.mean, general.mean)

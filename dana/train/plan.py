@@ -103,25 +103,3 @@ class Plan(Sequence[Step]):
             starts = np.cumsum(self._lengths[order]) - self._lengths[order]
             self._cached = {**dict(list(self._cached.items())[-1:]), epoch: (order, starts)}
         return self._cached[epoch]
-
-
-def micro_batches(lengths: np.ndarray, budget: int, rank: int, world: int) -> list[np.ndarray]:
-    """Cut a step into one rank's micro-batches: similar lengths together, as many on every rank.
-
-    Args:
-        lengths: Shape (examples,), tokens of each example of the step.
-        budget: Most tokens, padding included, of a micro-batch.
-        rank: This rank.
-        world: How many there are.
-
-    Returns:
-        Indices into the step's examples, longest first. The ranks' lists are disjoint, hold every example,
-        and are equally many; one may be empty where examples are fewer than ranks.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    batches, start = [], 0
-    while start < order.size:
-        size = max(1, budget // int(lengths[order[start]])) * world
-        batches.append(order[start : start + size][rank::world])
-        start += size
-    return batches

@@ -1,9 +1,49 @@
 """What decides a training run, checked before any work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dana.config import require
+from dana.mlm.layout import LAYOUTS
 from dana.mlm.loss import DENOMINATORS
+
+RESUME = ("auto", "never")
+COMPILE = ("auto", "on", "off")
+FINAL = ("last", "best")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run is executed: decides speed, memory and what survives a crash, not the outcome.
+
+    Attributes:
+        micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved by itself
+            when memory runs out.
+        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.mlm.layout`); ``auto`` measures.
+        compile: ``on`` or ``off``: torch.compile over packed rows; ``auto`` measures when the run is long.
+        save_every: Optimizer steps between checkpoints; 0 saves only when told to stop.
+        keep: Newest checkpoints to keep. 0 keeps only the best, where ``final`` is ``best``.
+        resume: ``auto`` goes on from the newest sound checkpoint, ``never`` starts again.
+        trackers: Besides ``training.jsonl``: ``tensorboard``, or any other that Accelerate knows by name.
+    """
+
+    micro_batch_tokens: int = 8192
+    layout: str = "auto"
+    compile: str = "auto"
+    save_every: int = 500
+    keep: int = 2
+    resume: str = "auto"
+    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
+
+    def __post_init__(self) -> None:
+        require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1")
+        layouts = ("auto", *LAYOUTS)
+        require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
+        require(self.compile in COMPILE, "compile", self.compile, f"one of {', '.join(COMPILE)}")
+        packed = self.compile != "on" or self.layout in ("auto", "packed")
+        require(packed, "compile", self.compile, f"off with layout={self.layout}: only packed rows keep one shape")
+        require(self.save_every >= 0, "save_every", self.save_every, "at least 0")
+        require(self.keep >= 0, "keep", self.keep, "at least 0")
+        require(self.resume in RESUME, "resume", self.resume, f"one of {', '.join(RESUME)}")
 
 
 @dataclass(frozen=True)
@@ -25,8 +65,8 @@ class TrainSettings:
         seed: Decides masks, order, dropout and new weights.
         evaluations: How often to measure held-out losses between the first step and the last.
         evaluation_tokens: Most tokens of each held-out text to measure on.
-        micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Changes speed and
-            memory, not the outcome.
+        final: ``last``, or ``best``: the evaluated weights with the lowest loss on held-out task text.
+        execution: How to run it.
     """
 
     steps: int | None = None
@@ -43,7 +83,8 @@ class TrainSettings:
     seed: int = 0
     evaluations: int = 4
     evaluation_tokens: int = 50_000
-    micro_batch_tokens: int = 8192
+    final: str = "last"
+    execution: Execution = field(default_factory=Execution)
 
     def __post_init__(self) -> None:
         for key in ("steps", "tokens", "batch_tokens"):
@@ -67,5 +108,8 @@ class TrainSettings:
         )
         require(self.evaluations >= 0, "evaluations", self.evaluations, "at least 0")
         require(self.evaluation_tokens >= 1, "evaluation_tokens", self.evaluation_tokens, "at least 1")
-        fits = self.micro_batch_tokens >= self.max_tokens
-        require(fits, "micro_batch_tokens", self.micro_batch_tokens, f"at least max_tokens={self.max_tokens}")
+        require(self.final in FINAL, "final", self.final, f"one of {', '.join(FINAL)}")
+        budget = self.execution.micro_batch_tokens
+        require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
+        kept = self.execution.keep > 0 or self.final == "best"
+        require(kept, "keep", self.execution.keep, "at least 1, unless final=best keeps the best")

@@ -5,11 +5,18 @@ import numpy as np
 import pytest
 
 from dana.errors import ConfigError, DataError
-from dana.mlm.examples import build_examples
+from dana.mlm.examples import build_examples as cut_examples
+from dana.mlm.tokens import Tokens, write_tokens
 from dana.rng import derive_seed
+from dana.schemas import iterate_documents
 
 TEXT = "Alpha beta. Gamma delta! Epsilon zeta? Eta theta."  # units 0-11, 12-24, 25-38, 39-49
 SPANS = [(0, 11), (12, 24), (25, 38), (39, 49)]
+
+
+def build_examples(corpus, weights, tokenizer, max_tokens, exclude=()):
+    tokens = Tokens.of(iterate_documents(corpus), tokenizer)
+    return cut_examples(tokens, weights, tokenizer, max_tokens, exclude)
 
 
 def rows(doc_id, weights, segments=None):
@@ -17,9 +24,10 @@ def rows(doc_id, weights, segments=None):
 
 
 def texts(examples, tokenizer):
+    batch = examples.take(np.arange(len(examples)))
     return [
-        tokenizer.decode(examples.tokens[first:last], skip_special_tokens=True).replace(" ", "")
-        for first, last in zip(examples.offsets[:-1], examples.offsets[1:], strict=True)
+        tokenizer.decode(batch.tokens[first:last], skip_special_tokens=True).replace(" ", "")
+        for first, last in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)
     ]
 
 
@@ -70,8 +78,9 @@ def test_long_runs_become_windows_of_equal_length_and_no_token_is_lost(write_cor
 
 def test_every_window_has_the_special_tokens(write_corpus, tiny_tokenizer):
     examples, _ = build_examples(write_corpus("c", [TEXT * 5]), None, tiny_tokenizer, 20)
-    assert (examples.tokens[examples.offsets[:-1]] == tiny_tokenizer.cls_token_id).all()
-    assert (examples.tokens[examples.offsets[1:] - 1] == tiny_tokenizer.sep_token_id).all()
+    batch = examples.take(np.arange(len(examples)))
+    assert (batch.tokens[batch.offsets[:-1]] == tiny_tokenizer.cls_token_id).all()
+    assert (batch.tokens[batch.offsets[1:] - 1] == tiny_tokenizer.sep_token_id).all()
 
 
 def test_windows_are_weighted_by_their_own_units(write_corpus, write_weights, tiny_tokenizer):
@@ -92,10 +101,12 @@ def test_the_same_text_has_the_same_id_in_every_arm(write_corpus, write_weights,
     assert counts["documents_left_out"] == 1
 
 
-def test_the_id_names_the_document_and_the_windows_first_character(write_corpus, write_weights, tiny_tokenizer):
+def test_the_id_names_the_document_and_where_the_windows_first_token_ends(write_corpus, write_weights, tiny_tokenizer):
     corpus, weights = write_corpus("c", [TEXT]), write_weights(rows("c-0", [0, 0, 1, 1]))
     examples, _ = build_examples(corpus, weights, tiny_tokenizer, 128)
-    assert examples.ids.tolist() == [derive_seed(0, "example", "c-0", 25)]
+    first = tiny_tokenizer(TEXT, return_offsets_mapping=True, add_special_tokens=False)["offset_mapping"]
+    end = next(end for start, end in first if start == 25)
+    assert examples.ids.tolist() == [derive_seed(0, "example", "c-0", end - 1)]
 
 
 def test_excluded_documents_are_left_out_and_counted(write_corpus, write_weights, tiny_tokenizer):
@@ -144,7 +155,7 @@ def test_windows_too_short_for_a_token_are_refused(write_corpus, tiny_tokenizer)
 
 def test_take_reorders_examples(write_corpus, tiny_tokenizer):
     examples, _ = build_examples(write_corpus("c", [TEXT, "Iota.", "Kappa lambda."]), None, tiny_tokenizer, 128)
-    assert texts(examples.take(np.array([2, 0])), tiny_tokenizer) == ["kappalambda.", plain(TEXT)]
+    assert texts(examples.rows(np.array([2, 0])), tiny_tokenizer) == ["kappalambda.", plain(TEXT)]
 
 
 def test_real_text_keeps_every_token(dana_data, write_corpus, tiny_tokenizer):
@@ -153,5 +164,48 @@ def test_real_text_keeps_every_token(dana_data, write_corpus, tiny_tokenizer):
     examples, counts = build_examples(write_corpus("c", documents), None, tiny_tokenizer, 64)
     expected = sum(len(ids) for ids in tiny_tokenizer(documents, add_special_tokens=False)["input_ids"])
     assert counts["tokens_text"] == expected
-    assert examples.tokens.size == expected + 2 * len(examples)
+    assert examples.lengths.sum() == expected + 2 * len(examples)
     assert len(set(examples.ids.tolist())) == len(examples)
+
+
+def test_tokens_on_disk_give_the_examples_of_those_in_memory(write_corpus, tiny_tokenizer, repository_texts, tmp_path):
+    corpus = write_corpus("c", repository_texts)
+    assert write_tokens(iterate_documents(corpus), tiny_tokenizer, tmp_path) > 1000
+    mapped = Tokens.open(tmp_path)
+    assert isinstance(mapped.ids, np.memmap)
+    assert mapped.ids.dtype == np.uint16
+    found, counts = cut_examples(mapped, None, tiny_tokenizer, 32)
+    expected, expected_counts = build_examples(corpus, None, tiny_tokenizer, 32)
+    assert counts == expected_counts
+    every = np.arange(len(expected))
+    for name, value in vars(expected.take(every)).items():
+        assert np.array_equal(getattr(found.take(every), name), value), name
+
+
+def test_safetensors_alone_reads_the_tokens(write_corpus, tiny_tokenizer, repository_texts, tmp_path):
+    from safetensors.torch import load_file
+
+    write_tokens(iterate_documents(write_corpus("c", repository_texts[:3])), tiny_tokenizer, tmp_path)
+    arrays = load_file(tmp_path / "tokens.safetensors")
+    ids = tiny_tokenizer(repository_texts[:3], add_special_tokens=False)["input_ids"]
+    assert arrays["ids"].tolist() == [token for one in ids for token in one]
+
+
+def test_the_tokenizers_own_limit_cuts_nothing(write_corpus, tiny_tokenizer):
+    tiny_tokenizer.backend_tokenizer.enable_truncation(4)
+    try:
+        _, counts = build_examples(write_corpus("c", [TEXT * 3]), None, tiny_tokenizer, 128)
+    finally:
+        tiny_tokenizer.backend_tokenizer.no_truncation()
+    assert counts["tokens_text"] > 20
+
+
+def test_weights_that_keep_half_a_document_see_the_tokens_of_the_whole(write_corpus, write_weights, tiny_tokenizer):
+    whole, _ = build_examples(write_corpus("c", [TEXT]), None, tiny_tokenizer, 128)
+    corpus = write_corpus("c", [TEXT])
+    halves = [
+        build_examples(corpus, write_weights(rows("c-0", keep)), tiny_tokenizer, 128)[0]
+        for keep in ([1, 1, 0, 0], [0, 0, 1, 1])
+    ]
+    inside = [examples.take(np.array([0])).tokens[1:-1].tolist() for examples in halves]
+    assert [*inside[0], *inside[1]] == whole.take(np.array([0])).tokens[1:-1].tolist()

@@ -48,7 +48,7 @@ def test_logits_and_gradients_are_the_models_own(config):
     expected.square().sum().backward()
     gradients = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
     model.zero_grad()
-    found = MaskedLogits(model)(tokens, attention, where)
+    found = MaskedLogits(model)(tokens, where, attention_mask=attention)
     found.square().sum().backward()
 
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -67,12 +67,13 @@ def test_the_vocabulary_projection_runs_on_the_asked_positions_only(config):
     model = AutoModelForMaskedLM.from_config(config).eval()
     seen = []
     model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    MaskedLogits(model)(*batch())
+    tokens, attention, where = batch()
+    MaskedLogits(model)(tokens, where, attention_mask=attention)
     assert seen == [(4, 60)]
 
 
 def test_asking_nothing_still_reaches_every_parameter():
     model = AutoModelForMaskedLM.from_config(CONFIGS[0])
     tokens, attention, _ = batch()
-    MaskedLogits(model)(tokens, attention, torch.zeros(0, dtype=torch.long)).sum().backward()
+    MaskedLogits(model)(tokens, torch.zeros(0, dtype=torch.long), attention_mask=attention).sum().backward()
     assert all(value.grad is not None and not value.grad.any() for value in model.parameters())

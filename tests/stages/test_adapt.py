@@ -1,6 +1,9 @@
 import json
+import os
+import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from dana.errors import ArtifactError, ConfigError
 from dana.stages.adapt import AdaptSettings, adapt_stage
 from dana.stages.pretrain import PretrainSettings, pretrain_stage
 from dana.train.head_warmup import HeadWarmup
+from tests.conftest import write_documents
 
 REPOSITORY = Path(__file__).parent.parent.parent
 PRETRAIN = PretrainSettings(
@@ -23,8 +27,14 @@ PRETRAIN = PretrainSettings(
     learning_rate=2e-3,
     evaluations=1,
 )
+# So low a rate that Adam, which makes a step of any gradient, cannot blow the rounding of a sum up to 1e-6.
 ADAPT = AdaptSettings(
-    steps=4, batch_size=16, max_tokens=48, evaluations=1, head_warmup=HeadWarmup(steps=3, batch_size=8)
+    steps=4,
+    batch_size=16,
+    max_tokens=48,
+    evaluations=1,
+    learning_rate=2e-5,
+    head_warmup=HeadWarmup(steps=3, batch_size=8),
 )
 
 
@@ -39,10 +49,13 @@ def inputs(write_corpus, repository_texts):
     )
 
 
-@pytest.fixture
-def base(inputs, tmp_path):
-    pretrain_stage("tiny", *inputs, PRETRAIN, tmp_path / "base")
-    return tmp_path / "base"
+@pytest.fixture(scope="session")
+def base(tmp_path_factory, repository_texts):
+    folder = tmp_path_factory.mktemp("pretrained")
+    names = {"corpus": repository_texts[20:], "task": repository_texts[:10], "general": repository_texts[10:20]}
+    inputs = [write_documents(folder / name, texts) for name, texts in names.items()]
+    pretrain_stage("tiny", *inputs, PRETRAIN, folder / "base")
+    return folder / "base"
 
 
 def records(folder, kind):
@@ -101,7 +114,7 @@ def test_an_adapted_folder_of_other_settings_is_not_overwritten(inputs, base, tm
     corpus, task, general = inputs
     adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "adapted")
     other = AdaptSettings(**{**vars(ADAPT), "learning_rate": 5e-4})
-    with pytest.raises(ArtifactError, match=r"settings\.learning_rate: 0\.0001 there, 0\.0005 now"):
+    with pytest.raises(ArtifactError, match=r"settings\.learning_rate: 2e-05 there, 0\.0005 now"):
         adapt_stage(str(base), corpus, None, task, general, other, tmp_path / "adapted")
 
 
@@ -149,12 +162,17 @@ def launch(launcher, recipe, tmp_path, base, inputs, out):
         "task_heldout": str(task),
         "general_heldout": str(general),
         "out": str(out),
-        "training": {**vars(ADAPT), "head_warmup": {"steps": 3}, "micro_batch_tokens": 256},
+        "training": {
+            **asdict(ADAPT),
+            "head_warmup": {"steps": 3},
+            "execution": {"micro_batch_tokens": 256, "trackers": []},
+        },
     }
     settings = tmp_path / f"{out.name}.yaml"
     settings.write_text(yaml.safe_dump(values))
-    command = [sys.executable, "-m", *launcher, str(REPOSITORY / "recipes" / recipe), str(settings)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    command = [sys.executable, "-m", *launcher, str(REPOSITORY / recipe), str(settings)]
+    environment = {**os.environ, "STOP_AFTER": "2"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=environment)
 
 
 def assert_same_weights(one, other):
@@ -168,9 +186,9 @@ def test_two_processes_give_the_weights_of_one(inputs, base, tmp_path):
     corpus, task, general = inputs
     one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = launch(launcher, "adapt.py", tmp_path, base, inputs, tmp_path / "two")
+    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "two")
     assert done.returncode == 0, done.stderr
-    assert "2 process(es) on cpu" in done.stderr
+    assert "2 process(es) on cpu, MULTI_CPU" in done.stderr
     assert_same_weights(one, tmp_path / "two")
     for first, second in zip(records(one, "step"), records(tmp_path / "two", "step"), strict=True):
         assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
@@ -185,9 +203,41 @@ def test_zero_gives_the_weights_of_one_process(inputs, base, tmp_path, stage):
     one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
     config = REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml"
     launcher = ["accelerate.commands.launch", "--config_file", str(config)]
-    done = launch(launcher, "adapt.py", tmp_path, base, inputs, tmp_path / "zero")
+    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "zero")
     assert done.returncode == 0, done.stderr
     assert_same_weights(one, tmp_path / "zero")
+
+
+TWO = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+ONE = ["torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
+
+
+def zero(stage):
+    return ["accelerate.commands.launch", "--config_file", str(REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stopped", "resumed"),
+    [(TWO, TWO), (TWO, ONE), (ONE, TWO), (TWO, zero(2)), (zero(1), zero(3)), (zero(3), TWO), (zero(2), zero(2))],
+    ids=["2-2", "2-1", "1-2", "2-zero2", "zero1-zero3", "zero3-2", "zero2-zero2"],
+)
+def test_a_run_stopped_on_any_launch_goes_on_under_any_other(inputs, base, tmp_path, stopped, resumed):
+    if any("accelerate" in part for part in (stopped[0], resumed[0])):
+        pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
+    corpus, task, general = inputs
+    one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
+    done = launch(stopped, "tests/stages/stopping_recipe.py", tmp_path, base, inputs, tmp_path / "out")
+    assert done.returncode != 0
+    assert re.search("told to stop .*after step 2.*; saved", done.stderr), done.stderr
+    manifest = tmp_path / "out-checkpoints" / "step-00000002" / "manifest.json"
+    assert json.loads(manifest.read_text())["files"].keys() == {"state.safetensors", "training.jsonl"}
+    done = launch(resumed, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "resumed at step 2" in done.stderr
+    assert_same_weights(one, tmp_path / "out")
+    assert [line["step"] for line in records(tmp_path / "out", "step")] == [1, 2, 3, 4]
+    assert not (tmp_path / "out-checkpoints").exists()
 
 
 def test_the_recipe_ends_with_one_line_and_code_2_on_an_error(tmp_path):

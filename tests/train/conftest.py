@@ -1,17 +1,20 @@
 """A BERT of two tiny layers, and examples of random tokens for it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from accelerate import Accelerator
 
-from dana.mlm.examples import Examples
+from dana.mlm.examples import Examples, Frame
 from dana.mlm.masking import Masking
+from dana.train.batch import Shape
 from dana.train.loop import Prepared, adapt, prepare
-from dana.train.settings import TrainSettings
+from dana.train.settings import Execution, TrainSettings
 from dana.train.torch_seed import seeded
+from dana.train.wiring import set_up
 
 VOCABULARY = 60
 
@@ -19,11 +22,12 @@ VOCABULARY = 60
 def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None = None) -> Examples:
     generator = np.random.default_rng(seed)
     lengths = generator.integers(4, 16, count)
-    tokens = generator.integers(5, VOCABULARY, lengths.sum()).astype(np.int32)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    tokens[offsets[:-1]], tokens[offsets[1:] - 1] = 2, 3
+    stream = generator.integers(5, VOCABULARY, lengths.sum() - 2 * count).astype(np.uint16)
+    sizes = lengths - 2
+    ids = generator.integers(0, 2**63, count).astype(np.uint64)
     weights = np.ones(count) if weights is None else weights
-    return Examples(tokens, offsets, generator.integers(0, 2**63, count).astype(np.uint64), weights.astype(np.float32))
+    frame = Frame(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
+    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights.astype(np.float32), frame)
 
 
 @pytest.fixture
@@ -56,11 +60,16 @@ def masking() -> Masking:
 def run(tiny_model, masking) -> Callable[..., tuple[Prepared, list[Any]]]:
     """Trains a fresh tiny model and returns it with its records."""
 
-    def train(examples: Examples, dropout: float = 0.0, **settings: Any) -> tuple[Prepared, list[Any]]:
+    def train(
+        examples: Examples, dropout: float = 0.0, budget: int = 512, layout: str = "padded", **settings: Any
+    ) -> tuple[Prepared, list[Any]]:
+        execution = Execution(micro_batch_tokens=budget)
         chosen = TrainSettings(
-            **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "micro_batch_tokens": 512, **settings}
+            **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "execution": execution, **settings}
         )
-        prepared = prepare(tiny_model(dropout), chosen, Accelerator(cpu=True))
+        model = tiny_model(dropout)
+        set_up(model, Shape(layout), False)
+        prepared = prepare(model, chosen, Accelerator(cpu=True), Shape(layout, budget, width=16))
         heldout = {"task": random_examples(6, 11), "general": random_examples(6, 12)}
         return prepared, list(adapt(prepared, examples, masking, chosen, heldout))
 
@@ -80,4 +89,4 @@ def examples() -> Examples:
 @pytest.fixture
 def weighted(examples) -> Examples:
     weights = np.random.default_rng(5).uniform(0.05, 1, len(examples))
-    return Examples(examples.tokens, examples.offsets, examples.ids, weights.astype(np.float32))
+    return replace(examples, weights=weights.astype(np.float32))

@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertMod
 from dana.errors import ArtifactError, ConfigError
 from dana.mlm.heads import MaskedLogits
 from dana.mlm.masking import Masking
+from dana.train.batch import Shape
 from dana.train.checkpoint import check_length, load_checkpoint, model_identity, save_model
 from dana.train.evaluation import evaluate
 from dana.train.head_warmup import HeadWarmup, warm_up_head
@@ -25,7 +26,7 @@ def checkpoint(tiny_tokenizer):
 
 @pytest.fixture
 def folder(checkpoint, tmp_path):
-    prepared = prepare(checkpoint.model, TrainSettings(), Accelerator(cpu=True))
+    prepared = prepare(checkpoint.model, TrainSettings(), Accelerator(cpu=True), Shape())
     save_model(prepared, checkpoint.tokenizer, tmp_path / "model")
     return tmp_path / "model"
 
@@ -68,14 +69,17 @@ def test_warming_up_a_head_lowers_its_loss_and_leaves_the_backbone_alone(
     backbone, tiny_tokenizer, write_corpus, repository_texts
 ):
     from dana.mlm.examples import build_examples
+    from dana.mlm.tokens import Tokens
+    from dana.schemas import iterate_documents
 
     loaded = load_checkpoint(str(backbone), seed=0)
     before = {name: value.clone() for name, value in loaded.model.bert.state_dict().items()}
-    examples, _ = build_examples(write_corpus("c", repository_texts), None, tiny_tokenizer, 64)
+    tokens = Tokens.of(iterate_documents(write_corpus("c", repository_texts)), tiny_tokenizer)
+    examples, _ = build_examples(tokens, None, tiny_tokenizer, 64)
     masking = Masking.of(tiny_tokenizer, 0)
 
     def heldout_loss():
-        return evaluate(MaskedLogits(loaded.model), examples, masking, 0, 4096, Accelerator(cpu=True)).mean
+        return evaluate(MaskedLogits(loaded.model), examples, masking, Shape(), Accelerator(cpu=True)).mean
 
     loss = heldout_loss()
     warm_up_head(loaded, examples, masking, TrainSettings(max_tokens=64), HeadWarmup(60, 8, learning_rate=1e-2))

@@ -9,11 +9,12 @@ from accelerate import Accelerator
 from dana.errors import DanaError
 from dana.mlm.loss import DENOMINATORS
 from dana.mlm.masking import mask
-from dana.train.batch import StepBatch
-from dana.train.loop import EvaluationRecord, StepRecord, prepare, take_step
+from dana.train.batch import Shape, StepBatch
+from dana.train.loop import prepare, take_step
 from dana.train.optimizer import learning_rate_at, make_optimizer
 from dana.train.plan import Plan, Step
-from dana.train.settings import TrainSettings
+from dana.train.records import EvaluationRecord, StepRecord
+from dana.train.settings import Execution, TrainSettings
 
 
 def parameters(prepared):
@@ -32,7 +33,7 @@ def weigh(examples, weights):
 @pytest.mark.parametrize("budget", [16, 50, 100])
 def test_the_cut_into_micro_batches_changes_nothing(run, weighted, denominator, budget):
     whole, records = run(weighted, steps=4, denominator=denominator)
-    cut, cut_records = run(weighted, steps=4, denominator=denominator, micro_batch_tokens=budget)
+    cut, cut_records = run(weighted, steps=4, denominator=denominator, budget=budget)
     torch.testing.assert_close(parameters(cut), parameters(whole), atol=1e-6, rtol=0)
     for one, other in zip(steps(records), steps(cut_records), strict=True):
         assert other.loss == pytest.approx(one.loss, abs=1e-6)
@@ -70,7 +71,7 @@ def test_weight_zero_is_absence_under_weight_sum(run, examples):
     weights = np.ones(24)
     weights[::3] = 0
     zero, _ = run(weigh(examples, weights), steps=1, batch_size=24, denominator="weight_sum")
-    absent, _ = run(examples.take(np.flatnonzero(weights)), steps=1, batch_size=16, denominator="weight_sum")
+    absent, _ = run(examples.rows(np.flatnonzero(weights)), steps=1, batch_size=16, denominator="weight_sum")
     torch.testing.assert_close(parameters(zero), parameters(absent), atol=1e-6, rtol=0)
 
 
@@ -78,13 +79,13 @@ def test_weight_zero_gives_an_example_no_gradient_under_batch(run, examples):
     weights = np.zeros(24)
     weights[0] = 1
     _, among_others = run(weigh(examples, weights), steps=1, batch_size=24)
-    _, alone = run(examples.take(np.array([0])), steps=1, batch_size=1)
+    _, alone = run(examples.rows(np.array([0])), steps=1, batch_size=1)
     assert steps(among_others)[0].grad_norm == pytest.approx(steps(alone)[0].grad_norm / 24, rel=1e-5)
 
 
 def test_weight_two_is_a_duplicate_under_weight_sum(run, examples):
     twice, _ = run(weigh(examples, [2.0] * 4 + [1.0] * 20), steps=1, batch_size=24, denominator="weight_sum")
-    copied = examples.take(np.array([0, 1, 2, 3, *range(24)]))
+    copied = examples.rows(np.array([0, 1, 2, 3, *range(24)]))
     duplicated, _ = run(copied, steps=1, batch_size=28, denominator="weight_sum")
     torch.testing.assert_close(parameters(twice), parameters(duplicated), atol=1e-6, rtol=0)
 
@@ -99,7 +100,7 @@ def test_a_step_without_weight_leaves_the_model_as_it_is(run, tiny_model, exampl
 
 def test_padding_of_an_idle_rank_has_no_gradient(tiny_model, masking, examples):
     batch = StepBatch.of(examples, Step(np.arange(3), np.zeros(3, dtype=int)), masking, "batch")
-    micro = batch.micro(np.zeros(0, dtype=int), 0)
+    micro = batch.micro([], Shape())
     assert micro.input_ids.shape[0] == 1
     assert micro.where.numel() == micro.targets.numel() == micro.coefficients.numel() == 0
 
@@ -122,7 +123,7 @@ def test_records_tell_what_happened(run, weighted):
     assert [record.step for record in records if isinstance(record, EvaluationRecord)] == [0, 2, 4, 6]
     assert [record.step for record in taken] == [1, 2, 3, 4, 5, 6]
     assert taken[2].examples == 24
-    assert taken[2].tokens == weighted.tokens.size, "three steps of 8 are one epoch of 24"
+    assert taken[2].tokens == weighted.lengths.sum(), "three steps of 8 are one epoch of 24"
     assert all(1 <= record.effective_sample_size < 8 for record in taken)
     assert taken[0].loss < taken[0].plain_loss, "weights below 1 make a smaller loss under batch"
 
@@ -154,8 +155,8 @@ def test_only_matrices_decay(tiny_model):
 
 
 def take_one(tiny_model, masking, examples, rate, index, dropout=0.0):
-    settings = TrainSettings(max_tokens=16, micro_batch_tokens=512)
-    prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True))
+    settings = TrainSettings(max_tokens=16, execution=Execution(micro_batch_tokens=512))
+    prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True), Shape(budget=512))
     batch = StepBatch.of(examples, Step(np.arange(8), np.zeros(8, dtype=int)), masking, "batch")
     before = parameters(prepared).clone()
     loss, _, _ = take_step(prepared, batch, rate, index, settings)

@@ -1,12 +1,9 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as checks
-from hypothesis import strategies as st
 
 from dana.errors import ConfigError
-from dana.train.plan import Plan, epoch_order, micro_batches
-from dana.train.settings import TrainSettings
+from dana.train.plan import Plan, epoch_order
+from dana.train.settings import Execution, TrainSettings
 
 GENERATOR = np.random.default_rng(0)
 LENGTHS = GENERATOR.integers(3, 20, 37)
@@ -78,28 +75,6 @@ def test_a_step_beyond_the_end_does_not_exist():
         plan(steps=3)[3]
 
 
-@given(
-    lengths=st.lists(st.integers(1, 64), min_size=1, max_size=60),
-    budget=st.integers(64, 400),
-    world=st.integers(1, 4),
-)
-@checks(deadline=None)
-def test_micro_batches_share_a_step_among_ranks(lengths, budget, world):
-    lengths = np.array(lengths)
-    ranks = [micro_batches(lengths, budget, rank, world) for rank in range(world)]
-    assert len({len(batches) for batches in ranks}) == 1, "collectives need equally many on every rank"
-    rows = np.concatenate([rows for batches in ranks for rows in batches])
-    assert sorted(rows.tolist()) == list(range(lengths.size))
-    for batches in ranks:
-        for batch in batches:
-            assert batch.size == 0 or batch.size * lengths[batch].max() <= budget
-
-
-def test_micro_batches_hold_similar_lengths():
-    lengths = np.array([4, 40, 5, 41, 6, 42])
-    assert [sorted(lengths[rows]) for rows in micro_batches(lengths, 126, 0, 1)] == [[40, 41, 42], [4, 5, 6]]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -110,11 +85,29 @@ def test_micro_batches_hold_similar_lengths():
         ({"learning_rate": 0.0}, "learning_rate=0.0: must be above 0"),
         ({"warmup": 1.0}, "warmup=1.0: must be in"),
         ({"mask_rate": 0.0}, "mask_rate=0.0: must be in"),
+        ({"final": "first"}, "final='first': must be one of last, best"),
+        ({"execution": Execution(keep=0)}, "keep=0: must be at least 1, unless final=best"),
         ({"denominator": "mean"}, "denominator='mean': must be one of batch"),
-        ({"micro_batch_tokens": 100}, "micro_batch_tokens=100: must be at least max_tokens=256"),
+        ({"execution": Execution(micro_batch_tokens=100)}, "micro_batch_tokens=100: must be at least max_tokens=256"),
     ],
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(ConfigError) as caught:
         TrainSettings(**settings)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layout": "loose"}, "layout='loose': must be one of auto, padded, packed, unpadded"),
+        ({"compile": "yes"}, "compile='yes': must be one of auto, on, off"),
+        ({"compile": "on", "layout": "padded"}, "compile='on': must be off with layout=padded"),
+        ({"resume": "always"}, "resume='always': must be one of auto, never"),
+        ({"save_every": -1}, "save_every=-1: must be at least 0"),
+    ],
+)
+def test_how_to_execute_is_checked(settings, message):
+    with pytest.raises(ConfigError) as caught:
+        Execution(**settings)
     assert message in str(caught.value)

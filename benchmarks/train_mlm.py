@@ -1,0 +1,238 @@
+"""How fast does dana train, against the masked-language-model loop that everybody starts from?
+
+    DANA_DATA=... python benchmarks/train_mlm.py --size mini --rounds 5
+
+Two arms train the same untrained BERT on the same real text with the same batch size, learning rate, mask rate
+and threads. ``stock`` is the loop of transformers' masked-LM example (its collator, dynamic padding, the model's
+own loss over the whole vocabulary, ``torch.optim.AdamW`` as it comes); ``dana`` is :func:`dana.train.loop.adapt`.
+The arms take turns, each turn in a process of its own, so that a busy machine hurts both and peak memory is
+each one's own. Reported: medians of real (not padding) tokens a second, their ratio, peak memory, and the
+loss on held-out text after equal tokens, measured by the same function.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HELD_OUT = 400
+
+
+def read_texts(many: int, seed: int, long: bool) -> list[str]:
+    """Paragraphs (``long``: whole documents) of the general corpus, drawn at random."""
+    texts = []
+    for path in sorted((Path(os.environ["DANA_DATA"]) / "general").glob("*.jsonl.gz")):
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for line, _ in zip(lines, range(1500), strict=False):
+                text = json.loads(line)["text"]
+                texts += [text] if long else [piece for piece in text.split("\n") if len(piece) >= 40]
+    order = np.random.default_rng(seed).permutation(len(texts))[:many]
+    return [texts[row] for row in order]
+
+
+def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
+    """An untrained BERT over MiniLM's vocabulary of 30,522, and the tokenizer."""
+    from dana.encoders.minilm import minilm
+    from dana.train.scratch import new_bert
+
+    tokenizer = minilm().tokenizer
+    tokenizer.model_max_length = max_tokens
+    return new_bert(size, tokenizer, 0.0, 0).model, tokenizer
+
+
+def windows(texts: list[str], tokenizer: Any, max_tokens: int) -> list[list[int]]:
+    """Token ids of every text, long ones cut into windows; the same input for both arms."""
+    room = max_tokens - 2
+    found = []
+    for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
+        found += [
+            [tokenizer.cls_token_id, *ids[at : at + room], tokenizer.sep_token_id] for at in range(0, len(ids), room)
+        ]
+    return [ids for ids in found if len(ids) > 3]
+
+
+def to_examples(ids: list[list[int]], seed: int) -> Any:
+    """The windows as dana's examples of weight 1."""
+    from dana.mlm.examples import Examples, Frame
+
+    sizes = np.array([len(one) for one in ids])
+    keys = np.random.default_rng(seed).integers(0, 2**63, sizes.size).astype(np.uint64)
+    stream = np.concatenate([np.array(one, dtype=np.int32) for one in ids])
+    none = np.zeros(0, dtype=np.int32)
+    return Examples(
+        stream, np.cumsum(sizes) - sizes, sizes, keys, np.ones(sizes.size, dtype=np.float32), Frame(none, none)
+    )
+
+
+def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, options: argparse.Namespace) -> float:
+    """Seconds of training by dana's loop."""
+    from accelerate import Accelerator
+
+    from dana.mlm.masking import Masking
+    from dana.train.loop import adapt, prepare
+    from dana.train.planner import Planner
+    from dana.train.records import StepRecord
+
+    settings, accelerator = dana_settings(options), Accelerator(cpu=options.device == "cpu")
+    held = {"task": heldout, "general": heldout.rows(np.arange(1))}
+    masking, examples = Masking.of(tokenizer, 0), to_examples(ids, 0)
+    choice = Planner(model, examples, masking, settings, accelerator).choose()
+    print(*choice.reasons, sep="\n", file=sys.stderr)
+    prepared = prepare(model, settings, accelerator, choice.shape)
+    records = list(adapt(prepared, examples, masking, settings, held))
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    return steps[-1].seconds - steps[options.warmup - 1].seconds
+
+
+def dana_settings(options: argparse.Namespace) -> Any:
+    """The run of both arms, in dana's words."""
+    from dana.train.settings import Execution, TrainSettings
+
+    return TrainSettings(
+        steps=options.steps,
+        batch_size=options.batch_size,
+        max_tokens=options.max_tokens,
+        learning_rate=options.learning_rate,
+        warmup=0.0,
+        denominator="token_count",
+        evaluations=0,
+        execution=Execution(
+            micro_batch_tokens=options.micro_batch_tokens, layout=options.layout, compile=options.compile
+        ),
+    )
+
+
+def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argparse.Namespace) -> tuple[float, int]:
+    """Seconds, and real tokens, of training by the usual loop."""
+    import torch
+    from transformers import DataCollatorForLanguageModeling, get_scheduler
+
+    device = torch.device(options.device)
+    model.to(device).train()
+    collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    loader = torch.utils.data.DataLoader(
+        [{"input_ids": one} for one in ids],
+        batch_size=options.batch_size,
+        shuffle=True,
+        collate_fn=collator,
+        generator=torch.Generator().manual_seed(0),
+    )
+    no_decay = ("bias", "LayerNorm.weight")
+    groups = [
+        {
+            "params": [p for n, p in model.named_parameters() if not n.endswith(no_decay)],
+            "weight_decay": 0.01,
+        },
+        {"params": [p for n, p in model.named_parameters() if n.endswith(no_decay)], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=options.learning_rate)
+    schedule = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=options.steps)
+    step = tokens = 0
+    started = 0.0
+    torch.manual_seed(0)
+    while step < options.steps:
+        for batch in loader:
+            if step == options.warmup:
+                started, tokens = time.monotonic(), 0
+            if step == options.steps:
+                break
+            tokens += int(batch["attention_mask"].sum())
+            loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+    return time.monotonic() - started, tokens
+
+
+def one_turn(options: argparse.Namespace) -> dict[str, float]:
+    """Train one arm in this process."""
+    import torch
+    from accelerate import Accelerator
+
+    from dana.mlm.heads import MaskedLogits
+    from dana.mlm.masking import Masking
+    from dana.train.batch import Shape
+    from dana.train.evaluation import evaluate
+    from dana.train.plan import Plan
+
+    torch.set_num_threads(options.threads)
+    model, tokenizer = make_model(options.size, options.max_tokens)
+    texts = read_texts(options.texts + HELD_OUT, 0, options.long)
+    heldout = to_examples(windows(texts[:HELD_OUT], tokenizer, options.max_tokens)[:HELD_OUT], 1)
+    ids = windows(texts[HELD_OUT:], tokenizer, options.max_tokens)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if options.arm == "dana":
+        seconds = train_dana(model, tokenizer, ids, heldout, options)
+        examples = to_examples(ids, 0)
+        plan = Plan(examples.lengths, examples.ids, dana_settings(options))
+        tokens = sum(int(examples.lengths[plan[step].rows].sum()) for step in range(options.warmup, options.steps))
+    else:
+        seconds, tokens = train_stock(model, tokenizer, ids, options)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    accelerator = Accelerator(cpu=options.device == "cpu")
+    loss = evaluate(MaskedLogits(model), heldout, Masking.of(tokenizer, 0), Shape(), accelerator).mean
+    result = {"tokens_per_second": tokens / seconds, "peak_mb": peak / 1024, "before_mb": before / 1024, "loss": loss}
+    if torch.cuda.is_available():
+        result["gpu_peak_mb"] = torch.cuda.max_memory_allocated() / 2**20
+    return result
+
+
+def main() -> None:
+    """Take turns, print medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="mini", help="tiny, mini, small, medium or base")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--micro-batch-tokens", type=int, default=8192)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
+    parser.add_argument("--learning-rate", type=float, default=5e-4)
+    parser.add_argument("--texts", type=int, default=4000)
+    parser.add_argument("--long", action="store_true", help="whole documents cut into full windows, not paragraphs")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--layout", default="auto", help="auto, padded, packed or unpadded")
+    parser.add_argument("--compile", default="off", help="auto, on or off")
+    parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm here and print its numbers as JSON")
+    parser.add_argument("--out", type=Path, help="also write all turns as JSON")
+    options = parser.parse_args()
+    if options.arm:
+        print(json.dumps(one_turn(options)))
+        return
+    turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    for _ in range(options.rounds):
+        for arm, done in turns.items():
+            command = [sys.executable, __file__, *sys.argv[1:], "--arm", arm]
+            answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            done.append(json.loads(answer.stdout.splitlines()[-1]))
+            print(arm, {name: round(value, 3) for name, value in done[-1].items()}, file=sys.stderr)
+    median = {
+        arm: {name: statistics.median(turn[name] for turn in done) for name in done[0]} for arm, done in turns.items()
+    }
+    ratios = [
+        ours["tokens_per_second"] / theirs["tokens_per_second"]
+        for ours, theirs in zip(turns["dana"], turns["stock"], strict=True)
+    ]
+    for arm, row in median.items():
+        print(f"{arm:<6}" + "".join(f"  {name} {value:,.3f}" for name, value in row.items()))
+    print(f"ratio of tokens a second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
+    if options.out:
+        options.out.write_text(json.dumps({"options": vars(options), "turns": turns}, default=str, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+from types import SimpleNamespace
+
+import pytest
+
+from dana.errors import ConfigError
+from dana.train.records import EvaluationRecord, Progress, StepRecord, from_line, to_line
+from dana.train.trackers import check_trackers, start_trackers, track
+
+STEP = StepRecord(3, 100, 8, 1.5, 2.5, 1e-4, 0.7, 6.0, 0.25)
+EVALUATION = EvaluationRecord(3, 100, 1.0, 0.1, 2.0, 0.2)
+
+
+def test_unknown_and_missing_trackers_are_refused_before_any_work():
+    with pytest.raises(ConfigError, match=r"trackers='tensorbored': must be one of .*tensorboard"):
+        check_trackers(["tensorbored"])
+    with pytest.raises(ConfigError, match="trackers='all': must be one of"):
+        check_trackers(["all"])
+    with pytest.raises(ConfigError, match="the package of 'comet_ml' is not installed"):
+        check_trackers(["comet_ml"])
+    check_trackers(["tensorboard"])
+
+
+def test_records_reach_the_trackers_by_group():
+    logged = []
+    accelerator = SimpleNamespace(log=lambda values, step: logged.append((step, values)))
+    track(accelerator, STEP)
+    track(accelerator, EVALUATION)
+    assert logged[0][0] == 3
+    assert logged[0][1]["train/loss"] == 1.5
+    assert logged[1][1]["held_out/task_loss"] == 1.0
+
+
+def test_settings_go_in_flat():
+    found = {}
+    accelerator = SimpleNamespace(init_trackers=lambda run, config: found.update(config, run=run))
+    start_trackers(accelerator, ["tensorboard"], "adapted", {"seed": 0, "execution": {"layout": "auto"}, "x": None})
+    assert found == {"run": "adapted", "seed": 0, "execution.layout": "auto"}
+
+
+def test_lines_are_read_back_and_tell_how_far_a_run_had_come():
+    records = [from_line(to_line(record)) for record in (STEP, EVALUATION)]
+    assert records == [STEP, EVALUATION]
+    assert Progress.of(records) == Progress(3, 100, 8, 0.25, 3)
+    assert Progress.of([]) == Progress()
