@@ -12,6 +12,7 @@ from dana.stages.adapt import adapt_stage
 from dana.stages.corpus import corpus_stage
 from dana.stages.finetune import finetune_stage
 from dana.stages.harvest import harvest_stage
+from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_stage
 from dana.stages.pretrain import pretrain_stage
 from dana.stages.rank import rank_stage, table
@@ -20,6 +21,7 @@ from dana.stages.score import build_selector, score_stage
 from dana.stages.selection import GeneralCorpus, TaskText
 from dana.stages.settings import RunSettings
 from dana.stages.task import find_task, task_stage
+from dana.stages.training import TrainingData
 from dana.stages.weigh import weigh_stage
 
 log = get_logger(__name__)
@@ -83,9 +85,11 @@ def run(settings: RunSettings) -> Path:
     if "random" in settings.arms:
         scores["random"] = score(settings, "random", out / "arms" / "random" / "scores").path
     held_out = Path(settings.out) / "task" / "held_out", held_out_stage(out / "corpus", out / "held_out").path
-    base = settings.model or str(
-        pretrain_stage(settings.size, out / "corpus", *held_out, settings.pretrain, out / "base").path
-    )
+    if settings.model:
+        data = TrainingData(out / "corpus", None, *held_out)
+        base = head_stage(settings.model, data, settings.adapt, out / "base")
+    else:
+        base = str(pretrain_stage(settings.size, out / "corpus", *held_out, settings.pretrain, out / "base").path)
     models = {"base": base}
     for arm in settings.arms:
         folder = out / "arms" / arm

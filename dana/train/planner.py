@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 TOLERANCE = {torch.float32: 1e-4}  # of the largest logit; half precision rounds at 4e-3
 HALF_TOLERANCE = 5e-2
-SHORT = 50  # micro-batches: a run of fewer is over before a measurement pays
+SHORT = 500  # micro-batches: a shorter run is over before a measurement pays
 BF16_PAYS = 1.2  # times as fast as float32
 WORTH = 1.05  # another layout must be so much faster than padded rows
 COMPILE_FROM = 1200.0  # seconds of training from which trying torch.compile (about a minute) can pay

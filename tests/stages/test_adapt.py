@@ -13,7 +13,9 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from dana.errors import ArtifactError, ConfigError
 from dana.stages.adapt import AdaptSettings, adapt_stage
+from dana.stages.head import head_stage
 from dana.stages.pretrain import PretrainSettings, pretrain_stage
+from dana.stages.training import TrainingData
 from dana.train.head_warmup import HeadWarmup
 from tests.conftest import write_documents
 
@@ -137,6 +139,19 @@ def test_a_backbone_without_a_head_gets_one_and_the_manifest_says_so(inputs, bas
     assert head["steps"] == 3
     assert any("transform.dense.weight" in name for name in head["parameters"])
     assert not AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)[1]["missing_keys"]
+
+
+def test_arms_share_the_new_head_of_a_base_without_one(inputs, base, tmp_path):
+    AutoModel.from_pretrained(base, add_pooling_layer=False).save_pretrained(tmp_path / "backbone")
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "backbone")
+    data = TrainingData(inputs[0], None, *inputs[1:])
+    assert head_stage(str(base), data, ADAPT, tmp_path / "none") == str(base), "it has a head"
+    assert not (tmp_path / "none").exists()
+    headed = head_stage(str(tmp_path / "backbone"), data, ADAPT, tmp_path / "headed")
+    model, about = AutoModelForMaskedLM.from_pretrained(headed, output_loading_info=True)
+    assert not about["missing_keys"]
+    expected = AutoModel.from_pretrained(tmp_path / "backbone", add_pooling_layer=False).state_dict()
+    assert all(value.equal(expected[name]) for name, value in model.bert.state_dict().items()), "the rest is untouched"
 
 
 def test_bad_inputs_are_refused_before_any_work(inputs, base, tmp_path):
