@@ -51,3 +51,10 @@ def unpack(rows: np.ndarray, dtype: str) -> Tensor:
         return torch.from_numpy(rows.view("<f2").astype(np.float32))
     scales = np.ascontiguousarray(rows[:, -SCALE:]).view("<f4").astype(np.float32)
     return torch.from_numpy(rows[:, :-SCALE].view(np.int8) * scales)
+
+
+def error_bound(vectors: Tensor, dtype: str) -> Tensor:
+    """How far :func:`pack` may move each number, of the vectors' shape."""
+    if dtype == "float16":
+        return vectors.abs() * 2.0**-11 + 2.0**-25  # half a unit in the last place; subnormals have fixed steps
+    return vectors.abs().max(1, keepdim=True).values.expand_as(vectors) * ((1 + 1e-5) / 254) + 1e-44

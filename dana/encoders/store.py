@@ -174,13 +174,13 @@ class Shelf:
             for place, key in enumerate(keys if self._waiting else ()):
                 if (row := self._waiting.get(key)) is not None:
                     rows[place], known[place] = np.frombuffer(row, dtype=np.uint8), True
-            halves = _halves(keys)
-            order = np.argsort(halves[:, 0])  # ascending, so that the disk is read in one direction
+            wanted = halves(keys)
+            order = np.argsort(wanted[:, 0])  # ascending, so that the disk is read in one direction
             for segment in [*self._segments.values()]:
-                self._fill(segment, halves, order, rows, known)
+                self._fill(segment, wanted, order, rows, known)
             if not known.all() and self._dims:
                 for segment in self._refresh():
-                    self._fill(segment, halves, order, rows, known)
+                    self._fill(segment, wanted, order, rows, known)
             return rows, known
 
     def add(self, texts: Mapping[bytes, str], rows: np.ndarray, dims: int) -> None:
@@ -212,7 +212,7 @@ class Shelf:
             keys = sorted(self._waiting)
             width = row_bytes(self._dims, self._about["dtype"])
             rows = np.frombuffer(b"".join(self._waiting[key] for key in keys), dtype=np.uint8).reshape(-1, width)
-            write(self.folder, len(keys), width, [(_halves(keys), rows)], self._sample)
+            write(self.folder, len(keys), width, [(halves(keys), rows)], self._sample)
             self._waiting.clear()
             self._sample.clear()
             self._merge_alike()
@@ -248,15 +248,15 @@ class Shelf:
         return list(new.values())
 
     def _fill(
-        self, segment: Segment, halves: np.ndarray, order: np.ndarray, rows: np.ndarray, known: np.ndarray
+        self, segment: Segment, wanted: np.ndarray, order: np.ndarray, rows: np.ndarray, known: np.ndarray
     ) -> None:
         """Take from a segment what is not known yet."""
         unknown = order[~known[order]]
-        places = segment.find(halves[unknown])
+        places = segment.find(wanted[unknown])
         unknown, places = unknown[places >= 0], places[places >= 0]
         if not len(places):
             return
-        found, good = segment.read(halves[unknown], places)
+        found, good = segment.read(wanted[unknown], places)
         rows[unknown[good]] = found[good]
         known[unknown[good]] = True
         if not good.all():
@@ -269,6 +269,6 @@ class Shelf:
             log.warning("%s; ignored, its texts are encoded again. See: dana store verify", problem)
 
 
-def _halves(keys: Sequence[bytes]) -> np.ndarray:
+def halves(keys: Sequence[bytes]) -> np.ndarray:
     """Keys as uint64 of shape (keys, 2) that sort as the bytes do."""
     return np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, 2).astype(np.uint64)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import dana.encoders.segment as segments
 import dana.encoders.store as store
 from dana.encoders.hashing import HashingEncoder
-from dana.encoders.rounding import pack, unpack
+from dana.encoders.rounding import error_bound, pack, unpack
 from dana.encoders.segment import PATTERN, Segment
 from dana.encoders.store import Stored
 from dana.errors import ArtifactError, ConfigError, DataError
@@ -128,12 +128,12 @@ def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path)
 )
 def test_rounding_errors_have_a_bound_and_rounding_twice_changes_nothing(rows):
     exact = torch.tensor(rows, dtype=torch.float32)
-    largest = exact.abs().max(1, keepdim=True).values
     half = unpack(pack(exact, "float16"), "float16")
-    assert ((half - exact).abs() <= exact.abs() * 2.0**-11 + 2.0**-25).all()
+    assert ((half - exact).abs() <= error_bound(exact, "float16")).all()
     assert torch.equal(unpack(pack(half, "float16"), "float16"), half)
     byte = unpack(pack(exact, "int8"), "int8")
-    assert ((byte - exact).abs() <= largest / 254 * (1 + 1e-5) + 1e-44).all()
+    assert ((byte - exact).abs() <= error_bound(exact, "int8")).all()
+    assert (error_bound(exact, "int8") <= exact.abs().max() / 253 + 1e-44).all()
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("float16", 1e5), ("float16", float("nan")), ("int8", float("inf"))])
