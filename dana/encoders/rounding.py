@@ -31,7 +31,7 @@ def pack(vectors: Tensor, dtype: str) -> np.ndarray:
     Raises:
         DataError: If a vector is not finite, or too large for the dtype.
     """
-    exact = vectors.detach().cpu().float().numpy()
+    exact = vectors.detach().cpu().float().contiguous().numpy()
     with np.errstate(over="ignore"):  # what overflows is refused below
         scales = np.abs(exact).max(1, initial=0, keepdims=True) / np.float32(127)
         kept = exact.astype("<f2") if dtype == "float16" else scales.astype("<f4")

@@ -305,3 +305,10 @@ def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
     meta.write_text(json.dumps({"dims": 32}))
     with pytest.raises(ArtifactError, match=r"meta.json: not the meta.json of a store"):
         Stored(Counting(), tmp_path / "store").encode(["x"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_vectors_are_packed_whatever_their_strides(dtype):
+    rows = torch.linspace(-1, 1, 12).reshape(3, 4)
+    for strided, plain in [(rows.T, rows.T.contiguous()), (rows[:1].expand(5, 4), rows[:1].repeat(5, 1))]:
+        assert (pack(strided, dtype) == pack(plain, dtype)).all()
