@@ -312,3 +312,24 @@ def test_vectors_are_packed_whatever_their_strides(dtype):
     rows = torch.linspace(-1, 1, 12).reshape(3, 4)
     for strided, plain in [(rows.T, rows.T.contiguous()), (rows[:1].expand(5, 4), rows[:1].repeat(5, 1))]:
         assert (pack(strided, dtype) == pack(plain, dtype)).all()
+
+
+def test_no_flipped_byte_of_a_segment_gives_a_wrong_vector(tmp_path):
+    keys = np.array([[1, 5], [1, 7], [9, 0]], dtype=np.uint64)
+    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    whole = segments.write(tmp_path, 3, 4, [(keys, rows)], ["x"]).read_bytes()
+    lost = 0
+    for place in range(len(whole)):
+        path = tmp_path / f"flipped-{place}"
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        try:
+            segment = Segment.open(path)
+        except ArtifactError:
+            lost += 1
+            continue
+        places = segment.find(keys)
+        here = places >= 0
+        found, good = segment.read(keys[here], places[here])
+        assert (found[good] == rows[here][good]).all()
+        assert segment.flaws()
+    assert 0 < lost < len(whole)
