@@ -35,7 +35,7 @@ TEXTS = [
         "on_bad_record",
         "fail (default) or skip: what to do with a record that cannot be read",
     ),
-    ("--encoder", "selection.encoder", "minilm (default), hashing, or transformer:NAME_OR_FOLDER"),
+    ("--encoder", "selection.encoder", "minilm (default), static, hashing, or transformer:NAME_OR_FOLDER"),
     ("--geometry", "selection.geometry", "none, l2, center+l2 (default) or whiten:K"),
     ("--units", "selection.units", "what is scored: sentence (default) or window:N word-pieces"),
     ("--seed", "selection.seed", "root seed of splits, samples and detectors (default 0)"),
