@@ -35,10 +35,11 @@ TEXTS = [
         "on_bad_record",
         "fail (default) or skip: what to do with a record that cannot be read",
     ),
-    ("--encoder", "selection.encoder", "minilm (default), hashing, or transformer:NAME_OR_FOLDER"),
+    ("--encoder", "selection.encoder", "minilm (default), static, hashing, or transformer:NAME_OR_FOLDER"),
     ("--geometry", "selection.geometry", "none, l2, center+l2 (default) or whiten:K"),
     ("--units", "selection.units", "what is scored: sentence (default) or window:N word-pieces"),
     ("--seed", "selection.seed", "root seed of splits, samples and detectors (default 0)"),
+    ("--store", "selection.store", "folder of an embedding store: what was encoded once is looked up"),
     ("--out", "out", "folder of the run"),
 ]
 ZOO = [
@@ -149,7 +150,18 @@ def build_parser() -> argparse.ArgumentParser:
     detectors.add_argument("action", choices=["list", "check"])
     detectors.add_argument("name", nargs="?", help="what to check: a name or spec, for example knn or pyod:ECOD")
     detectors.set_defaults(run=commands.detectors)
+    _add_store(add("store", help="look into an embedding store, check it, or make it smaller"))
     return parser
+
+
+def _add_store(store: argparse.ArgumentParser) -> None:
+    store.add_argument("action", choices=["info", "verify", "prune"])
+    store.add_argument("folder", type=Path, metavar="DIR", help="what --store named")
+    store.add_argument("--keep", nargs="+", metavar="ENCODER", help="prune: only these, by id or name, see info")
+    store.add_argument("--max-bytes", metavar="SIZE", help="prune: drop the oldest segments until it fits, e.g. 200G")
+    store.description = inspect.getdoc(commands.store)
+    store.formatter_class = argparse.RawDescriptionHelpFormatter
+    store.set_defaults(run=commands.store)
 
 
 def _add_whole_runs(add: Any) -> None:

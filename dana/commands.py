@@ -236,3 +236,33 @@ def detectors(parsed: argparse.Namespace) -> None:
         raise PluginError(
             f"{parsed.name} breaks {sum(not result.passed for result in results)} of {len(results)} checks"
         )
+
+
+def store(parsed: argparse.Namespace) -> None:
+    """Look into an embedding store, check it, or make it smaller.
+
+    info    what it holds: encoders, rows, bytes, dtype
+    verify  read all of it: digests, order of keys, checksums, finite values; encode a few stored texts again
+    prune   keep only some encoders (--keep), or drop the oldest segments until it fits (--max-bytes)
+
+    A store is a cache: whatever is pruned or damaged is encoded again when it is next asked for.
+    """
+    from dana.errors import ArtifactError
+    from dana.stages.store import info, parse_bytes, prune, verify
+
+    if parsed.action == "info":
+        print(f"{'id':<12} {'encoder':<28} {'dtype':<8} {'dims':>5} {'segments':>8} {'rows':>14} {'bytes':>18}")
+        for row in info(parsed.folder):
+            sizes = f"{row.dims:>5} {row.segments:>8} {row.rows:>14,} {row.size:>18,}"
+            print(f"{row.name[:12]:<12} {row.spec:<28} {row.dtype:<8} {sizes}")
+    elif parsed.action == "prune":
+        most = parse_bytes(parsed.max_bytes) if parsed.max_bytes else None
+        print(f"freed: {prune(parsed.folder, parsed.keep, most):,} bytes")
+    else:
+        verdicts = verify(parsed.folder)
+        for verdict in verdicts:
+            again = f"{verdict.encoded} texts encoded again, largest difference {verdict.difference:.2g}"
+            print(f"{verdict.name[:12]:<12} {verdict.rows:,} rows; {verdict.why_not or again}")
+            print("".join(f"  {problem}\n" for problem in verdict.problems), end="")
+        if flawed := sum(bool(verdict.problems) for verdict in verdicts):
+            raise ArtifactError(f"{parsed.folder}: {flawed} of {len(verdicts)} encoders' rows have problems, see above")

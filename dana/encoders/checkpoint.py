@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dana.artifacts import file_digest
 from dana.errors import ArtifactError
 
 
@@ -23,6 +24,21 @@ def load_backbone(model: str) -> Any:
     try:
         with quiet_transformers():
             return AutoModel.from_pretrained(model, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
+
+
+def checkpoint_identity(model: str) -> dict[str, Any]:
+    """What decides a checkpoint's vectors: digests of a folder's weights and tokenizer, a Hub name's commit."""
+    folder = Path(model)
+    if folder.is_dir():
+        files = sorted([*folder.glob("*.safetensors"), *folder.glob("tokenizer.json")])
+        return {file.name: file_digest(file) for file in files}
+    from transformers import AutoConfig
+
+    check_checkpoint(model)
+    try:
+        return {"name": model, "commit": getattr(AutoConfig.from_pretrained(model), "_commit_hash", None)}
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
 

@@ -7,15 +7,14 @@ wastes two thirds of the work on sentence-sized text (see ``docs/results``).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dana.artifacts import file_digest
 from dana.config import require
+from dana.encoders.checkpoint import checkpoint_identity
 from dana.errors import DataError
 
 POOLINGS = ("mean", "cls")
@@ -68,15 +67,9 @@ class TransformerEncoder:
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.encoders.base.Encoder`. A folder is known by the digest of its weights."""
-        folder = Path(self.model)
-        if folder.is_dir():
-            files = sorted([*folder.glob("*.safetensors"), *folder.glob("tokenizer.json")])
-            weights: Any = {file.name: file_digest(file) for file in files}
-        else:
-            weights = {"name": self.model, "commit": getattr(self._network.config, "_commit_hash", None)}
         return {
             "encoder": "transformer",
-            "weights": weights,
+            "weights": checkpoint_identity(self.model),
             "pooling": self.pooling,
             "layer": self.layer,
             "max_tokens": self.max_tokens,

@@ -12,9 +12,10 @@ import torch
 from dana.artifacts import write_json
 from dana.detectors.base import FittedDetector, as_detector, save_fitted
 from dana.encoders.base import Encoder
+from dana.encoders.store import create_encoder
 from dana.errors import DataError
 from dana.geometry import FittedGeometry, parse_geometry
-from dana.registry import DETECTORS, ENCODERS
+from dana.registry import DETECTORS
 from dana.rng import derive_seed
 from dana.selectors.base import Units
 
@@ -30,18 +31,22 @@ class DetectorSelector:
         detector: Detector spec, for example ``knn:k=10``.
         encoder: Encoder spec, for example ``minilm``.
         geometry: Geometry spec, for example ``center+l2``.
+        store: Folder of an embedding store to encode through, or None.
+        store_dtype: How the store rounds.
     """
 
     detector: str
     encoder: str = "minilm"
     geometry: str = "center+l2"
+    store: str | None = None
+    store_dtype: str = "float16"
 
     def __post_init__(self) -> None:
         parse_geometry(self.geometry)
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return ENCODERS.create(self.encoder)
+        return create_encoder(self.encoder, self.store, self.store_dtype)
 
     @cached_property
     def _detector(self) -> Any:

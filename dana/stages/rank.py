@@ -16,11 +16,12 @@ from torch import Tensor
 from dana.artifacts import canonical, differing, fingerprint, package_versions, write_json, write_text
 from dana.config import require
 from dana.detectors.base import as_detector
+from dana.encoders.store import create_encoder
 from dana.errors import ArtifactError, ConfigError
 from dana.geometry import parse_geometry
 from dana.logging import get_logger, progress
 from dana.ranking import HELD_OUT, Ranked, as_rows, choose, separation, split, stability, summarise
-from dana.registry import DETECTORS, ENCODERS
+from dana.registry import DETECTORS
 from dana.rng import derive_seed
 from dana.selectors.detector import GEOMETRY_SAMPLE
 from dana.stages.selection import GeneralCorpus, Selection, TaskText
@@ -72,7 +73,7 @@ def rank_stage(
         DataError: If the task has too few units.
     """
     specs = settings.specs()
-    encoder = ENCODERS.create(selection.encoder)
+    encoder = create_encoder(selection.encoder, selection.store, selection.store_dtype)
     depends_on = {
         "task": task.fingerprint,
         "general": general.fingerprint,

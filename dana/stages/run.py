@@ -60,7 +60,7 @@ def score(settings: RunSettings, selector: str | None = None, folder: Path | Non
         ranking = rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
         detector = ranking["chosen"]
         log.info("detector  %s, the best held-out F1 of %d", detector, len(ranking["detectors"]))
-    built = build_selector(selector, detector, settings.selection)
+    built = settings.selection.through_store(build_selector(selector, detector, settings.selection))
     return score_stage(task, general, settings.selection, built, folder or Path(settings.out) / "scores")
 
 

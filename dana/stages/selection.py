@@ -1,18 +1,20 @@
 """What every selection step shares: the settings, the task's text and the general corpus, opened once."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dana.artifacts import Artifact, open_artifact
 from dana.config import require
+from dana.encoders.rounding import DTYPES
 from dana.geometry import parse_geometry
 from dana.registry import ENCODERS
 from dana.rng import generator
 from dana.schemas import iterate_documents
-from dana.selectors.base import Units
+from dana.selectors.base import Selector, Units
+from dana.selectors.detector import DetectorSelector
 from dana.stages.unit_stream import corpus_units
 from dana.units import Splitter, parse_units
 
@@ -28,6 +30,8 @@ class Selection:
         max_task_units: Fit on at most so many task units, drawn at random; fitting kNN, LOF and one-class SVM
             grows with them, and beyond some thousand the scores hardly change.
         seed: Root seed of every split, sample and detector.
+        store: Folder of an embedding store: what was encoded once, for any task or corpus, is looked up.
+        store_dtype: ``float16`` or ``int8``: how the store rounds.
     """
 
     units: str = "sentence"
@@ -35,15 +39,26 @@ class Selection:
     geometry: str = "center+l2"
     max_task_units: int = 4000
     seed: int = 0
+    store: str | None = None
+    store_dtype: str = "float16"
 
     def __post_init__(self) -> None:
+        require(self.store_dtype in DTYPES, "store_dtype", self.store_dtype, f"one of {', '.join(DTYPES)}")
+        require(not Path(self.store or "").is_file(), "store", self.store, "a folder, or a place for a new one")
         require(self.max_task_units >= 1, "max_task_units", self.max_task_units, "at least 1")
         parse_geometry(self.geometry)
         parse_units(self.units)
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint; the encoder is added by whoever loads it."""
-        return asdict(self)
+        """Plain values for a fingerprint; the encoder is added by whoever loads it. Where a store is does not count."""
+        left_out = ("store",) if self.store else ("store", "store_dtype")
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
+
+    def through_store(self, selector: Selector) -> Selector:
+        """The selector, encoding through the store where there is one and it encodes at all."""
+        if self.store and isinstance(selector, DetectorSelector):
+            return replace(selector, store=self.store, store_dtype=self.store_dtype)
+        return selector
 
     def splitter(self) -> Splitter:
         """Text to character spans of its units. Windows need the encoder's tokenizer."""

@@ -1,0 +1,335 @@
+"""The embedding store: encodes what is new, gives the same bits either way, survives being killed and flipped bits."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dana.encoders.segment as segments
+import dana.encoders.store as store
+from dana.encoders.hashing import HashingEncoder
+from dana.encoders.rounding import error_bound, pack, unpack
+from dana.encoders.segment import PATTERN, Segment
+from dana.encoders.store import Stored
+from dana.errors import ArtifactError, ConfigError, DataError
+
+TEXTS = [f"sentence number {number} of the corpus" for number in range(200)]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Another encoder that remembers what it was asked for."""
+
+    asked: list = field(default_factory=list)
+
+    def identity(self):
+        return HashingEncoder(32).identity()
+
+    def encode(self, texts):
+        self.asked.extend(texts)
+        return HashingEncoder(32).encode(texts)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Segments of 16 rows, merged by ranges of 64, so that few texts do what many would."""
+    monkeypatch.setattr(store, "FLUSH", 16)
+    monkeypatch.setattr(segments, "BLOCK", 64)
+
+
+def fill(folder, texts=TEXTS, dtype="float16", batch=10):
+    encoder = Stored(Counting(), folder, dtype)
+    for start in range(0, len(texts), batch):
+        encoder.encode(texts[start : start + batch])
+    encoder.close()
+    return encoder
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, dtype):
+    first = Stored(Counting(), tmp_path, dtype)
+    fresh = first.encode(TEXTS)
+    again = first.encode(TEXTS)
+    first.close()
+    second = Stored(Counting(), tmp_path, dtype)
+    read = second.encode(TEXTS)
+    assert len(first.encoder.asked) == len(TEXTS)
+    assert second.encoder.asked == []
+    assert torch.equal(fresh, again)
+    assert torch.equal(fresh, read)
+    assert fresh.dtype == torch.float32
+    largest = HashingEncoder(32).encode(TEXTS).abs().max()
+    torch.testing.assert_close(read, HashingEncoder(32).encode(TEXTS), atol=float(largest) / 250, rtol=0)
+
+
+def test_more_text_encodes_only_what_is_new(tmp_path, small):
+    fill(tmp_path, TEXTS[:150])
+    encoder = Stored(Counting(), tmp_path)
+    encoder.encode(TEXTS[100:])
+    assert encoder.encoder.asked == TEXTS[150:]
+
+
+def test_order_and_repeats_in_a_batch(tmp_path):
+    fill(tmp_path, TEXTS[:5])
+    encoder = Stored(Counting(), tmp_path)
+    mixed = [TEXTS[7], TEXTS[3], TEXTS[7], TEXTS[0], TEXTS[9], TEXTS[3]]
+    expected = unpack(pack(HashingEncoder(32).encode(mixed), "float16"), "float16")
+    assert torch.equal(encoder.encode(mixed), expected)
+    assert encoder.encoder.asked == [TEXTS[7], TEXTS[9]]
+    assert encoder.encode([]).shape == (0, 32)
+
+
+def test_hostile_texts_are_keys_like_any_other(tmp_path):
+    hostile = ["", " ", "\0", "a\0", "\ud800", "\u202eabc", "🙂" * 5000, "a\r\n", "a\n"]
+    encoder = Stored(EncodesAnything(), tmp_path)
+    fresh = encoder.encode(hostile)
+    encoder.close()
+    assert torch.equal(Stored(EncodesAnything(), tmp_path).encode(hostile), fresh)
+    assert len(np.unique(fresh.numpy(), axis=0)) == len(hostile)
+
+
+class EncodesAnything:
+    """Length and last character, in the range of float16."""
+
+    def identity(self):
+        return {"encoder": "anything"}
+
+    def encode(self, texts):
+        return torch.tensor([[float(len(text)), float(ord(text[-1]) % 1000 if text else -1)] for text in texts])
+
+
+def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path):
+    fill(tmp_path / "a")
+    fill(tmp_path / "a", dtype="int8")
+    other = Stored(HashingEncoder(16), tmp_path / "a")
+    assert other.encode(TEXTS).shape == (200, 16)
+    other.close()
+    assert len(list((tmp_path / "a").iterdir())) == 3
+    identities = [Stored(HashingEncoder(32), tmp_path / name, "float16").identity() for name in "ab"]
+    assert identities[0] == identities[1] == {**HashingEncoder(32).identity(), "stored": "float16"}
+
+
+@given(
+    st.integers(1, 20).flatmap(
+        lambda dims: st.lists(
+            st.lists(st.floats(-1e4, 1e4, width=32), min_size=dims, max_size=dims), min_size=1, max_size=5
+        )
+    )
+)
+def test_rounding_errors_have_a_bound_and_rounding_twice_changes_nothing(rows):
+    exact = torch.tensor(rows, dtype=torch.float32)
+    half = unpack(pack(exact, "float16"), "float16")
+    assert ((half - exact).abs() <= error_bound(exact, "float16")).all()
+    assert torch.equal(unpack(pack(half, "float16"), "float16"), half)
+    byte = unpack(pack(exact, "int8"), "int8")
+    assert ((byte - exact).abs() <= error_bound(exact, "int8")).all()
+    assert (error_bound(exact, "int8") <= exact.abs().max() / 253 + 1e-44).all()
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float16", 1e5), ("float16", float("nan")), ("int8", float("inf"))])
+def test_what_cannot_be_kept_is_refused(dtype, value):
+    with pytest.raises(DataError, match=f"vector 1 of the batch is not finite in {dtype}"):
+        pack(torch.tensor([[1.0, 2.0], [value, 0.0]]), dtype)
+    with pytest.raises(ConfigError, match="dtype='float8': must be one of float16, int8"):
+        Stored(HashingEncoder(), "nowhere", "float8")
+
+
+def test_merging_keeps_every_row_in_few_segments(tmp_path, small):
+    many = [f"text {number}" for number in range(1500)]
+    fill(tmp_path, many, batch=16)
+    shelf = next(tmp_path.iterdir())
+    files = sorted(shelf.glob(PATTERN))
+    assert len(files) < 20  # of 94 that were written
+    assert sum(len(Segment.open(path)) for path in files) == 1500
+    assert all(Segment.open(path).flaws() == [] for path in files)
+    encoder = Stored(Counting(), tmp_path)
+    expected = unpack(pack(HashingEncoder(32).encode(many), "float16"), "float16")
+    assert torch.equal(encoder.encode(many), expected)
+    assert encoder.encoder.asked == []
+
+
+def test_a_merge_drops_doubles_and_equal_content_has_one_name(tmp_path):
+    keys = np.array([[1, 1], [1, 2], [2, 0]], dtype=np.uint64)
+    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    one = segments.write(tmp_path, 2, 4, [(keys[:2], rows[:2])], ["x"])
+    two = segments.write(tmp_path, 2, 4, [(keys[1:], rows[1:])], ["y"])
+    merged = segments.merge(tmp_path, [Segment.open(one), Segment.open(two)])
+    assert list(tmp_path.iterdir()) == [merged]
+    assert merged == segments.write(tmp_path, 3, 4, [(keys, rows)], ["x", "y"])
+    opened = Segment.open(merged)
+    assert opened.find(np.array([[1, 2], [1, 3], [2, 0], [9, 9], [1, 1]], dtype=np.uint64)).tolist() == [
+        1,
+        -1,
+        2,
+        -1,
+        0,
+    ]
+
+
+def test_a_segment_opens_as_safetensors(tmp_path):
+    from safetensors.numpy import load_file
+
+    fill(tmp_path)
+    path = next(tmp_path.glob(f"*/{PATTERN}"))
+    tensors = load_file(path)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        "high": (200,),
+        "low": (200,),
+        "checks": (200,),
+        "rows": (200, 64),
+    }
+    assert (np.diff(tensors["high"].astype(object)) > 0).all()
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "empty", "row", "key"])
+def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, caplog):
+    expected = fill(tmp_path).encode(TEXTS)
+    path = next(tmp_path.glob(f"*/{PATTERN}"))
+    content = bytearray(path.read_bytes())
+    header = 8 + int.from_bytes(content[:8], "little")
+    if damage == "cut":
+        content = content[:-100]
+    elif damage == "header":
+        content[20] ^= 0xFF
+    elif damage == "empty":
+        content = b""
+    elif damage == "row":
+        content[-1] ^= 0x01
+    else:
+        content[header + 8 * 200] ^= 0x01  # the low half of the first key
+    path.write_bytes(content)
+    with caplog.at_level(logging.WARNING, logger="dana"):
+        again = Stored(Counting(), tmp_path)
+        vectors = again.encode(TEXTS)
+        again.encode(TEXTS[:3])
+    assert torch.equal(vectors, expected)
+    assert len(again.encoder.asked) == (1 if damage in ("row", "key") else 200)
+    if damage != "key":  # a key that no text has is simply never found; `dana store verify` tells
+        assert [str(path) in record.message for record in caplog.records] == [True]
+    again.close()
+    healed = Stored(Counting(), tmp_path)
+    assert torch.equal(healed.encode(TEXTS), vectors)
+    assert healed.encoder.asked == []
+
+
+def test_a_merge_leaves_damaged_rows_behind(tmp_path, small):
+    fill(tmp_path, TEXTS[:16])
+    path = next(tmp_path.glob(f"*/{PATTERN}"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 0x01
+    path.write_bytes(content)
+    merged = segments.merge(path.parent, [Segment.open(path)])
+    assert len(Segment.open(merged)) == 15
+    assert Segment.open(merged).flaws() == []
+
+
+APPEND = """
+import sys
+import dana.encoders.store as store
+from dana.encoders.hashing import HashingEncoder
+
+store.FLUSH = 16
+encoder = store.Stored(HashingEncoder(32), sys.argv[1])
+for start in range(int(sys.argv[2]), int(sys.argv[3]), 8):
+    encoder.encode([f"sentence number {number} of the corpus" for number in range(start, start + 8)])
+    print(start, flush=True)
+"""
+
+
+def append(folder, first, last):
+    arguments = [sys.executable, "-c", APPEND, str(folder), str(first), str(last)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=os.environ)
+
+
+def test_a_killed_process_leaves_a_valid_store(tmp_path):
+    process = append(tmp_path, 0, 10**9)
+    try:
+        for line in process.stdout:
+            if int(line) >= 400:
+                break
+        time.sleep(0.003)  # somewhere in the middle of the next append
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    shelf = next(tmp_path.iterdir())
+    assert all(Segment.open(path).flaws() == [] for path in shelf.glob(PATTERN))
+    encoder = Stored(Counting(), tmp_path)
+    texts = [f"sentence number {number} of the corpus" for number in range(408)]
+    assert torch.equal(encoder.encode(texts), unpack(pack(HashingEncoder(32).encode(texts), "float16"), "float16"))
+    assert len(encoder.encoder.asked) <= 16  # what waited in memory
+
+
+def test_two_processes_append_at_once(tmp_path):
+    processes = [append(tmp_path, first, first + 600) for first in (0, 200)]
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    shelf = next(tmp_path.iterdir())
+    assert all(Segment.open(path).flaws() == [] for path in shelf.glob(PATTERN))
+    assert not list(shelf.glob(".*"))
+    encoder = Stored(Counting(), tmp_path)
+    texts = [f"sentence number {number} of the corpus" for number in range(800)]
+    assert torch.equal(encoder.encode(texts), unpack(pack(HashingEncoder(32).encode(texts), "float16"), "float16"))
+    assert encoder.encoder.asked == []
+
+
+def test_what_waits_is_written_when_the_encoder_is_let_go(tmp_path):
+    encoder = Stored(Counting(), tmp_path)
+    encoder.encode(TEXTS)
+    assert list(tmp_path.iterdir()) == []
+    del encoder
+    second = Stored(Counting(), tmp_path)
+    second.encode(TEXTS)
+    assert second.encoder.asked == []
+
+
+def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    encoder = Stored(HashingEncoder(8), tmp_path / "file")
+    encoder.encode(["x"])
+    with pytest.raises(ArtifactError, match="cannot keep a store here: Not a directory"):
+        encoder.close()
+    encoder.shelf._waiting.clear()
+    fill(tmp_path / "store")
+    meta = next((tmp_path / "store").glob("*/meta.json"))
+    meta.write_text(json.dumps({"dims": 32}))
+    with pytest.raises(ArtifactError, match=r"meta.json: not the meta.json of a store"):
+        Stored(Counting(), tmp_path / "store").encode(["x"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_vectors_are_packed_whatever_their_strides(dtype):
+    rows = torch.linspace(-1, 1, 12).reshape(3, 4)
+    for strided, plain in [(rows.T, rows.T.contiguous()), (rows[:1].expand(5, 4), rows[:1].repeat(5, 1))]:
+        assert (pack(strided, dtype) == pack(plain, dtype)).all()
+
+
+def test_no_flipped_byte_of_a_segment_gives_a_wrong_vector(tmp_path):
+    keys = np.array([[1, 5], [1, 7], [9, 0]], dtype=np.uint64)
+    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    whole = segments.write(tmp_path, 3, 4, [(keys, rows)], ["x"]).read_bytes()
+    lost = 0
+    for place in range(len(whole)):
+        path = tmp_path / f"flipped-{place}"
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        try:
+            segment = Segment.open(path)
+        except ArtifactError:
+            lost += 1
+            continue
+        places = segment.find(keys)
+        here = places >= 0
+        found, good = segment.read(keys[here], places[here])
+        assert (found[good] == rows[here][good]).all()
+        assert segment.flaws()
+    assert 0 < lost < len(whole)
