@@ -35,12 +35,23 @@ TEXTS = [
         "on_bad_record",
         "fail (default) or skip: what to do with a record that cannot be read",
     ),
+    (
+        "--decontaminate",
+        "hygiene.decontaminate",
+        "task cards: leave out documents that share 13 words, or a sentence of 8, with their dev or test texts",
+    ),
+    (
+        "--near-duplicates",
+        "hygiene.near_duplicates",
+        "leave out general documents this like an earlier one, for example 0.8 (needs dana[dedup])",
+    ),
     ("--encoder", "selection.encoder", "minilm (default), hashing, or transformer:NAME_OR_FOLDER"),
     ("--geometry", "selection.geometry", "none, l2, center+l2 (default) or whiten:K"),
     ("--units", "selection.units", "what is scored: sentence (default) or window:N word-pieces"),
     ("--seed", "selection.seed", "root seed of splits, samples and detectors (default 0)"),
     ("--out", "out", "folder of the run"),
 ]
+MANY = ("general", "hygiene.decontaminate")  # flags that take several values
 ZOO = [
     ("--detectors", "ranking.detectors", "all (default), or names with commas: knn,lof,pyod:ECOD"),
     ("--seeds", "ranking.seeds", "repetitions, each with its own split (default 5)"),
@@ -193,7 +204,7 @@ def _flags(
     config: bool = True,
 ) -> None:
     for flag, setting, text in flags:
-        many: dict[str, Any] = {"nargs": "+"} if setting == "general" else {}
+        many: dict[str, Any] = {"nargs": "+"} if setting in MANY else {}
         parser.add_argument(flag, dest=setting, help=text, metavar=flag[2:].replace("-", "_").upper(), **many)
     if config:
         parser.add_argument("--config", type=Path, help="a recipe's YAML, whose settings the flags override")

@@ -8,6 +8,7 @@ from hashlib import blake2b
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 # All that str.splitlines splits at: dropping a form feed would glue two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_BETWEEN_WORDS = re.compile(r"\W+")
 
 
 def normalise(text: str) -> str:
@@ -17,6 +18,11 @@ def normalise(text: str) -> str:
     """
     text = _LINE_ENDS.sub("\n", text)
     return unicodedata.normalize("NFC", _UNWANTED.sub("", text)).strip()
+
+
+def words(text: str) -> str:
+    """The words of a text with single spaces between: NFKC, lower case, word characters only; for comparing texts."""
+    return _BETWEEN_WORDS.sub(" ", unicodedata.normalize("NFKC", text).lower()).strip()
 
 
 def digest(text: str) -> bytes:
