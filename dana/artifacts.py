@@ -35,6 +35,7 @@ RECORDED_PACKAGES = (
     "pyod",
     "numpy",
     "sentencex",
+    "datasketch",
 )
 
 

@@ -35,6 +35,16 @@ TEXTS = [
         "on_bad_record",
         "fail (default) or skip: what to do with a record that cannot be read",
     ),
+    (
+        "--decontaminate",
+        "hygiene.decontaminate",
+        "task cards: leave out documents that share 13 words, or a sentence of 8, with their dev or test texts",
+    ),
+    (
+        "--near-duplicates",
+        "hygiene.near_duplicates",
+        "leave out general documents this like an earlier one, for example 0.8 (needs dana[dedup])",
+    ),
     ("--encoder", "selection.encoder", "minilm (default), static, hashing, or transformer:NAME_OR_FOLDER"),
     ("--geometry", "selection.geometry", "none, l2, center+l2 (default) or whiten:K"),
     ("--units", "selection.units", "what is scored: sentence (default) or window:N word-pieces"),
@@ -42,6 +52,7 @@ TEXTS = [
     ("--store", "selection.store", "folder of an embedding store: what was encoded once is looked up"),
     ("--out", "out", "folder of the run"),
 ]
+MANY = ("general", "hygiene.decontaminate")  # flags that take several values
 ZOO = [
     ("--detectors", "ranking.detectors", "all (default), or names with commas: knn,lof,pyod:ECOD"),
     ("--seeds", "ranking.seeds", "repetitions, each with its own split (default 5)"),
@@ -210,7 +221,7 @@ def _flags(
     config: bool = True,
 ) -> None:
     for flag, setting, text in flags:
-        many: dict[str, Any] = {"nargs": "+"} if setting == "general" else {}
+        many: dict[str, Any] = {"nargs": "+"} if setting in MANY else {}
         parser.add_argument(flag, dest=setting, help=text, metavar=flag[2:].replace("-", "_").upper(), **many)
     if config:
         parser.add_argument("--config", type=Path, help="a recipe's YAML, whose settings the flags override")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
 
-LISTS = {"general", "ranking.detectors", "cards"}
+LISTS = {"general", "hygiene.decontaminate", "ranking.detectors", "cards"}
 
 
 def settings_from(parsed: argparse.Namespace, **fixed: Any) -> "RunSettings":

@@ -8,6 +8,8 @@ from hashlib import blake2b
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 # All that str.splitlines splits at: dropping a form feed would glue two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_WORD = re.compile(r"\w+")
+_ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}
 
 
 def normalise(text: str) -> str:
@@ -17,6 +19,13 @@ def normalise(text: str) -> str:
     """
     text = _LINE_ENDS.sub("\n", text)
     return unicodedata.normalize("NFC", _UNWANTED.sub("", text)).strip()
+
+
+def words(text: str) -> str:
+    """The words of a text with single spaces between: NFKC, lower case, word characters only; for comparing texts."""
+    if text.isascii():  # the same, twice as fast
+        return " ".join(text.translate(_ASCII_WORDS).split())
+    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).lower()))
 
 
 def digest(text: str) -> bytes:

@@ -13,7 +13,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "metrics" not in path.p
 # First match wins; a module may import its own layer only where the last column allows it.
 LAYERS = [
     (0, ("errors", "rng", "logging", "config", "mapped", "schemas", "artifacts", "registry", "resources", "tensors")),
-    (1, ("text", "units", "geometry", "ranking", "weights", "mlm")),
+    (1, ("text", "units", "overlap", "geometry", "ranking", "weights", "mlm")),
     (2, ("corpus", "encoders", "detectors", "selectors")),
     (3, ("train", "finetune")),
     (4, ("studies", "report")),

@@ -22,7 +22,7 @@ class Tally:
     Attributes:
         read: Records seen.
         kept: Documents made of them.
-        dropped: Good records left out, by reason: ``duplicate``, ``empty``.
+        dropped: Good records left out, by reason: ``duplicate``, ``empty``; and what hygiene takes back.
         rejected: Bad records, by reason: ``unreadable``, ``no text``, ``repeated id``.
         documents: Kept documents by source.
         characters: Kept characters by source.
@@ -40,6 +40,15 @@ class Tally:
         self.kept += 1
         self.documents[document.source] += 1
         self.characters[document.source] += len(document.text)
+
+    def take_back(self, document: Document, reason: str) -> None:
+        """Count a kept document as dropped after all."""
+        self.kept -= 1
+        self.dropped[reason] += 1
+        self.documents[document.source] -= 1
+        self.characters[document.source] -= len(document.text)
+        if not self.documents[document.source]:
+            del self.documents[document.source], self.characters[document.source]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a manifest."""

@@ -8,7 +8,7 @@
 ``hf:name``         ``hf:org/name[:config][:split]``, streamed
 ==================  ==========================================================
 
-The text formats may end in ``.gz`` or ``.zst``. In folders, hidden files and dana's own manifests are passed over.
+The text formats may end in ``.gz`` or ``.zst``. In folders, hidden files and dana's own records are passed over.
 """
 
 import csv
@@ -27,6 +27,7 @@ from dana.errors import DataError
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
 HUB = "hf:"
+REMOVED = "removed.jsonl"  # beside a manifest: what hygiene left out of dana's own text
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def expand(source: str) -> list[Path]:
         files = [path]
         format_of(path)
     elif path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and _is_meant(file.relative_to(path)))
+        files = sorted(file for file in path.rglob("*") if file.is_file() and _is_meant(file, path))
     elif has_magic(source):
         files = sorted(Path(file) for file in glob(source, recursive=True) if Path(file).is_file())  # noqa: PTH207
     else:
@@ -89,9 +90,10 @@ def expand(source: str) -> list[Path]:
     return files
 
 
-def _is_meant(file: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.parts)
-    return _format(file) in FORMATS and not hidden and file.name != MANIFEST
+def _is_meant(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    own = file.name == MANIFEST or (file.name == REMOVED and (file.parent / MANIFEST).is_file())
+    return _format(file) in FORMATS and not hidden and not own
 
 
 def format_of(path: Path) -> str:

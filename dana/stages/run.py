@@ -14,6 +14,7 @@ from dana.stages.finetune import finetune_stage
 from dana.stages.harvest import harvest_stage
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_stage
+from dana.stages.hygiene import Cleaner
 from dana.stages.pretrain import pretrain_stage
 from dana.stages.rank import rank_stage, table
 from dana.stages.report import report_stage
@@ -37,8 +38,9 @@ def open_texts(settings: RunSettings) -> tuple[TaskText, GeneralCorpus]:
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
     out = Path(settings.out)
     find_task(settings.task)  # a misspelt name fails before the corpus is read
-    general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record)
-    task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed)
+    cleaner = Cleaner(settings.hygiene, settings.data)
+    general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record, cleaner)
+    task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed, cleaner)
     return TaskText(task), GeneralCorpus(general)
 
 

@@ -6,6 +6,7 @@ from dana.config import require
 from dana.stages.adapt import AdaptSettings
 from dana.stages.finetune import FinetuneSettings
 from dana.stages.harvest import HarvestSettings
+from dana.stages.hygiene import Hygiene
 from dana.stages.pretrain import PretrainSettings
 from dana.stages.rank import RankSettings
 from dana.stages.selection import Selection
@@ -24,6 +25,7 @@ class RunSettings:
         general: Files, globs, folders, or ``hf:name[:config][:split]``.
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
         on_bad_record: ``fail`` or ``skip`` (counted).
+        hygiene: What is kept away from training: text of evaluation splits, near duplicates.
         harvest: Take task and general text from the installed Python distributions instead.
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
@@ -44,6 +46,7 @@ class RunSettings:
     general: list[str] = field(default_factory=list)
     data: str | None = None
     on_bad_record: str = "fail"
+    hygiene: Hygiene = field(default_factory=Hygiene)
     harvest: HarvestSettings | None = None
     selection: Selection = field(default_factory=Selection)
     ranking: RankSettings = field(default_factory=RankSettings)

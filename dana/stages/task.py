@@ -14,6 +14,7 @@ from dana.finetune.data import read_split
 from dana.rng import derive_seed, hash_uniform
 from dana.schemas import DOCUMENTS, Document, write_parts
 from dana.stages.corpus import document_tables
+from dana.stages.hygiene import Cleaner, Hygiene
 from dana.stages.unit_stream import unit_keys
 from dana.text import document_id, normalise
 
@@ -22,7 +23,9 @@ HELD_OUT_AT_MOST = 1000  # documents; enough for a standard error of a hundredth
 _FIRST = np.zeros(1, dtype=np.int64)
 
 
-def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) -> Artifact:
+def task_stage(
+    task: str, folder: Path, data: str | None = None, seed: int = 0, cleaner: Cleaner | None = None
+) -> Artifact:
     """Make the task artifact.
 
     Args:
@@ -32,10 +35,12 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
         folder: Where the artifact goes.
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
         seed: Decides which documents of plain text are held out.
+        cleaner: Leaves out of the text to fit on what evaluation splits hold; None keeps every text.
 
     Raises:
         DataError: If there is no text to fit on or to hold out.
     """
+    cleaner = cleaner or Cleaner(Hygiene())
     card = find_task(task)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
@@ -46,9 +51,11 @@ def task_stage(task: str, folder: Path, data: str | None = None, seed: int = 0) 
         }
     else:
         depends_on = {"name": name, "files": source_digests([task]), "seed": seed, "held_out": HELD_OUT_SHARE}
+    depends_on |= cleaner.identity(near_duplicates=False)
 
     def write(draft: Draft) -> None:
         fit, held_out = _from_card(card, data) if card else _from_text(task, seed, draft)
+        fit = cleaner.target(fit, draft)
         draft.counts["fit"] = write_parts(document_tables(fit), draft.path / "fit", DOCUMENTS)
         draft.counts["held_out"] = write_parts(
             document_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS
