@@ -107,6 +107,18 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
 
 
+def read_json(path: Path) -> Any:
+    """What :func:`write_json` wrote.
+
+    Raises:
+        ArtifactError: If it is missing or broken.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be read: {error}") from error
+
+
 def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
     """Open a committed folder.
 

@@ -129,8 +129,10 @@ def _check_processes(run: Callable[[argparse.Namespace], None]) -> None:
         ConfigError: If a step for one process was launched in several.
     """
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if processes > 1 and run not in (commands.adapt, commands.pretrain, commands.finetune):
-        raise ConfigError(f"{processes} processes were launched: only adapt, pretrain and finetune take more than one")
+    if processes > 1 and run not in (commands.score, commands.adapt, commands.pretrain, commands.finetune):
+        raise ConfigError(
+            f"{processes} processes were launched: only score, adapt, pretrain and finetune take more than one"
+        )
 
 
 def _use_all_cores() -> None:
@@ -187,7 +189,15 @@ def _add_whole_runs(add: Any) -> None:
 
 def _add_selection(add: Any) -> None:
     _flags(add("rank", help="which detector tells this task from this general text?"), TEXTS + ZOO, commands.rank)
-    _flags(add("score", help="score every unit of the general text against the task"), TEXTS + SCORE, commands.score)
+    score = add("score", help="score every unit of the general text against the task")
+    _flags(score, TEXTS + SCORE, commands.score)
+    part = score.add_mutually_exclusive_group()
+    part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
+    part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
+    part.add_argument("--merge", action="store_true", help="only join what the shards left")
+    part.add_argument(
+        "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
+    )
     weigh = add("weigh", help="turn scores into weights")
     _flags(_with_run(weigh, "scores/ and corpus/"), WEIGH, commands.weigh)
     weigh.add_argument("--to", type=Path, help="folder of the weights (default DIR/weights)")

@@ -80,13 +80,33 @@ def score(parsed: argparse.Namespace) -> None:
 
     Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
     start and end are characters in the document) and OUT/scores/task.parquet, the same for held-out task text.
+
+    Killed, the same command goes on with the shards that are missing. Several processes: accelerate launch
+    recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
+    last. The bytes are the same whoever did what.
     """
+    from dana.stages.run import open_prepared, open_scoring
     from dana.stages.run import score as run_score
 
     settings = settings_from(parsed)
-    artifact = run_score(settings)
-    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
-    print(f"next:    dana weigh {settings.out} --policy segments --beta 0.2")
+    if parsed.dry_run:
+        from dana.stages.estimate import estimate
+
+        print(estimate(settings))
+    elif parsed.prepare:
+        scoring = open_scoring(settings)
+        scoring.prepare()
+        print(f"prepared: {scoring.shards.path}\nnext:     the same flags with --shard 1/N ... N/N, then with --merge")
+    elif parsed.shard:
+        from dana.stages.team import Share
+
+        share, scoring = Share.parse(parsed.shard), open_prepared(settings)
+        scoring.score(scoring.prepared(), share)
+        print(f"scored: share {parsed.shard}\nnext:   the same flags with --merge, when all shares are scored")
+    else:
+        artifact = open_prepared(settings).merge() if parsed.merge else run_score(settings)
+        print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
+        print(f"next:    dana weigh {settings.out} --policy segments --beta 0.2")
 
 
 def weigh(parsed: argparse.Namespace) -> None:

@@ -93,31 +93,44 @@ def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
                 yield Document(doc_id, source, text)
 
 
-def write_parts(batches: Iterable[pa.Table], folder: Path, schema: pa.Schema, rows_per_part: int = 1 << 20) -> int:
+ROWS_PER_PART = 1 << 20
+# Rows that are written, and must be read, together: few where rows are whole texts.
+ROWS_PER_GROUP = {True: 1 << 10, False: 1 << 14}
+
+
+def write_parts(
+    batches: Iterable[pa.Table], folder: Path, schema: pa.Schema, rows_per_part: int = ROWS_PER_PART
+) -> int:
     """Write a stream of tables as ``part-00000.parquet`` …, zstd; returns the rows written.
 
-    Parts are cut by row count alone, so the bytes do not depend on how the stream was batched.
+    Parts and groups are cut by row count alone, so the bytes do not depend on how the stream was batched. No more
+    than a group waits in memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    group = min(ROWS_PER_GROUP["text" in schema.names], rows_per_part)
     written, waiting = 0, schema.empty_table()
+    writer: pq.ParquetWriter | None = None
+
+    def write(table: pa.Table) -> None:
+        nonlocal writer, written
+        if written % rows_per_part == 0:
+            if writer is not None:
+                writer.close()
+            path = folder / f"part-{written // rows_per_part:05d}.parquet"
+            writer = pq.ParquetWriter(path, schema, compression="zstd")
+        writer.write_table(table.combine_chunks(), row_group_size=group)  # type: ignore[union-attr]
+        written += table.num_rows
+
     for batch in batches:
         waiting = pa.concat_tables([waiting, batch.cast(schema)])
-        while waiting.num_rows >= rows_per_part:
-            _write_part(waiting.slice(0, rows_per_part), folder, written // rows_per_part)
-            written += rows_per_part
-            waiting = waiting.slice(rows_per_part)
+        while waiting.num_rows >= (size := min(group, rows_per_part - written % rows_per_part)):
+            write(waiting.slice(0, size))
+            waiting = waiting.slice(size)
     if waiting.num_rows or written == 0:
-        _write_part(waiting, folder, written // rows_per_part)
-    return written + waiting.num_rows
-
-
-def _write_part(table: pa.Table, folder: Path, index: int) -> None:
-    pq.write_table(
-        table.combine_chunks(),
-        folder / f"part-{index:05d}.parquet",
-        compression="zstd",
-        row_group_size=1 << 14,
-    )
+        write(waiting)
+    if writer is not None:
+        writer.close()
+    return written
 
 
 def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:

@@ -2,28 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from dana.schemas import Document
+
 
 @dataclass(frozen=True)
 class Units:
-    """A batch of units, columns of equal length.
+    """A batch of units.
 
     Attributes:
-        doc_ids: Document of each unit.
-        sources: Source of each unit's document.
-        numbers: Position of the unit in its document, from 0; int32.
-        starts: Character span in the document's text; int64.
+        documents: The documents that the units are of, in order.
+        of: int64 of shape (units,), which of the documents each is of.
+        numbers: int32 of shape (units,), position of the unit in its document, from 0.
+        starts: int64 of shape (units,), character span in the document's text.
         ends: See starts.
         texts: The span's text.
-        keys: One stable uint64 a unit, a hash of document and position.
+        keys: uint64 of shape (units,), a hash of document and position.
     """
 
-    doc_ids: Sequence[str]
-    sources: Sequence[str]
+    documents: Sequence[Document]
+    of: np.ndarray
     numbers: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
@@ -31,7 +34,23 @@ class Units:
     keys: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.doc_ids)
+        return len(self.texts)
+
+    @cached_property
+    def doc_ids(self) -> Sequence[str]:
+        """Document of each unit."""
+        return [self.documents[row].doc_id for row in self.of.tolist()]
+
+    @cached_property
+    def sources(self) -> Sequence[str]:
+        """Source of each unit's document."""
+        return [self.documents[row].source for row in self.of.tolist()]
+
+    def rows(self, chosen: np.ndarray) -> "Units":
+        """The units at `chosen`, in that order."""
+        texts = [self.texts[row] for row in chosen.tolist()]
+        of, numbers = self.of[chosen], self.numbers[chosen]
+        return Units(self.documents, of, numbers, self.starts[chosen], self.ends[chosen], texts, self.keys[chosen])
 
 
 class FittedSelector(Protocol):
@@ -61,6 +80,10 @@ class Selector(Protocol):
             general: The samples asked for, by name; smaller where the corpus is small.
             seed: Root seed.
         """
+        ...
+
+    def load(self, folder: Path) -> FittedSelector:
+        """What the selector's `fit` returned and :meth:`FittedSelector.save` wrote."""
         ...
 
     def identity(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from dana.artifacts import write_json
-from dana.detectors.base import FittedDetector, as_detector, save_fitted
+from dana.detectors.base import FittedDetector, as_detector, restore, save_fitted
 from dana.encoders.base import Encoder
 from dana.encoders.store import create_encoder
 from dana.errors import DataError
@@ -69,6 +69,11 @@ class DetectorSelector:
         both = self._encoder.encode([*task, *general["contamination"]])
         fitted = self._detector.fit(geometry.apply(both), derive_seed(seed, "selector", "detector"))
         return FittedDetectorSelector(self, self._encoder, geometry, fitted)
+
+    def load(self, folder: Path) -> "FittedDetectorSelector":
+        """See :class:`dana.selectors.base.Selector`."""
+        geometry = FittedGeometry.load(folder / "geometry")
+        return FittedDetectorSelector(self, self._encoder, geometry, restore(self._detector, folder / "detector"))
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.selectors.base.Selector`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.artifacts import write_json
+from dana.artifacts import read_json, write_json
 from dana.rng import derive_seed, hash_uniform
 from dana.selectors.base import Units
 
@@ -23,6 +23,10 @@ class RandomSelector:
     def fit(self, task: Sequence[str], general: Mapping[str, Sequence[str]], seed: int) -> "FittedRandom":
         """Nothing is learned; the seed decides."""
         return FittedRandom(derive_seed(seed, "selector", "random"))
+
+    def load(self, folder: Path) -> "FittedRandom":
+        """See :class:`dana.selectors.base.Selector`."""
+        return FittedRandom(read_json(folder / "selector.json")["seed"])
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.selectors.base.Selector`."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dana.artifacts import Artifact
+from dana.artifacts import Artifact, open_artifact, read_json
 from dana.config import require
 from dana.finetune.card import load_card
 from dana.logging import get_logger
@@ -16,12 +16,13 @@ from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_stage
 from dana.stages.hygiene import Cleaner
 from dana.stages.pretrain import pretrain_stage
-from dana.stages.rank import rank_stage, table
+from dana.stages.rank import RANKING, rank_stage, table
 from dana.stages.report import report_stage
-from dana.stages.score import build_selector, score_stage
+from dana.stages.score import Scoring, build_selector, score_all
 from dana.stages.selection import GeneralCorpus, TaskText
 from dana.stages.settings import RunSettings
 from dana.stages.task import find_task, task_stage
+from dana.stages.team import Team
 from dana.stages.training import TrainingData
 from dana.stages.weigh import weigh_stage
 
@@ -51,19 +52,52 @@ def rank(settings: RunSettings) -> dict[str, Any]:
     return rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
 
 
-def score(settings: RunSettings, selector: str | None = None, folder: Path | None = None) -> Artifact:
-    """``dana score``; ranks first where the detector is ``auto``."""
+def open_scoring(settings: RunSettings, selector: str | None = None, folder: Path | None = None) -> Scoring:
+    """Both texts, the detector (ranked first where it is ``auto``) and the place of the scores."""
     selector = selector or settings.selector
     if selector == "detector" and settings.detector != "auto":
-        build_selector(selector, settings.detector, settings.selection)
+        build_selector(selector, settings.detector, settings.selection)  # a misspelt name fails before any work
     task, general = open_texts(settings)
     detector = settings.detector
     if selector == "detector" and detector == "auto":
         ranking = rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
         detector = ranking["chosen"]
         log.info("detector  %s, the best held-out F1 of %d", detector, len(ranking["detectors"]))
-    built = settings.selection.through_store(build_selector(selector, detector, settings.selection))
-    return score_stage(task, general, settings.selection, built, folder or Path(settings.out) / "scores")
+    built = build_selector(selector, detector, settings.selection)
+    return Scoring(task, general, settings.selection, built, folder or Path(settings.out) / "scores")
+
+
+def open_prepared(settings: RunSettings) -> Scoring:
+    """The scoring that ``dana score --prepare`` left in the run's folder; sources are not looked at again."""
+    out = Path(settings.out)
+    task, general = TaskText.open(out / "task"), GeneralCorpus.open(out / "corpus")
+    detector = settings.detector
+    if settings.selector == "detector" and detector == "auto":
+        detector = read_json(out / RANKING)["chosen"]
+    built = build_selector(settings.selector, detector, settings.selection)
+    return Scoring(task, general, settings.selection, built, out / "scores")
+
+
+def score(settings: RunSettings, selector: str | None = None, folder: Path | None = None) -> Artifact:
+    """``dana score``; the processes of one launch share the shards."""
+    team = Team.of_launch()
+    if team.world == 1:
+        return score_all(open_scoring(settings, selector, folder))
+    if team.rank == 0:
+        first = open_scoring(settings, selector, folder)
+        if not first.is_done:
+            first.prepare()
+    team.wait()
+    scoring = open_scoring(settings, selector, folder)
+    done = scoring.is_done
+    team.wait()  # all have looked before the first one merges
+    if not done:
+        scoring.score(scoring.prepared(), team.share)
+    team.wait()
+    if team.rank == 0:
+        scoring.merge()
+    team.wait()
+    return open_artifact(scoring.folder, "scores")
 
 
 def run(settings: RunSettings) -> Path:

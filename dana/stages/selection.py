@@ -1,10 +1,12 @@
 """What every selection step shares: the settings, the task's text and the general corpus, opened once."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from dana.artifacts import Artifact, open_artifact
 from dana.config import require
@@ -12,9 +14,8 @@ from dana.encoders.rounding import DTYPES
 from dana.geometry import parse_geometry
 from dana.registry import ENCODERS
 from dana.rng import generator
-from dana.schemas import iterate_documents
-from dana.selectors.base import Selector, Units
-from dana.selectors.detector import DetectorSelector
+from dana.schemas import parts
+from dana.selectors.base import Units
 from dana.stages.unit_stream import corpus_units
 from dana.units import Splitter, parse_units
 
@@ -53,12 +54,6 @@ class Selection:
         """Plain values for a fingerprint; the encoder is added by whoever loads it. Where a store is does not count."""
         left_out = ("store",) if self.store else ("store", "store_dtype")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
-
-    def through_store(self, selector: Selector) -> Selector:
-        """The selector, encoding through the store where there is one and it encodes at all."""
-        if self.store and isinstance(selector, DetectorSelector):
-            return replace(selector, store=self.store, store_dtype=self.store_dtype)
-        return selector
 
     def splitter(self) -> Splitter:
         """Text to character spans of its units. Windows need the encoder's tokenizer."""
@@ -129,7 +124,7 @@ class GeneralCorpus:
     @cached_property
     def documents(self) -> int:
         """Number of documents."""
-        return sum(1 for _ in iterate_documents(self.artifact.path))
+        return sum(pq.read_metadata(part).num_rows for part in parts(self.artifact.path))
 
     def units(self, selection: Selection) -> Iterator[Units]:
         """Batches of units, in corpus order."""

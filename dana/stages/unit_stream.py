@@ -18,11 +18,15 @@ from dana.units import Span, Splitter
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
 
+def document_key(doc_id: str) -> int:
+    """A stable uint64 for a document."""
+    return int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "little")
+
+
 def unit_keys(doc_id: str, numbers: np.ndarray) -> np.ndarray:
     """One stable uint64 a unit of a document."""
-    document = int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "little")
     with np.errstate(over="ignore"):
-        return np.uint64(document) + numbers.astype(np.uint64) * STRIDE
+        return np.uint64(document_key(doc_id)) + numbers.astype(np.uint64) * STRIDE
 
 
 def units_of(documents: Iterable[Document], splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
@@ -46,19 +50,16 @@ def corpus_units(corpus: Path, splitter: Splitter, batch: int = 8192) -> Iterato
 
 
 def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
-    numbers = [np.arange(len(spans)) for _, spans in rows]
-    flat = [(document, start, end) for document, spans in rows for start, end in spans]
-    return Units(
-        doc_ids=[document.doc_id for document, _, _ in flat],
-        sources=[document.source for document, _, _ in flat],
-        numbers=np.concatenate(numbers).astype(np.int32),
-        starts=np.array([start for _, start, _ in flat], dtype=np.int64),
-        ends=np.array([end for _, _, end in flat], dtype=np.int64),
-        texts=[document.text[start:end] for document, start, end in flat],
-        keys=np.concatenate(
-            [unit_keys(document.doc_id, number) for (document, _), number in zip(rows, numbers, strict=True)]
-        ),
-    )
+    documents = [document for document, _ in rows]
+    counts = np.array([len(spans) for _, spans in rows])
+    of = np.repeat(np.arange(counts.size), counts)
+    numbers = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    flat = np.array([span for _, spans in rows for span in spans], dtype=np.int64).reshape(-1, 2)
+    firsts = np.array([document_key(document.doc_id) for document in documents], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        keys = np.repeat(firsts, counts) + numbers.astype(np.uint64) * STRIDE
+    texts = [document.text[start:end] for document, spans in rows for start, end in spans]
+    return Units(documents, of, numbers.astype(np.int32), flat[:, 0], flat[:, 1], texts, keys)
 
 
 @dataclass(frozen=True)

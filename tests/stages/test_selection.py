@@ -13,7 +13,7 @@ from dana.schemas import iterate_documents
 from dana.stages.corpus import corpus_stage
 from dana.stages.held_out import held_out_stage
 from dana.stages.rank import RankSettings, rank_stage
-from dana.stages.score import build_selector, score_stage
+from dana.stages.score import Scoring, build_selector, score_all
 from dana.stages.selection import TaskText
 from dana.stages.task import task_stage
 
@@ -99,7 +99,7 @@ def test_a_rerun_reuses_and_changed_settings_are_refused_with_the_difference(ope
         write_weights_of(opened, folder, beta=0.3)
     selector = build_selector("detector", "knn:k=9", SELECTION)
     with pytest.raises(ArtifactError, match='detector: "knn" there, "knn:k=9" now'):
-        score_stage(task, general, SELECTION, selector, out / "scores")
+        score_all(Scoring(task, general, SELECTION, selector, out / "scores"))
     with pytest.raises(ArtifactError, match=r'on_bad_record: "fail" there, "skip" now'):
         corpus_stage([str(texts / "pool.jsonl")], out / "corpus", "skip")
 
@@ -137,7 +137,7 @@ def test_too_small_a_task_is_refused_with_its_size(opened, tmp_path):
     task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
     selector = build_selector("detector", "knn", SELECTION)
     with pytest.raises(DataError, match=r"the task has 1\d units; selection needs at least 20"):
-        score_stage(task, opened[1], SELECTION, selector, tmp_path / "scores")
+        score_all(Scoring(task, opened[1], SELECTION, selector, tmp_path / "scores"))
     assert not (tmp_path / "scores").exists()
     with pytest.raises(DataError, match="units"):
         rank_stage(task, opened[1], SELECTION, RankSettings(["knn"], 1), tmp_path / "rank")

@@ -5,7 +5,7 @@ import json
 
 from dana.schemas import read_table
 from dana.stages.corpus import corpus_stage
-from dana.stages.score import build_selector, score_stage
+from dana.stages.score import Scoring, build_selector, score_all
 from dana.stages.selection import GeneralCorpus, Selection, TaskText
 from dana.stages.task import task_stage
 from dana.stages.weigh import WeighSettings, weigh_stage
@@ -52,7 +52,7 @@ def write_scores(texts, out, detector="knn"):
     task = TaskText(task_stage(str(texts / "cells.txt"), out / "task"))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], out / "corpus"))
     selector = build_selector("detector", detector, SELECTION)
-    score_stage(task, general, SELECTION, selector, out / "scores")
+    score_all(Scoring(task, general, SELECTION, selector, out / "scores"))
     return task, general, out
 
 
