@@ -59,7 +59,7 @@ ZOO = [
 ]
 SCORE = [
     ("--detector", "detector", "auto (default: the best of the ranking), or a name such as knn or knn:k=10"),
-    ("--selector", "selector", "detector (default) or random"),
+    ("--selector", "selector", "detector (default), cascade (cascade:keep=0.3,detector=knn) or random"),
 ]
 WEIGH = [
     ("--policy", "weigh.policy", "sigmoid, segments (default) or sampled"),

@@ -7,7 +7,7 @@ score shards (any share of them), merge (one table in corpus order). ``dana scor
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,9 @@ def build_selector(selector: str, detector: str, selection: Selection) -> Select
     """The selector of a spec; ``detector`` is the paper's and takes its parts from the other arguments."""
     if selector == "detector":
         return DetectorSelector(detector, selection.encoder, selection.geometry, selection.store, selection.store_dtype)
-    return SELECTORS.create(selector)
+    made = SELECTORS.create(selector)
+    encodes = is_dataclass(made) and not isinstance(made, type) and "store" in {field.name for field in fields(made)}
+    return replace(made, store=selection.store, store_dtype=selection.store_dtype) if encodes else made
 
 
 @dataclass(frozen=True)
