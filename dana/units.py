@@ -69,10 +69,16 @@ def sentences(text: str) -> list[Span]:
     """
     from sentencex import get_sentence_boundaries
 
-    spans = []
+    spans: list[Span] = []
     for sentence in get_sentence_boundaries("en", text):
-        trimmed = _trim(text, sentence["start_index"], sentence["end_index"])
-        spans += _bounded(text, *trimmed)
+        start, end = sentence["start_index"], sentence["end_index"]
+        # The loop of a whole corpus: most sentences have nothing to trim but the space behind them.
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        if start < end <= start + LONGEST_SENTENCE and not text[start].isspace():
+            spans.append((start, end))
+        else:
+            spans += _bounded(text, *_trim(text, start, end))
     return spans
 
 
