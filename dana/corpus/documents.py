@@ -9,10 +9,14 @@ from typing import Any
 
 from dana.artifacts import file_digest
 from dana.config import require
-from dana.corpus.readers import HUB, Record, expand, read_records, stem
+from dana.corpus.readers import HUB, expand, read_records, stem
+from dana.corpus.records import Record
 from dana.errors import DataError
+from dana.logging import get_logger
 from dana.schemas import Document
 from dana.text import digest, document_id, normalise
+
+log = get_logger(__name__)
 
 
 @dataclass
@@ -23,7 +27,8 @@ class Tally:
         read: Records seen.
         kept: Documents made of them.
         dropped: Good records left out, by reason: ``duplicate``, ``empty``; and what hygiene takes back.
-        rejected: Bad records, by reason: ``unreadable``, ``no text``, ``repeated id``.
+        rejected: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of it),
+            ``no text``, ``repeated id``.
         documents: Kept documents by source.
         characters: Kept characters by source.
     """
@@ -104,6 +109,8 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
             tally.dropped[reason] += 1
         elif on_bad_record == "skip":
             tally.rejected[reason] += 1
+            if record.rest_lost:
+                log.warning("%s: %s; nothing from here on is read", record.place, problem)
         else:
             raise DataError(f"{record.place}: {problem} (--on-bad-record skip counts such records and goes on)")
 
@@ -111,7 +118,7 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
 def _document(record: Record) -> tuple[str, str, Document | None]:
     """A record's document; or why it has none, and what is wrong if anything is."""
     if record.problem:
-        return "unreadable", record.problem, None
+        return "damaged file" if record.rest_lost else "unreadable", record.problem, None
     text = record.fields.get("text")
     if not isinstance(text, str):
         held = (

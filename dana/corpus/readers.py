@@ -14,49 +14,31 @@ The text formats may end in ``.gz`` or ``.zst``. In folders, hidden files and da
 import csv
 import io
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from dana.artifacts import MANIFEST
+from dana.corpus.parquet import read_parquet
+from dana.corpus.records import Damage, Record
 from dana.errors import DataError
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
 HUB = "hf:"
+FIRST_LOOK = 1 << 24  # characters
 REMOVED = "removed.jsonl"  # beside a manifest: what hygiene left out of dana's own text
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record, good or bad.
-
-    Attributes:
-        origin: File or dataset it came from.
-        line: Line or row, from 1.
-        fields: What it holds; empty for a bad record.
-        problem: Why it cannot be read; empty for a good one.
-    """
-
-    origin: str
-    line: int
-    fields: dict[str, Any]
-    problem: str = ""
-
-    @property
-    def place(self) -> str:
-        """``file:line``."""
-        return f"{self.origin}:{self.line}"
 
 
 def read_records(sources: Sequence[str]) -> Iterator[Record]:
     """Stream the records of all sources, in order; folders and globs in the order of their names.
 
+    A file that is empty, damaged or ends early is a bad record, too: the last one of the file.
+
     Raises:
-        DataError: If a source is missing or empty, has an unknown format, or ends in the middle.
+        DataError: If a source is missing, has an unknown format, or the machine cannot read it.
     """
     for source in sources:
         if source.startswith(HUB):
@@ -70,7 +52,7 @@ def expand(source: str) -> list[Path]:
     """The files of a source: itself, a folder's or a glob's, sorted by name.
 
     Raises:
-        DataError: If there is none, or one is empty.
+        DataError: If there is none.
     """
     path = Path(source)
     if path.is_file():
@@ -84,9 +66,6 @@ def expand(source: str) -> list[Path]:
         raise DataError(f"{source}: no such file or folder")
     if not files:
         raise DataError(f"{source}: no file of a known format there ({' '.join(FORMATS)}, also with .gz or .zst)")
-    for file in files:
-        if file.stat().st_size == 0:
-            raise DataError(f"{file}: the file is empty")
     return files
 
 
@@ -126,9 +105,18 @@ def stem(path: Path) -> str:
 
 
 def _read_file(path: Path) -> Iterator[Record]:
+    try:
+        if path.stat().st_size == 0:
+            raise Damage(1, "the file is empty")
+        yield from _read_format(path)
+    except Damage as damage:
+        yield Record(str(path), damage.line, {}, str(damage), rest_lost=True)
+
+
+def _read_format(path: Path) -> Iterator[Record]:
     match format_of(path):
         case ".parquet":
-            yield from _read_parquet(path)
+            yield from read_parquet(path)
         case ".txt":
             yield from _read_text(path)
         case ".csv":
@@ -143,7 +131,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Unpacked lines with their numbers, from 1. Bytes that are not UTF-8 become U+FFFD: text is data.
 
     Raises:
-        DataError: Naming file and line, if the file cannot be read to its end.
+        DataError: Naming file and line, if the machine cannot read the file.
+        Damage: If a compressed file cannot be unpacked to its end.
     """
     import pyarrow as pa
 
@@ -152,11 +141,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with pa.input_stream(str(path), compression=packed) as stream:
             for number, line in enumerate(io.BufferedReader(stream), 1):  # type: ignore[arg-type]
-                yield number, line.decode("utf-8", "replace")
+                yield number, (line.removeprefix(BOM_UTF8) if number == 1 else line).decode("utf-8", "replace")
     except OSError as error:
-        damaged = packed and error.errno is None  # pyarrow's own errors have no number
-        problem = "the compressed file is damaged or ends early" if damaged else "cannot be read"
-        raise DataError(f"{path}:{number + 1}: {problem}: {error}") from error
+        if packed and error.errno is None:  # pyarrow's own errors have no number
+            raise Damage(number + 1, f"the compressed file is damaged or ends early: {error}") from error
+        raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
 
 
 def _read_jsonl(path: Path) -> Iterator[Record]:
@@ -164,7 +153,7 @@ def _read_jsonl(path: Path) -> Iterator[Record]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line.lstrip("\ufeff"))
+            value = json.loads(line.lstrip("\ufeff"))  # joined files have marks within
         except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
             yield Record(str(path), number, {}, f"not JSON: {error}")
             continue
@@ -189,7 +178,7 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
         if row is None:
             return
         if header is None:
-            header = [name.lstrip("\ufeff").strip() for name in row]
+            header = [name.strip() for name in row]
         elif len(row) == len(header):
             yield Record(str(path), line, dict(zip(header, row, strict=True)))
         elif row:
@@ -199,7 +188,7 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
 def _read_text(path: Path) -> Iterator[Record]:
     """Paragraphs where the first stretch of the file has a blank line between text, else lines."""
     lines = _lines(path)
-    head = list(islice(lines, 1000))
+    head, damage = _first_look(lines)
     filled = [bool(line.strip()) for _, line in head]
     last = max((at for at, full in enumerate(filled) if full), default=0)
     first = next((at for at, full in enumerate(filled) if full), 0)
@@ -217,22 +206,25 @@ def _read_text(path: Path) -> Iterator[Record]:
                 waiting.append(line)
             else:
                 yield Record(str(path), number, {"text": line})
+    if damage:
+        raise damage
     if waiting:
         yield Record(str(path), started, {"text": "".join(waiting)})
 
 
-def _read_parquet(path: Path) -> Iterator[Record]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    row = 0
+def _first_look(lines: Iterator[tuple[int, str]]) -> tuple[list[tuple[int, str]], Damage | None]:
+    """The first thousand lines, fewer where they are long (a line may have 10 MB) or where the file is damaged."""
+    head = []
+    characters = 0
     try:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=1024):
-            for fields in batch.to_pylist():
-                row += 1
-                yield Record(str(path), row, fields)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}:{row + 1}: not a Parquet file, or a damaged one: {error}") from error
+        for number, line in islice(lines, 1000):
+            head.append((number, line))
+            characters += len(line)
+            if characters > FIRST_LOOK:
+                break
+    except Damage as damage:
+        return head, damage
+    return head, None
 
 
 def _read_hub(source: str) -> Iterator[Record]:

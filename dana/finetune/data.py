@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from dana.corpus.readers import Record, read_records
+from dana.corpus.readers import read_records
+from dana.corpus.records import Record
 from dana.errors import DataError
 from dana.finetune.card import SPLITS, TaskCard
 from dana.logging import get_logger

@@ -1,6 +1,7 @@
 """Every format, packed or not; what is damaged is named with file and line; hostile text passes through."""
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -10,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dana.corpus.readers import Record, expand, read_records, stem
+from dana.corpus import readers
+from dana.corpus.readers import expand, read_records, stem
+from dana.corpus.records import Damage, Record
 from dana.errors import DataError
 
 ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
@@ -116,40 +119,75 @@ def test_a_bad_record_is_reported_with_its_line_and_reading_goes_on(tmp_path, na
     ("source", "message"),
     [
         ("none.jsonl", r"none\.jsonl: no such file or folder"),
-        ("empty.jsonl", r"empty\.jsonl: the file is empty"),
         ("note.pdf", r"note\.pdf: unknown format '\.pdf'; known: \.jsonl \.json \.csv \.tsv \.parquet \.txt"),
         ("bare", r"bare: unknown format 'without a suffix'"),
         ("folder", r"folder: no file of a known format there"),
         ("*.csv", r"\*\.csv: no file of a known format there"),
-        ("no.parquet", r"no\.parquet:1: not a Parquet file"),
-        ("no.jsonl.gz", r"no\.jsonl\.gz:1: the compressed file is damaged or ends early"),
-        ("no.jsonl.zst", r"no\.jsonl\.zst:1: the compressed file is damaged or ends early"),
     ],
 )
 def test_a_source_that_cannot_be_read_says_why(tmp_path, source, message):
     (tmp_path / "folder").mkdir()
-    (tmp_path / "empty.jsonl").touch()
-    for name in ("note.pdf", "bare", "no.parquet", "no.jsonl.gz", "no.jsonl.zst"):
+    for name in ("note.pdf", "bare"):
         (tmp_path / name).write_text("not what it says", encoding="utf-8")
     with pytest.raises(DataError, match=message):
         list(read_records([str(tmp_path / source)]))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("x.jsonl", b"", "the file is empty"),
+        ("x.parquet", b"not what it says", "not a Parquet file, or a damaged one: "),
+        ("x.jsonl.gz", b"not what it says", "the compressed file is damaged or ends early: "),
+        ("x.txt.zst", b"not what it says", "the compressed file is damaged or ends early: "),
+    ],
+)
+def test_a_file_of_which_nothing_can_be_read_is_one_bad_record(tmp_path, name, content, problem):
+    (tmp_path / name).write_bytes(content)
+    (record,) = read_records([str(tmp_path / name)])
+    assert record.place == f"{tmp_path / name}:1"
+    assert record.problem.startswith(problem)
+    assert record.rest_lost
+
+
 @pytest.mark.parametrize("packed", [".gz", ".zst"])
-def test_a_packed_file_that_ends_early_is_an_error_not_a_short_corpus(tmp_path, packed):
+def test_a_packed_file_that_ends_early_is_a_bad_record_not_a_short_corpus(tmp_path, packed):
     lines = "".join(json.dumps({"text": f"document {n} {n**7}"}) + "\n" for n in range(5000))
     path = tmp_path / f"x.jsonl{packed}"
     whole = PACK[packed](lines.encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=rf"x\.jsonl\{packed}:\d+: the compressed file is damaged or ends early"):
-        list(read_records([str(path)]))
+    *good, bad = read_records([str(path)])
+    assert bad.problem.startswith("the compressed file is damaged or ends early")
+    assert bad.rest_lost
+    assert bad.line == len(good) + 1 < 5000
+    assert [record.fields["text"] for record in good] == [f"document {n} {n**7}" for n in range(len(good))]
 
 
 def test_an_early_end_is_reported_with_the_line_it_is_in(tmp_path):
     path = tmp_path / "x.txt.gz"
-    path.write_bytes(gzip.compress(b"one\ntwo\n")[:-8])  # all the text, no checksum
-    with pytest.raises(DataError, match=r"x\.txt\.gz:[123]: the compressed file is damaged or ends early"):
-        list(read_records([str(path)]))
+    lines = "".join(f"line {n} {n**7}\n" for n in range(20_000)).encode()
+    path.write_bytes(gzip.compress(lines)[:-8])  # all the text, no checksum
+    *good, bad = read_records([str(path)])
+    assert bad.line == len(good) + 1 > 10_000
+    assert not any(record.problem for record in good)
+
+
+@pytest.mark.parametrize("between", ["\n", "\n\n"])
+def test_what_was_read_before_an_early_end_is_kept_even_if_that_is_within_the_first_look(
+    tmp_path, monkeypatch, between
+):
+    """A paragraph that the end cuts is lost with it: half of one is no document."""
+
+    def lines(path):
+        yield from enumerate(f"one{between}two{between}thr".splitlines(keepends=True), 1)
+        raise Damage(6, "ends early")
+
+    monkeypatch.setattr(readers, "_lines", lines)
+    (tmp_path / "x.txt.gz").write_bytes(b"there")
+    *good, bad = read_records([str(tmp_path / "x.txt.gz")])
+    texts = [record.fields["text"].strip() for record in good]
+    assert texts == (["one", "two", "thr"] if between == "\n" else ["one", "two"])
+    assert (bad.line, bad.problem, bad.rest_lost) == (6, "ends early", True)
 
 
 def test_a_damaged_parquet_file_is_reported_with_its_row(tmp_path):
@@ -159,8 +197,40 @@ def test_a_damaged_parquet_file_is_reported_with_its_row(tmp_path):
     half = len(whole) // 2
     whole[half : half + 2000] = bytes(2000)
     path.write_bytes(whole)
-    with pytest.raises(DataError, match=r"x\.parquet:\d+: not a Parquet file, or a damaged one"):
-        list(read_records([str(path)]))
+    *good, bad = read_records([str(path)])
+    assert bad.problem.startswith("not a Parquet file, or a damaged one")
+    assert bad.line == len(good) + 1
+    assert bad.rest_lost
+
+
+def test_parquet_rows_with_a_value_that_python_cannot_hold_are_bad_one_by_one(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "when": pa.array([0, 1 << 62, 0], pa.timestamp("us"))}), path)
+    one, two, three = read_records([str(path)])
+    assert (one.fields["text"], three.fields["text"]) == ("a", "c")
+    assert two.place == f"{path}:2"
+    assert two.problem.startswith("a value cannot be read: ")
+    assert not two.rest_lost
+
+
+def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(tmp_path, monkeypatch):
+    """A disk that fails must not become a short corpus."""
+
+    def broken(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for name, module, function in (("x.jsonl.gz", pa, "input_stream"), ("x.parquet", pq, "ParquetFile")):
+        (tmp_path / name).write_bytes(b"there")
+        monkeypatch.setattr(module, function, broken)
+        with pytest.raises(DataError, match=rf"{name}:1: cannot be read: .*Input/output error"):
+            list(read_records([str(tmp_path / name)]))
+
+
+def test_a_first_look_at_long_lines_is_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "FIRST_LOOK", 10)
+    path = tmp_path / "x.txt"
+    path.write_text("a long line\nb\n\nc\n", encoding="utf-8")
+    assert _fields(path) == [{"text": "a long line\n"}, {"text": "b\n"}, {"text": "c\n"}]
 
 
 def test_an_open_quote_is_reported_where_it_opens(tmp_path):

@@ -1,0 +1,55 @@
+"""Rows of Parquet files as records."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dana.corpus.records import Damage, Record
+from dana.errors import DataError
+
+
+def read_parquet(path: Path) -> Iterator[Record]:
+    """Stream the rows of a file.
+
+    Raises:
+        DataError: Naming file and row, if the machine cannot read the file.
+        Damage: If it is no Parquet file, or a damaged one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row = 0
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(batch_size=1024):
+            for fields, problem in _rows(batch):
+                row += 1
+                yield Record(str(path), row, fields, problem)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error
+        raise Damage(row + 1, f"not a Parquet file, or a damaged one: {error}") from error
+
+
+def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Fields of each row, and what is wrong with it if anything is."""
+    try:
+        rows = batch.to_pylist()
+    except (ValueError, OverflowError):  # text that is not UTF-8, a date Python does not know: see which row has it
+        rows = None
+    columns = list(zip(batch.schema.names, batch.columns, strict=True))
+    for row in range(batch.num_rows):
+        try:
+            fields = rows[row] if rows else {name: _value(column[row]) for name, column in columns}
+        except (ValueError, OverflowError) as error:
+            yield {}, f"a value cannot be read: {error}"
+        else:
+            yield fields, ""
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        if not hasattr(scalar, "as_buffer"):  # within a list or struct
+            raise
+        return scalar.as_buffer().to_pybytes().decode("utf-8", "replace")
