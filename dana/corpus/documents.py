@@ -1,8 +1,10 @@
 """From records to documents: cleaned, named, each text once, and every record accounted for."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -11,6 +13,7 @@ from dana.artifacts import file_digest
 from dana.config import require
 from dana.corpus.readers import HUB, expand, read_records, stem
 from dana.corpus.records import Record
+from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
 from dana.errors import DataError
 from dana.logging import get_logger
 from dana.schemas import Document
@@ -78,7 +81,33 @@ class Tally:
         )
 
 
-def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> Iterator[Document]:
+@dataclass(frozen=True)
+class Parsed:
+    """A record on its own: the document it makes, or why it makes none.
+
+    Attributes:
+        origin: File or dataset it came from.
+        line: Line or row, from 1.
+        reason: Why it is left out, in a word or two.
+        problem: What is wrong with it; empty where nothing is.
+        document: What it makes.
+        rest_lost: Whether nothing after it in the file can be read either.
+    """
+
+    origin: str
+    line: int
+    reason: str
+    problem: str
+    document: Document | None
+    rest_lost: bool
+
+    @classmethod
+    def of(cls, record: Record) -> "Parsed":
+        """Parse a record."""
+        return cls(record.origin, record.line, *_document(record), record.rest_lost)
+
+
+def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally, processes: int = 1) -> Iterator[Document]:
     """Stream the documents of all sources.
 
     A record needs ``text``. ``id`` (or ``doc_id``) names it, else a hash of source and text; ``source`` groups
@@ -89,6 +118,7 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
         sources: See :func:`dana.corpus.readers.read_records`.
         on_bad_record: ``fail`` or ``skip``.
         tally: Filled while the documents are read.
+        processes: How many read and parse side by side; the outcome is the same.
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
@@ -97,9 +127,9 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     texts: set[bytes] = set()
     names: dict[bytes, str] = {}
-    for record in read_records(sources):
+    for parsed in parse_sources(sources, processes):
         tally.read += 1
-        reason, problem, document = _document(record)
+        reason, problem, document = parsed.reason, parsed.problem, parsed.document
         if document is not None:
             reason, problem, document = _admitted(document, texts, names)
         if document is not None:
@@ -109,10 +139,45 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally) -> 
             tally.dropped[reason] += 1
         elif on_bad_record == "skip":
             tally.rejected[reason] += 1
-            if record.rest_lost:
-                log.warning("%s: %s; nothing from here on is read", record.place, problem)
+            if parsed.rest_lost:
+                log.warning("%s:%d: %s; nothing from here on is read", parsed.origin, parsed.line, problem)
         else:
-            raise DataError(f"{record.place}: {problem} (--on-bad-record skip counts such records and goes on)")
+            place = f"{parsed.origin}:{parsed.line}"
+            raise DataError(f"{place}: {problem} (--on-bad-record skip counts such records and goes on)")
+
+
+def parse_sources(sources: Sequence[str], processes: int) -> Iterator[Parsed]:
+    """Every record of all sources, parsed, in order, by one process or several."""
+    if processes == 1:
+        yield from map(Parsed.of, read_records(sources))
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for source in sources:
+            if source.startswith(HUB):
+                yield from map(Parsed.of, read_records([source]))
+                continue
+            lines, path = 0, None
+            for part, (found, many) in _in_order(pool, slices_of(source), processes + 2):
+                lines, path = (lines if part.path == path else 0), part.path
+                yield from (replace(parsed, line=parsed.line + lines) if lines else parsed for parsed in found)
+                lines += many
+
+
+def _in_order(pool: Executor, parts: Iterable[Slice], most: int) -> Iterator[tuple[Slice, tuple[list[Parsed], int]]]:
+    """Results of all slices, in order, with no more than `most` of them in memory."""
+    waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]]]] = deque()
+    for part in parts:
+        waiting.append((part, pool.submit(parse_slice, part)))
+        if len(waiting) == most:
+            part, future = waiting.popleft()
+            yield part, future.result()
+    for part, future in waiting:
+        yield part, future.result()
+
+
+def parse_slice(part: Slice) -> tuple[list[Parsed], int]:
+    """A slice's records, parsed, and by how much the numbers of the next slice's lines are behind."""
+    return list(map(Parsed.of, read_slice(part))), lines_in(part)
 
 
 def _document(record: Record) -> tuple[str, str, Document | None]:

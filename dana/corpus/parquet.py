@@ -8,8 +8,8 @@ from dana.corpus.records import Damage, Record
 from dana.errors import DataError
 
 
-def read_parquet(path: Path) -> Iterator[Record]:
-    """Stream the rows of a file.
+def read_parquet(path: Path, groups: range | None = None) -> Iterator[Record]:
+    """Stream the rows of a file, or of some of its row groups; rows are numbered from the file's beginning.
 
     Raises:
         DataError: Naming file and row, if the machine cannot read the file.
@@ -20,7 +20,9 @@ def read_parquet(path: Path) -> Iterator[Record]:
 
     row = 0
     try:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=1024):
+        file = pq.ParquetFile(path)
+        row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
+        for batch in file.iter_batches(batch_size=1024, row_groups=list(groups) if groups else None):
             for fields, problem in _rows(batch):
                 row += 1
                 yield Record(str(path), row, fields, problem)

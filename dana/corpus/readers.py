@@ -15,7 +15,7 @@ import csv
 import io
 import json
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from glob import glob, has_magic
 from itertools import islice
 from pathlib import Path
@@ -45,7 +45,7 @@ def read_records(sources: Sequence[str]) -> Iterator[Record]:
             yield from _read_hub(source)
         else:
             for path in expand(source):
-                yield from _read_file(path)
+                yield from read_file(path)
 
 
 def expand(source: str) -> list[Path]:
@@ -104,19 +104,20 @@ def stem(path: Path) -> str:
     return name
 
 
-def _read_file(path: Path) -> Iterator[Record]:
+def read_file(path: Path, groups: range | None = None) -> Iterator[Record]:
+    """The records of one file; of a Parquet file, those of some row groups, if they are given."""
     try:
         if path.stat().st_size == 0:
             raise Damage(1, "the file is empty")
-        yield from _read_format(path)
+        yield from _read_format(path, groups)
     except Damage as damage:
         yield Record(str(path), damage.line, {}, str(damage), rest_lost=True)
 
 
-def _read_format(path: Path) -> Iterator[Record]:
+def _read_format(path: Path, groups: range | None) -> Iterator[Record]:
     match format_of(path):
         case ".parquet":
-            yield from read_parquet(path)
+            yield from read_parquet(path, groups)
         case ".txt":
             yield from _read_text(path)
         case ".csv":
@@ -124,7 +125,7 @@ def _read_format(path: Path) -> Iterator[Record]:
         case ".tsv":
             yield from _read_csv(path, "\t")
         case _:
-            yield from _read_jsonl(path)
+            yield from parse_json_lines(path, _lines(path))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -148,8 +149,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
 
 
-def _read_jsonl(path: Path) -> Iterator[Record]:
-    for number, line in _lines(path):
+def parse_json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
+    """A record a line.
+
+    Args:
+        path: Where they come from.
+        lines: With their numbers.
+    """
+    for number, line in lines:
         if not line.strip():
             continue
         try:

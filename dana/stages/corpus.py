@@ -1,5 +1,6 @@
 """General text as an artifact: every later step reads these documents and no others."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 
 from dana.artifacts import Artifact, Draft, make
 from dana.corpus.documents import Tally, read_documents, source_digests
+from dana.corpus.readers import HUB, expand
 from dana.errors import DataError
 from dana.logging import get_logger, tracked
 from dana.schemas import DOCUMENTS, Document, write_parts
@@ -15,6 +17,7 @@ from dana.stages.hygiene import Cleaner, Hygiene
 log = get_logger(__name__)
 
 ROWS_AT_ONCE = 4096
+SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
 
 
 def corpus_stage(
@@ -38,7 +41,8 @@ def corpus_stage(
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        documents = tracked(read_documents(sources, on_bad_record, tally), what="reading", unit="documents")
+        read = read_documents(sources, on_bad_record, tally, processes_for(files_of(sources)))
+        documents = tracked(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.pool(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.kept:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
@@ -46,6 +50,18 @@ def corpus_stage(
         log.info("corpus    %s", tally)
 
     return make(folder, "corpus", depends_on, write)
+
+
+def files_of(sources: Sequence[str]) -> list[Path]:
+    """The local files of all sources."""
+    return [path for source in sources if not source.startswith(HUB) for path in expand(source)]
+
+
+def processes_for(files: Sequence[Path]) -> int:
+    """How many processes read: one unless there is so much that starting others pays."""
+    size = sum(path.stat().st_size for path in files)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if size >= SHARED_FROM else 1
 
 
 def document_tables(documents: Iterable[Document]) -> Iterator[pa.Table]:

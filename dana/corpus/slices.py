@@ -1,0 +1,89 @@
+"""Large sources in slices that processes can read side by side: byte ranges of JSON lines, row groups of Parquet.
+
+Other files, compressed ones among them, are one slice each: they can only be read from their beginning.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dana.corpus.readers import COMPRESSIONS, expand, format_of, parse_json_lines, read_file
+from dana.corpus.records import Record
+
+SLICE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A file, or a part of one.
+
+    Attributes:
+        path: The file.
+        first: Byte (JSON lines) or row group (Parquet) where it begins.
+        after: The one behind its last; None for a whole file.
+    """
+
+    path: Path
+    first: int = 0
+    after: int | None = None
+
+
+def slices_of(source: str, size: int = SLICE_BYTES) -> Iterator[Slice]:
+    """The slices of a source, in order; see :func:`dana.corpus.readers.expand` for what a source is.
+
+    Args:
+        source: A file, folder or glob.
+        size: Bytes that a slice has at most, where the format can be cut.
+    """
+    for path in expand(source):
+        length = path.stat().st_size
+        kind = format_of(path)
+        if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
+            yield Slice(path)
+        elif kind == ".parquet":
+            yield from _row_groups(path, -(-length // size))
+        else:
+            yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
+
+
+def _row_groups(path: Path, many: int) -> Iterator[Slice]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        groups = pq.read_metadata(path).num_row_groups
+    except (pa.ArrowException, OSError):  # reading it says what is wrong, with the place
+        groups = 1
+    step = max(1, groups // many)
+    if groups <= step:
+        yield Slice(path)
+    else:
+        yield from (Slice(path, first, min(first + step, groups)) for first in range(0, groups, step))
+
+
+def read_slice(part: Slice) -> Iterator[Record]:
+    """The records that begin in a slice. Lines of a byte range count from 1 at its own beginning."""
+    if part.after is None:
+        yield from read_file(part.path)
+    elif format_of(part.path) == ".parquet":
+        yield from read_file(part.path, range(part.first, part.after))
+    else:
+        lines = ((number, line.decode("utf-8", "replace")) for number, line in enumerate(_lines(part), 1))
+        yield from parse_json_lines(part.path, lines)
+
+
+def lines_in(part: Slice) -> int:
+    """Lines that begin in a byte range: by so much the next range's numbers are behind; 0 for other slices."""
+    if part.after is None or format_of(part.path) == ".parquet":
+        return 0
+    return sum(1 for _ in _lines(part))
+
+
+def _lines(part: Slice) -> Iterator[bytes]:
+    assert part.after is not None
+    with part.path.open("rb") as stream:
+        if part.first:
+            stream.seek(part.first - 1)
+            stream.readline()  # the slice before has the line that was begun there
+        while stream.tell() < part.after and (line := stream.readline()):
+            yield line

@@ -1,0 +1,68 @@
+"""Sources read in slices, by one process or several, give the same documents, places and counts."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dana.corpus import documents as documents_module
+from dana.corpus.documents import Tally, parse_slice, read_documents
+from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
+from dana.errors import DataError
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    lines = [json.dumps({"text": f"text {number} " + "é" * (number % 40)}, ensure_ascii=False) for number in range(300)]
+    lines[100] = ""
+    lines[200] = "{broken"
+    (tmp_path / "big.jsonl").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    return tmp_path / "big.jsonl"
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000, 4096])
+def test_byte_ranges_hold_every_line_once_with_its_number(jsonl, size):
+    (whole,) = (list(read_slice(part)) for part in slices_of(str(jsonl)))
+    found, lines = [], 0
+    for part in slices_of(str(jsonl), size):
+        found += [(record.fields, record.problem[:8], record.line + lines) for record in read_slice(part)]
+        lines += lines_in(part)
+    assert found == [(record.fields, record.problem[:8], record.line) for record in whole]
+    assert len(found) == 299
+
+
+def test_parquet_is_cut_by_row_groups_and_rows_keep_their_numbers(tmp_path):
+    table = pa.table({"text": [f"text {number}" for number in range(100)]})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=10)
+    parts = list(slices_of(str(tmp_path / "t.parquet"), 200))
+    assert len(parts) > 3
+    records = [record for part in parts for record in read_slice(part)]
+    assert [record.line for record in records] == list(range(1, 101))
+    assert [record.fields["text"] for record in records] == table["text"].to_pylist()
+
+
+def test_compressed_files_and_other_formats_are_one_slice(tmp_path):
+    for name in ("a.jsonl.gz", "b.csv", "c.txt"):
+        (tmp_path / name).write_bytes(b"x" * 500)
+    assert list(slices_of(str(tmp_path), 100)) == [Slice(tmp_path / name) for name in ("a.jsonl.gz", "b.csv", "c.txt")]
+
+
+def test_several_processes_give_the_documents_and_counts_of_one(jsonl, tmp_path, monkeypatch):
+    (tmp_path / "more.txt").write_text("text 5 \n\nanother\n\nthird")
+    original = slices_of
+    monkeypatch.setattr(documents_module, "slices_of", lambda source: original(source, 500))
+    sources, tallies = [str(jsonl), str(tmp_path / "more.txt")], [Tally(), Tally()]
+    one, two = (list(read_documents(sources, "skip", tally, n)) for tally, n in zip(tallies, (1, 2), strict=True))
+    assert one == two
+    assert tallies[0] == tallies[1]
+    assert tallies[0].read == 302
+    for processes in (1, 2):
+        with pytest.raises(DataError, match=r"big\.jsonl:201: not JSON"):
+            list(read_documents(sources, "fail", Tally(), processes))
+
+
+def test_a_slice_is_parsed_where_it_is_read(jsonl):
+    found, lines = parse_slice(Slice(jsonl, 0, 100))
+    assert all(parsed.document for parsed in found)
+    assert lines == len(found)
