@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.config import require
-from dana.detectors.base import OnDevice, blocks, check_rows
+from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,22 @@ class FittedOneClassSVM(OnDevice):
     coefficients: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """ρ - Σ α_i exp(-γ‖x - s_i‖²); above 0 is outside. O(units · vectors · dims)."""
+        """ρ - Σ α_i exp(-γ‖x - s_i‖²); above 0 is outside. O(units · vectors · dims).
+
+        Distances and kernel are float32; only the sum, in which large terms cancel against ρ, is float64.
+        """
         check_rows(embeddings, self.support.shape[1])
-        support = self.support.double()
-        squares = support.square().sum(1)
-        scores = []
-        for block in blocks(embeddings.double(), 2 * len(support)):
-            distance = torch.addmm(squares, block, support.T, alpha=-2) + block.square().sum(1, keepdim=True)
-            scores.append(self.offset - (distance.clamp_min_(0) * -self.gamma).exp_() @ self.coefficients)
-        return torch.cat(scores) if scores else embeddings.new_zeros(0, dtype=torch.float64)
+        centre = self.support.mean(0)  # distances stay the same, and lose fewer digits to the expanded square
+        centred = self.support - centre
+        squares = centred.square().sum(1).mul_(-self.gamma)
+        towards = centred.T * (2 * self.gamma)
+
+        def score(rows: Tensor) -> Tensor:
+            rows = rows - centre
+            exponent = torch.addmm(squares, rows, towards).sub_(self.gamma * rows.square().sum(1, keepdim=True))
+            return self.offset - exponent.clamp_max_(0).exp_().double() @ self.coefficients
+
+        return score_blocks(embeddings, 3 * len(self.support) + len(centre), score)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.config import require
-from dana.detectors.base import OnDevice, blocks, check_rows
+from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 STEPS = 30  # C-steps; each lowers the determinant, and they settle in about ten
 
@@ -27,11 +27,11 @@ class FittedRobustCovariance(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """Squared Mahalanobis distance; higher = more anomalous. O(units · dims²)."""
         check_rows(embeddings, self.location.numel())
-        scores = [
-            ((block - self.location) @ self.whitening).double().square().sum(1)
-            for block in blocks(embeddings.float(), 2 * self.location.numel())
-        ]
-        return torch.cat(scores) if scores else embeddings.new_zeros(0, dtype=torch.float64)
+
+        def score(rows: Tensor) -> Tensor:
+            return ((rows - self.location) @ self.whitening).square_().sum(1)
+
+        return score_blocks(embeddings, 2 * self.location.numel(), score)
 
 
 @dataclass(frozen=True)
