@@ -15,7 +15,7 @@ from dana import tensors
 from dana.errors import ArtifactError, DataError
 from dana.registry import DETECTORS
 
-# Most numbers in a block. On a CPU 16 MB, which its cache holds; elsewhere 256 MB, which keeps a GPU busy.
+# Most numbers in a block. On a CPU 8 MB, which its cache holds; elsewhere 256 MB, which keeps a GPU busy.
 CPU_BLOCK = 1 << 21
 BLOCK = 1 << 26
 FILE = "detector"
@@ -85,10 +85,14 @@ def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -
         raise DataError(f"row {int(bad[0])} of the embeddings is not finite ({len(bad)} in all)")
 
 
+def block_rows(device: torch.device, per_row: int) -> int:
+    """How many rows at a time, if each takes `per_row` numbers of memory; at least one."""
+    return max(1, (CPU_BLOCK if device.type == "cpu" else BLOCK) // max(1, per_row))
+
+
 def blocks(embeddings: Tensor, per_row: int) -> Iterator[Tensor]:
     """Rows as float32, in blocks small enough that `per_row` numbers a row stay within memory."""
-    most = CPU_BLOCK if embeddings.device.type == "cpu" else BLOCK
-    for block in embeddings.split(max(1, most // max(1, per_row))):
+    for block in embeddings.split(block_rows(embeddings.device, per_row)):
         yield block.float()
 
 

@@ -26,7 +26,7 @@ class FittedKNearestNeighbours(OnDevice):
         """Distance to the k-th nearest fitted row; higher = more anomalous. O(units · rows · dims)."""
         check_rows(embeddings, self.reference.shape[1])
         search = Neighbours(self.reference)
-        return score_blocks(embeddings, search.per_row(self.k), lambda rows: search(rows, self.k)[0][:, -1])
+        return score_blocks(embeddings, search.per_row, lambda rows: search(rows, self.k)[0][:, -1])
 
 
 @dataclass(frozen=True)

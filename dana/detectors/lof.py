@@ -43,7 +43,7 @@ class FittedLocalOutlierFactor(OnDevice):
             own = 1 / (torch.maximum(distance.double(), self.k_distance[nearest]).mean(1) + TINY)
             return self.density[nearest].mean(1) / own
 
-        return score_blocks(embeddings, search.per_row(self.k), score)
+        return score_blocks(embeddings, search.per_row, score)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LocalOutlierFactor:
         distances, indices = [], []
         start = 0
         search = Neighbours(reference)
-        for block in blocks(reference, search.per_row(k + 1)):
+        for block in blocks(reference, search.per_row):
             own = torch.arange(start, start + len(block), device=reference.device)
             start += len(block)
             distance, nearest = search(block, k + 1)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from dana.detectors.base import block_rows
+
 GROUP = 8  # columns that share a minimum in `smallest`; 4 to 16 are within a tenth of each other
 
 
@@ -29,14 +31,19 @@ class Neighbours:
         """
         squares = torch.addmm(self._squares, queries - self._centre, self._centred, alpha=-2)
         nearest = smallest(squares, k)
-        difference = self.reference.index_select(0, nearest.flatten()).view(*nearest.shape, queries.shape[1])
-        distance = difference.sub_(queries[:, None, :]).square_().sum(-1).sqrt_()
-        distance, order = distance.sort(dim=1)
+        step = block_rows(queries.device, k * queries.shape[1])
+        parts = zip(queries.split(step), nearest.split(step), strict=True)
+        distance, order = torch.cat([self._distances(*part) for part in parts]).sort(dim=1)
         return distance, nearest.gather(1, order)
 
-    def per_row(self, k: int) -> int:
+    def _distances(self, queries: Tensor, rows: Tensor) -> Tensor:
+        found = self.reference.index_select(0, rows.flatten()).view(*rows.shape, queries.shape[1])
+        return found.sub_(queries[:, None, :]).square_().sum(-1).sqrt_()
+
+    @property
+    def per_row(self) -> int:
         """Numbers that a query takes."""
-        return len(self.reference) + (k + 2) * self.reference.shape[1]
+        return len(self.reference) + self.reference.shape[1]
 
 
 def smallest(values: Tensor, k: int) -> Tensor:

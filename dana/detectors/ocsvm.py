@@ -29,18 +29,23 @@ class FittedOneClassSVM(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """ρ - Σ α_i exp(-γ‖x - s_i‖²); above 0 is outside. O(units · vectors · dims).
 
-        Distances and kernel are float32; only the sum, in which large terms cancel against ρ, is float64.
+        The score is a small difference of large sums, so what all terms of a row share is float64: its squared
+        length, and the sum. Distances and kernel are float32, whose errors differ from term to term and average out.
         """
         check_rows(embeddings, self.support.shape[1])
         centre = self.support.mean(0)  # distances stay the same, and lose fewer digits to the expanded square
         centred = self.support - centre
-        squares = centred.square().sum(1).mul_(-self.gamma)
+        squares = (centred.double().square().sum(1) * -self.gamma).float()
         towards = centred.T * (2 * self.gamma)
 
         def score(rows: Tensor) -> Tensor:
             rows = rows - centre
-            exponent = torch.addmm(squares, rows, towards).sub_(self.gamma * rows.square().sum(1, keepdim=True))
-            return self.offset - exponent.clamp_max_(0).exp_().double() @ self.coefficients
+            exact = rows.double().square().sum(1) * self.gamma
+            rounded = exact.float()
+            exponent = torch.addmm(squares, rows, towards).sub_(rounded[:, None]).clamp_max_(0)
+            # Beyond 1 there is nothing to put right: every kernel of so long a row is 0.
+            correction = torch.exp((rounded - exact).clamp(-1, 1))
+            return self.offset - correction * (exponent.exp_().double() @ self.coefficients)
 
         return score_blocks(embeddings, 3 * len(self.support) + len(centre), score)
 
