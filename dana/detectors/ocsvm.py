@@ -54,6 +54,8 @@ class FittedOneClassSVM(OnDevice):
 class OneClassSVM:
     """One-class support vector machine with an RBF kernel; higher = more anomalous.
 
+    Scores equal minus scikit-learn's decision function to 1e-5 of the largest.
+
     Cost: fit between O(rows²) and O(rows³), score O(units · vectors · dims); fit on some thousand rows.
 
     Attributes:

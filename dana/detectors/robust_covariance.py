@@ -44,6 +44,9 @@ class RobustCovariance:
     where the determinant has no minimum. The price of one start: a tight cluster of outliers that lies nearer
     the median than the bulk's own ends is found at a tenth of the rows, and missed at a sixth.
 
+    Scores are not those of scikit-learn's ``MinCovDet``, which starts at random and does not shrink: rank correlation
+    is above 0.9. With ``support=1`` they equal its ``LedoitWolf().mahalanobis`` to 1e-5.
+
     Cost: fit O(steps · (rows · dims² + dims³)), score O(units · dims²).
 
     Attributes:

@@ -62,7 +62,7 @@ def test_lof_is_scikit_learns_in_novelty_mode(clouds, k):
     inside, queries = clouds
     reference = Reference(n_neighbors=k, novelty=True).fit(inside.double().numpy())
     ours = LocalOutlierFactor(k).fit(inside, 0).score(queries)
-    np.testing.assert_allclose(ours.numpy(), -reference.score_samples(queries.double().numpy()), rtol=1e-4)
+    np.testing.assert_allclose(ours.numpy(), -reference.score_samples(queries.double().numpy()), rtol=1e-5)
 
 
 def test_lof_by_hand():
@@ -84,7 +84,7 @@ def test_lof_with_duplicates_is_scikit_learns_and_finite():
     assert ours.density[:60].min() == pytest.approx(1e10)  # 1 / TINY: thirty copies are at distance 0
     reference = Reference(n_neighbors=20, novelty=True).fit(inside.double().numpy())
     expected = -reference.score_samples(queries.double().numpy())
-    np.testing.assert_allclose(ours.score(queries).numpy(), expected, rtol=1e-4)
+    np.testing.assert_allclose(ours.score(queries).numpy(), expected, rtol=1e-5)
 
 
 def test_lof_of_few_rows_lowers_k():
@@ -121,6 +121,22 @@ def test_ocsvm_is_minus_scikit_learns_decision_function(clouds, nu, gamma):
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_ocsvm_keeps_the_digits_that_cancel_against_the_offset():
+    # Rows of length 1 in many dimensions all score close to 0, far below the sums whose difference a score is.
+    from sklearn.svm import OneClassSVM as Reference
+
+    inside, queries = (torch.nn.functional.normalize(_rows(n, 384, n), dim=1) for n in (1500, 200))
+    expected = -Reference(nu=0.1, gamma="scale").fit(inside.numpy()).decision_function(queries.numpy())
+    fitted = OneClassSVM().fit(inside, 0)
+    assert abs(expected).max() < fitted.offset / 100
+    np.testing.assert_allclose(fitted.score(queries).numpy(), expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+def test_ocsvm_of_a_row_too_long_for_any_kernel_is_the_offset():
+    fitted = OneClassSVM().fit(_rows(50, 4, 0), 0)
+    assert fitted.score(torch.full((1, 4), 1e9)).item() == fitted.offset
+
+
 @pytest.mark.parametrize("variance", [0.3, 0.8])
 def test_pca_is_scikit_learns_reconstruction_error(clouds, variance):
     from sklearn.decomposition import PCA
@@ -131,7 +147,7 @@ def test_pca_is_scikit_learns_reconstruction_error(clouds, variance):
     fitted = PrincipalComponents(variance).fit(clouds[0], 0)
     assert fitted.directions.shape[1] == reference.n_components_
     expected = np.square(queries - rebuilt).sum(1)
-    np.testing.assert_allclose(fitted.score(clouds[1]).numpy(), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fitted.score(clouds[1]).numpy(), expected, rtol=0, atol=1e-5 * expected.max())
 
 
 def test_pca_by_hand():
@@ -204,6 +220,14 @@ def test_robust_covariance_ranks_like_scikit_learns_min_cov_det():
     ours = RobustCovariance().fit(inside, 0).score(queries)
     assert spearmanr(ours.numpy(), reference.mahalanobis(queries.double().numpy()))[0] > 0.95
     assert ours[200:].min() > ours[:200].median() * 4  # the outliers did not draw the bulk towards them
+
+
+def test_robust_covariance_of_all_rows_is_scikit_learns_ledoit_wolf(clouds):
+    from sklearn.covariance import LedoitWolf
+
+    inside, queries = clouds[0][:300], clouds[1]
+    expected = LedoitWolf().fit(inside.double().numpy()).mahalanobis(queries.double().numpy())
+    np.testing.assert_allclose(RobustCovariance(1.0).fit(inside, 0).score(queries).numpy(), expected, rtol=1e-5)
 
 
 def test_robust_covariance_of_clean_rows_is_near_the_mahalanobis_distance():
