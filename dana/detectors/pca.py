@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.config import require
-from dana.detectors.base import OnDevice, blocks, check_rows
+from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,13 @@ class FittedPrincipalComponents(OnDevice):
         O(units · dims · components).
         """
         check_rows(embeddings, self.mean.numel())
-        scores = []
-        for block in blocks(embeddings.float(), 2 * self.mean.numel()):
-            centred = block - self.mean
-            scores.append((centred - centred @ self.directions @ self.directions.T).double().square().sum(1))
-        return torch.cat(scores) if scores else embeddings.new_zeros(0, dtype=torch.float64)
+
+        def score(rows: Tensor) -> Tensor:
+            centred = rows - self.mean
+            # Not |x|² - |Wx|², which is one product less and no digits at all for what is well rebuilt.
+            return torch.addmm(centred, centred @ self.directions, self.directions.T, alpha=-1).square_().sum(1)
+
+        return score_blocks(embeddings, 3 * self.mean.numel(), score)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class PrincipalComponents:
 
     This is the reconstruction the paper names. PyOD's PCA is another detector (a distance over all
     eigenvectors, weighted by inverse variance): ``pyod:PCA``.
+
+    Scores equal scikit-learn's reconstruction error to 1e-5 of the largest.
 
     Cost: fit O(rows · dims²), score O(units · dims · components).
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.detectors.base import check_rows
+from dana.detectors.base import FittedDetector, check_rows
+from dana.detectors.pca_distance import ComponentDistance
 from dana.errors import ConfigError, PluginError, suggestion
 
 PROBE = 8  # rows scored together and alone, to see whether a detector's scores depend on the batch
@@ -97,7 +98,8 @@ class PyOD:
     """A detector of the PyOD library by its name; higher = more anomalous.
 
     Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training set) are
-    scored row by row, which is slow and right.
+    scored row by row, which is slow and right. ``pyod:PCA`` with its defaults, the paper's PCA, is fitted and
+    scored by :mod:`dana.detectors.pca_distance`: the same scores, sooner and on the embeddings' device.
 
     Cost: the library's own, plus a copy of the fitted model a call.
 
@@ -110,16 +112,25 @@ class PyOD:
 
     name: str
     parameters: tuple[tuple[str, Any], ...] = ()
-    fitted_type: ClassVar[type] = FittedConvention
 
     def __init__(self, name: str, **parameters: Any) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "parameters", tuple(sorted(parameters.items())))
         self._build()
 
-    def fit(self, embeddings: Tensor, seed: int) -> FittedConvention:
+    @property
+    def fitted_type(self) -> type:
+        """Class of what `fit` returns."""
+        return self._detector().fitted_type
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedDetector:
         """Fit the named detector."""
-        return Convention(self._build()).fit(embeddings, seed)
+        return self._detector().fit(embeddings, seed)
+
+    def _detector(self) -> Convention | ComponentDistance:
+        if self.name.lower() == "pca" and not self.parameters:
+            return ComponentDistance()
+        return Convention(self._build())
 
     def _build(self) -> Any:
         cls = pyod_class(self.name)

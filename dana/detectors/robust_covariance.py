@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.config import require
-from dana.detectors.base import OnDevice, blocks, check_rows
+from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 STEPS = 30  # C-steps; each lowers the determinant, and they settle in about ten
 
@@ -27,11 +27,11 @@ class FittedRobustCovariance(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """Squared Mahalanobis distance; higher = more anomalous. O(units · dims²)."""
         check_rows(embeddings, self.location.numel())
-        scores = [
-            ((block - self.location) @ self.whitening).double().square().sum(1)
-            for block in blocks(embeddings.float(), 2 * self.location.numel())
-        ]
-        return torch.cat(scores) if scores else embeddings.new_zeros(0, dtype=torch.float64)
+
+        def score(rows: Tensor) -> Tensor:
+            return ((rows - self.location) @ self.whitening).square_().sum(1)
+
+        return score_blocks(embeddings, 2 * self.location.numel(), score)
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,9 @@ class RobustCovariance:
     towards a multiple of the identity by the Ledoit-Wolf rule, so it works with fewer rows than dimensions,
     where the determinant has no minimum. The price of one start: a tight cluster of outliers that lies nearer
     the median than the bulk's own ends is found at a tenth of the rows, and missed at a sixth.
+
+    Scores are not those of scikit-learn's ``MinCovDet``, which starts at random and does not shrink: rank correlation
+    is above 0.9. With ``support=1`` they equal its ``LedoitWolf().mahalanobis`` to 1e-5.
 
     Cost: fit O(steps · (rows · dims² + dims³)), score O(units · dims²).
 

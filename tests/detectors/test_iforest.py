@@ -1,9 +1,10 @@
 """The walk itself, on trees written down by hand; agreement with scikit-learn is in test_parity."""
 
+import numpy as np
 import pytest
 import torch
 
-from dana.detectors.iforest import FittedIsolationForest
+from dana.detectors.iforest import FittedIsolationForest, round_down
 
 
 def _forest(roots):
@@ -14,9 +15,8 @@ def _forest(roots):
         dims=1,
         roots=torch.tensor(roots),
         feature=torch.zeros(4, dtype=torch.int64),
-        threshold=torch.tensor([1.0, torch.inf, torch.inf, torch.inf], dtype=torch.float64),
+        threshold=torch.tensor([1.0, torch.inf, torch.inf, torch.inf]),
         left=torch.tensor([1, 1, 2, 3]),
-        right=torch.tensor([2, 1, 2, 3]),
         path=torch.tensor([0.0, 1.0, 3.0, 2.0], dtype=torch.float64),
     )
 
@@ -30,3 +30,15 @@ def test_path_lengths_are_averaged_over_trees():
     scores = _forest([0, 3]).score(torch.tensor([[0.5], [1.5]]))
     # mean paths (1 + 2) / 2 and (3 + 2) / 2, over c(n) = 2
     assert scores.tolist() == pytest.approx([2 ** (-1.5 / 2), 2 ** (-2.5 / 2)])
+
+
+def test_a_rounded_threshold_parts_float32_values_like_the_exact_one():
+    below, above = np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(1))
+    between = (float(below) + 3 * float(above)) / 4  # its nearest float32 is `above`, which must still go right
+    assert np.float32(between) == above
+    assert round_down(np.array([between, float(below), -between])).tolist() == [below, below, -above]
+
+
+def test_the_largest_float32_goes_right_and_stays_in_its_leaf():
+    scores = _forest([0]).score(torch.tensor([[torch.finfo(torch.float32).max]]))
+    assert scores.tolist() == pytest.approx([2 ** (-3 / 2)])

@@ -12,8 +12,11 @@ from dana.detectors.knn import KNearestNeighbours
 from dana.detectors.lof import LocalOutlierFactor
 from dana.detectors.ocsvm import OneClassSVM
 from dana.detectors.pca import PrincipalComponents
+from dana.detectors.pca_distance import FittedComponentDistance
+from dana.detectors.pyod import FittedConvention, PyOD
 from dana.detectors.robust_covariance import RobustCovariance, spatial_median
 from dana.errors import ConfigError, DataError
+from dana.registry import DETECTORS
 
 
 def _rows(rows, dims, seed):
@@ -59,7 +62,7 @@ def test_lof_is_scikit_learns_in_novelty_mode(clouds, k):
     inside, queries = clouds
     reference = Reference(n_neighbors=k, novelty=True).fit(inside.double().numpy())
     ours = LocalOutlierFactor(k).fit(inside, 0).score(queries)
-    np.testing.assert_allclose(ours.numpy(), -reference.score_samples(queries.double().numpy()), rtol=1e-4)
+    np.testing.assert_allclose(ours.numpy(), -reference.score_samples(queries.double().numpy()), rtol=1e-5)
 
 
 def test_lof_by_hand():
@@ -81,7 +84,7 @@ def test_lof_with_duplicates_is_scikit_learns_and_finite():
     assert ours.density[:60].min() == pytest.approx(1e10)  # 1 / TINY: thirty copies are at distance 0
     reference = Reference(n_neighbors=20, novelty=True).fit(inside.double().numpy())
     expected = -reference.score_samples(queries.double().numpy())
-    np.testing.assert_allclose(ours.score(queries).numpy(), expected, rtol=1e-4)
+    np.testing.assert_allclose(ours.score(queries).numpy(), expected, rtol=1e-5)
 
 
 def test_lof_of_few_rows_lowers_k():
@@ -118,6 +121,22 @@ def test_ocsvm_is_minus_scikit_learns_decision_function(clouds, nu, gamma):
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_ocsvm_keeps_the_digits_that_cancel_against_the_offset():
+    # Rows of length 1 in many dimensions all score close to 0, far below the sums whose difference a score is.
+    from sklearn.svm import OneClassSVM as Reference
+
+    inside, queries = (torch.nn.functional.normalize(_rows(n, 384, n), dim=1) for n in (1500, 200))
+    expected = -Reference(nu=0.1, gamma="scale").fit(inside.numpy()).decision_function(queries.numpy())
+    fitted = OneClassSVM().fit(inside, 0)
+    assert abs(expected).max() < fitted.offset / 100
+    np.testing.assert_allclose(fitted.score(queries).numpy(), expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+def test_ocsvm_of_a_row_too_long_for_any_kernel_is_the_offset():
+    fitted = OneClassSVM().fit(_rows(50, 4, 0), 0)
+    assert fitted.score(torch.full((1, 4), 1e9)).item() == fitted.offset
+
+
 @pytest.mark.parametrize("variance", [0.3, 0.8])
 def test_pca_is_scikit_learns_reconstruction_error(clouds, variance):
     from sklearn.decomposition import PCA
@@ -128,13 +147,67 @@ def test_pca_is_scikit_learns_reconstruction_error(clouds, variance):
     fitted = PrincipalComponents(variance).fit(clouds[0], 0)
     assert fitted.directions.shape[1] == reference.n_components_
     expected = np.square(queries - rebuilt).sum(1)
-    np.testing.assert_allclose(fitted.score(clouds[1]).numpy(), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fitted.score(clouds[1]).numpy(), expected, rtol=0, atol=1e-5 * expected.max())
 
 
 def test_pca_by_hand():
     rows = torch.tensor([[2.0, 1.0], [-2.0, 1.0], [0.0, 1.5], [0.0, 0.5]])  # mean (0, 1), first axis leads
     fitted = PrincipalComponents(0.5).fit(rows, 0)
     assert fitted.score(torch.tensor([[7.0, 1.0], [0.0, 4.0]])).tolist() == pytest.approx([0.0, 9.0], abs=1e-9)
+
+
+def _pyod_pca(inside, queries):
+    from pyod.models.pca import PCA
+
+    return PCA().fit(inside.double().numpy()).decision_function(queries.double().numpy())
+
+
+@pytest.mark.parametrize("rows", [400, 15], ids=["more rows than dims", "fewer"])
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+def test_component_distance_is_pyods_pca(rows, offset):
+    inside, queries = _rows(rows, 24, 0) + offset, _rows(60, 24, 1) * 2 + offset
+    scores = PyOD("PCA").fit(inside, 0).score(queries)
+    np.testing.assert_allclose(scores.numpy(), _pyod_pca(inside, queries), rtol=1e-5)
+
+
+def test_component_distance_reads_dead_dimensions_like_pyod():
+    # MiniLM has three: a constant and rounding noise, which standardising blows up to unit variance.
+    inside, queries = _rows(400, 24, 0), _rows(60, 24, 1)
+    for rows in (inside, queries):
+        rows[:, 3] = 0.0625 + 1e-8 * rows[:, 3]
+        rows[:, 7] *= 1e-33
+        rows[:, 9] = 0.5
+    scores = PyOD("PCA").fit(inside, 0).score(queries).numpy()
+    expected = _pyod_pca(inside, queries)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    assert spearmanr(scores, expected)[0] > 0.9999
+
+
+def test_component_distance_of_a_row_out_of_float32s_range_is_finite():
+    inside = _rows(50, 4, 0) * 1e-33
+    assert torch.isfinite(PyOD("PCA").fit(inside, 0).score(torch.ones(1, 4))).all()
+
+
+def test_component_distance_by_hand():
+    # Standardised rows are (±1, ±1) with axes (1, 1)/√2 and (1, -1)/√2 and shares 3/4 and 1/4 of the variance;
+    # from the mean, each tip is at distance 1: 1/(3/4) + 1/(1/4).
+    inside = torch.tensor([[1.0, 1.0], [-1.0, -1.0]]).repeat(3, 1)
+    inside = torch.cat([inside, torch.tensor([[1.0, -1.0], [-1.0, 1.0]])])
+    assert PyOD("pca").fit(inside, 0).score(torch.zeros(1, 2)).item() == pytest.approx(4 / 3 + 4, rel=1e-6)
+
+
+def test_only_pyods_pca_with_its_defaults_is_ours():
+    assert PyOD("PCA").fitted_type is FittedComponentDistance
+    assert PyOD("PCA", n_components=2).fitted_type is PyOD("KNN").fitted_type is FittedConvention
+
+
+@pytest.mark.parametrize("spec", ["knn", "lof", "ocsvm"])
+def test_distances_keep_their_digits_far_from_the_origin(spec):
+    # 1/128 steps, so that moving the cloud by 4,096 rounds nothing: the scores must not move either.
+    inside, queries = ((_rows(n, 24, n) * 128).round() / 128 for n in (300, 60))
+    near = DETECTORS.create(spec).fit(inside, 0).score(queries)
+    far = DETECTORS.create(spec).fit(inside + 4096, 0).score(queries + 4096)
+    torch.testing.assert_close(far, near, rtol=1e-5, atol=1e-5 * float(near.abs().max()))
 
 
 def test_robust_covariance_ranks_like_scikit_learns_min_cov_det():
@@ -147,6 +220,14 @@ def test_robust_covariance_ranks_like_scikit_learns_min_cov_det():
     ours = RobustCovariance().fit(inside, 0).score(queries)
     assert spearmanr(ours.numpy(), reference.mahalanobis(queries.double().numpy()))[0] > 0.95
     assert ours[200:].min() > ours[:200].median() * 4  # the outliers did not draw the bulk towards them
+
+
+def test_robust_covariance_of_all_rows_is_scikit_learns_ledoit_wolf(clouds):
+    from sklearn.covariance import LedoitWolf
+
+    inside, queries = clouds[0][:300], clouds[1]
+    expected = LedoitWolf().fit(inside.double().numpy()).mahalanobis(queries.double().numpy())
+    np.testing.assert_allclose(RobustCovariance(1.0).fit(inside, 0).score(queries).numpy(), expected, rtol=1e-5)
 
 
 def test_robust_covariance_of_clean_rows_is_near_the_mahalanobis_distance():

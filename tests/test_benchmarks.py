@@ -1,0 +1,31 @@
+"""The benchmark of detectors runs, and its numbers are those of the detectors it names."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "detectors.py"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc")
+def test_a_quick_run_compares_every_library_with_ours(tmp_path):
+    out = tmp_path / "results.json"
+    specs = ["knn", "pyod:PCA"]
+    command = [sys.executable, str(SCRIPT), "--quick", "--detectors", *specs, "--out", str(out)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=SCRIPT.parents[1]).stdout
+    written = json.loads(out.read_text())
+    found = [(result["detector"], result["by"]) for result in written["results"]]
+    assert found == [("knn", by) for by in ("dana", "scikit-learn", "PyOD")] + [
+        ("pyod:PCA", by) for by in ("dana", "PyOD")
+    ]
+    for result in written["results"]:
+        assert result["rows_per_s"] > 0
+        assert result["peak_mb"] >= result["base_mb"] > 10
+        assert f"{result['rows_per_s']:.0f}" in printed
+        if result["by"] != "dana":
+            assert result["difference"] < 1e-5
+            assert result["spearman"] > 0.9999
+    assert written["settings"]["rows"] == 100
