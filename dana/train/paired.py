@@ -71,7 +71,7 @@ class PairedBatch(StepBatch):
         flat = np.where(real, arranged.places, 0)
         owners = self.pairs.texts[flat.ravel()[masked.where.numpy()]]
         # One sum over one Z: the pairs' own Z' goes into their coefficients.
-        ratio = 0.0 if idle or not self.relation.total else self.scale.total / self.relation.total
+        ratio = self.scale.total / self.relation.total if self.relation.total else 0.0
         coefficients = np.concatenate([self.scale.coefficients[owners], self.relation.coefficients[rows] * ratio])
         types = torch.from_numpy(np.where(real, self.pairs.types[flat], 0))
         changed = replace(

@@ -222,14 +222,14 @@ def test_two_processes_give_the_weights_of_one(inputs, base, tmp_path, settings)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_zero_gives_the_weights_of_one_process(inputs, base, tmp_path, stage):
+@pytest.mark.parametrize(("stage", "settings"), [(1, ADAPT), (2, ADAPT), (3, ADAPT), (2, PAIRS), (3, PAIRS)])
+def test_zero_gives_the_weights_of_one_process(inputs, base, tmp_path, stage, settings):
     pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
     corpus, task, general = inputs
-    one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
+    one = adapt_stage(str(base), corpus, None, task, general, settings, tmp_path / "one").path
     config = REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml"
     launcher = ["accelerate.commands.launch", "--config_file", str(config)]
-    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "zero")
+    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "zero", settings)
     assert done.returncode == 0, done.stderr
     assert_same_weights(one, tmp_path / "zero")
 
