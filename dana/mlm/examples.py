@@ -6,7 +6,7 @@ kept units or the end of a document, and no token of a run is discarded.
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +47,29 @@ class Frame:
     Attributes:
         before: int32, put before the text.
         after: int32, put behind it.
+        middle: int32, put between the two halves of it; empty unless they are to be a pair.
     """
 
     before: np.ndarray
     after: np.ndarray
+    middle: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     @classmethod
-    def of(cls, tokenizer: Any) -> "Frame":
-        """A tokenizer's frame, found by looking at what it adds to a letter."""
+    def of(cls, tokenizer: Any, paired: bool = False) -> "Frame":
+        """A tokenizer's frame for a text, or for a pair, found by looking at what it adds to a letter."""
         bare = tokenizer("a", add_special_tokens=False)["input_ids"]
         full = tokenizer("a")["input_ids"]
         at = next(place for place in range(len(full)) if full[place : place + len(bare)] == bare)
-        before, after = full[:at], full[at + len(bare) :]
-        return cls(np.array(before, dtype=np.int32), np.array(after, dtype=np.int32))
+        before, after, middle = full[:at], full[at + len(bare) :], []
+        if paired:
+            both = tokenizer("a", "a")["input_ids"]
+            middle = both[at + len(bare) : len(both) - len(bare) - len(after)]
+        return cls(*(np.array(part, dtype=np.int32) for part in (before, after, middle)))
 
     @property
     def size(self) -> int:
         """Special tokens of an example."""
-        return self.before.size + self.after.size
+        return self.before.size + self.middle.size + self.after.size
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,25 @@ class Examples:
         position = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         tokens = np.empty(int(offsets[-1]), dtype=np.int32)
         text = self.stream[np.repeat(self.starts[chosen], sizes) + position]
-        tokens[np.repeat(offsets[:-1] + frame.before.size, sizes) + position] = text
+        places = np.repeat(offsets[:-1] + frame.before.size, sizes) + position
+        if frame.middle.size:
+            halves = (sizes + 1) // 2
+            places[position >= np.repeat(halves, sizes)] += frame.middle.size
+            between = offsets[:-1] + frame.before.size + halves
+            tokens[between[:, None] + np.arange(frame.middle.size)] = frame.middle
+        tokens[places] = text
         tokens[offsets[:-1, None] + np.arange(frame.before.size)] = frame.before
         tokens[offsets[1:, None] - frame.after.size + np.arange(frame.after.size)] = frame.after
         return Batch(tokens, offsets, self.ids[chosen], self.weights[chosen])
 
 
 def build_examples(
-    tokens: Tokens, weights: Path | None, tokenizer: Any, max_tokens: int, exclude: Collection[str] = ()
+    tokens: Tokens,
+    weights: Path | None,
+    tokenizer: Any,
+    max_tokens: int,
+    exclude: Collection[str] = (),
+    paired: bool = False,
 ) -> tuple[Examples, dict[str, int]]:
     """Cut what the weights keep of a corpus into examples.
 
@@ -127,6 +143,7 @@ def build_examples(
         tokenizer: Says which special tokens an example gets.
         max_tokens: Most tokens of an example, special tokens included.
         exclude: Documents never to train on, by id.
+        paired: Frame the two halves of each example as a pair.
 
     Returns:
         The examples, and counts of documents (in = kept + left out + excluded), runs, windows and tokens.
@@ -135,7 +152,7 @@ def build_examples(
         DataError: If the weights do not fit the corpus, or nothing is left.
         ConfigError: If `max_tokens` is too small for the tokenizer.
     """
-    frame = Frame.of(tokenizer)
+    frame = Frame.of(tokenizer, paired)
     room = max_tokens - frame.size
     require(room >= 1, "max_tokens", max_tokens, f"at least {frame.size + 1} for this tokenizer")
     counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)

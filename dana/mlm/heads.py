@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "bert": lambda model, states: model.cls(states),
+    "bert": lambda model, states: model.cls.predictions(states),
     "roberta": lambda model, states: model.lm_head(states),
     "xlm-roberta": lambda model, states: model.lm_head(states),
     "camembert": lambda model, states: model.lm_head(states),
@@ -56,9 +56,23 @@ class MaskedLogits(nn.Module):
                 return self._answer(input_ids, where, attention)
         return self._answer(input_ids, where, attention)
 
-    def _answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Tensor:
+    def _answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
         head = HEADS.get(self.config.model_type)
         if head is None:
             return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]
         states = self.model.base_model(input_ids=input_ids, **attention)[0]
         return head(self.model, states.flatten(0, 1)[where])
+
+
+class PairedLogits(MaskedLogits):
+    """A ``BertForPreTraining`` model that also says of every pair whether its second half follows the first.
+
+    Given ``token_type_ids`` it answers with two tensors, logits of shape (asked, vocabulary) and of shape (rows, 2);
+    without them, as its base does.
+    """
+
+    def _answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
+        if "token_type_ids" not in attention:
+            return super()._answer(input_ids, where, attention)
+        states, pooled = self.model.base_model(input_ids=input_ids, **attention)[:2]
+        return self.model.cls(states.flatten(0, 1)[where], pooled)

@@ -48,12 +48,13 @@ def adapt_stage(
 
     Raises:
         ArtifactError: If an input is missing or unfit, or `out` holds something else.
-        ConfigError: If the model is too small for ``max_tokens``, or the launch is not what it seems.
+        ConfigError: If the model is too small for ``max_tokens``, is to learn ``next_sentence`` and is no BERT, or the
+            launch is not what it seems.
     """
     check_checkpoint(model)
     job = TrainingJob(
         base=Path(model).resolve().name if Path(model).is_dir() else model,
-        load=lambda: load_checkpoint(model, settings.seed),
+        load=lambda: load_checkpoint(model, settings.seed, settings.next_sentence),
         data=TrainingData(corpus, weights, task_heldout, general_heldout),
         settings=settings,
         head_warmup=settings.head_warmup,

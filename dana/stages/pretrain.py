@@ -70,6 +70,6 @@ def pretrain_stage(
             return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
 
         tokenizer = train_tokenizer(texts, settings.vocabulary, settings.max_positions, settings.lowercase)
-        return new_bert(size, tokenizer, settings.dropout, settings.seed)
+        return new_bert(size, tokenizer, settings.dropout, settings.seed, settings.next_sentence)
 
     return run_job(TrainingJob(f"bert-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)

@@ -97,6 +97,8 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     """
     execution = job.settings.execution
     settings = {key: value for key, value in asdict(job.settings).items() if key != "execution"}
+    if not job.settings.next_sentence:  # runs that know of no pairs keep the fingerprint they always had
+        del settings["next_sentence"]
     depends_on = {**origin, **job.data.identity(), "settings": settings}
     check_trackers(execution.trackers)
     accelerator = make_accelerator(execution.trackers, logging_folder(out))
@@ -150,14 +152,17 @@ class _Training:
 
     def _texts(self, tokenizer: Any) -> tuple[Examples, dict[str, Examples], dict[str, int]]:
         """What to train on, what to measure on, and counts of the former."""
-        data, most = self.job.data, self.job.settings.max_tokens
+        data, settings = self.job.data, self.job.settings
+        most = settings.max_tokens
         with self.accelerator.main_process_first():
             tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
-        examples, counts = build_examples(tokens, data.weights, tokenizer, most, exclude=data.heldout_ids())
+        examples, counts = build_examples(
+            tokens, data.weights, tokenizer, most, exclude=data.heldout_ids(), paired=settings.next_sentence
+        )
         heldout = {}
         for name, folder in (("task", data.task_heldout), ("general", data.general_heldout)):
             everything, _ = build_examples(Tokens.of(iterate_documents(folder), tokenizer), None, tokenizer, most)
-            heldout[name] = sample(everything, self.job.settings.evaluation_tokens)
+            heldout[name] = sample(everything, settings.evaluation_tokens)
         return examples, heldout, counts
 
     def _begin(self, checkpoint: Checkpoint, examples: Examples, masking: Masking) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dana.mlm.examples import Batch, Examples
 from dana.mlm.layout import Arrangement, Rows
-from dana.mlm.loss import Scale, scale
+from dana.mlm.loss import Scale, scale, token_losses
 from dana.mlm.masking import Masked, Masking, mask
 from dana.train.plan import Step
 
@@ -70,6 +70,10 @@ class MicroBatch:
         """A :class:`dana.mlm.heads.MaskedLogits`' answer, of shape (hidden, vocabulary)."""
         return module(self.input_ids, self.where, **self.attention)
 
+    def losses(self, module: torch.nn.Module) -> Tensor:
+        """Losses in nats, one for each of the coefficients; those of the hidden tokens come first."""
+        return token_losses(self.logits(module), self.targets)
+
 
 @dataclass(frozen=True)
 class StepBatch:
@@ -92,15 +96,23 @@ class StepBatch:
         masked = mask(taken.tokens, taken.offsets, taken.ids, step.epochs, masking)
         return cls(taken, masked, scale(taken.weights, masked.counts, denominator))
 
+    @property
+    def questions(self) -> int:
+        """What is asked besides the hidden tokens: nothing here."""
+        return 0
+
     def micro(self, rows: Rows, shape: Shape) -> MicroBatch:
         """Tensors of some of the step's examples.
 
         No rows at all give the first example with nothing hidden: a rank with nothing to do still takes part
         in the forward and backward passes that the others wait for, and adds a gradient of zero.
         """
-        idle = not rows
         width, least = (shape.width, shape.budget // shape.width) if shape.static else (0, 0)
         arranged = Arrangement.of(rows or [np.array([0])], self.examples.offsets, width, least)
+        return self.fill(arranged, shape, idle=not rows)
+
+    def fill(self, arranged: Arrangement, shape: Shape, idle: bool) -> MicroBatch:
+        """Tensors of examples that were laid out; when idle, with nothing hidden."""
         real = arranged.places >= 0
         flat = np.where(real, arranged.places, 0)
         hidden = self.masked.hidden[flat] & real & (not idle)

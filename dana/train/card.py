@@ -40,7 +40,7 @@ tags: [dana, continued-pretraining]
 | examples | {examples:,}, effective sample size {effective_size:,.0f} |
 | tokens seen | {tokens:,} in {steps:,} steps |
 | learning rate | {settings.learning_rate:g} at its peak, warm-up {settings.warmup:g}, then linear to 0 |
-| mask rate | {settings.mask_rate:g} |
+| objective | {objective}, mask rate {settings.mask_rate:g} |
 | seed | {settings.seed} |
 
 Held-out loss, mean nats a hidden token at fixed masks (15 %), ± one standard error. A general loss
@@ -83,6 +83,7 @@ def model_card(
         effective_size=effective_size,
         steps=steps,
         tokens=after.tokens,
+        objective="masked tokens and next sentence" if settings.next_sentence else "masked tokens",
         losses=f"{task}\n{general}",
     )
 

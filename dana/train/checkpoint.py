@@ -10,10 +10,13 @@ from dana.artifacts import file_digest
 from dana.config import require
 from dana.encoders.checkpoint import check_checkpoint, quiet_transformers
 from dana.errors import ArtifactError
+from dana.logging import get_logger
 from dana.mlm.heads import RESERVED_POSITIONS
 from dana.rng import derive_seed
 from dana.train.loop import Prepared
 from dana.train.torch_seed import seeded
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Checkpoint:
     Attributes:
         model: A ``...ForMaskedLM`` model.
         tokenizer: Its fast tokenizer.
-        new: Parameters that the checkpoint did not hold: a head to be warmed up, or nothing.
+        new: Parameters of the language-model head that the checkpoint did not hold, to be warmed up; or none.
     """
 
     model: Any
@@ -31,29 +34,35 @@ class Checkpoint:
     new: frozenset[str] = frozenset()
 
 
-def load_checkpoint(model: str, seed: int) -> Checkpoint:
+def load_checkpoint(model: str, seed: int, next_sentence: bool = False) -> Checkpoint:
     """A masked language model from a folder or Hub name; a backbone alone gets a head tied to its embeddings.
 
     Args:
         model: Folder with safetensors, or Hub name.
         seed: Decides the weights of a new head.
+        next_sentence: With a next-sentence head too, new where the checkpoint has none.
 
     Raises:
+        ConfigError: If a next-sentence head is asked of anything but a BERT.
         ArtifactError: If there is no such model, its weights are pickled, or part of its backbone is missing.
     """
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     check_checkpoint(model)
     try:
         with quiet_transformers(), seeded(derive_seed(seed, "head")):
-            loaded, report = AutoModelForMaskedLM.from_pretrained(
+            loaded, report = _architecture(model, next_sentence).from_pretrained(
                 model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
             )
             tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
-    new = frozenset(report["missing_keys"])
-    lost = sorted(name for name in new if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name)
+    missing = frozenset(report["missing_keys"])
+    relation = {name for name in missing if "pooler" in name or "seq_relationship" in name}
+    if next_sentence and relation:
+        log.info("%s: its next-sentence head is new: %s", model, ", ".join(sorted(relation)))
+    new = missing - relation
+    lost = sorted(name for name in new if name.startswith(f"{loaded.base_model_prefix}."))
     if lost and loaded.base_model is not loaded:
         raise ArtifactError(f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}")
     if len(tokenizer) > loaded.config.vocab_size:
@@ -61,6 +70,17 @@ def load_checkpoint(model: str, seed: int) -> Checkpoint:
             f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {loaded.config.vocab_size}"
         )
     return Checkpoint(loaded, tokenizer, new)
+
+
+def _architecture(model: str, next_sentence: bool) -> Any:
+    """The class that has the heads asked for."""
+    from transformers import AutoConfig, AutoModelForMaskedLM, BertForPreTraining
+
+    if not next_sentence:
+        return AutoModelForMaskedLM
+    kind = AutoConfig.from_pretrained(model).model_type
+    require(kind == "bert", "next_sentence", True, f"false for a model of type {kind}: only bert has the head")
+    return BertForPreTraining
 
 
 def check_length(config: Any, max_tokens: int) -> None:

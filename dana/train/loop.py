@@ -14,14 +14,15 @@ import torch
 from dana.errors import DanaError
 from dana.logging import get_logger, progress
 from dana.mlm.examples import Examples
-from dana.mlm.heads import MaskedLogits
+from dana.mlm.heads import MaskedLogits, PairedLogits
 from dana.mlm.layout import micro_batches, pieces
-from dana.mlm.loss import micro_loss, token_losses
+from dana.mlm.loss import micro_loss
 from dana.mlm.masking import Masking
 from dana.rng import derive_seed
 from dana.train.batch import Shape, StepBatch
 from dana.train.evaluation import evaluate
 from dana.train.optimizer import learning_rate_at, make_optimizer
+from dana.train.paired import PairedBatch
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, Progress, Record, StepRecord
 from dana.train.settings import TrainSettings
@@ -52,8 +53,8 @@ class Prepared:
 
 
 def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: Shape) -> Prepared:
-    """Wrap a ``...ForMaskedLM`` model for the way this run was launched."""
-    module = MaskedLogits(model, shape.bf16)
+    """Wrap a model for the way this run was launched: ``BertForPreTraining`` for pairs, else a ``...ForMaskedLM``."""
+    module = (PairedLogits if settings.next_sentence else MaskedLogits)(model, shape.bf16)
     optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay)
     if accelerator.distributed_type.value == "DEEPSPEED":  # the recipe owns these, Accelerate's YAML does not
         accelerator.state.deepspeed_plugin.deepspeed_config |= {
@@ -97,7 +98,8 @@ def adapt(
     ):
 
         def read(index: int) -> StepBatch:
-            return StepBatch.of(examples, plan[index], masking, settings.denominator)
+            kind = PairedBatch if settings.next_sentence else StepBatch
+            return kind.of(examples, plan[index], masking, settings.denominator)
 
         coming = ahead.submit(read, done.step) if done.step < len(plan) else None
         for index in range(done.step, len(plan) + 1):
@@ -110,13 +112,13 @@ def adapt(
             batch = coming.result()
             coming = ahead.submit(read, index + 1) if index + 1 < len(plan) else None
             rate = learning_rate_at(index, len(plan), settings.learning_rate, settings.warmup)
-            loss, plain, norm = take_step(prepared, batch, rate, index, settings)
+            loss, plain, norm, pairs = take_step(prepared, batch, rate, index, settings)
             tokens, seen = tokens + batch.examples.tokens.size, seen + len(batch.examples)
             bar.set_postfix(loss=f"{plain:.3f}", refresh=False)
             bar.update(batch.examples.tokens.size)
             size = effective_sample_size(batch.examples.weights)
             seconds = round(time.monotonic() - started, 3)
-            yield StepRecord(index + 1, tokens, seen, loss, plain, rate, norm, size, seconds)
+            yield StepRecord(index + 1, tokens, seen, loss, plain, rate, norm, size, seconds, next_sentence_loss=pairs)
 
 
 def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
@@ -126,8 +128,8 @@ def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
 
 def take_step(
     prepared: Prepared, batch: StepBatch, rate: float, index: int, settings: TrainSettings
-) -> tuple[float, float, float]:
-    """One optimizer step over all ranks: weighted loss, plain loss, gradient norm.
+) -> tuple[float, float, float, float | None]:
+    """One optimizer step over all ranks: weighted loss, plain loss, gradient norm, next-sentence loss if asked.
 
     A step from which nothing can be learnt (all weights 0, or no token to hide) leaves the model as it is. One
     that runs out of memory is taken again in smaller micro-batches: the same step, because its loss is that of
@@ -138,7 +140,7 @@ def take_step(
     """
     if batch.scale.total == 0:
         log.warning("step %d: nothing to learn from, skipped", index + 1)
-        return 0.0, math.nan, 0.0
+        return 0.0, math.nan, 0.0, None
     for group in prepared.optimizer.param_groups:
         group["lr"] = rate
     while True:
@@ -151,19 +153,24 @@ def take_step(
     norm = accelerator.clip_grad_norm_(prepared.module.parameters(), settings.clip)
     prepared.optimizer.step()
     prepared.optimizer.zero_grad()
-    weighted_loss, plain_sum = accelerator.reduce(sums).tolist()
+    weighted_loss, plain_sum, pair_sum = accelerator.reduce(sums).tolist()
     if not math.isfinite(weighted_loss):
         raise DanaError(
             f"step {index + 1}: loss is {weighted_loss}; try a lower learning_rate ({rate:.2g} at this step)"
         )
-    return weighted_loss, plain_sum / int(batch.masked.counts.sum()), float(norm or 0.0)
+    pairs = pair_sum / batch.questions if batch.questions else None
+    return weighted_loss, plain_sum / int(batch.masked.counts.sum()), float(norm or 0.0), pairs
 
 
 def _backward(prepared: Prepared, batch: StepBatch, index: int, settings: TrainSettings) -> torch.Tensor:
-    """Gradients of this rank's micro-batches; float64 of shape (2,): its weighted loss and sum of token losses."""
+    """Gradients of this rank's micro-batches.
+
+    Returns:
+        float64 of shape (3,): its weighted loss, its sum of token losses, its sum of pair losses.
+    """
     accelerator, module, shape = prepared.accelerator, prepared.module, prepared.shape
     module.train()
-    sums = torch.zeros(2, dtype=torch.float64, device=accelerator.device)
+    sums = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
     rank, world = accelerator.process_index, accelerator.num_processes
     cut = micro_batches(np.diff(batch.examples.offsets), shape.budget, rank, world, shape.layout, shape.width)
     micros = [piece for rows in cut for piece in pieces(rows, prepared.pieces)]
@@ -172,11 +179,12 @@ def _backward(prepared: Prepared, batch: StepBatch, index: int, settings: TrainS
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, shape).to(accelerator.device)
-                losses = token_losses(micro.logits(module), micro.targets)
+                losses = micro.losses(module)
                 accumulation = accelerator.gradient_accumulation_steps
                 accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
-            weighted = (losses.detach().double() * micro.coefficients).sum() / batch.scale.total
-            sums += torch.stack([weighted, losses.detach().double().sum()])  # read once a step: reading waits
+            plain, hidden = losses.detach().double(), micro.targets.numel()
+            weighted = (plain * micro.coefficients).sum() / batch.scale.total
+            sums += torch.stack([weighted, plain[:hidden].sum(), plain[hidden:].sum()])  # read once a step: that waits
     return sums
 
 

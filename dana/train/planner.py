@@ -80,11 +80,13 @@ class Planner:
         execution, reasons = self._settings.execution, [self._batch_line()]
         shape = self._shape("packed" if execution.compile == "on" else "padded")
         shape = replace(shape, bf16=self._bf16_at_once(reasons))
-        if execution.layout != "auto" or execution.compile == "on":
+        pairs = self._settings.next_sentence
+        if execution.layout != "auto" or execution.compile == "on" or pairs:
             asked = shape.layout if execution.layout == "auto" else execution.layout
             shape = replace(self._shape(asked, static=execution.compile == "on"), bf16=shape.bf16)
             self._refuse_if_different(shape)
-            reasons.append(f"layout    {asked}: as asked, {self._fill(shape):.0%} of its places are text")
+            why = "each next-sentence pair needs a row" if pairs else "as asked"
+            reasons.append(f"layout    {asked}: {why}, {self._fill(shape):.0%} of its places are text")
             return self._agreed(Choice(shape, execution.compile == "on", reasons))
         micros = self._plan.tokens / execution.micro_batch_tokens
         if micros < SHORT or any(hasattr(value, "ds_id") for value in self._model.parameters()):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,13 +14,14 @@ class StepRecord:
         step: From 1.
         tokens: Seen so far, special tokens included, padding not.
         examples: Seen so far.
-        loss: The weighted loss that was minimised.
+        loss: The weighted loss that was minimised, next-sentence pairs included.
         plain_loss: Mean nats a hidden token, without weights.
         lr: Learning rate.
         grad_norm: Before clipping.
         effective_sample_size: Of this step's weights; the batch size when all are equal.
         seconds: Since the first step began.
         kind: Tells the lines of ``training.jsonl`` apart.
+        next_sentence_loss: Mean nats a pair, without weights; None, and not in the line, where none is asked.
     """
 
     step: int
@@ -32,6 +34,7 @@ class StepRecord:
     effective_sample_size: float
     seconds: float
     kind: str = "step"
+    next_sentence_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,18 @@ class Progress:
         return done
 
 
+def values_of(record: Record) -> dict[str, Any]:
+    """What a record knows, by name."""
+    return {name: value for name, value in asdict(record).items() if value is not None}
+
+
 def to_line(record: Record) -> str:
     """A line of JSON, newline included."""
-    return json.dumps(asdict(record)) + "\n"
+    return json.dumps(values_of(record)) + "\n"
 
 
 def from_line(line: str) -> Record:
     """What :func:`to_line` wrote."""
     values = json.loads(line)
     kind = StepRecord if values["kind"] == "step" else EvaluationRecord
-    return kind(**{field.name: values[field.name] for field in fields(kind)})
+    return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})

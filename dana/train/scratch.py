@@ -63,7 +63,7 @@ def train_tokenizer(
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
 
 
-def new_bert(size: str, tokenizer: Any, dropout: float, seed: int) -> Checkpoint:
+def new_bert(size: str, tokenizer: Any, dropout: float, seed: int, next_sentence: bool = False) -> Checkpoint:
     """An untrained BERT for a tokenizer.
 
     Args:
@@ -71,11 +71,12 @@ def new_bert(size: str, tokenizer: Any, dropout: float, seed: int) -> Checkpoint
         tokenizer: From :func:`train_tokenizer`; decides the positions that the model can tell apart.
         dropout: On hidden states and attention; 0 suits short runs.
         seed: Decides its weights.
+        next_sentence: With a next-sentence head.
 
     Raises:
         ConfigError: If the size is unknown.
     """
-    from transformers import BertConfig, BertForMaskedLM
+    from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     shape = SIZES[size]
@@ -91,4 +92,4 @@ def new_bert(size: str, tokenizer: Any, dropout: float, seed: int) -> Checkpoint
         pad_token_id=tokenizer.pad_token_id,
     )
     with seeded(derive_seed(seed, "scratch")):
-        return Checkpoint(BertForMaskedLM(config), tokenizer)
+        return Checkpoint((BertForPreTraining if next_sentence else BertForMaskedLM)(config), tokenizer)

@@ -62,6 +62,8 @@ class TrainSettings:
         clip: Largest gradient norm.
         mask_rate: Share of the tokens to hide.
         denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.mlm.loss`.
+        next_sentence: Also ask whether the second half of a text follows its first (:mod:`dana.train.paired`), with
+            the same weights. For BERT, which alone has the head.
         seed: Decides masks, order, dropout and new weights.
         evaluations: How often to measure held-out losses between the first step and the last.
         evaluation_tokens: Most tokens of each held-out text to measure on.
@@ -80,6 +82,7 @@ class TrainSettings:
     clip: float = 1.0
     mask_rate: float = 0.15
     denominator: str = "batch"
+    next_sentence: bool = False
     seed: int = 0
     evaluations: int = 4
     evaluation_tokens: int = 50_000
@@ -111,5 +114,9 @@ class TrainSettings:
         require(self.final in FINAL, "final", self.final, f"one of {', '.join(FINAL)}")
         budget = self.execution.micro_batch_tokens
         require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
+        layout, compiled = self.execution.layout, self.execution.compile
+        allowed = "auto or padded with next_sentence=true: each pair needs a row"
+        require(not self.next_sentence or layout in ("auto", "padded"), "layout", layout, allowed)
+        require(not self.next_sentence or compiled != "on", "compile", compiled, "auto or off with next_sentence=true")
         kept = self.execution.keep > 0 or self.final == "best"
         require(kept, "keep", self.execution.keep, "at least 1, unless final=best keeps the best")

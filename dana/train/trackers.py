@@ -1,13 +1,12 @@
 """Trackers by name, through Accelerate. None but TensorBoard is on unless it is asked for."""
 
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dana.config import require
 from dana.errors import ConfigError
-from dana.train.records import Record
+from dana.train.records import Record, values_of
 
 
 def check_trackers(names: list[str]) -> None:
@@ -37,7 +36,7 @@ def start_trackers(accelerator: Any, names: list[str], run: str, settings: dict[
 
 def track(accelerator: Any, record: Record) -> None:
     """Pass a record's numbers on, under ``train/`` or ``held_out/``."""
-    values = asdict(record)
+    values = values_of(record)
     step, group = values.pop("step"), "train" if values.pop("kind") == "step" else "held_out"
     accelerator.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
 

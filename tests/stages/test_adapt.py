@@ -1,15 +1,16 @@
 import json
+import math
 import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
 from dana.errors import ArtifactError, ConfigError
 from dana.stages.adapt import AdaptSettings, adapt_stage
@@ -38,6 +39,7 @@ ADAPT = AdaptSettings(
     learning_rate=2e-5,
     head_warmup=HeadWarmup(steps=3, batch_size=8),
 )
+PAIRS = replace(ADAPT, next_sentence=True)
 
 
 @pytest.fixture
@@ -92,6 +94,28 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
     assert records(artifact.path, "step")[0]["loss"] == pytest.approx(
         records(artifact.path, "step")[0]["plain_loss"] / 2, rel=0.1
     ), "every weight is one half, and under `batch` that halves the loss"
+
+
+def test_next_sentence_is_one_more_objective_and_all_else_is_as_it_was(inputs, base, tmp_path):
+    corpus, task, general = inputs
+    plain, pairs = (
+        adapt_stage(str(base), corpus, None, task, general, settings, tmp_path / name)
+        for name, settings in (("plain", ADAPT), ("pairs", PAIRS))
+    )
+    for kind in (AutoModelForMaskedLM, AutoModel, BertForPreTraining):
+        assert not kind.from_pretrained(pairs.path, output_loading_info=True)[1]["missing_keys"], kind
+    assert "next_sentence" not in plain.manifest["depends_on"]["settings"], "the fingerprint it had before"
+    assert pairs.manifest["depends_on"]["settings"]["next_sentence"] is True
+    assert all("next_sentence_loss" not in line for line in records(plain.path, "step"))
+    losses = [line["next_sentence_loss"] for line in records(pairs.path, "step")]
+    assert losses == pytest.approx([math.log(2)] * 4, abs=0.1), "four small steps of a new head"
+    assert pairs.manifest["losses"]["before"] == plain.manifest["losses"]["before"]
+    assert pairs.manifest["execution"]["shape"]["layout"] == "padded"
+    assert "| objective | masked tokens and next sentence, mask rate 0.15 |" in (pairs.path / "README.md").read_text()
+    assert "| objective | masked tokens, mask rate 0.15 |" in (plain.path / "README.md").read_text()
+    again = replace(PRETRAIN, steps=1, evaluations=0, next_sentence=True)
+    scratch = pretrain_stage("tiny", corpus, task, general, again, tmp_path / "scratch")
+    assert not BertForPreTraining.from_pretrained(scratch.path, output_loading_info=True)[1]["missing_keys"]
 
 
 def test_the_same_seed_gives_the_same_bytes_and_a_second_call_reuses_them(inputs, base, tmp_path):
@@ -169,7 +193,7 @@ def test_bad_inputs_are_refused_before_any_work(inputs, base, tmp_path):
     assert not (tmp_path / "long").exists()
 
 
-def launch(launcher, recipe, tmp_path, base, inputs, out):
+def launch(launcher, recipe, tmp_path, base, inputs, out, training=ADAPT):
     corpus, task, general = inputs
     values = {
         "model": str(base),
@@ -178,7 +202,7 @@ def launch(launcher, recipe, tmp_path, base, inputs, out):
         "general_heldout": str(general),
         "out": str(out),
         "training": {
-            **asdict(ADAPT),
+            **asdict(training),
             "head_warmup": {"steps": 3},
             "execution": {"micro_batch_tokens": 256, "trackers": []},
         },
@@ -197,28 +221,30 @@ def assert_same_weights(one, other):
         assert (found[name] - value).abs().max() < 1e-6, name
 
 
-def test_two_processes_give_the_weights_of_one(inputs, base, tmp_path):
+@pytest.mark.parametrize("settings", [ADAPT, PAIRS], ids=["masked tokens", "next sentence"])
+def test_two_processes_give_the_weights_of_one(inputs, base, tmp_path, settings):
     corpus, task, general = inputs
-    one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
+    one = adapt_stage(str(base), corpus, None, task, general, settings, tmp_path / "one").path
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "two")
+    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "two", settings)
     assert done.returncode == 0, done.stderr
     assert "2 process(es) on cpu, MULTI_CPU" in done.stderr
     assert_same_weights(one, tmp_path / "two")
     for first, second in zip(records(one, "step"), records(tmp_path / "two", "step"), strict=True):
         assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
+        assert second.get("next_sentence_loss") == pytest.approx(first.get("next_sentence_loss"), abs=1e-6)
         assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_zero_gives_the_weights_of_one_process(inputs, base, tmp_path, stage):
+@pytest.mark.parametrize(("stage", "settings"), [(1, ADAPT), (2, ADAPT), (3, ADAPT), (2, PAIRS), (3, PAIRS)])
+def test_zero_gives_the_weights_of_one_process(inputs, base, tmp_path, stage, settings):
     pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
     corpus, task, general = inputs
-    one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
+    one = adapt_stage(str(base), corpus, None, task, general, settings, tmp_path / "one").path
     config = REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml"
     launcher = ["accelerate.commands.launch", "--config_file", str(config)]
-    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "zero")
+    done = launch(launcher, "recipes/adapt.py", tmp_path, base, inputs, tmp_path / "zero", settings)
     assert done.returncode == 0, done.stderr
     assert_same_weights(one, tmp_path / "zero")
 

@@ -19,6 +19,10 @@ from dana.train.wiring import set_up
 VOCABULARY = 60
 
 
+FRAME = Frame(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
+PAIR_FRAME = replace(FRAME, middle=np.array([3], dtype=np.int32))
+
+
 def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None = None) -> Examples:
     generator = np.random.default_rng(seed)
     lengths = generator.integers(4, 16, count)
@@ -26,14 +30,13 @@ def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None =
     sizes = lengths - 2
     ids = generator.integers(0, 2**63, count).astype(np.uint64)
     weights = np.ones(count) if weights is None else weights
-    frame = Frame(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
-    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights.astype(np.float32), frame)
+    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights.astype(np.float32), FRAME)
 
 
 @pytest.fixture
 def tiny_model() -> Callable[..., Any]:
-    def make(dropout: float = 0.0) -> Any:
-        from transformers import BertConfig, BertForMaskedLM
+    def make(dropout: float = 0.0, next_sentence: bool = False) -> Any:
+        from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
         config = BertConfig(
             vocab_size=VOCABULARY,
@@ -46,7 +49,7 @@ def tiny_model() -> Callable[..., Any]:
             attention_probs_dropout_prob=dropout,
         )
         with seeded(1):
-            return BertForMaskedLM(config)
+            return (BertForPreTraining if next_sentence else BertForMaskedLM)(config)
 
     return make
 
@@ -67,7 +70,7 @@ def run(tiny_model, masking) -> Callable[..., tuple[Prepared, list[Any]]]:
         chosen = TrainSettings(
             **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "execution": execution, **settings}
         )
-        model = tiny_model(dropout)
+        model = tiny_model(dropout, chosen.next_sentence)
         set_up(model, Shape(layout), False)
         prepared = prepare(model, chosen, Accelerator(cpu=True), Shape(layout, budget, width=16))
         heldout = {"task": random_examples(6, 11), "general": random_examples(6, 12)}
@@ -90,3 +93,9 @@ def examples() -> Examples:
 def weighted(examples) -> Examples:
     weights = np.random.default_rng(5).uniform(0.05, 1, len(examples))
     return replace(examples, weights=weights.astype(np.float32))
+
+
+@pytest.fixture
+def paired(weighted) -> Examples:
+    """The weighted examples, framed for next-sentence pairs."""
+    return replace(weighted, frame=PAIR_FRAME)

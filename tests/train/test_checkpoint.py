@@ -5,7 +5,15 @@ import pytest
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertModel, RobertaConfig
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertForPreTraining,
+    BertModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from dana.errors import ArtifactError, ConfigError
 from dana.mlm.heads import MaskedLogits
@@ -136,3 +144,44 @@ def test_the_packaged_sentence_encoder_gets_a_head():
     loaded = load_checkpoint(str(package.get_model_path()), seed=0)
     assert {name.split(".")[1] for name in loaded.new} == {"predictions"}
     assert len(loaded.tokenizer) == loaded.model.config.vocab_size
+
+
+def relation_head(checkpoint):
+    return checkpoint.model.cls.seq_relationship.weight
+
+
+def test_a_next_sentence_head_is_new_where_there_is_none_seeded_and_nothing_to_warm_up(folder):
+    loaded = [load_checkpoint(str(folder), seed, next_sentence=True) for seed in (0, 0, 1)]
+    assert not any(checkpoint.new for checkpoint in loaded)
+    assert torch.equal(relation_head(loaded[0]), relation_head(loaded[1]))
+    assert not torch.equal(relation_head(loaded[0]), relation_head(loaded[2]))
+
+
+def test_a_backbone_gets_both_heads_and_only_that_of_the_language_model_is_warmed_up(backbone):
+    loaded = load_checkpoint(str(backbone), seed=0, next_sentence=True)
+    assert loaded.new
+    assert all(name.startswith("cls.predictions") for name in loaded.new)
+
+
+def test_a_next_sentence_head_is_saved_and_kept(tiny_tokenizer, tmp_path):
+    checkpoint = new_bert("tiny", tiny_tokenizer, 0.0, seed=3, next_sentence=True)
+    settings = TrainSettings(next_sentence=True)
+    prepared = prepare(checkpoint.model, settings, Accelerator(cpu=True), Shape())
+    save_model(prepared, tiny_tokenizer, tmp_path / "model")
+    for kind in (BertForPreTraining, AutoModelForMaskedLM, AutoModel):
+        loaded, report = kind.from_pretrained(tmp_path / "model", output_loading_info=True)
+        assert not report["missing_keys"], kind
+        assert loaded.config.hidden_size == 128
+    again = load_checkpoint(str(tmp_path / "model"), seed=9, next_sentence=True)
+    for name, value in checkpoint.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], value), name
+
+
+def test_next_sentence_is_refused_to_what_is_no_bert(tiny_tokenizer, tmp_path):
+    config = RobertaConfig(
+        vocab_size=800, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    RobertaForMaskedLM(config).save_pretrained(tmp_path / "roberta")
+    tiny_tokenizer.save_pretrained(tmp_path / "roberta")
+    with pytest.raises(ConfigError, match="next_sentence=True: must be false for a model of type roberta: only bert"):
+        load_checkpoint(str(tmp_path / "roberta"), seed=0, next_sentence=True)

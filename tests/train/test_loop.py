@@ -159,7 +159,7 @@ def take_one(tiny_model, masking, examples, rate, index, dropout=0.0):
     prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True), Shape(budget=512))
     batch = StepBatch.of(examples, Step(np.arange(8), np.zeros(8, dtype=int)), masking, "batch")
     before = parameters(prepared).clone()
-    loss, _, _ = take_step(prepared, batch, rate, index, settings)
+    loss, *_ = take_step(prepared, batch, rate, index, settings)
     return loss, float((parameters(prepared) - before).abs().max())
 
 

@@ -25,16 +25,19 @@ SETTINGS = TrainSettings(
 
 
 @pytest.fixture
-def train(tiny_model, masking, weighted, make_examples, tmp_path):
+def train(tiny_model, masking, weighted, paired, make_examples, tmp_path):
     """Runs to the end, or until something stops it; called again, it goes on."""
 
     def go(name="run", settings=SETTINGS, at_record=lambda record: None, dropout=0.1):
-        prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True), Shape(budget=64))
+        prepared = prepare(
+            tiny_model(dropout, settings.next_sentence), settings, Accelerator(cpu=True), Shape(budget=64)
+        )
         keeper = Keeper(Checkpoints(tmp_path / name, {"name": name}, settings.execution.keep), settings, {})
         saved = keeper.checkpoints.newest()
         done = keeper.resume(prepared, saved) if saved else Progress()
+        examples = paired if settings.next_sentence else weighted
         heldout = {"task": make_examples(6, 11), "general": make_examples(6, 12)}
-        for record in keeper.watch(prepared, adapt(prepared, weighted, masking, settings, heldout, done)):
+        for record in keeper.watch(prepared, adapt(prepared, examples, masking, settings, heldout, done)):
             at_record(record)
         keeper.finish(prepared)
         return torch.cat([value.detach().flatten() for value in prepared.module.parameters()]), keeper.records
@@ -46,18 +49,21 @@ def without_seconds(records):
     return [replace(record, seconds=0.0) if isinstance(record, StepRecord) else record for record in records]
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 4, 7, 12])
-def test_stopped_by_a_signal_it_goes_on_bit_for_bit(train, stop_at):
-    weights, records = train("whole")
+PAIRS = replace(SETTINGS, next_sentence=True)
+
+
+@pytest.mark.parametrize(("stop_at", "settings"), [*((stop, SETTINGS) for stop in (1, 3, 4, 7, 12)), (5, PAIRS)])
+def test_stopped_by_a_signal_it_goes_on_bit_for_bit(train, stop_at, settings):
+    weights, records = train("whole", settings)
 
     def stop(record):
         if isinstance(record, StepRecord) and record.step == stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Preempted, match=f"told to stop .*after step {stop_at}.*; saved") as told:
-        train("stopped", at_record=stop)
+        train("stopped", settings, at_record=stop)
     assert told.value.exit_code == 75
-    resumed, again = train("stopped")
+    resumed, again = train("stopped", settings)
     assert torch.equal(resumed, weights)
     assert without_seconds(again) == without_seconds(records)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -42,3 +43,20 @@ def test_lines_are_read_back_and_tell_how_far_a_run_had_come():
     assert records == [STEP, EVALUATION]
     assert Progress.of(records) == Progress(3, 100, 8, 0.25, 3)
     assert Progress.of([]) == Progress()
+
+
+def test_a_line_tells_of_pairs_only_where_there_were_some():
+    line = (
+        '{"step": 3, "tokens": 100, "examples": 8, "loss": 1.5, "plain_loss": 2.5, "lr": 0.0001, "grad_norm": 0.7, '
+        '"effective_sample_size": 6.0, "seconds": 0.25, "kind": "step"}\n'
+    )
+    assert to_line(STEP) == line
+    assert from_line(line) == STEP
+    pairs = replace(STEP, next_sentence_loss=0.5)
+    assert '"next_sentence_loss": 0.5' in to_line(pairs)
+    assert from_line(to_line(pairs)) == pairs
+    logged = []
+    for record in (STEP, pairs):
+        track(SimpleNamespace(log=lambda values, step: logged.append(values)), record)
+    assert [values.get("train/next_sentence_loss") for values in logged] == [None, 0.5]
+    assert "train/next_sentence_loss" not in logged[0]
