@@ -2,8 +2,8 @@
 
     DANA_DATA=... python benchmarks/scoring.py --copies 1 10
 
-Reads the general corpus once; ``--copies N`` scores it N times over (the same texts under other names). Each size runs in
-a process of its own, whose peak memory is reported. The selector is ``random``: reading, splitting, tables and writing
+Reads the general corpus once; ``--copies N`` scores it N times over (the same texts under other names). Each size runs
+in a process of its own, whose peak memory is reported. The selector is ``random``: reading, splitting, tables and writing
 are what is left. ``--encoder SPEC`` adds how much of the time a real encoder is busy, on ``--documents`` documents.
 """
 
@@ -45,10 +45,10 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
         folder,
         "corpus",
         {"times": times},
-        lambda draft: write_parts(
-            document_tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS
-        )
-        and None,
+        lambda draft: (
+            write_parts(document_tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS)
+            and None
+        ),
     )
     selection = Selection(encoder=options.encoder or "hashing")
     task = TaskText(task_stage("chemprot", work / "task"))
@@ -93,7 +93,8 @@ def main() -> None:
 
         started = time.monotonic()
         made = corpus_stage([str(Path(os.environ["DANA_DATA"]) / "general")], work / "corpus")
-        print(f"reading: {made.manifest['counts']['kept'] / (time.monotonic() - started):,.0f} documents/s (if not reused)")
+        rate = made.manifest["counts"]["kept"] / (time.monotonic() - started)
+        print(f"reading: {rate:,.0f} documents/s (if not reused)")
         for times in options.copies:
             command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--one", str(times)]
             answer = subprocess.run(command, check=True, capture_output=True, text=True)
