@@ -2,9 +2,10 @@
 
     DANA_DATA=... python benchmarks/scoring.py --copies 1 10
 
-Reads the general corpus once; ``--copies N`` scores it N times over (the same texts under other names). Each size runs
-in a process of its own, whose peak memory is reported. The selector is ``random``: reading, splitting, tables and
-writing are what is left. ``--encoder SPEC`` adds how much of the time a real encoder is busy, on ``--documents`` documents.
+Reads the general corpus once; ``--copies N`` scores it N times over (the same texts under other names). Each size
+runs in a process of its own, whose peak memory is reported. The selector is ``random``: reading, splitting, tables and
+writing are what is left. ``--encoder SPEC`` adds how much of the time a real encoder is busy, on ``--documents``
+documents.
 """
 
 import argparse
