@@ -2,10 +2,10 @@
 
     DANA_DATA=... python benchmarks/cascade.py --documents 120
 
-Task: medical abstracts (``rct_sample``). Pool: the first documents of each of the fourteen general sources; the planted
-target is ``pubmed``. For each ``keep``: the share of units that the real encoder sees, the time per unit that follows
-from the measured cost of both encoders, recall of the units that full scoring puts into its best 5, 10 and 20 %, and the
-share of the planted units among the best units, as many as are planted.
+Task: medical abstracts (``rct_sample``). Pool: the first documents of each of the fourteen general sources; the
+planted target is ``pubmed``. For each ``keep``: the share of units that the real encoder sees, the time per unit that
+follows from the measured cost of both encoders, recall of the units that full scoring puts into its best 5, 10 and
+20 %, and the share of the planted units among the best units, as many as are planted.
 """
 
 import argparse
