@@ -1,6 +1,6 @@
 """Cutting a document into what is scored: sentences, or windows of word-pieces. Spans are in characters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,6 +12,8 @@ Splitter = Callable[[str], list[Span]]
 
 # Tables, base64 and text without full stops come as one "sentence" of a whole document: bound the cost of a unit.
 LONGEST_SENTENCE = 2000
+LONGEST_BLOCK = 4000  # characters of text that is not ASCII, given to the sentence splitter at once
+BLOCK_ENDS = ("\n\n", "\n", ". ", "。", " ")
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,12 @@ def sentences(text: str) -> list[Span]:
     from sentencex import get_sentence_boundaries
 
     spans: list[Span] = []
-    for sentence in get_sentence_boundaries("en", text):
-        start, end = sentence["start_index"], sentence["end_index"]
+    found = (
+        (first + sentence["start_index"], first + sentence["end_index"])
+        for first, block in _blocks(text)
+        for sentence in get_sentence_boundaries("en", block)
+    )
+    for start, end in found:
         # The loop of a whole corpus: most sentences have nothing to trim but the space behind them.
         while end > start and text[end - 1].isspace():
             end -= 1
@@ -80,6 +86,22 @@ def sentences(text: str) -> list[Span]:
         else:
             spans += _bounded(text, *_trim(text, start, end))
     return spans
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The text in pieces, each with its first character's place; one piece unless it is long and not ASCII.
+
+    The splitter's time grows with the square of such a text's length: ten megabytes would take hours. A block ends
+    with a paragraph where it can, else with a line, a sentence or a word.
+    """
+    first = 0
+    while len(text) - first > LONGEST_BLOCK and not text.isascii():
+        low, high = first + LONGEST_BLOCK // 2, first + LONGEST_BLOCK
+        ends = (text.rfind(mark, low, high) + len(mark) for mark in BLOCK_ENDS if text.rfind(mark, low, high) > 0)
+        after = next(ends, high)
+        yield first, text[first:after]
+        first = after
+    yield first, text[first:]
 
 
 def windows(text: str, tokenizer: Any, size: int) -> list[Span]:

@@ -157,3 +157,26 @@ def test_a_splitter_does_what_its_spec_says(tiny_tokenizer):
     assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
     text = "the default of the settings"
     assert parse_units("window:4").splitter(tiny_tokenizer)(text) == windows(text, tiny_tokenizer, 4)
+
+
+def test_long_text_that_is_not_ascii_takes_time_in_proportion_to_its_length():
+    import time
+
+    def seconds(text):
+        started = time.process_time()
+        spans = sentences(text)
+        assert "".join(text[start:end] for start, end in spans) == text
+        return time.process_time() - started
+
+    assert seconds("日本。" * 80_000) < 40 * max(0.05, seconds("日本。" * 4_000)), (
+        "20 times as long; squared would be 400"
+    )
+
+
+def test_blocks_of_long_text_end_where_sentences_do():
+    text = "Café society met. It talked! Did it agree? " * 400
+    short = sentences(text[: 43 * 20])
+    found = sentences(text)
+    assert len(text) > 4 * 4000
+    assert found[: len(short)] == short
+    assert [end - start for start, end in found] == [end - start for start, end in short[:3]] * 400
