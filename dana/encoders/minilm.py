@@ -9,19 +9,20 @@ from dana.errors import ArtifactError, PluginError
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
-def minilm(pooling: str = "mean", layer: int = -1, max_tokens: int = 256) -> TransformerEncoder:
+def minilm(pooling: str = "mean", layer: int = -1, max_tokens: int = 256, dtype: str = "float32") -> TransformerEncoder:
     """The packaged sentence encoder: 6 layers x 384, 22.7 M parameters, Apache-2.0 weights.
 
     Args:
         pooling: ``mean`` or ``cls``.
         layer: Hidden layer; -1 is the last.
         max_tokens: Longer texts are cut here.
+        dtype: ``float32`` or ``bfloat16``.
 
     Raises:
         PluginError: If the package is not installed.
         ArtifactError: If its weights are not the published ones.
     """
-    return TransformerEncoder(str(minilm_folder()), pooling, layer, max_tokens)
+    return TransformerEncoder(str(minilm_folder()), pooling, layer, max_tokens, dtype=dtype)
 
 
 def minilm_folder() -> Path:

@@ -18,6 +18,7 @@ from dana.encoders.checkpoint import checkpoint_identity
 from dana.errors import DataError
 
 POOLINGS = ("mean", "cls")
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class TransformerEncoder:
         max_tokens: Longer texts are cut here, special tokens included.
         batch_tokens: Most tokens (padding included) in one forward pass.
         device: ``auto`` takes CUDA when there is one.
+        dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs that have it;
+            vectors then differ by about 1e-2 of their length.
 
     References:
         DANA section 3.1 embeds with a general pre-trained BERT; pooling is A-D05 of the requirements.
@@ -42,9 +45,11 @@ class TransformerEncoder:
     max_tokens: int = 256
     batch_tokens: int = 8192
     device: str = "auto"
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         require(self.pooling in POOLINGS, "pooling", self.pooling, f"one of {', '.join(POOLINGS)}")
+        require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
         require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
         require(self.batch_tokens >= self.max_tokens, "batch_tokens", self.batch_tokens, "at least max_tokens")
 
@@ -73,6 +78,7 @@ class TransformerEncoder:
             "pooling": self.pooling,
             "layer": self.layer,
             "max_tokens": self.max_tokens,
+            **({} if self.dtype == "float32" else {"dtype": self.dtype}),
         }
 
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -106,12 +112,14 @@ class TransformerEncoder:
             mask[row, : len(sequence)] = 1
         tokens, mask = tokens.to(device), mask.to(device)
         needs_layers = self.layer != -1
-        output = network(input_ids=tokens, attention_mask=mask, output_hidden_states=needs_layers)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
+            output = network(input_ids=tokens, attention_mask=mask, output_hidden_states=needs_layers)
         hidden = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
+        hidden = hidden.float()  # sums of bfloat16 would lose what is left
         if self.pooling == "cls":
-            return hidden[:, 0].float()
+            return hidden[:, 0]
         real = mask.unsqueeze(-1).to(hidden.dtype)
-        return ((hidden * real).sum(1) / real.sum(1)).float()
+        return (hidden * real).sum(1) / real.sum(1)
 
 
 def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:

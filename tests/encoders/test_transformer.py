@@ -85,3 +85,15 @@ def test_hashing_needs_no_weights_and_tells_topics_apart():
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
     torch.testing.assert_close(encoder.encode(["apple pie recipe"])[0], vectors[2])
+
+
+def test_bfloat16_is_near_float32_and_has_another_identity(encoder):
+    half = minilm(max_tokens=64, dtype="bfloat16")
+    expected, found = encoder.encode(TEXTS), half.encode(TEXTS)
+    assert found.dtype == torch.float32
+    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
+    assert not torch.equal(found, expected)
+    assert half.identity() != encoder.identity()
+    assert "dtype" not in encoder.identity(), "stores and scores made before stay valid"
+    with pytest.raises(ConfigError, match="dtype='int4': must be one of float32, bfloat16"):
+        minilm(dtype="int4")
