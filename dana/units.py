@@ -1,5 +1,6 @@
 """Cutting a document into what is scored: sentences, or windows of word-pieces. Spans are in characters."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +13,9 @@ Splitter = Callable[[str], list[Span]]
 
 # Tables, base64 and text without full stops come as one "sentence" of a whole document: bound the cost of a unit.
 LONGEST_SENTENCE = 2000
+# sentencex takes time that grows with the square of a stretch without white space: a book in Chinese would take hours.
+LONGEST_STRETCH = 4000
+_WIDE_STOPS = "。！？．｡"
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,24 @@ def sentences(text: str) -> list[Span]:
     from sentencex import get_sentence_boundaries
 
     spans = []
-    for sentence in get_sentence_boundaries("en", text):
-        trimmed = _trim(text, sentence["start_index"], sentence["end_index"])
-        spans += _bounded(text, *trimmed)
+    for first, last in _stretches(text):
+        for sentence in get_sentence_boundaries("en", text[first:last]):
+            trimmed = _trim(text, first + sentence["start_index"], first + sentence["end_index"])
+            spans += _bounded(text, *trimmed)
     return spans
+
+
+def _stretches(text: str) -> list[Span]:
+    """The text, cut where it has too long a stretch without white space: behind a full stop, or anywhere."""
+    cuts = [0]
+    if len(text) > LONGEST_STRETCH and max(map(len, text.split()), default=0) > LONGEST_STRETCH:
+        for stretch in re.finditer(r"\S+", text):
+            start = stretch.start()
+            while stretch.end() - start > LONGEST_STRETCH:
+                limit = start + LONGEST_STRETCH
+                start = max(text.rfind(stop, start, limit) for stop in _WIDE_STOPS) + 1 or limit
+                cuts.append(start)
+    return list(pairwise([*cuts, len(text)]))
 
 
 def windows(text: str, tokenizer: Any, size: int) -> list[Span]:
