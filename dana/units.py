@@ -1,6 +1,7 @@
 """Cutting a document into what is scored: sentences, or windows of word-pieces. Spans are in characters."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,8 +13,9 @@ Splitter = Callable[[str], list[Span]]
 
 # Tables, base64 and text without full stops come as one "sentence" of a whole document: bound the cost of a unit.
 LONGEST_SENTENCE = 2000
-LONGEST_BLOCK = 4000  # characters of text that is not ASCII, given to the sentence splitter at once
-BLOCK_ENDS = ("\n\n", "\n", ". ", "。", " ")
+# sentencex takes time that grows with the square of a stretch without white space: a book in Chinese would take hours.
+LONGEST_STRETCH = 4000
+_WIDE_STOPS = "。！？．｡"
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ def sentences(text: str) -> list[Span]:
     spans: list[Span] = []
     found = (
         (first + sentence["start_index"], first + sentence["end_index"])
-        for first, block in _blocks(text)
-        for sentence in get_sentence_boundaries("en", block)
+        for first, last in _stretches(text)
+        for sentence in get_sentence_boundaries("en", text[first:last])
     )
     for start, end in found:
         # The loop of a whole corpus: most sentences have nothing to trim but the space behind them.
@@ -88,20 +90,17 @@ def sentences(text: str) -> list[Span]:
     return spans
 
 
-def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """The text in pieces, each with its first character's place; one piece unless it is long and not ASCII.
-
-    The splitter's time grows with the square of such a text's length: ten megabytes would take hours. A block ends
-    with a paragraph where it can, else with a line, a sentence or a word.
-    """
-    first = 0
-    while len(text) - first > LONGEST_BLOCK and not text.isascii():
-        low, high = first + LONGEST_BLOCK // 2, first + LONGEST_BLOCK
-        ends = (text.rfind(mark, low, high) + len(mark) for mark in BLOCK_ENDS if text.rfind(mark, low, high) > 0)
-        after = next(ends, high)
-        yield first, text[first:after]
-        first = after
-    yield first, text[first:]
+def _stretches(text: str) -> list[Span]:
+    """The text, cut where it has too long a stretch without white space: behind a full stop, or anywhere."""
+    cuts = [0]
+    if len(text) > LONGEST_STRETCH and not text.isascii() and max(map(len, text.split()), default=0) > LONGEST_STRETCH:
+        for stretch in re.finditer(r"\S+", text):
+            start = stretch.start()
+            while stretch.end() - start > LONGEST_STRETCH:
+                limit = start + LONGEST_STRETCH
+                start = max(text.rfind(stop, start, limit) for stop in _WIDE_STOPS) + 1 or limit
+                cuts.append(start)
+    return list(pairwise([*cuts, len(text)]))
 
 
 def windows(text: str, tokenizer: Any, size: int) -> list[Span]:

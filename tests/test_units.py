@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dana.errors import ConfigError
 from dana.text import normalise
-from dana.units import LONGEST_SENTENCE, UnitSpec, parse_units, sentences, windows
+from dana.units import LONGEST_SENTENCE, LONGEST_STRETCH, UnitSpec, parse_units, sentences, windows
 
 WORDS = st.sampled_from(
     [
@@ -86,6 +86,24 @@ def test_a_word_of_five_thousand_characters_becomes_three_units():
 def test_a_long_document_takes_time_in_proportion():
     text = "No full stop here " * 60_000  # a megabyte
     _holds(text, sentences(text))
+
+
+def test_a_book_without_spaces_takes_time_in_proportion_and_is_cut_behind_full_stops():
+    """In one piece it took 50 times as long for 7 times the text: five minutes for this one."""
+    text = "Vorwort " + "日本語。これは！" * 75_000
+    spans = sentences(text)
+    _holds(text, spans)
+    assert {text[a:b] for a, b in spans[1:]} == {"日本語。", "これは！"}
+    assert text[slice(*spans[0])] == "Vorwort 日本語。"
+
+
+def test_a_stretch_that_is_not_too_long_is_never_cut(monkeypatch):
+    seen = []
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", lambda language, text: seen.append(text) or [])
+    exactly = "é" * LONGEST_STRETCH
+    sentences(f"{exactly} {exactly}\n{exactly}")
+    sentences(f"a {exactly}y b")
+    assert seen == [f"{exactly} {exactly}\n{exactly}", f"a {exactly}", "y b"]
 
 
 @pytest.mark.parametrize("size", [1, 5, 64])

@@ -177,6 +177,22 @@ def test_a_cleaned_corpus_is_a_source_itself_and_a_users_removed_jsonl_too(pool,
     assert corpus_stage([str(tmp_path / "mine")], tmp_path / "three").manifest["counts"]["kept"] == 1
 
 
+def test_hostile_text_is_looked_through_like_any_other(cards, tmp_path):
+    texts = [
+        "\\ud800",
+        "?!",
+        "עברית 👩‍👩‍👧 " * 9,
+        "y" * 100_000,
+        "word " * 1_000_000 + DEV.upper().replace(" ", "\\u0000 "),
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(f'{{"text": "{text}"}}\n' for text in [*texts, OWN]), encoding="utf-8")
+    made = corpus_stage([str(path)], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, near_duplicates=0.8)))
+    assert [len(document.text) for document in iterate_documents(made.path)] == [2, 9 * 12 - 1, 100_000, len(OWN)]
+    counts = made.manifest["counts"]
+    assert (counts["in"], counts["dropped"]) == (6, {"empty": 1, "overlap": 1})
+
+
 def test_what_cannot_be_found_is_named_before_any_work(cards, tmp_path):
     with pytest.raises(ConfigError, match="unknown task 'chemport'; did you mean 'chemprot'"):
         Cleaner(Hygiene(["chemport"]))
