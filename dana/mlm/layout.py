@@ -14,6 +14,9 @@ from torch import Tensor
 
 LAYOUTS = ("padded", "packed", "unpadded")
 
+BUSY = 1024  # tokens that keep a processor busy; smaller passes cost more than their padding
+SIMILAR = 0.75  # of the longest in a padded micro-batch, which others should reach
+
 Rows = list[np.ndarray]  # for each row of a forward pass, the examples that lie in it end to end
 
 
@@ -49,10 +52,23 @@ def micro_batches(lengths: np.ndarray, budget: int, rank: int, world: int, layou
             start = stop
         return batches
     while start < order.size:
-        size = max(1, budget // int(lengths[order[start]])) * world
-        batches.append([order[place : place + 1] for place in range(start, min(start + size, order.size))][rank::world])
-        start += size
+        stop = min(start + _alike(lengths[order[start:]], budget, world), order.size)
+        batches.append([order[place : place + 1] for place in range(start, stop)][rank::world])
+        start = stop
     return batches
+
+
+def _alike(lengths: np.ndarray, budget: int, world: int) -> int:
+    """How many of the next examples, longest first, share a padded micro-batch on every rank.
+
+    As many as the budget holds, but none much shorter than the first once there is enough to keep a processor
+    busy: their padding would cost more than another pass.
+    """
+    longest = int(lengths[0])
+    most = max(1, budget // longest) * world
+    enough = max(1, BUSY // longest) * world
+    similar = int(np.searchsorted(-lengths, -SIMILAR * longest, side="right"))
+    return min(most, max(enough, similar))
 
 
 def pieces(rows: Rows, many: int) -> list[Rows]:

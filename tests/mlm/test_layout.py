@@ -32,6 +32,15 @@ def test_padded_micro_batches_hold_similar_lengths():
     assert [sorted(int(lengths[row[0]]) for row in rows) for rows in cut] == [[40, 41, 42], [4, 5, 6]]
 
 
+def test_padded_micro_batches_are_cut_where_padding_would_cost_more_than_a_pass():
+    lengths = np.array([128] * 16 + [100] * 4 + [40] * 30 + [20] * 10)
+    cut = micro_batches(lengths, 1 << 20, 0, 1, "padded", 0)
+    assert [sorted({int(lengths[row[0]]) for row in rows}) for rows in cut] == [[100, 128], [40], [20]]
+    assert len(micro_batches(lengths[-10:], 1 << 20, 0, 1, "padded", 0)) == 1
+    few = micro_batches(np.array([100, 10, 10, 5]), 1 << 20, 0, 1, "padded", 0)
+    assert len(few) == 1, "too little to keep a processor busy twice"
+
+
 def test_best_fit_fills_the_fullest_row_that_has_room():
     lengths = np.array([6, 3, 5, 4, 2])
     assert [lengths[row].tolist() for row in best_fit(lengths, 10)] == [[6, 4], [5, 3, 2]]
