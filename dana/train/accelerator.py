@@ -69,8 +69,9 @@ def share_cores() -> None:
     """
     given = int(os.environ.get("OMP_NUM_THREADS") or 1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if given == 1 and "LOCAL_WORLD_SIZE" in os.environ:
-        torch.set_num_threads(max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"])))
+    launched = {"LOCAL_WORLD_SIZE", "ACCELERATE_MIXED_PRECISION"} & os.environ.keys()
+    if given == 1 and launched:
+        torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def asked_for() -> str:

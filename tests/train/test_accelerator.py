@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dana.errors import ConfigError
-from dana.train.accelerator import asked_for, check, make_accelerator
+from dana.train.accelerator import asked_for, check, make_accelerator, share_cores
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,25 @@ def test_deepspeed_switched_off_by_the_cpu_flag_is_refused(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     with pytest.raises(ConfigError, match="ACCELERATE_USE_CPU turns DeepSpeed off"):
         make_accelerator()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}, 4),
+        ({"LOCAL_WORLD_SIZE": "16", "OMP_NUM_THREADS": "1"}, 1),
+        ({"ACCELERATE_MIXED_PRECISION": "no", "OMP_NUM_THREADS": "1"}, 8),
+        ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "3"}, None),
+        ({"OMP_NUM_THREADS": "1"}, None),
+    ],
+)
+def test_each_process_takes_its_share_of_the_cores_unless_told_otherwise(monkeypatch, environment, expected):
+    for name in ("LOCAL_WORLD_SIZE", "ACCELERATE_MIXED_PRECISION", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    share_cores()
+    assert found == ([] if expected is None else [expected])
