@@ -56,7 +56,7 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         "launch    %d process(es) on %s, %s, %d thread(s) each",
         accelerator.num_processes,
         accelerator.device.type,
-        accelerator.distributed_type.value,
+        accelerator.distributed_type.value if world > 1 else "alone",
         torch.get_num_threads(),
     )
     return accelerator
