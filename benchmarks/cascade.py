@@ -63,6 +63,7 @@ def main() -> None:
         started = time.monotonic()
         expected = np.concatenate([fitted.score(units) for units in batches])
         real = (time.monotonic() - started) / expected.size
+        fitted.encoder.close()  # what was encoded is looked up from here on
         print(f"{expected.size:,} units, {planted.mean():.1%} planted; real encoder {1e3 * real:.2f} ms a unit")
         print("keep   encoded   ms a unit   speed   best 5%   best 10%   best 20%   planted among the best")
         rows = [(1.0, np.ones(expected.size, dtype=bool), real, expected)]
