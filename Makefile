@@ -1,9 +1,10 @@
 # make quickstart   the whole job on text from this machine: no data, no hub, no GPU
 # make test         the default test suite
+# make docs         the documentation's site, in site/
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test test-slow lint clean
+.PHONY: quickstart test test-slow lint docs clean
 
 quickstart: .venv/offline
 	$(BIN)/dana quickstart
@@ -19,6 +20,10 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The variable silences an advertisement.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -29,4 +34,4 @@ lint: .venv/dev
 	touch $@
 
 clean:
-	rm -rf .venv runs build dist *.egg-info
+	rm -rf .venv runs site build dist *.egg-info

@@ -40,13 +40,14 @@ def main() -> None:
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--first", default="static")
     options = parser.parse_args()
-    from dana.rng import derive_seed
+    from dana.core.rng import derive_seed
+    from dana.corpus.unit_stream import draw
+    from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+    from dana.selectors.base import SelectorContext
     from dana.selectors.cascade import CascadeSelector, recall_at
     from dana.selectors.detector import DetectorSelector
     from dana.stages.corpus import corpus_stage
-    from dana.stages.selection import GeneralCorpus, Selection, TaskText
     from dana.stages.task import task_stage
-    from dana.stages.unit_stream import draw
 
     with tempfile.TemporaryDirectory() as temporary:
         work, store = Path(temporary), str(Path(temporary) / "store")
@@ -55,22 +56,20 @@ def main() -> None:
         task = TaskText(task_stage(options.task, work / "task")).units(selection)
         batches = list(general.units(selection))
         planted = np.concatenate([np.array(units.sources) == options.planted for units in batches])
-        full = DetectorSelector(options.detector, options.encoder, store=store)
-        wanted = CascadeSelector(detector=options.detector).samples(len(task))
+        run = SelectorContext(options.detector, options.encoder, store=store)
+        full = DetectorSelector(context=run)
+        wanted = CascadeSelector(context=run).samples(len(task))
         samples = draw(batches, {name: (derive_seed(0, "general", name), size) for name, size in wanted.items()})
-        texts = {name: sample.texts for name, sample in samples.items()}
-        fitted = full.fit(task, {name: texts[name] for name in ("contamination", "geometry")}, 0)
+        fitted = full.fit(task, {name: samples[name] for name in full.samples(len(task))}, 0)
         started = time.monotonic()
         expected = np.concatenate([fitted.score(units) for units in batches])
         real = (time.monotonic() - started) / expected.size
-        fitted.encoder.close()  # what was encoded is looked up from here on
         print(f"{expected.size:,} units, {planted.mean():.1%} planted; real encoder {1e3 * real:.2f} ms a unit")
         print("keep   encoded   ms a unit   speed   best 5%   best 10%   best 20%   planted among the best")
         rows = [(1.0, np.ones(expected.size, dtype=bool), real, expected)]
         for keep in KEEPS:
-            both = CascadeSelector(keep, options.detector, options.encoder, options.first, store=store).fit(
-                task, texts, 0
-            )
+            # Vectors of the run's encoder are looked up from here on.
+            both = CascadeSelector(keep, first=options.first, context=run).fit(task, samples, 0)
             started = time.monotonic()
             cheap = np.concatenate([both.cheap.score(units) for units in batches])
             cost = (time.monotonic() - started) / cheap.size

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from dana.registry import DETECTORS
+from dana.core.registry import DETECTORS
+from dana.detectors.base import background_units, fit_detector
 
 SPECS = ["iforest", "iforest:trees=100", "lof", "ocsvm", "knn", "pca", "pyod:PCA", "robust_covariance"]
+SPECS += ["cosine", "distance", "lda", "density_ratio", "contrastive_knn"]
 # scikit-learn's robust covariance takes a minute at 384 dimensions and 7.5 at 768: timed once, and not above this.
 SLOW = ("robust_covariance", "scikit-learn")
 SLOW_DIMS = 512
@@ -28,8 +30,10 @@ class Ours:
         return self
 
     def fit(self, rows: np.ndarray) -> None:
-        """Fit with seed 0."""
-        self.fitted = self.detector.fit(self.put(rows), 0)
+        """Fit with seed 0; a contrastive detector on halves, of which the second is the background."""
+        is_contrastive = background_units(self.detector) > 0
+        task, background = halves(rows) if is_contrastive else (rows, rows[:0])
+        self.fitted = fit_detector(self.detector, self.put(task), 0, self.put(background))
 
     def score(self, model: "Ours", rows: torch.Tensor) -> torch.Tensor:
         """Scores, on the device."""
@@ -38,6 +42,41 @@ class Ours:
     def put(self, rows: np.ndarray) -> torch.Tensor:
         """Rows where the encoder leaves them."""
         return torch.from_numpy(rows).to(self.device)
+
+
+def halves(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Task and background."""
+    return rows[: len(rows) // 2], rows[len(rows) // 2 :]
+
+
+class DiscriminantOfHalves:
+    """scikit-learn's linear discriminant with the parameters of our defaults."""
+
+    def fit(self, rows: np.ndarray) -> None:
+        """Tell the first half, the task, from the second."""
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+        solver = LinearDiscriminantAnalysis("lsqr", shrinkage="auto", priors=[0.5, 0.5])
+        self.solved = solver.fit(rows.astype(np.float64), np.arange(len(rows)) < len(rows) // 2)
+
+    def decision_function(self, rows: np.ndarray) -> np.ndarray:
+        """Our sign."""
+        return -self.solved.decision_function(rows)
+
+
+class NeighboursOfHalves:
+    """Mean distance to the 20 nearest of the first half minus that of the second, by scikit-learn."""
+
+    def fit(self, rows: np.ndarray) -> None:
+        """Two searches; "brute" is the faster algorithm in hundreds of dimensions."""
+        from sklearn.neighbors import NearestNeighbors
+
+        self.searches = [NearestNeighbors(n_neighbors=20, algorithm="brute").fit(half) for half in halves(rows)]
+
+    def decision_function(self, rows: np.ndarray) -> np.ndarray:
+        """The difference of the means."""
+        near, far = (search.kneighbors(rows)[0].mean(1) for search in self.searches)
+        return near - far
 
 
 @dataclass(frozen=True)
@@ -90,6 +129,11 @@ def libraries(spec: str) -> dict[str, Library]:
         }
     if spec == "pyod:PCA":
         return {"PyOD": Library("pyod.models.pca:PCA", {})}
+    if spec in ("lda", "contrastive_knn"):
+        name = "DiscriminantOfHalves" if spec == "lda" else "NeighboursOfHalves"
+        return {"scikit-learn": Library(f"contestants:{name}", {})}
+    if spec in ("cosine", "distance", "density_ratio"):  # a product with one or two vectors, as lda: no library's
+        return {}
     robust = {"support_fraction": 0.75, "random_state": 0}  # PyOD's MCD calls scikit-learn's
     return {"scikit-learn": Library("sklearn.covariance:MinCovDet", robust, lambda m, rows: m.mahalanobis(rows))}
 

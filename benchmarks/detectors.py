@@ -29,7 +29,7 @@ from contestants import SLOW, SPECS, contestants
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
-from dana.artifacts import package_versions, write_json
+from dana.core.artifacts import package_versions, write_json
 
 
 @dataclass(frozen=True)

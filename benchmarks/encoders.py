@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
+from dana.core.registry import DETECTORS, ENCODERS
 from dana.corpus.documents import Tally, read_documents
+from dana.corpus.unit_stream import draw, units_of
 from dana.encoders.base import Encoder
-from dana.geometry import parse_geometry
-from dana.registry import DETECTORS, ENCODERS
-from dana.stages.selection import Selection, TaskText
+from dana.encoders.geometry import parse_geometry
+from dana.scoring.inputs import Selection, TaskText
 from dana.stages.task import task_stage
-from dana.stages.unit_stream import draw, units_of
 
 TASKS = ("chemprot", "citation_intent", "rct_sample", "ag_news", "sst2", "csabstruct")
 DETECT = ("knn", "ocsvm")
@@ -41,7 +41,7 @@ def read_texts() -> dict[str, list[str]]:
     texts = {name: sample.texts for name, sample in draw(units_of(documents, selection.splitter()), wanted).items()}
     with tempfile.TemporaryDirectory() as folder:
         for task in TASKS:
-            texts[task] = TaskText(task_stage(task, Path(folder) / task)).units(selection)
+            texts[task] = TaskText(task_stage(task, Path(folder) / task)).units(selection).texts
     return texts
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from dana.stages.corpus import corpus_stage
-from dana.stages.hygiene import Cleaner, Hygiene
+from dana.tasks.hygiene import Cleaner, Hygiene
 
 TASKS = ["chemprot", "citation_intent", "rct_sample", "ag_news", "sst2", "csabstruct"]
 CASES = {

@@ -16,12 +16,12 @@ from scipy.stats import spearmanr
 from sklearn.ensemble import IsolationForest
 from sklearn.metrics import roc_auc_score
 
-from dana.geometry import parse_geometry
-from dana.registry import ENCODERS
+from dana.core.registry import ENCODERS
+from dana.corpus.unit_stream import draw
+from dana.encoders.geometry import parse_geometry
+from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
 from dana.stages.corpus import corpus_stage
-from dana.stages.selection import GeneralCorpus, Selection, TaskText
 from dana.stages.task import task_stage
-from dana.stages.unit_stream import draw
 
 TASKS = ("chemprot", "citation_intent", "rct_sample", "ag_news", "sst2", "csabstruct")
 FORESTS = [("embeddings", 0, 100), ("embeddings", 0, 400), ("embeddings", 0, 1600)]
@@ -37,7 +37,7 @@ def embed() -> dict[str, torch.Tensor]:
         corpus = GeneralCorpus(corpus_stage([os.environ["DANA_DATA"] + "/general"], root / "corpus"))
         samples = draw(corpus.units(selection), {"geometry": (1, 1000), "general": (2, 1000)})
         texts = {name: sample.texts for name, sample in samples.items()}
-        texts |= {task: TaskText(task_stage(task, root / task)).units(selection) for task in TASKS}
+        texts |= {task: TaskText(task_stage(task, root / task)).units(selection).texts for task in TASKS}
     return {name: encoder.encode(part) for name, part in texts.items()}
 
 

@@ -24,7 +24,7 @@ def copies(folder: Path, documents: int | None, times: int) -> Iterator:
     """Documents of the corpus, repeated under other names."""
     from itertools import islice
 
-    from dana.schemas import Document, iterate_documents
+    from dana.core.schemas import Document, iterate_documents
 
     for copy in range(times):
         for document in islice(iterate_documents(folder), documents):
@@ -33,13 +33,13 @@ def copies(folder: Path, documents: int | None, times: int) -> Iterator:
 
 def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, float]:
     """Score a corpus of one size in this process."""
-    from dana.artifacts import make
-    from dana.schemas import DOCUMENTS, write_parts
-    from dana.stages.corpus import document_tables
-    from dana.stages.score import Scoring, build_selector
-    from dana.stages.selection import GeneralCorpus, Selection, TaskText
+    from dana.core.artifacts import make
+    from dana.core.schemas import DOCUMENTS, write_parts
+    from dana.corpus.tables import document_tables
+    from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+    from dana.scoring.scoring import Scoring, build_selector
+    from dana.scoring.shards import Share
     from dana.stages.task import task_stage
-    from dana.stages.team import Share
 
     folder = work / f"corpus-{times}"
     corpus = make(

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dana.core.registry import ENCODERS
 from dana.corpus.documents import Tally, read_documents
+from dana.corpus.unit_stream import units_of
+from dana.corpus.units import parse_units
 from dana.encoders.base import Encoder
-from dana.encoders.store import Stored
-from dana.registry import ENCODERS
-from dana.stages.store import info
-from dana.stages.unit_stream import units_of
-from dana.units import parse_units
+from dana.encoders.maintenance import describe_store
+from dana.encoders.store import StoredEncoder
 
 BATCH = 8192
 SENTENCES = {"null": 200_000, "hashing:384": 100_000, "minilm": 4_000}
@@ -76,7 +76,7 @@ def rate(encoder: Encoder, texts: Sequence[str]) -> float:
     started = time.process_time()
     for first in range(0, len(texts), BATCH):
         encoder.encode(texts[first : first + BATCH])
-    if isinstance(encoder, Stored):
+    if isinstance(encoder, StoredEncoder):
         encoder.close()
     return len(texts) / (time.process_time() - started)
 
@@ -94,12 +94,10 @@ def main() -> None:
         alone = rate(encoder, texts)
         for dtype in ("float16", "int8"):
             with tempfile.TemporaryDirectory() as folder:
-                fill = rate(Stored(encoder, Path(folder), dtype), texts)
-                read = rate(Stored(Refuses(encoder), Path(folder), dtype), texts)
-                (shelf,) = info(Path(folder))
-            rates = (
-                f"{alone:>11,.0f} {fill:>11,.0f} {read:>11,.0f} {shelf.size / shelf.rows:>11.1f} {shelf.segments:>11}"
-            )
+                fill = rate(StoredEncoder(encoder, Path(folder), dtype), texts)
+                read = rate(StoredEncoder(Refuses(encoder), Path(folder), dtype), texts)
+                (part,) = describe_store(Path(folder))
+            rates = f"{alone:>11,.0f} {fill:>11,.0f} {read:>11,.0f} {part.size / part.rows:>11.1f} {part.segments:>11}"
             print(f"{name:<12} {dtype:<8} {count:>9,} {rates}", flush=True)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
 

@@ -4,7 +4,7 @@
 
 Two arms train the same untrained BERT on the same real text with the same batch size, learning rate, mask rate
 and threads. ``stock`` is the loop of transformers' masked-LM example (its collator, dynamic padding, the model's
-own loss over the whole vocabulary, ``torch.optim.AdamW`` as it comes); ``dana`` is :func:`dana.train.loop.adapt`.
+own loss over the whole vocabulary, ``torch.optim.AdamW`` as it comes); ``dana`` is :func:`dana.train.loop.train`.
 The arms take turns, each turn in a process of its own, so that a busy machine hurts both and peak memory is
 each one's own. Reported: medians of real (not padding) tokens a second, their ratio, peak memory, and the
 loss on held-out text after equal tokens, measured by the same function.
@@ -42,7 +42,7 @@ def read_texts(many: int, seed: int, long: bool) -> list[str]:
 def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
     """An untrained BERT over MiniLM's vocabulary of 30,522, and the tokenizer."""
     from dana.encoders.minilm import minilm
-    from dana.train.scratch import new_bert
+    from dana.models.scratch import new_bert
 
     tokenizer = minilm().tokenizer
     tokenizer.model_max_length = max_tokens
@@ -62,33 +62,34 @@ def windows(texts: list[str], tokenizer: Any, max_tokens: int) -> list[list[int]
 
 def to_examples(ids: list[list[int]], seed: int) -> Any:
     """The windows as dana's examples of weight 1."""
-    from dana.mlm.examples import Examples, Frame
+    from dana.sequences.examples import Examples, SpecialTokens
 
     sizes = np.array([len(one) for one in ids])
     keys = np.random.default_rng(seed).integers(0, 2**63, sizes.size).astype(np.uint64)
     stream = np.concatenate([np.array(one, dtype=np.int32) for one in ids])
     none = np.zeros(0, dtype=np.int32)
-    return Examples(
-        stream, np.cumsum(sizes) - sizes, sizes, keys, np.ones(sizes.size, dtype=np.float32), Frame(none, none)
-    )
+    weights = np.ones(sizes.size, dtype=np.float32)
+    return Examples(stream, np.cumsum(sizes) - sizes, sizes, keys, weights, SpecialTokens(none, none))
 
 
 def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, options: argparse.Namespace) -> float:
     """Seconds of training by dana's loop."""
     from accelerate import Accelerator
 
-    from dana.mlm.masking import Masking
-    from dana.train.loop import adapt, prepare
+    from dana.objectives.masked import MaskedTokens
+    from dana.train.evaluation import HeldOut
+    from dana.train.loop import prepare, train
     from dana.train.planner import Planner
     from dana.train.records import StepRecord
 
     settings, accelerator = dana_settings(options), Accelerator(cpu=options.device == "cpu")
-    held = {"task": heldout, "general": heldout.rows(np.arange(1))}
-    masking, examples = Masking.of(tokenizer, 0), to_examples(ids, 0)
-    choice = Planner(model, examples, masking, settings, accelerator).choose()
+    texts = {"task": heldout, "general": heldout.rows(np.arange(1))}
+    held = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
+    collator, examples = MaskedTokens().collator(tokenizer, 0), to_examples(ids, 0)
+    choice = Planner(model, examples, collator, settings, accelerator).choose()
     print(*choice.reasons, sep="\n", file=sys.stderr)
     prepared = prepare(model, settings, accelerator, choice.shape)
-    records = list(adapt(prepared, examples, masking, settings, held))
+    records = list(train(prepared, examples, collator, settings, held))
     steps = [record for record in records if isinstance(record, StepRecord)]
     return steps[-1].seconds - steps[options.warmup - 1].seconds
 
@@ -161,9 +162,9 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     import torch
     from accelerate import Accelerator
 
-    from dana.mlm.heads import MaskedLogits
-    from dana.mlm.masking import Masking
-    from dana.train.batch import Shape
+    from dana.models.heads import SelectedLogits
+    from dana.objectives.masked import MaskedTokens
+    from dana.sequences.layout import BatchLayout
     from dana.train.evaluation import evaluate
     from dana.train.plan import Plan
 
@@ -182,7 +183,8 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
         seconds, tokens = train_stock(model, tokenizer, ids, options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     accelerator = Accelerator(cpu=options.device == "cpu")
-    loss = evaluate(MaskedLogits(model), heldout, Masking.of(tokenizer, 0), Shape(), accelerator).mean
+    collator = MaskedTokens().heldout_collator(tokenizer)
+    loss = evaluate(SelectedLogits(model), heldout, collator, BatchLayout(), accelerator).mean
     result = {"tokens_per_second": tokens / seconds, "peak_mb": peak / 1024, "before_mb": before / 1024, "loss": loss}
     if torch.cuda.is_available():
         result["gpu_peak_mb"] = torch.cuda.max_memory_allocated() / 2**20

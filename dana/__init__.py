@@ -1,8 +1,52 @@
-"""dana: continued pretraining for domain-adapted language models.
+"""Continued pretraining for domain-adapted language models: selection of text, adaptation, fine-tuning, comparison.
 
-Give it a little text from your task and a lot of general text. It finds the general text that looks
-like yours, continues pretraining a language model on it, fine-tunes the result on your labelled task
-and says, with statistics, whether it helped. Start with ``dana --help`` or ``docs/architecture.md``.
+The names below are the Python interface (docs/api.md); each is imported when it is first used. The commands are in
+:mod:`dana.cli`, and docs/architecture.md says what is where.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dana.api.selection import rank as rank
+    from dana.api.selection import score as score
+    from dana.api.selection import weigh as weigh
+    from dana.api.training import adapt as adapt
+    from dana.api.training import finetune as finetune
+    from dana.api.training import load_model as load_model
+    from dana.api.training import training_dataset as training_dataset
+    from dana.core.errors import DanaError as DanaError
+    from dana.selectors.detector import DetectorSelector as DetectorSelector
+    from dana.train.hf_trainer import WeightedCollator as WeightedCollator
+    from dana.train.hf_trainer import WeightedTrainer as WeightedTrainer
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "rank": "dana.api.selection",
+    "score": "dana.api.selection",
+    "weigh": "dana.api.selection",
+    "adapt": "dana.api.training",
+    "finetune": "dana.api.training",
+    "load_model": "dana.api.training",
+    "training_dataset": "dana.api.training",
+    "WeightedCollator": "dana.train.hf_trainer",
+    "WeightedTrainer": "dana.train.hf_trainer",
+    "DanaError": "dana.core.errors",
+    "DetectorSelector": "dana.selectors.detector",
+}
+__all__ = [*_HOMES]
+
+
+if not TYPE_CHECKING:  # to type checkers the module has the names above and no other
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'dana' has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return [*_HOMES, "__version__"]

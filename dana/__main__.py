@@ -1,6 +1,6 @@
-"""``python -m dana``."""
+"""``python -m dana``: the same program as the command ``dana``."""
 
-from dana.cli import main
+from dana.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -1,13 +1,17 @@
 """Fixtures that several folders share: a tiny tokenizer from this repository's text, corpora on disk."""
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+# Before torch is imported: bits depend on the number of threads, and tests compare this process with those it starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pyarrow as pa
 import pytest
 
-from dana.schemas import DOCUMENTS, WEIGHTS, write_parts
+from dana.core.schemas import DOCUMENTS, WEIGHTS, write_parts
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -16,7 +20,7 @@ REPOSITORY = Path(__file__).parent.parent
 def repository_texts() -> list[str]:
     """Paragraphs of the project's own documents: real text that is always there."""
     files = [REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-    files += sorted((REPOSITORY / "dana").glob("*.py"))
+    files += sorted((REPOSITORY / "dana" / "core").glob("*.py"))
     paragraphs = [part.strip() for file in files for part in file.read_text(encoding="utf-8").split("\n\n")]
     return [paragraph for paragraph in paragraphs if len(paragraph) > 80][:300]
 
@@ -24,9 +28,32 @@ def repository_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def tiny_tokenizer(repository_texts):
     """A WordPiece tokenizer of 800 entries."""
-    from dana.train.scratch import train_tokenizer
+    from dana.models.scratch import train_tokenizer
 
     return train_tokenizer(lambda: repository_texts, 800, max_tokens=64)
+
+
+@pytest.fixture(scope="session")
+def byte_level():
+    """A tokenizer whose pieces are single bytes: a character may be in four of them."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(ByteLevel.alphabet())
+    inner = Tokenizer(BPE({letter: at for at, letter in enumerate(letters)}, []))
+    inner.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+@pytest.fixture
+def heard(caplog, monkeypatch):
+    """caplog with each line of dana once: newer pytest listens at the root and at loggers that do not propagate."""
+    logger = logging.getLogger("dana")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    return caplog
 
 
 def write_documents(folder: Path, texts: list[str]) -> Path:

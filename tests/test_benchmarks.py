@@ -10,6 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "detectors.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from /proc")
 def test_a_quick_run_compares_every_library_with_ours(tmp_path):
     out = tmp_path / "results.json"

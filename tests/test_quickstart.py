@@ -8,16 +8,19 @@ import time
 import pandas as pd
 import pytest
 
+from dana.core.artifacts import MANIFEST
+
+pytestmark = pytest.mark.slow  # a minute and a half
+
 SMALLEST = [
     "harvest.general_documents=120",
     "harvest.task_documents=160",
-    "ranking.detectors=[knn,pca]",
-    "ranking.seeds=2",
     "pretrain.tokens=40000",
     "pretrain.vocabulary=1000",
     "pretrain.evaluations=0",
     "adapt.tokens=15000",
     "adapt.evaluations=1",
+    "arms=[general,random,dana]",
     "finetune.seeds=2",
     "finetune.epochs=1",
 ]
@@ -40,7 +43,7 @@ def run(tmp_path_factory):
 def test_it_says_what_was_written_and_what_to_do_next(run):
     folder, done = run
     assert str(folder / "report.html") in done.stdout
-    assert "dana rank" in done.stdout
+    assert "dana score --task YOUR_TEXT.jsonl" in done.stdout
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "planted" in page
     assert 'src="http' not in page
@@ -62,10 +65,10 @@ def test_the_adapted_checkpoint_loads_without_dana(run):
 
 def test_counts_add_up_and_arms_are_equal(run):
     folder, _ = run
-    corpus = json.loads((folder / "corpus" / "manifest.json").read_text())["counts"]
+    corpus = json.loads((folder / "corpus" / MANIFEST).read_text())["counts"]
     assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(corpus["rejected"].values())
     seen = [
-        json.loads((folder / "arms" / arm / "adapted" / "manifest.json").read_text())["counts"]["tokens_seen"]
+        json.loads((folder / "arms" / arm / "adapted" / MANIFEST).read_text())["counts"]["tokens_seen"]
         for arm in ("general", "random", "dana")
     ]
     assert max(seen) - min(seen) < 128  # equal to within one example
@@ -86,7 +89,7 @@ def test_tables_open_with_pandas_and_planted_text_is_found_more_often_than_by_ch
 
 def test_a_second_run_reuses_everything_and_another_setting_is_refused(run):
     folder, _ = run
-    manifest = folder / "arms" / "dana" / "adapted" / "manifest.json"
+    manifest = folder / "arms" / "dana" / "adapted" / MANIFEST
     before, started = manifest.stat().st_mtime_ns, time.monotonic()
     again = quickstart(folder)
     assert again.returncode == 0, again.stderr[-2000:]

@@ -65,7 +65,7 @@ def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
     from tokenizers.processors import TemplateProcessing
     from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-    from dana.train.torch_seed import seeded
+    from dana.core.torch_seed import seeded
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *WORDS])}, unk_token="[UNK]"))

@@ -1,1 +1,1 @@
-"""Reading text in the formats people have, and telling which documents were kept and which were not."""
+"""Text of any format to documents and units: reading, cleaning, de-duplication, overlap, segmentation, sampling."""

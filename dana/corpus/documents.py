@@ -1,4 +1,4 @@
-"""From records to documents: cleaned, named, each text once, and every record accounted for."""
+"""Records to documents: text is normalised and de-duplicated, documents are named, every record is counted."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,17 +9,24 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from dana.artifacts import file_digest
-from dana.config import require
-from dana.corpus.readers import HUB, expand, read_records, stem
-from dana.corpus.records import Record
+from dana.core.config import require
+from dana.core.errors import DataError
+from dana.core.files import file_digest, text_digest
+from dana.core.logging import get_logger
+from dana.core.schemas import Document
+from dana.corpus.inputs import Inputs
+from dana.corpus.notices import Notices
+from dana.corpus.places import HUB, expand, stem
+from dana.corpus.readers import read_records
+from dana.corpus.records import MISSING, Record, field_at
 from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
-from dana.errors import DataError
-from dana.logging import get_logger
-from dana.schemas import Document
-from dana.text import digest, document_id, normalise
+from dana.corpus.text import document_id, normalise
 
 log = get_logger(__name__)
+
+SKIPPING = " (--on-bad-record skip counts such records and goes on)"
+
+_PLAIN = Inputs()  # plain text has no fields, so that neither their names nor a parser says anything of it
 
 
 @dataclass
@@ -29,9 +36,10 @@ class Tally:
     Attributes:
         read: Records seen.
         kept: Documents made of them.
-        dropped: Good records left out, by reason: ``duplicate``, ``empty``; and what hygiene takes back.
+        dropped: Good records left out, by reason: ``duplicate``, ``empty``, ``left out by the record parser``; and
+            what hygiene takes back.
         rejected: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of it),
-            ``no text``, ``repeated id``.
+            ``no text``, ``no id``, ``repeated id``, ``record parser failed``.
         documents: Kept documents by source.
         characters: Kept characters by source.
     """
@@ -92,6 +100,7 @@ class Parsed:
         problem: What is wrong with it; empty where nothing is.
         document: What it makes.
         rest_lost: Whether nothing after it in the file can be read either.
+        kind: See :class:`dana.corpus.records.Record`.
     """
 
     origin: str
@@ -100,25 +109,29 @@ class Parsed:
     problem: str
     document: Document | None
     rest_lost: bool
+    kind: str
 
     @classmethod
-    def of(cls, record: Record) -> "Parsed":
+    def of(cls, record: Record, inputs: Inputs) -> "Parsed":
         """Parse a record."""
-        return cls(record.origin, record.line, *_document(record), record.rest_lost)
+        return cls(record.origin, record.line, *_document(record, inputs), record.rest_lost, record.kind)
 
 
-def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally, processes: int = 1) -> Iterator[Document]:
+def read_documents(
+    sources: Sequence[str], on_bad_record: str, tally: Tally, processes: int = 1, inputs: Inputs | None = None
+) -> Iterator[Document]:
     """Stream the documents of all sources.
 
-    A record needs ``text``. ``id`` (or ``doc_id``) names it, else a hash of source and text; ``source`` groups
-    it, else its file's name does. A text that was there before is dropped. Sources may number their records alike: a
-    name that another source has taken becomes ``source/id``.
+    A record needs ``text``. ``id`` (or ``doc_id``) names it, else a hash of source and text; ``source`` groups it, else
+    its file's name does: see :class:`dana.corpus.inputs.Inputs`. A text that was there before is dropped. Sources may
+    number their records alike: a name that another source has taken becomes ``source/id``.
 
     Args:
         sources: See :func:`dana.corpus.readers.read_records`.
         on_bad_record: ``fail`` or ``skip``.
         tally: Filled while the documents are read.
         processes: How many read and parse side by side; the outcome is the same.
+        inputs: How records become documents.
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
@@ -127,9 +140,11 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally, pro
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     texts: set[bytes] = set()
     names: dict[bytes, str] = {}
-    for parsed in parse_sources(sources, processes):
+    notices = Notices()
+    for parsed in parse_sources(sources, processes, inputs or Inputs()):
         tally.read += 1
         reason, problem, document = parsed.reason, parsed.problem, parsed.document
+        notices.add(parsed.origin, parsed.line, parsed.kind, document.text if document else "")
         if document is not None:
             reason, problem, document = _admitted(document, texts, names)
         if document is not None:
@@ -143,62 +158,85 @@ def read_documents(sources: Sequence[str], on_bad_record: str, tally: Tally, pro
                 log.warning("%s:%d: %s; nothing from here on is read", parsed.origin, parsed.line, problem)
         else:
             place = f"{parsed.origin}:{parsed.line}"
-            raise DataError(f"{place}: {problem} (--on-bad-record skip counts such records and goes on)")
+            raise DataError(f"{place}: {problem}{SKIPPING}")
+    notices.close()
 
 
-def parse_sources(sources: Sequence[str], processes: int) -> Iterator[Parsed]:
+def parse_sources(sources: Sequence[str], processes: int, inputs: Inputs) -> Iterator[Parsed]:
     """Every record of all sources, parsed, in order, by one process or several."""
     if processes == 1:
-        yield from map(Parsed.of, read_records(sources))
+        yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
         return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for source in sources:
             if source.startswith(HUB):
-                yield from map(Parsed.of, read_records([source]))
+                yield from _all_parsed(read_records([source]), inputs)
                 continue
             lines, path = 0, None
-            for part, (found, many) in _in_order(pool, slices_of(source), processes + 2):
+            for part, (found, many) in _in_order(pool, slices_of(source), processes + 2, inputs):
                 lines, path = (lines if part.path == path else 0), part.path
                 yield from (replace(parsed, line=parsed.line + lines) if lines else parsed for parsed in found)
                 lines += many
 
 
-def _in_order(pool: Executor, parts: Iterable[Slice], most: int) -> Iterator[tuple[Slice, tuple[list[Parsed], int]]]:
-    """Results of all slices, in order, with no more than `most` of them in memory."""
-    waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]]]] = deque()
+def _in_order(
+    pool: Executor, parts: Iterable[Slice], most: int, inputs: Inputs
+) -> Iterator[tuple[Slice, tuple[Iterable[Parsed], int]]]:
+    """Records of all slices, in order, with no more than `most` slices in memory; large files are streamed."""
+    waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]] | None]] = deque()
     for part in parts:
-        waiting.append((part, pool.submit(parse_slice, part)))
+        waiting.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
         if len(waiting) == most:
-            part, future = waiting.popleft()
-            yield part, future.result()
-    for part, future in waiting:
-        yield part, future.result()
+            yield _outcome(*waiting.popleft(), inputs)
+    while waiting:
+        yield _outcome(*waiting.popleft(), inputs)
 
 
-def parse_slice(part: Slice) -> tuple[list[Parsed], int]:
+def _outcome(
+    part: Slice, future: Future[tuple[list[Parsed], int]] | None, inputs: Inputs
+) -> tuple[Slice, tuple[Iterable[Parsed], int]]:
+    return part, future.result() if future else (_all_parsed(read_slice(part, inputs.text_documents), inputs), 0)
+
+
+def parse_slice(part: Slice, inputs: Inputs) -> tuple[list[Parsed], int]:
     """A slice's records, parsed, and by how much the numbers of the next slice's lines are behind."""
-    return list(map(Parsed.of, read_slice(part))), lines_in(part)
+    return list(_all_parsed(read_slice(part, inputs.text_documents), inputs)), lines_in(part)
 
 
-def _document(record: Record) -> tuple[str, str, Document | None]:
+def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:
+    return (Parsed.of(record, inputs) for record in records)
+
+
+def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None]:
     """A record's document; or why it has none, and what is wrong if anything is."""
     if record.problem:
         return "damaged file" if record.rest_lost else "unreadable", record.problem, None
-    text = record.fields.get("text")
+    fields = record.fields
+    if record.is_plain:
+        inputs = _PLAIN
+    if inputs.parser:
+        made, problem = inputs.parser.parse(fields)
+        if made is None:
+            return ("record parser failed" if problem else "left out by the record parser"), problem, None
+        fields = made
+    found = ((name, field_at(fields, name)) for name in inputs.text_field)
+    name, text = next((pair for pair in found if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
     if not isinstance(text, str):
-        held = (
-            f"is {type(text).__name__}" if "text" in record.fields else f"is missing; found {', '.join(record.fields)}"
-        )
-        return "no text", f"the field 'text' {held}", None
+        held = f"is {type(text).__name__}"
+        if text is MISSING:
+            held = f"is missing; found {', '.join(map(str, fields))}; --text-field names another"
+        return "no text", f"the field {name!r} {held}", None
+    given = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
+    if given is MISSING:
+        return "no id", f"the field {inputs.id_field!r} is missing; found {', '.join(map(str, fields))}", None
     text = normalise(text)
     if not text:
         return "empty", "", None
-    source = normalise(str(record.fields.get("source") or ""))
+    source = normalise(str(fields.get("source") or ""))
     if not source:
         source = record.origin if record.origin.startswith(HUB) else normalise(stem(Path(record.origin)))
-    given = record.fields.get("id", record.fields.get("doc_id"))
-    name = "" if given is None else normalise(str(given))
-    return "", "", Document(name or document_id(source, text), source, text)
+    doc_id = "" if given is None else normalise(str(given))
+    return "", "", Document(doc_id or document_id(source, text), source, text)
 
 
 def _admitted(document: Document, texts: set[bytes], names: dict[bytes, str]) -> tuple[str, str, Document | None]:
@@ -209,12 +247,12 @@ def _admitted(document: Document, texts: set[bytes], names: dict[bytes, str]) ->
         texts: Digests of the texts before it.
         names: Digests of the names before it, and whose they are.
     """
-    text = digest(document.text)
+    text = text_digest(document.text)
     if text in texts:
         return "duplicate", "", None
-    if names.get(digest(document.doc_id), document.source) != document.source:
+    if names.get(text_digest(document.doc_id), document.source) != document.source:
         document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
-    name = digest(document.doc_id)
+    name = text_digest(document.doc_id)
     if name in names:
         return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
     texts.add(text)
@@ -228,14 +266,18 @@ def source_digests(sources: Sequence[str]) -> dict[str, str]:
     Files of one name are numbered; of a Hub dataset, its name alone is known.
     """
     digests: dict[str, str] = {}
+    numbers: Counter[str] = Counter()
     for source in sources:
         if source.startswith(HUB):
             digests[source] = "by name"
             continue
         for path in expand(source):
-            key, number = path.name, 1
-            while key in digests:
-                number += 1
-                key = f"{path.name} ({number})"
-            digests[key] = file_digest(path)
+            key = path.name
+            while key in digests:  # the count goes on where the last file of this name left it
+                numbers[path.name] += 1
+                key = f"{path.name} ({numbers[path.name] + 1})"
+            try:
+                digests[key] = file_digest(path)
+            except OSError as error:
+                raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     return digests

@@ -1,7 +1,6 @@
-"""Real text that every machine with Python has: docstrings, READMEs and licences of the installed distributions.
+"""Docstrings, READMEs and licences of the installed Python distributions, as cleaned texts with their origin.
 
-Files are parsed, never imported. What a function's docstring is about is known for free: its distribution and
-sub-package.
+Files are parsed, never imported. A docstring's topic is its distribution and sub-package.
 """
 
 import ast
@@ -14,7 +13,8 @@ from importlib.metadata import Distribution, distributions
 from inspect import cleandoc
 from pathlib import Path
 
-from dana.text import digest, normalise
+from dana.core.files import text_digest
+from dana.corpus.text import normalise
 
 _SKIPPED = re.compile(
     r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|_pyinstaller|__pycache__|conftest\.py)(/|$|_)|(^|/)test_"
@@ -100,7 +100,7 @@ def docstrings(name: str, distribution: Distribution, most: int) -> Iterator[Har
     """
     found = [file.as_posix() for file in distribution.files or () if file.suffix == ".py"]
     files = [file for file in found if not _SKIPPED.search(file) and not _GENERATED.search(file)]
-    for file in sorted(files, key=digest):
+    for file in sorted(files, key=text_digest):
         for qualified, text in _file_docstrings(file, distribution):
             yield Harvested(f"{name}/{file}:{qualified}", name, file, "docstring", clean(text, most))
 
@@ -113,10 +113,10 @@ def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, s
         if (b'"""' not in source and b"'''" not in source) or _SAYS_GENERATED.search(source[:400]):
             return []
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # other people's invalid escapes
+            warnings.simplefilter("ignore", SyntaxWarning)
             tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return []  # not ours to mend
+        return []
     found: list[tuple[str, str]] = []
     stack: list[tuple[str, ast.AST]] = [("", tree)]
     while stack:
@@ -131,7 +131,7 @@ def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, s
     return found
 
 
-def papers(name: str, distribution: Distribution, most: int) -> Iterator[Harvested]:
+def package_texts(name: str, distribution: Distribution, most: int) -> Iterator[Harvested]:
     """A distribution's README, under its own name, and its licences, under ``licences``.
 
     Args:
@@ -162,7 +162,7 @@ def installed() -> dict[str, Distribution]:
 def distinct(items: Iterable[Harvested], fewest: int, seen: set[bytes]) -> Iterator[Harvested]:
     """Items of at least `fewest` characters whose first 150 are not in `seen`, to which they are added."""
     for item in items:
-        beginning = digest(item.text[:150])
+        beginning = text_digest(item.text[:150])
         if len(item.text) >= fewest and beginning not in seen:
             seen.add(beginning)
             yield item

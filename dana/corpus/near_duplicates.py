@@ -1,4 +1,4 @@
-"""Whether a text is nearly one that came before, by MinHash; needs the extra ``dedup`` (datasketch)."""
+"""Near duplicates: a text to the first earlier one like it, by MinHash and LSH; needs ``dana[dedup]`` (datasketch)."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from dana.config import require
-from dana.errors import ConfigError
-from dana.text import words
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.corpus.text import words
 
 SHINGLE = 5  # words
 PERMUTATIONS = 128  # the standard error of an estimate is at most 0.044
-FALSE_ALARMS, MISSES = 0.1, 0.9  # what the choice of bands weighs; a false alarm only costs one comparison
+FALSE_ALARMS, MISSES = 0.1, 0.9  # weights in the choice of bands; a false alarm costs one comparison
 SHINGLES_AT_ONCE = 4096  # a text of 10 MB would otherwise need a matrix of a gigabyte
 
 
 def check_near_duplicates(threshold: float) -> None:
-    """Fail before any work.
+    """Check a threshold, and that datasketch is installed.
 
     Raises:
         ConfigError: If `threshold` is not in (0, 1], or the library is not installed.
@@ -29,10 +29,10 @@ def check_near_duplicates(threshold: float) -> None:
 
 
 class NearDuplicates:
-    """The texts kept so far. Memory grows with them, not with their length: about 9 KB a text.
+    """Index of the texts kept so far: about 9 KB a text, whatever its length.
 
-    Which texts share a band of their signatures is datasketch's to find; of these, the estimated Jaccard index decides.
-    The permutations are fixed, so equal input is judged equally everywhere.
+    datasketch finds the texts that share a band of their signatures; of these, the estimated Jaccard index decides.
+    The permutations are fixed, so equal input gives equal outcomes everywhere.
 
     References:
         Broder 1997, On the resemblance and containment of documents; Leskovec, Rajaraman and Ullman 2020,

@@ -1,11 +1,11 @@
-"""Rows of Parquet files as records."""
+"""Parquet files to records, a row each."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dana.core.errors import DataError
 from dana.corpus.records import Damage, Record
-from dana.errors import DataError
 
 
 def read_parquet(path: Path, groups: range | None = None) -> Iterator[Record]:
@@ -33,7 +33,7 @@ def read_parquet(path: Path, groups: range | None = None) -> Iterator[Record]:
 
 
 def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """Fields of each row, and what is wrong with it if anything is."""
+    """Fields of each row, and its problem; empty for a good one."""
     try:
         rows = batch.to_pylist()
     except (ValueError, OverflowError):  # text that is not UTF-8, a date Python does not know: see which row has it

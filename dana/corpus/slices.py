@@ -1,16 +1,24 @@
-"""Large sources in slices that processes can read side by side: byte ranges of JSON lines, row groups of Parquet.
+"""Large files to slices that several processes read in parallel: byte ranges of JSON lines, row groups of Parquet.
 
-Other files, compressed ones among them, are one slice each: they can only be read from their beginning.
+Other files, compressed ones among them, are one slice each: they can only be read from their beginning. The records of
+a slice come back from another process in one piece, so only small slices go to one; a large file that cannot be cut is
+streamed by the process that asks, in constant memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dana.corpus.readers import COMPRESSIONS, expand, format_of, parse_json_lines, read_file
+from dana.core.launch import cores
+from dana.corpus.lines import is_wide
+from dana.corpus.places import COMPRESSIONS, expand, format_of
+from dana.corpus.readers import parse_json_lines, read_file
 from dana.corpus.records import Record
 
-SLICE_BYTES = 1 << 26
+SLICE_BYTES = 1 << 24
+PACKED_BYTES = SLICE_BYTES // 8  # of a whole compressed file (or Parquet): unpacked some four times as much
+SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
+SHARED_CORES = 4
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,12 @@ class Slice:
     first: int = 0
     after: int | None = None
 
+    @property
+    def is_small(self) -> bool:
+        """Whether all of its records may be in memory at once, so that another process can read it."""
+        packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
+        return self.after is not None or self.path.stat().st_size <= (PACKED_BYTES if packed else SLICE_BYTES)
+
 
 def slices_of(source: str, size: int = SLICE_BYTES) -> Iterator[Slice]:
     """The slices of a source, in order; see :func:`dana.corpus.readers.expand` for what a source is.
@@ -36,14 +50,21 @@ def slices_of(source: str, size: int = SLICE_BYTES) -> Iterator[Slice]:
         size: Bytes that a slice has at most, where the format can be cut.
     """
     for path in expand(source):
-        length = path.stat().st_size
-        kind = format_of(path)
-        if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
-            yield Slice(path)
-        elif kind == ".parquet":
-            yield from _row_groups(path, -(-length // size))
-        else:
-            yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
+        yield from slices_of_file(path, size)
+
+
+def slices_of_file(path: Path, size: int = SLICE_BYTES) -> Iterator[Slice]:
+    """The slices of one file, in order."""
+    length = path.stat().st_size
+    kind = format_of(path)
+    if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
+        yield Slice(path)
+    elif kind == ".parquet":
+        yield from _row_groups(path, -(-length // size))
+    elif is_wide(path):
+        yield Slice(path)
+    else:
+        yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
 
 
 def _row_groups(path: Path, many: int) -> Iterator[Slice]:
@@ -61,10 +82,10 @@ def _row_groups(path: Path, many: int) -> Iterator[Slice]:
         yield from (Slice(path, first, min(first + step, groups)) for first in range(0, groups, step))
 
 
-def read_slice(part: Slice) -> Iterator[Record]:
+def read_slice(part: Slice, text_documents: str = "auto") -> Iterator[Record]:
     """The records that begin in a slice. Lines of a byte range count from 1 at its own beginning."""
     if part.after is None:
-        yield from read_file(part.path)
+        yield from read_file(part.path, None, text_documents)
     elif format_of(part.path) == ".parquet":
         yield from read_file(part.path, range(part.first, part.after))
     else:
@@ -87,3 +108,16 @@ def _lines(part: Slice) -> Iterator[bytes]:
             stream.readline()  # the slice before has the line that was begun there
         while stream.tell() < part.after and (line := stream.readline()):
             yield line
+
+
+def reading_processes(files: Sequence[Path]) -> int:
+    """Number of processes that read files: all cores from 256 MB and four cores on, else one.
+
+    Several processes take 1.5 times the processor time of one, a quarter of it in the process that drops repeated
+    texts. Files that this process must stream by itself, such as large compressed ones, do not count.
+    """
+    count = cores()
+    if count < SHARED_CORES or sum(path.stat().st_size for path in files) < SHARED_FROM:
+        return 1
+    shared = [path for path in files if next(slices_of_file(path)).is_small]
+    return count if sum(path.stat().st_size for path in shared) >= SHARED_FROM else 1

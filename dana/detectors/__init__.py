@@ -1,1 +1,1 @@
-"""Anomaly detectors, a file each, behind the contract of dana.detectors.base. Higher = more anomalous."""
+"""Anomaly detectors, a file each: embeddings in, scores out; higher = more anomalous. The contract is in base.py."""

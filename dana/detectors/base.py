@@ -1,28 +1,27 @@
-"""What a detector is: fitted on task embeddings, it scores others; higher = more anomalous.
+"""The contract of a detector: fitted on task embeddings, it scores embeddings; higher = more anomalous.
 
-Fitting borrows from scikit-learn and PyOD. Scoring is ours: exact tensor code on whatever device the
-embeddings are on, a row at a time in effect, so a score never depends on the rest of the batch.
+A one-class detector is fitted on the task alone; a contrastive one is told, too, what general text looks like. Fitting
+uses scikit-learn or PyOD. Scoring is tensor code on the embeddings' device, and a row's score does not depend on the
+other rows of the batch.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from dana import tensors
-from dana.errors import ArtifactError, DataError
-from dana.registry import DETECTORS
+from dana.core import tensors
+from dana.core.errors import DataError
 
-# Most numbers in a block. On a CPU 8 MB, which its cache holds; elsewhere 256 MB, which keeps a GPU busy.
+# Most float32 numbers in a block: on a CPU 8 MB, which fits its cache; on a GPU 256 MB.
 CPU_BLOCK = 1 << 21
 BLOCK = 1 << 26
-FILE = "detector"
+BACKGROUND = 5000  # general units that dana's contrastive detectors ask for
 
 
 class FittedDetector(Protocol):
-    """A frozen dataclass of tensors and JSON values: all that was learned."""
+    """A frozen dataclass of tensors and JSON values: the state that scoring needs."""
 
     def score(self, embeddings: Tensor) -> Tensor:
         """Anomaly scores, float64 of shape (units,), higher = more anomalous, on the embeddings' device.
@@ -39,6 +38,9 @@ class FittedDetector(Protocol):
 
 class Detector(Protocol):
     """A frozen dataclass of parameters.
+
+    A contrastive detector has a class attribute ``background``, the number of general units it wants, and is fitted by
+    ``fit(embeddings, seed, background)``; see :func:`fit_detector`.
 
     Attributes:
         fitted_type: Class of what `fit` returns, for loading.
@@ -58,6 +60,30 @@ class Detector(Protocol):
         ...
 
 
+def background_units(detector: Any) -> int:
+    """How many general units a detector wants to see at fit; 0 for a one-class detector."""
+    return getattr(detector, "background", 0)
+
+
+def fit_detector(detector: Any, embeddings: Tensor, seed: int, background: Tensor | None = None) -> Any:
+    """Fit a detector of either kind; returns its `fitted_type`.
+
+    Args:
+        detector: One-class or contrastive.
+        embeddings: Of the task, shape (units, dims).
+        seed: The same seed gives the same detector.
+        background: Of general units, shape (units, dims); read by a contrastive detector only.
+
+    Raises:
+        DataError: If rows are too few or not finite, or a contrastive detector is given no background.
+    """
+    if not background_units(detector):
+        return detector.fit(embeddings, seed)
+    if background is None:
+        raise DataError("a contrastive detector is fitted on task and general units; there is no background")
+    return detector.fit(embeddings, seed, background)
+
+
 class OnDevice:
     """Moves every tensor field of a frozen dataclass."""
 
@@ -67,7 +93,7 @@ class OnDevice:
 
 
 def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -> None:
-    """Refuse what no detector can work with.
+    """Check shape, row count, width and that every number is finite.
 
     Raises:
         DataError: Naming the first bad row, or the sizes.
@@ -78,11 +104,27 @@ def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -
         raise DataError(f"{len(embeddings)} rows to fit on; needs at least {at_least}")
     if dims is not None and embeddings.shape[1] != dims:
         raise DataError(f"embeddings have {embeddings.shape[1]} dims, the detector was fitted on {dims}")
-    if torch.isfinite(embeddings.sum()):  # one cheap pass: what is not finite stays so in a sum
+    if torch.isfinite(embeddings.sum()):  # one pass: the sum of a row that is not finite is not finite
         return
     bad = (~torch.isfinite(embeddings).all(1)).nonzero().flatten()
     if len(bad):
         raise DataError(f"row {int(bad[0])} of the embeddings is not finite ({len(bad)} in all)")
+
+
+def check_classes(embeddings: Tensor, background: Tensor) -> None:
+    """Check both classes of a contrastive fit: three task rows, two general ones, of one width, not all equal.
+
+    Raises:
+        DataError: Naming the first bad row, or the sizes.
+    """
+    check_rows(embeddings, at_least=3)
+    try:
+        check_rows(background, embeddings.shape[1], at_least=2)
+    except DataError as error:
+        raise DataError(f"background: {error}") from error
+    first = embeddings[0]
+    if torch.equal(embeddings, first.expand_as(embeddings)) and torch.equal(background, first.expand_as(background)):
+        raise DataError("all rows of task and background are the same: nothing tells them apart")
 
 
 def block_rows(device: torch.device, per_row: int) -> int:
@@ -105,55 +147,3 @@ def score_blocks(embeddings: Tensor, per_row: int, score: Callable[[Tensor], Ten
         score: Takes float32 of shape (rows, dims), none, one or many rows, and gives (rows,).
     """
     return torch.cat([score(block).double() for block in blocks(embeddings, per_row)])
-
-
-def as_detector(candidate: Any) -> Any:
-    """A detector of our protocol: the object itself, or an adapter around one of PyOD's convention.
-
-    Args:
-        candidate: Has ``fit(embeddings, seed)``, or PyOD's ``fit(X)`` and ``decision_function(X)``.
-    """
-    if hasattr(candidate, "decision_function"):
-        from dana.detectors.pyod import Convention
-
-        return Convention(candidate)
-    return candidate
-
-
-def save_fitted(fitted: Any, spec: str, folder: Path) -> None:
-    """Write a fitted detector as ``detector.safetensors`` and ``detector.json``; no pickle.
-
-    Args:
-        fitted: What a detector's `fit` returned.
-        spec: The detector's spec, by which it is found again.
-        folder: Where.
-    """
-    tensors.save(fitted, folder, FILE, detector=spec)
-
-
-def load_fitted(folder: Path) -> Any:
-    """Read what :func:`save_fitted` wrote.
-
-    Raises:
-        ArtifactError: If there is no detector in the folder, or another version of its class wrote it.
-        PluginError: If its plug-in is not installed.
-    """
-    about = tensors.read_about(folder, FILE)
-    if "detector" not in about:
-        raise ArtifactError(f"{folder / FILE}.json: names no detector")
-    return restore(as_detector(DETECTORS.create(about["detector"])), folder)
-
-
-def restore(detector: Any, folder: Path) -> Any:
-    """Read a fitted detector, given the detector it came from; for one that has no registered name.
-
-    Raises:
-        ArtifactError: If there is none, or its fields are not those of the detector's class.
-    """
-    try:
-        fitted = tensors.load(detector.fitted_type, folder, FILE)
-    except TypeError as error:
-        raise ArtifactError(f"{folder / FILE}.json: not a fitted {type(detector).__name__}: {error}") from error
-    if hasattr(fitted, "model"):  # PyOD's convention: what it was fitted on is what was saved
-        return detector.fit(fitted.reference, fitted.seed)
-    return fitted

@@ -1,4 +1,4 @@
-"""Isolation forest: how few random cuts does it take to be alone?"""
+"""Isolation forest: mean path length over random trees; fitted by scikit-learn, scored in torch."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.config import require
+from dana.core.config import require
 from dana.detectors.base import OnDevice, check_rows, score_blocks
 
-TOGETHER = 128  # trees walked at once; their nodes stay in a CPU's cache
-WALK = 16  # numbers that one step of one walk holds
+TOGETHER = 128  # trees traversed at once; their nodes fit a CPU's cache
+WALK = 16  # numbers held per row and tree while traversing
 
 
 def average_path(samples: np.ndarray) -> np.ndarray:
@@ -24,17 +24,17 @@ def average_path(samples: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FittedIsolationForest(OnDevice):
-    """All trees in one list of nodes. A leaf is its own child, so all walks take the same number of steps.
+    """All trees in one list of nodes; a leaf is its own child, so every traversal has the same number of steps.
 
     Attributes:
-        depth: Steps of the longest walk.
-        normaliser: c(n) of the sub-sample each tree grew on.
+        depth: Depth of the deepest tree.
+        normaliser: c(n) of the sub-sample that each tree was fitted on.
         dims: Width of the embeddings.
-        roots: int64 (trees,), the node each walk starts at.
-        feature: int64 (nodes,), what a node looks at.
+        roots: int64 (trees,), the root node of each tree.
+        feature: int64 (nodes,), the dimension that a node compares.
         threshold: float32 (nodes,); at most this goes left.
         left: int64 (nodes,); the right child is the next node.
-        path: float64 (nodes,); path length if the walk ends here.
+        path: float64 (nodes,); path length of a row that ends in this node.
     """
 
     depth: int
@@ -49,14 +49,14 @@ class FittedIsolationForest(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """s(x, n) = 2^(-E[h(x)] / c(n)), in (0, 1], higher = more anomalous. DANA section 3.1.
 
-        O(units · trees · depth): all rows of a block walk some trees at once, a level at a time.
+        O(units · trees · depth): the rows of a block descend 128 trees at once, a level at a time.
         """
         check_rows(embeddings, self.dims)
         return score_blocks(embeddings, WALK * TOGETHER, self._score)
 
     def _score(self, rows: Tensor) -> Tensor:
         total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-        # Stride 0: what is gathered is the same for every row, and `gather` is the fastest look-up there is.
+        # Expanded with stride 0, not copied: `gather` is faster here than indexing.
         feature, threshold, left, path = (
             nodes.expand(len(rows), -1) for nodes in (self.feature, self.threshold, self.left, self.path)
         )
@@ -73,18 +73,18 @@ class FittedIsolationForest(OnDevice):
 class IsolationForest:
     """Isolation forest; higher = more anomalous.
 
-    One cut sees one of hundreds of directions, so on sentence embeddings the library's 100 trees are mostly
-    seed noise (rank correlation 0.26 between seeds); 1,600 are both steadier (0.82) and better. Principal
-    components before the trees make a forest repeatable and wrong: foreign text has little variance along the
-    task's main directions and looks typical there (``docs/results/ranking.md``).
+    A split compares one of hundreds of dimensions, so on sentence embeddings the scores of the library's 100 trees
+    depend mostly on the seed (rank correlation 0.26 between seeds); 1,600 trees are more stable (0.82) and better.
+    Principal components before the trees are repeatable and worse: foreign text has little variance along the task's
+    main directions and scores as typical there (``docs/results/ranking.md``).
 
-    Scores equal scikit-learn's of the same seed, to float64's last digits: the trees are its own.
+    Scores equal scikit-learn's of the same seed to the last digits of float64, because the trees are scikit-learn's.
 
     Cost: fit O(trees · samples · log samples), score O(units · trees · log samples).
 
     Attributes:
         trees: Number of trees; the paper gives none, the library default is 100.
-        samples: Rows each tree grows on.
+        samples: Rows each tree is fitted on.
 
     References:
         Liu, Ting and Zhou 2008, Isolation forest. DANA section 3.1 (IF).
@@ -99,7 +99,7 @@ class IsolationForest:
         require(self.samples >= 2, "samples", self.samples, "at least 2")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedIsolationForest:
-        """Grow the forest with scikit-learn."""
+        """Fit the forest with scikit-learn and flatten its trees."""
         from sklearn.ensemble import IsolationForest as Forest
 
         check_rows(embeddings, at_least=2)
@@ -139,6 +139,6 @@ def _flatten(tree: Any) -> dict[str, np.ndarray]:
 
 
 def round_down(threshold: np.ndarray) -> np.ndarray:
-    """The largest float32 that is not above it: a float32 is at most the one exactly when at most the other."""
+    """The largest float32 at most `threshold`, so that comparing float32 rows with either gives the same."""
     nearest = threshold.astype(np.float32)
     return np.where(nearest > threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)

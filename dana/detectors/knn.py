@@ -1,18 +1,18 @@
-"""k nearest neighbours: how far is the k-th nearest task unit?"""
+"""k nearest neighbours: distance to the k-th nearest fitted row, by exact search in torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from dana.config import require
+from dana.core.config import require
 from dana.detectors.base import OnDevice, check_rows, score_blocks
 from dana.detectors.neighbours import Neighbours
 
 
 @dataclass(frozen=True)
 class FittedKNearestNeighbours(OnDevice):
-    """The rows it was fitted on.
+    """The fitted rows.
 
     Attributes:
         k: Neighbours.
@@ -38,7 +38,7 @@ class KNearestNeighbours:
     Cost: fit O(1), score O(units · rows · dims).
 
     Attributes:
-        k: Neighbours. 5 is the library default that stands for the paper's unstated value (A-D04).
+        k: Neighbours. DANA gives no value; 5 is the default of PyOD.
 
     References:
         Ramaswamy, Rastogi and Shim 2000, Efficient algorithms for mining outliers from large data sets.

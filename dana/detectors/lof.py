@@ -1,4 +1,4 @@
-"""Local outlier factor: is the density here lower than around the nearest task units?"""
+"""Local outlier factor: density of the nearest fitted rows over that of the unit, by exact search in torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,11 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dana.config import require
+from dana.core.config import require
 from dana.detectors.base import OnDevice, blocks, check_rows, score_blocks
 from dana.detectors.neighbours import Neighbours
 
-# scikit-learn's guard against duplicated rows, whose reachability is 0.
+# Added to reachabilities, as in scikit-learn: those of duplicated rows are 0.
 TINY = 1e-10
 
 
@@ -55,7 +55,7 @@ class LocalOutlierFactor:
     Cost: fit O(rows² · dims), score O(units · rows · dims).
 
     Attributes:
-        k: Neighbours. 20 is the library default that stands for the paper's unstated value (A-D04).
+        k: Neighbours. DANA gives no value; 20 is the default of scikit-learn.
 
     References:
         Breunig, Kriegel, Ng and Sander 2000, LOF: identifying density-based local outliers, definitions 5-7.

@@ -1,11 +1,11 @@
-"""The nearest of some fixed rows by brute force: exact, and on thousands of rows the fastest. For kNN and LOF."""
+"""Exact nearest-neighbour search among fixed rows, by a matrix product; used by the detectors by neighbours."""
 
 import torch
 from torch import Tensor
 
 from dana.detectors.base import block_rows
 
-GROUP = 8  # columns that share a minimum in `smallest`; 4 to 16 are within a tenth of each other
+GROUP = 5  # columns that share a minimum in `smallest`; 4 to 8 are within a tenth of each other
 
 
 class Neighbours:
@@ -25,9 +25,9 @@ class Neighbours:
         """Distances to the k nearest rows, float32, and their indices, both (queries, k), nearest first.
 
         O(queries · rows · dims). Candidates are found by the expanded square, which loses digits to cancellation
-        far from the origin and where points are close; so rows are centred for it, and the distances of the
-        winners are computed again from the differences. Rows whose squared distances differ by less than about
-        1e-6 of their squared norms may stand for one another.
+        far from the origin and where points are close; so rows are centred for it, and the distances of the k nearest
+        are computed again from the differences. So a query's distances have the same bits whatever stands beside it.
+        Rows whose squared distances differ by less than about 1e-6 of their squared norms may be exchanged.
         """
         squares = torch.addmm(self._squares, queries - self._centre, self._centred, alpha=-2)
         nearest = smallest(squares, k)
@@ -42,22 +42,22 @@ class Neighbours:
 
     @property
     def per_row(self) -> int:
-        """Numbers that a query takes."""
+        """Numbers of memory per query."""
         return len(self.reference) + self.reference.shape[1]
 
 
 def smallest(values: Tensor, k: int) -> Tensor:
     """Columns of the k smallest values of each row, int64 (rows, k), in any order.
 
-    Three times as fast as `topk` over all columns. They are dealt into groups; only the k groups with the
-    smallest minima are searched. A value in any other group has those k minima below it.
+    Faster than `topk` over all columns: columns are put into groups, and only the k groups with the smallest minima,
+    found in the same way, are searched. A value of any other group is above those k minima.
     """
     rows, columns = values.shape
     groups = columns // GROUP
     if groups < 2 * k:
         return values.topk(k, dim=1, largest=False, sorted=False).indices
     minima = values[:, : groups * GROUP].view(rows, GROUP, groups).amin(1)
-    best = minima.topk(k, dim=1, largest=False, sorted=False).indices
+    best = smallest(minima, k)
     column = torch.arange(columns, device=values.device)
     members = (best[:, None, :] + column[: groups * GROUP : groups, None]).flatten(1)
     members = torch.cat([members, column[groups * GROUP :].expand(rows, -1)], dim=1)

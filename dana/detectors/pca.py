@@ -1,4 +1,4 @@
-"""PCA: how badly do the task's main directions reconstruct this unit?"""
+"""PCA: squared reconstruction error by the task's leading principal directions, in torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,13 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dana.config import require
+from dana.core.config import require
 from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 
 @dataclass(frozen=True)
 class FittedPrincipalComponents(OnDevice):
-    """The task's mean and main directions.
+    """The task's mean and leading directions.
 
     Attributes:
         mean: Shape (dims,).
@@ -23,7 +23,7 @@ class FittedPrincipalComponents(OnDevice):
     directions: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Squared length of what the main directions leave over; higher = more anomalous.
+        """Squared length of the residual of the leading directions; higher = more anomalous.
 
         O(units · dims · components).
         """
@@ -31,7 +31,7 @@ class FittedPrincipalComponents(OnDevice):
 
         def score(rows: Tensor) -> Tensor:
             centred = rows - self.mean
-            # Not |x|² - |Wx|², which is one product less and no digits at all for what is well rebuilt.
+            # Not |x|² - |Wx|²: that is one product less, but cancels for rows with a small residual.
             return torch.addmm(centred, centred @ self.directions, self.directions.T, alpha=-1).square_().sum(1)
 
         return score_blocks(embeddings, 3 * self.mean.numel(), score)
@@ -41,15 +41,15 @@ class FittedPrincipalComponents(OnDevice):
 class PrincipalComponents:
     """Squared reconstruction error of principal component analysis; higher = more anomalous.
 
-    This is the reconstruction the paper names. PyOD's PCA is another detector (a distance over all
-    eigenvectors, weighted by inverse variance): ``pyod:PCA``.
+    DANA names the reconstruction error. PyOD's PCA is another detector (a distance over all eigenvectors, weighted by
+    inverse variance): ``pyod:PCA``.
 
     Scores equal scikit-learn's reconstruction error to 1e-5 of the largest.
 
     Cost: fit O(rows · dims²), score O(units · dims · components).
 
     Attributes:
-        variance: Share of the task's variance that the kept directions explain. The paper gives none: ours.
+        variance: Share of the task's variance that the kept directions explain. DANA gives none.
 
     References:
         Jackson and Mudholkar 1979, Control procedures for residuals associated with principal component
@@ -61,7 +61,7 @@ class PrincipalComponents:
     fitted_type: ClassVar[type] = FittedPrincipalComponents
 
     def __post_init__(self) -> None:
-        allowed = "in (0, 1): with all directions nothing is left over"
+        allowed = "in (0, 1): with all directions the error is 0"
         require(0 < self.variance < 1, "variance", self.variance, allowed)
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedPrincipalComponents:

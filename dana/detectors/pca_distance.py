@@ -1,4 +1,4 @@
-"""PyOD's PCA: how far from the tips of the principal axes, above all of those along which the task hardly varies?"""
+"""PyOD's PCA: distances to the unit vectors of all principal axes, weighted by inverse variance; scored in torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,9 +8,9 @@ from torch import Tensor
 
 from dana.detectors.base import OnDevice, check_rows, score_blocks
 
-# In place of a share of variance that is exactly 0, by which PyOD divides.
+# Least share of variance of an axis: PyOD divides by it.
 TINY = 1e-100
-# A unit this many standard deviations out is out; its square, summed over any width, still is a float32.
+# Standardised values are clamped to this: its square, summed over any width, is a finite float32.
 FAR = 1e16
 
 
@@ -37,8 +37,8 @@ class FittedComponentDistance(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """Σ_j ‖z - v_j‖ / λ_j for the standardised unit z; higher = more anomalous. O(units · dims · components).
 
-        All in float32. The mean is taken away in two parts, because an embedding's dead dimensions hold rounding
-        noise that is far below the last digit of their mean; standardised units are too long for distances to cancel.
+        All in float32. The mean is subtracted in two parts, because constant dimensions of an embedding hold rounding
+        noise far below the last float32 digit of their mean; standardised rows are long, so distances do not cancel.
         """
         check_rows(embeddings, self.mean.numel())
 
@@ -52,10 +52,10 @@ class FittedComponentDistance(OnDevice):
 
 @dataclass(frozen=True)
 class ComponentDistance:
-    """Distance to the tips of all principal axes, each weighted by one over its variance; higher = more anomalous.
+    """Distances to the unit vectors of all principal axes over their variances; higher = more anomalous.
 
-    The scores of PyOD's PCA with its defaults, to 1e-5; ``pyod:PCA`` leads here. Axes of little variance carry the
-    weight, so scores are large and lie close together: compare their ranks.
+    The scores of PyOD's PCA with its defaults, to 1e-5; ``pyod:PCA`` is this detector. Axes of little variance
+    dominate, so scores are large and close together: compare their ranks.
 
     Cost: fit O(rows · dims²), score O(units · dims²).
 

@@ -1,11 +1,14 @@
-"""Any PyOD detector, and any third party's in PyOD's convention: ``fit(X)``, ``decision_function(X)``.
+"""Adapter: any PyOD detector, and any object with PyOD's ``fit(X)`` and ``decision_function(X)``, as a dana detector.
 
-In that convention, as in ours, higher = more anomalous.
+In that convention, too, higher = more anomalous.
 """
 
 import copy
 import inspect
 import pkgutil
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar
@@ -14,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dana.core.errors import ConfigError, PluginError, suggestion
 from dana.detectors.base import FittedDetector, check_rows
 from dana.detectors.pca_distance import ComponentDistance
-from dana.errors import ConfigError, PluginError, suggestion
 
+TOLERANCE = 1e-6  # between two fits, of the largest score
 PROBE = 8  # rows scored together and alone, to see whether a detector's scores depend on the batch
 
 
@@ -25,18 +29,21 @@ PROBE = 8  # rows scored together and alone, to see whether a detector's scores 
 class FittedConvention:
     """A fitted object of PyOD's convention.
 
-    What is saved is what it was fitted on, and loading fits it again: there is no pickle.
+    The rows it was fitted on are saved, and loading fits it again: there is no pickle. Loading refuses an object whose
+    second fit with the same seed gives other scores: they would depend on the process.
 
     Attributes:
         seed: It was fitted with.
         row_by_row: Its scores depend on the batch, so every row is scored alone.
         reference: Shape (rows, dims), what it was fitted on.
+        probe: Shape (at most 8,), its scores of the first of these rows.
         model: The fitted object.
     """
 
     seed: int
     row_by_row: bool
     reference: Tensor
+    probe: Tensor
     model: Any = field(default=None, compare=False, repr=False, metadata={"saved": False})
 
     def score(self, embeddings: Tensor) -> Tensor:
@@ -49,6 +56,20 @@ class FittedConvention:
         scores = np.concatenate([_scores(self.model, part) for part in parts])
         return torch.from_numpy(scores.astype(np.float64)).to(embeddings.device)
 
+    def check_again(self, again: "FittedConvention") -> None:
+        """Refuse a second fit that is another detector.
+
+        Raises:
+            PluginError: If the probe's scores differ by more than 1e-6 of the largest.
+        """
+        difference = float((self.probe - again.probe).abs().max())
+        if not difference <= TOLERANCE * float(self.probe.abs().max()):
+            raise PluginError(
+                f"{type(again.model).__name__}: two fits with seed {self.seed} on the same rows differ (scores by "
+                f"{difference:.2g}). Every process fits it again, as dana keeps no pickles, so one table would hold "
+                "scores of several; give it a seed of its own (random_state) or take another detector"
+            )
+
     def to(self, device: torch.device | str) -> "FittedConvention":
         """Itself: such detectors live on the CPU."""
         return self
@@ -56,7 +77,7 @@ class FittedConvention:
 
 @dataclass(frozen=True)
 class Convention:
-    """Puts an unfitted object of PyOD's convention behind dana's contract; the object is never changed.
+    """An unfitted object of PyOD's convention as a dana detector; the object is never changed.
 
     Attributes:
         candidate: Has ``fit(X)`` and ``decision_function(X)``.
@@ -65,27 +86,45 @@ class Convention:
     candidate: Any
     fitted_type: ClassVar[type] = FittedConvention
 
+    @property
+    def made_by(self) -> Any:
+        """Whose code decides the scores, see :func:`dana.core.origin.origin_of`."""
+        return self.candidate
+
     def fit(self, embeddings: Tensor, seed: int) -> FittedConvention:
-        """Fit a copy; ``random_state`` is set where the object has one."""
+        """Fit a copy; ``random_state`` is set where the object has one, and every global generator it may draw from."""
         check_rows(embeddings, at_least=2)
         model = copy.deepcopy(self.candidate)
         if hasattr(model, "random_state"):
             model.random_state = seed % 2**32
         rows = embeddings.double().cpu().numpy()
-        state = np.random.get_state()  # noqa: NPY002 - for libraries that draw from numpy's global generator
-        np.random.seed(seed % 2**32)  # noqa: NPY002
         try:
-            model.fit(rows.copy())
+            with _seeded(seed):
+                model.fit(rows.copy())
         except (ValueError, TypeError) as error:
             shape = f"{rows.shape[0]} rows of {rows.shape[1]} dims"
             raise ConfigError(f"{type(model).__name__} cannot be fitted on {shape}: {error}") from error
-        finally:
-            np.random.set_state(state)  # noqa: NPY002
         probe = rows[:PROBE]
         together = _scores(model, probe)
         alone = np.concatenate([_scores(model, row[None]) for row in probe])
         row_by_row = not np.allclose(together, alone, rtol=1e-6, atol=1e-9)
-        return FittedConvention(seed, row_by_row, embeddings.clone(), model)
+        scores = torch.from_numpy((alone if row_by_row else together).astype(np.float64))
+        return FittedConvention(seed, row_by_row, embeddings.clone(), scores, model)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of Python, numpy and torch, for libraries that draw from them, and put them back."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 def _scores(model: Any, rows: np.ndarray) -> np.ndarray:
@@ -98,13 +137,15 @@ class PyOD:
     """A detector of the PyOD library by its name; higher = more anomalous.
 
     Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training set) are
-    scored row by row, which is slow and right. ``pyod:PCA`` with its defaults, the paper's PCA, is fitted and
-    scored by :mod:`dana.detectors.pca_distance`: the same scores, sooner and on the embeddings' device.
+    scored row by row: 0.1 s a row when fitted on 4,000 rows of 384 dims, where LODA takes 0.01 ms.
+    ``pyod:PCA`` with its defaults, the paper's PCA, is fitted and scored by :mod:`dana.detectors.pca_distance`: the
+    same scores, sooner and on the embeddings' device.
 
     Cost: the library's own, plus a copy of the fitted model a call.
 
     Attributes:
-        name: Class name, for example ``ECOD``; parameters follow: ``pyod:KNN,n_neighbors=10``.
+        name: Class name, for example ``LODA``, ``GMM``, ``INNE`` or ``HBOS``, which are fitted in seconds; parameters
+            follow: ``pyod:KNN,n_neighbors=10``.
 
     References:
         Zhao, Nasrullah and Li 2019, PyOD: a Python toolbox for scalable outlier detection.
@@ -122,6 +163,11 @@ class PyOD:
     def fitted_type(self) -> type:
         """Class of what `fit` returns."""
         return self._detector().fitted_type
+
+    @property
+    def made_by(self) -> Any:
+        """See :func:`dana.core.origin.origin_of`."""
+        return self._detector()
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedDetector:
         """Fit the named detector."""

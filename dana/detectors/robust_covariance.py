@@ -1,4 +1,4 @@
-"""Robust covariance: how many standard deviations from the bulk of the task, whatever its outliers?"""
+"""Robust covariance: squared Mahalanobis distance from the bulk of the task, under a shrunk covariance, in torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,15 +6,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dana.config import require
+from dana.core.config import require
 from dana.detectors.base import OnDevice, check_rows, score_blocks
 
-STEPS = 30  # C-steps; each lowers the determinant, and they settle in about ten
+STEPS = 30  # most C-steps; each lowers the determinant, about ten suffice
 
 
 @dataclass(frozen=True)
 class FittedRobustCovariance(OnDevice):
-    """Location and whitening of the bulk.
+    """Mean and whitening of the bulk of the fitted rows.
 
     Attributes:
         location: Shape (dims,).
@@ -41,8 +41,8 @@ class RobustCovariance:
     The rows nearest the spatial median start the C-steps of the minimum covariance determinant, so nothing is
     random and one start replaces scikit-learn's hundreds (67 s at 4,000 x 384). Every covariance is shrunk
     towards a multiple of the identity by the Ledoit-Wolf rule, so it works with fewer rows than dimensions,
-    where the determinant has no minimum. The price of one start: a tight cluster of outliers that lies nearer
-    the median than the bulk's own ends is found at a tenth of the rows, and missed at a sixth.
+    where the determinant has no minimum. One start has a cost: a tight cluster of outliers nearer the median
+    than the ends of the bulk is excluded when it is a tenth of the rows, and included when it is a sixth.
 
     Scores are not those of scikit-learn's ``MinCovDet``, which starts at random and does not shrink: rank correlation
     is above 0.9. With ``support=1`` they equal its ``LedoitWolf().mahalanobis`` to 1e-5.
@@ -50,7 +50,7 @@ class RobustCovariance:
     Cost: fit O(steps · (rows · dims² + dims³)), score O(units · dims²).
 
     Attributes:
-        support: Share of the rows that are the bulk.
+        support: Share of the rows that form the bulk.
 
     References:
         Rousseeuw and Van Driessen 1999, A fast algorithm for the minimum covariance determinant estimator.
@@ -66,7 +66,7 @@ class RobustCovariance:
         require(0.5 <= self.support <= 1, "support", self.support, "in [0.5, 1]")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedRobustCovariance:
-        """Concentrate on the bulk until it no longer changes."""
+        """C-steps until the bulk, the `support` share of rows with the least distance, no longer changes."""
         check_rows(embeddings, at_least=4)
         rows = embeddings.double()
         count = max(2, int(self.support * len(rows)))

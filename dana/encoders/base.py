@@ -1,16 +1,18 @@
-"""What an encoder is: texts in, one float32 vector each out."""
+"""The contract of an encoder: texts in, one float32 vector each out."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
 
+from dana.core.origin import OURS, blamed, origin_of
+
 
 class Encoder(Protocol):
     """A frozen dataclass of parameters; weights are loaded on first use.
 
-    The vector of a text must not depend on the other texts of the call beyond 1e-5 (floating-point
-    order of a padded batch).
+    The vector of a text must not depend on the other texts of the call beyond 1e-5; by dana's encoders it does not at
+    all.
     """
 
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -20,3 +22,34 @@ class Encoder(Protocol):
     def identity(self) -> dict[str, Any]:
         """All that decides the vectors, as plain values: parameters and weight digests, never a path."""
         ...
+
+
+def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> Tensor:
+    """An encoder's vectors of shape (texts, dims), after a check of type and shape.
+
+    Args:
+        encoder: Of dana or of a plug-in.
+        texts: One a row.
+        spec: How it was named.
+
+    Raises:
+        PluginError: If it fails in a way that is not of dana, or gives no row for some text.
+    """
+    with blamed("encoder", spec, getattr(encoder, "encoder", encoder)):
+        found = encoder.encode(texts)
+        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(texts):
+            shape = tuple(getattr(found, "shape", ()))
+            raise ValueError(
+                f"{len(texts)} texts became a {type(found).__name__} of shape {shape}, not of one row each"
+            )
+    return found
+
+
+def encoder_identity(encoder: Encoder) -> dict[str, Any]:
+    """All that decides an encoder's vectors: its own identity and whose code it is."""
+    with blamed("encoder", type(encoder).__name__, encoder):
+        identity = encoder.identity()
+    code = origin_of(encoder)
+    if code["package"] == OURS:  # else every release would encode stores anew
+        del code["version"]
+    return identity if "code" in identity else {**identity, "code": code}

@@ -1,4 +1,4 @@
-"""An encoder without weights: hashed words and word pairs. For tests, baselines and machines with no model."""
+"""Hashing encoder: L2-normalised signed counts of hashed words and word pairs; needs no weights."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dana.config import require
+from dana.core.config import require
 
 
 @dataclass(frozen=True)

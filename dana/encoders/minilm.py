@@ -1,11 +1,11 @@
-"""all-MiniLM-L6-v2 from a Python package: a real encoder with no model hub."""
+"""MiniLM encoder: all-MiniLM-L6-v2 from a Python package, without a model hub; weights are checked by SHA-256."""
 
 from pathlib import Path
 
+from dana.core.errors import ArtifactError, PluginError
 from dana.encoders.transformer import TransformerEncoder
-from dana.errors import ArtifactError, PluginError
 
-# The package is a third party's: its weights are checked against the published file before they are loaded.
+# Of the published model.safetensors; the package that ships it is a third party's.
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 

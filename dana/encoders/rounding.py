@@ -1,10 +1,10 @@
-"""How a stored vector is kept: two bytes a number (float16), or one and a scale for the row (int8)."""
+"""Rounding of stored vectors: float32 to rows of bytes and back, as float16 or as int8 with a scale a row."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dana.errors import DataError
+from dana.core.errors import DataError
 
 DTYPES = ("float16", "int8")
 SCALE = 4  # bytes of an int8 row's float32 scale, behind its numbers
@@ -15,7 +15,7 @@ def row_bytes(dims: int, dtype: str) -> int:
     return 2 * dims if dtype == "float16" else dims + SCALE
 
 
-def pack(vectors: Tensor, dtype: str) -> np.ndarray:
+def pack_vectors(vectors: Tensor, dtype: str) -> np.ndarray:
     """Round to a packed row a vector.
 
     float16 rounds to 11 significant bits. int8 divides by the row's largest absolute number over 127, so no number
@@ -44,8 +44,8 @@ def pack(vectors: Tensor, dtype: str) -> np.ndarray:
     return np.concatenate([numbers.view(np.uint8), kept.view(np.uint8)], axis=1)
 
 
-def unpack(rows: np.ndarray, dtype: str) -> Tensor:
-    """The vectors that :func:`pack` rounded to: float32 of shape (rows, dims)."""
+def unpack_vectors(rows: np.ndarray, dtype: str) -> Tensor:
+    """The vectors that :func:`pack_vectors` rounded to: float32 of shape (rows, dims)."""
     rows = np.ascontiguousarray(rows)
     if dtype == "float16":
         return torch.from_numpy(rows.view("<f2").astype(np.float32))
@@ -54,7 +54,7 @@ def unpack(rows: np.ndarray, dtype: str) -> Tensor:
 
 
 def error_bound(vectors: Tensor, dtype: str) -> Tensor:
-    """How far :func:`pack` may move each number, of the vectors' shape."""
+    """How far :func:`pack_vectors` may move each number, of the vectors' shape."""
     if dtype == "float16":
         return vectors.abs() * 2.0**-11 + 2.0**-25  # half a unit in the last place; subnormals have fixed steps
     return vectors.abs().max(1, keepdim=True).values.expand_as(vectors) * ((1 + 1e-5) / 254) + 1e-44

@@ -1,13 +1,12 @@
-"""One immutable file of a store: rows of bytes under 16-byte keys, sorted, memory-mapped, each with a checksum.
+"""Segment of an embedding store: an immutable file of byte rows under sorted 16-byte keys, memory-mapped, checksummed.
 
-A segment is a safetensors file, so anything can open it: ``high`` and ``low`` (uint64, the halves of the keys, sorted
+A segment is a safetensors file: ``high`` and ``low`` (uint64, the halves of the keys, sorted
 together), ``checks`` (uint32, CRC-32 of each row, begun with its key) and ``rows`` (uint8, one packed vector each). Its
-name holds the digest of its bytes. It is written aside and renamed when whole, so there is never half of one. A row
-whose checksum fails is as good as missing: it is never handed out, and the next merge leaves it behind.
+name holds the digest of its bytes. It is written to a temporary file and renamed when whole. A row whose checksum fails
+counts as missing: it is not returned, and the next merge drops it.
 """
 
 import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,8 +17,8 @@ from zlib import crc32
 
 import numpy as np
 
-from dana.artifacts import file_digest
-from dana.errors import ArtifactError
+from dana.core.errors import ArtifactError
+from dana.core.files import file_digest, sync
 
 PATTERN = "segment-*.safetensors"
 ASIDE = ".segment-"  # how the name of a file being written begins
@@ -38,7 +37,7 @@ def checksums(keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Segment:
-    """An opened segment; nothing is read before it is asked for.
+    """An opened, memory-mapped segment.
 
     Attributes:
         path: The file.
@@ -147,7 +146,13 @@ def segment_name(digest: str) -> str:
     return PATTERN.replace("*", digest)
 
 
-def write(folder: Path, count: int, width: int, chunks: Iterable[Chunk], sample: Sequence[str]) -> Path:
+def digest_of(path: Path) -> str:
+    """Digest in the name of a segment."""
+    before, _, after = PATTERN.partition("*")
+    return path.name.removeprefix(before).removesuffix(after)
+
+
+def write_segment(folder: Path, count: int, width: int, chunks: Iterable[Chunk], sample: Sequence[str]) -> Path:
     """Write a segment whole or not at all; equal content gives the same file.
 
     Args:
@@ -170,8 +175,7 @@ def write(folder: Path, count: int, width: int, chunks: Iterable[Chunk], sample:
             with aside.open("xb") as stream:
                 stream.write(len(text).to_bytes(8, "little") + text)
                 _write_columns(stream, {key: entry["data_offsets"][0] for key, entry in header.items()}, chunks)
-                stream.flush()
-                os.fsync(stream.fileno())
+            sync(aside)
             final = folder / segment_name(file_digest(aside))
             aside.replace(final)
         finally:
@@ -193,17 +197,8 @@ def _write_columns(stream: Any, offsets: dict[str, int], chunks: Iterable[Chunk]
             written[name] += stream.write(np.ascontiguousarray(part).data)
 
 
-def sync(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def merge(folder: Path, segments: Sequence[Segment]) -> Path | None:
-    """One segment of several, then remove them; rows that fail their checksum are left behind.
+def merge_segments(folder: Path, segments: Sequence[Segment]) -> Path | None:
+    """One segment of several, then remove them; rows that fail their checksum are dropped.
 
     A key's first good row wins. Memory is :data:`BLOCK` rows and their order, whatever the size: keys are hashes,
     so equal ranges of them hold about equally many rows.
@@ -219,7 +214,7 @@ def merge(folder: Path, segments: Sequence[Segment]) -> Path | None:
 
     count = sum(len(keys) for keys, _ in chunks())
     sample = [text for segment in segments for text in segment.sample]
-    path = write(folder, count, width, chunks(), sample) if count else None
+    path = write_segment(folder, count, width, chunks(), sample) if count else None
     for segment in segments:
         if segment.path != path:
             with suppress(FileNotFoundError):

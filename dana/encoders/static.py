@@ -1,7 +1,7 @@
-"""A checkpoint's input embeddings, averaged: no forward pass, no weights of its own, some hundred times faster.
+"""Static encoder: weighted mean of a checkpoint's input embeddings; no forward pass, some hundred times faster.
 
-Frequent words say little, so a token counts a / (a + p), and what all texts share is removed: the leading component of
-the weighted embeddings. Both are folded into the table once, which leaves a mean of rows.
+A token of probability p has weight a / (a + p), and the leading component of the weighted embeddings is removed. Both
+are applied to the embedding table once, so encoding is a mean of its rows.
 """
 
 import math
@@ -15,16 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.config import require
-from dana.encoders.checkpoint import checkpoint_identity, load_backbone
+from dana.core.config import require
+from dana.core.device import device_named
+from dana.core.errors import ArtifactError
 from dana.encoders.minilm import minilm_folder
-from dana.errors import ArtifactError
+from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
 
 TEXTS_AT_ONCE = 8192
-MOST_WORDS = 1 << 17  # remembered; about 40 MB
+MOST_WORDS = 1 << 17  # cached; about 40 MB
 LONGEST_WORD = 32
 EULER = 0.5772156649015329
-# How tokenizers mark the beginning of a word or the going on of one.
+# Marks of word beginnings and continuations in vocabularies.
 MARKERS = ("##", "▁", "Ġ", "</w>")
 
 
@@ -32,10 +33,10 @@ MARKERS = ("##", "▁", "Ġ", "</w>")
 class StaticEncoder:
     """Smooth inverse frequency embeddings of a checkpoint's vocabulary. O(characters) a text.
 
-    How frequent a token is, is read off its id: WordPiece and BPE vocabularies list whole words and pieces by falling
-    frequency (Zipf: p of the r-th is 1 / (r ln V)), after the characters that any text is spelled from, which count as
-    the most frequent. Each word (between blanks) is tokenised by itself, and rarely twice: that is what makes
-    it fast. Special and unknown tokens count nothing; a text of no others is a zero vector. No text is cut.
+    A token's probability is estimated from its id: WordPiece and BPE vocabularies list tokens by falling frequency
+    (Zipf: the r-th has 1 / (r ln V)), after single characters, which get the probability of the first. Each word
+    (between blanks) is tokenised by itself and cached. Special and unknown tokens have weight 0; a text of no others is
+    a zero vector. No text is cut.
 
     Attributes:
         model: A Hub name or a folder with safetensors weights; empty takes the packaged MiniLM.
@@ -61,13 +62,11 @@ class StaticEncoder:
     @cached_property
     def tokenizer(self) -> Any:
         """The model's fast tokenizer."""
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(self._checkpoint)
+        return load_own_tokenizer(self._checkpoint)
 
     @cached_property
     def _words(self) -> Any:
-        """The tokenizer behind it, that of words: nothing is cut or padded."""
+        """The fast tokenizer without truncation and padding, for single words."""
         from tokenizers import Tokenizer
 
         if not self.tokenizer.is_fast:
@@ -79,25 +78,22 @@ class StaticEncoder:
 
     @cached_property
     def _seen(self) -> dict[str, list[int]]:
-        """Words and their tokens, so far."""
+        """Cache: word to token ids."""
         return {}
 
     @cached_property
     def _table(self) -> Tensor:
-        """What each token adds, shape (vocabulary, dims)."""
+        """Weighted embedding of each token without the common component, shape (vocabulary, dims)."""
         rows = load_backbone(self._checkpoint).get_input_embeddings().weight.detach().double().cpu()
         probability = torch.zeros(len(rows), dtype=torch.double)
         known = zipf(self.tokenizer)[: len(rows)]
         probability[: len(known)] = torch.from_numpy(known)
         weight = torch.where(probability > 0, self.a / (self.a + probability), 0.0)
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        return without_leading(rows * weight[:, None], probability).float().to(device)
+        return without_leading(rows * weight[:, None], probability).float().to(device_named(self.device))
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.encoders.base.Encoder`. A folder is known by the digest of its weights."""
-        return {"encoder": "static", "weights": checkpoint_identity(self._checkpoint), "a": self.a}
+        return {"encoder": "static", "weights": model_identity(self._checkpoint), "a": self.a}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """See :class:`dana.encoders.base.Encoder`. The batch changes no bit."""
@@ -117,10 +113,10 @@ class StaticEncoder:
         return total / lengths.clamp(min=1)
 
     def _tokens(self, words: Sequence[str]) -> list[list[int]]:
-        """Token ids of each word. Those of short words are remembered: text repeats them."""
+        """Token ids of each word; those of short words are cached."""
         ids = [self._seen.get(word) for word in words]
         new = [word for word, known in zip(words, ids, strict=True) if known is None]
-        # Behind a blank, as words mostly stand: byte-level vocabularies have other tokens for a text's first word.
+        # After a blank: byte-level vocabularies have other tokens for the first word of a text.
         pieces = self._words.encode_batch_fast([f" {word}" for word in new], add_special_tokens=False)
         fresh = {word: piece.ids for word, piece in zip(new, pieces, strict=True)}
         self._seen.update((word, found) for word, found in fresh.items() if len(word) <= LONGEST_WORD)

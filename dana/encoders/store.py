@@ -1,22 +1,22 @@
-"""A store of embeddings around any encoder: a text that was encoded once is looked up by its hash.
+"""Embedding store around any encoder: vectors on disk by hash of text, rounded; only unknown texts are encoded.
 
 On disk, ``FOLDER/<fingerprint of encoder and dtype>/`` holds ``meta.json`` and immutable segments
-(:mod:`dana.encoders.segment`). What is new waits in memory and becomes a segment every :data:`FLUSH` rows and at the
-end, so a killed process loses that at most. Processes may append at the same time without locks: segments have names of
-their own, and a text that two of them encoded is there twice until a merge. When :data:`FAN_IN` segments are about as
-large as each other they are merged, so there are O(log rows) of them.
+(:mod:`dana.encoders.segment`). New rows are held in memory and written as a segment every :data:`FLUSH` rows and at
+the end; a killed process loses at most those. Processes append at the same time without locks: segments have different
+names, and a text that two of them encoded is stored twice until a merge. :data:`FAN_IN` segments of similar size are
+merged, so there are O(log rows) of them.
 
-Vectors are rounded before they are returned, so a text has the same bits whether it was just encoded or read back. They
-are as the encoder gives them: the geometry is fitted later, on each corpus.
+Vectors are rounded before they are returned, so a text has the same bits whether it was just encoded or read. The
+geometry is not applied to them: it is fitted later, on each corpus.
 """
 
 import json
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.artifacts import fingerprint, write_json
-from dana.config import require
-from dana.encoders.base import Encoder
-from dana.encoders.rounding import DTYPES, pack, row_bytes, unpack
-from dana.encoders.segment import MOST_SAMPLES, PATTERN, Segment, merge, write
-from dana.errors import ArtifactError
-from dana.logging import get_logger
-from dana.registry import ENCODERS
+from dana.core.artifacts import fingerprint, write_json
+from dana.core.config import require
+from dana.core.device import device_named
+from dana.core.errors import ArtifactError
+from dana.core.files import text_digest
+from dana.core.logging import get_logger
+from dana.core.registry import ENCODERS
+from dana.encoders.base import Encoder, encoder_identity
+from dana.encoders.rounding import DTYPES, pack_vectors, row_bytes, unpack_vectors
+from dana.encoders.segment import MOST_SAMPLES, PATTERN, Segment, merge_segments, write_segment
 
 log = get_logger(__name__)
 
@@ -41,13 +43,8 @@ META = "meta.json"
 SAMPLE_CHARACTERS = 1000  # only texts no longer than this are kept for re-encoding
 
 
-def text_key(text: str) -> bytes:
-    """16 bytes that stand for a text."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 @dataclass(frozen=True)
-class Stored:
+class StoredEncoder:
     """An encoder that encodes only what its store lacks. Close it, or let it go, to write what is new.
 
     Attributes:
@@ -67,21 +64,20 @@ class Stored:
 
     def identity(self) -> dict[str, Any]:
         """The encoder's, and how its vectors are rounded; not where they are kept."""
-        return stored_identity(self.encoder.identity(), self.dtype)
+        return stored_identity(encoder_identity(self.encoder), self.dtype)
 
     @cached_property
-    def shelf(self) -> "Shelf":
+    def vectors(self) -> "VectorFolder":
         """This encoder's part of the store."""
-        about = {"encoder": self.encoder.identity(), "dtype": self.dtype, "spec": self.spec}
-        shelf = Shelf(Path(self.folder) / fingerprint(self.identity()), about)
-        weakref.finalize(self, shelf.flush)  # also when the interpreter ends
-        return shelf
+        about = {"encoder": encoder_identity(self.encoder), "dtype": self.dtype, "spec": self.spec}
+        vectors = VectorFolder(Path(self.folder) / fingerprint(self.identity()), about)
+        weakref.finalize(self, _flush_last, vectors)  # also when the interpreter ends
+        return vectors
 
     @cached_property
     def _device(self) -> torch.device:
         """Where the encoder itself would have left its vectors."""
-        name = getattr(self.encoder, "device", "cpu")
-        return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        return device_named(getattr(self.encoder, "device", "cpu"))
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """See :class:`dana.encoders.base.Encoder`. A text that comes twice is encoded once.
@@ -92,24 +88,26 @@ class Stored:
         """
         if not texts:
             return self.encoder.encode(texts)
-        keys = [text_key(text) for text in texts]
+        keys = [text_digest(text) for text in texts]
         distinct = dict(zip(keys, texts, strict=True))
         places = {key: place for place, key in enumerate(distinct)}
-        rows, known = self.shelf.find(list(distinct))
+        rows, known = self.vectors.find(list(distinct))
         if not known.all():
             missing = {key: distinct[key] for key, here in zip(distinct, known.tolist(), strict=True) if not here}
+            with _kept(self.vectors.folder):  # a place that takes no file is noticed before hours of encoding
+                pass
             vectors = self.encoder.encode(list(missing.values()))
-            fresh = pack(vectors, self.dtype)
-            self.shelf.add(missing, fresh, vectors.shape[1])
+            fresh = pack_vectors(vectors, self.dtype)
+            self.vectors.add(missing, fresh, vectors.shape[1])
             if known.any():
                 rows[~known] = fresh
             else:
                 rows = fresh
-        return unpack(rows, self.dtype)[[places[key] for key in keys]].to(self._device)
+        return unpack_vectors(rows, self.dtype)[[places[key] for key in keys]].to(self._device)
 
     def close(self) -> None:
-        """Write what waits in memory; encoding may go on."""
-        self.shelf.flush()
+        """Write the rows that are in memory only; encoding may continue."""
+        self.vectors.flush()
 
 
 def stored_identity(encoder: Mapping[str, Any], dtype: str) -> dict[str, Any]:
@@ -120,11 +118,11 @@ def stored_identity(encoder: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
     """The encoder of a spec, behind a store where a folder is given."""
     encoder = ENCODERS.create(spec)
-    return Stored(encoder, Path(store), dtype, spec) if store else encoder
+    return StoredEncoder(encoder, Path(store), dtype, spec) if store else encoder
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """What ``meta.json`` says: encoder, dtype, spec, dims.
+    """Content of ``meta.json``: encoder, dtype, spec, dims.
 
     Raises:
         ArtifactError: If it is not there or is not what a store writes.
@@ -139,8 +137,26 @@ def read_meta(folder: Path) -> dict[str, Any]:
     return meta
 
 
-class Shelf:
-    """One encoder's folder: what is on disk, mapped, and what waits to be written.
+@contextmanager
+def _kept(folder: Path) -> Iterator[None]:
+    """Make a folder; an OSError inside becomes an ArtifactError that names it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ArtifactError(f"{folder}: cannot keep a store here: {error.strerror}") from error
+
+
+def _flush_last(vectors: "VectorFolder") -> None:
+    """Write the rows in memory when the encoder is collected; a failure is a warning, because a store is a cache."""
+    try:
+        vectors.flush()
+    except ArtifactError as error:
+        log.warning("%s; what was encoded last will be encoded again", error)
+
+
+class VectorFolder:
+    """One encoder's vectors: memory-mapped segments in a folder, and rows in memory that are not written yet.
 
     Args:
         folder: Made when something is added.
@@ -150,7 +166,7 @@ class Shelf:
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         self.folder = folder
         self._about = dict(about)
-        self._dims = 0  # not known before something is there
+        self._dims = 0  # 0 before the first row
         self._segments: dict[Path, Segment] = {}
         self._waiting: dict[bytes, bytes] = {}
         self._sample: list[str] = []
@@ -164,7 +180,7 @@ class Shelf:
             keys: Distinct, 16 bytes each.
 
         Returns:
-            Packed rows, uint8 of shape (keys, width), and whether each is known; the others' rows hold anything.
+            Packed rows, uint8 of shape (keys, width), and whether each is known; other rows are undefined.
         """
         with self._lock:
             if not self._dims and (self.folder / META).exists():
@@ -195,7 +211,7 @@ class Shelf:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what waits as a segment, and merge where there are many.
+        """Write the rows in memory as a segment, and merge segments of one size class.
 
         Raises:
             ArtifactError: If the folder cannot be written to.
@@ -203,16 +219,13 @@ class Shelf:
         with self._lock:
             if not self._waiting:
                 return
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
+            with _kept(self.folder):
                 if not (self.folder / META).exists():
                     write_json(self.folder / META, {**self._about, "dims": self._dims})
-            except OSError as error:
-                raise ArtifactError(f"{self.folder}: cannot keep a store here: {error.strerror}") from error
             keys = sorted(self._waiting)
             width = row_bytes(self._dims, self._about["dtype"])
             rows = np.frombuffer(b"".join(self._waiting[key] for key in keys), dtype=np.uint8).reshape(-1, width)
-            write(self.folder, len(keys), width, [(halves(keys), rows)], self._sample)
+            write_segment(self.folder, len(keys), width, [(halves(keys), rows)], self._sample)
             self._waiting.clear()
             self._sample.clear()
             self._merge_alike()
@@ -225,11 +238,11 @@ class Shelf:
             classes.setdefault(len(segment).bit_length() // 3, []).append(segment)
         for alike in classes.values():
             if len(alike) >= FAN_IN:
-                merge(self.folder, alike)
+                merge_segments(self.folder, alike)
         self._refresh()
 
     def _refresh(self) -> list[Segment]:
-        """Open what is new on disk, let go of what was merged away; returns the new."""
+        """Open new segments, forget merged ones; returns the new."""
         there = sorted(self.folder.glob(PATTERN))
         new = {}
         for path in there:

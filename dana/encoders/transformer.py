@@ -1,7 +1,7 @@
-"""Any Hugging Face encoder: pooled hidden states, in length-sorted batches under a token budget.
+"""Transformer encoder: pooled hidden states of any Hugging Face encoder, in batches of similar length and fixed shapes.
 
-Sorting by length before batching is what makes this fast: padding a random batch to its longest member
-wastes two thirds of the work on sentence-sized text (see ``docs/results``).
+Padding a random batch to its longest text wastes two thirds of the work on sentences (``docs/results``). With shapes
+that depend on a text's own length only, its vector does not depend on the batch, to the last bit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.config import require
-from dana.encoders.checkpoint import checkpoint_identity
-from dana.errors import DataError
+from dana.core.config import require
+from dana.core.device import device_named
+from dana.core.errors import DataError
+from dana.core.logging import tick
+from dana.models.folder import load_own_tokenizer, model_identity
 
 POOLINGS = ("mean", "cls")
 DTYPES = ("float32", "bfloat16")
+CPU_TOKENS = 512  # of a batch on a CPU: more is no faster there, and small batches need fewer fillers
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,13 @@ class TransformerEncoder:
         pooling: ``mean`` over every non-padding token, or ``cls``, the first token.
         layer: Hidden layer; -1 is the last.
         max_tokens: Longer texts are cut here, special tokens included.
-        batch_tokens: Most tokens (padding included) in one forward pass.
+        batch_tokens: Most tokens (padding included) in one forward pass; on a CPU 512 at most.
         device: ``auto`` takes CUDA when there is one.
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs that have it;
             vectors then differ by about 1e-2 of their length.
 
     References:
-        DANA section 3.1 embeds with a general pre-trained BERT; pooling is A-D05 of the requirements.
+        DANA section 3.1 embeds with a general pre-trained BERT and does not say how it pools.
     """
 
     model: str
@@ -56,25 +59,19 @@ class TransformerEncoder:
     @cached_property
     def tokenizer(self) -> Any:
         """The model's fast tokenizer."""
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(self.model)
+        return load_own_tokenizer(self.model)
 
     @cached_property
     def _network(self) -> Any:
-        from dana.encoders.checkpoint import load_backbone
+        from dana.models.folder import load_backbone
 
-        network = load_backbone(self.model)
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        return network.to(device).eval()
+        return load_backbone(self.model).to(device_named(self.device)).eval()
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.encoders.base.Encoder`. A folder is known by the digest of its weights."""
         return {
             "encoder": "transformer",
-            "weights": checkpoint_identity(self.model),
+            "weights": model_identity(self.model),
             "pooling": self.pooling,
             "layer": self.layer,
             "max_tokens": self.max_tokens,
@@ -97,20 +94,17 @@ class TransformerEncoder:
             raise DataError(f"text {int(lengths.argmin())} of the batch has no token: {texts[int(lengths.argmin())]!r}")
         vectors = torch.empty(len(ids), network.config.hidden_size, device=device)
         with torch.no_grad():
-            for rows in batches_by_length(lengths, self.batch_tokens):
-                vectors[torch.as_tensor(rows, device=device)] = self._pool(network, [ids[row] for row in rows], device)
+            most = min(self.batch_tokens, CPU_TOKENS) if device.type == "cpu" else self.batch_tokens
+            for rows, size, width in fixed_batches(lengths, self.max_tokens, most):
+                filled = [ids[row] for row in rows] + [ids[rows[0]]] * (size - len(rows))
+                pooled = self._pool(network, filled, width, device)
+                vectors[torch.as_tensor(rows, device=device)] = pooled[: len(rows)]
+                tick(len(rows))
         return vectors
 
-    def _pool(self, network: Any, ids: list[list[int]], device: torch.device) -> Tensor:
+    def _pool(self, network: Any, ids: list[list[int]], width: int, device: torch.device) -> Tensor:
         """Pooled vectors (batch, dims) of one padded batch."""
-        width = max(len(tokens) for tokens in ids)
-        pad = self.tokenizer.pad_token_id or 0
-        tokens = torch.full((len(ids), width), pad, dtype=torch.long)
-        mask = torch.zeros(len(ids), width, dtype=torch.long)
-        for row, sequence in enumerate(ids):
-            tokens[row, : len(sequence)] = torch.tensor(sequence)
-            mask[row, : len(sequence)] = 1
-        tokens, mask = tokens.to(device), mask.to(device)
+        tokens, mask = (part.to(device) for part in padded_batch(ids, width, self.tokenizer.pad_token_id or 0))
         needs_layers = self.layer != -1
         with torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
             output = network(input_ids=tokens, attention_mask=mask, output_hidden_states=needs_layers)
@@ -122,14 +116,45 @@ class TransformerEncoder:
         return (hidden * real).sum(1) / real.sum(1)
 
 
-def batches_by_length(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
-    """Row indices in batches of similar length, longest first, each at most `batch_tokens` with padding.
+def padded_batch(ids: Sequence[Sequence[int]], width: int, pad: int) -> tuple[Tensor, Tensor]:
+    """Token ids and attention mask, both int64 of shape (texts, width).
 
-    Longest first, so that memory peaks at once and the time left is not underestimated.
+    Args:
+        ids: Token ids of each text, at most `width`.
+        width: Tokens of a row.
+        pad: Token id to pad with.
     """
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        rows = max(1, batch_tokens // int(lengths[order[start]]))
-        yield order[start : start + rows]
-        start += rows
+    tokens = torch.full((len(ids), width), pad, dtype=torch.long)
+    mask = torch.zeros(len(ids), width, dtype=torch.long)
+    for row, sequence in enumerate(ids):
+        tokens[row, : len(sequence)] = torch.tensor(sequence)
+        mask[row, : len(sequence)] = 1
+    return tokens, mask
+
+
+def batch_width(length: int, max_tokens: int) -> int:
+    """Tokens to which a text of some length is padded: the next multiple of 8 up to 64, of 16 up to 128, then of 32."""
+    step = 8 if length <= 64 else 16 if length <= 128 else 32
+    return min(-(-length // step) * step, max(length, max_tokens))
+
+
+def fixed_batches(lengths: np.ndarray, max_tokens: int, batch_tokens: int) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Row indices in batches whose shape follows from a text's own length alone, longest first.
+
+    So neither the others of a batch nor their number can move a vector, not even its last bit. Longest first, so that
+    memory peaks at once and the time left is not underestimated.
+
+    Args:
+        lengths: Tokens of each text.
+        max_tokens: No width is above it.
+        batch_tokens: Most tokens of a batch, fillers included, where one row has no more.
+
+    Yields:
+        Rows, how many the batch must be filled up to, and its width.
+    """
+    widths = np.array([batch_width(int(length), max_tokens) for length in lengths], dtype=np.int64)
+    for width in np.unique(widths)[::-1].tolist():
+        rows = np.flatnonzero(widths == width)
+        size = max(1, batch_tokens // width)
+        for start in range(0, rows.size, size):
+            yield rows[start : start + size], size, width

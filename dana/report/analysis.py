@@ -1,11 +1,20 @@
-"""All tables of a run, each made once; sentences, figures and files are then made from the same frames."""
+"""A run's frames to all its tables; sentences, figures and CSV files are made from these."""
 
 from dataclasses import dataclass, fields
 
-from dana.report.collect import Run
+from dana.report.collect import RunFrames
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
 from dana.report.provenance import setting_table, step_table
-from dana.report.tables import Table, histogram, kept_table, planted_table, ranking_table, separation_table
+from dana.report.tables import (
+    Table,
+    choice_table,
+    histogram,
+    kept_table,
+    planted_table,
+    ranking_table,
+    separation_table,
+)
+from dana.report.verdicts import ArmComparison, compare_arms
 
 
 @dataclass(frozen=True)
@@ -13,12 +22,14 @@ class Analysis:
     """A run's tables; None for what it does not have."""
 
     ranking: Table | None
+    choice: Table | None
     histogram: Table | None
     separation: Table | None
     kept: Table | None
     planted: Table | None
     evaluations: Table | None
     losses: Table | None
+    comparisons: tuple[ArmComparison, ...]
     seeds: Table | None
     results: Table | None
     differences: Table | None
@@ -27,14 +38,17 @@ class Analysis:
 
     def tables(self) -> list[Table]:
         """Those that there are."""
-        return [table for field in fields(self) if (table := getattr(self, field.name)) is not None]
+        values = (getattr(self, field.name) for field in fields(self))
+        return [value for value in values if isinstance(value, Table)]
 
 
-def analyse(run: Run) -> Analysis:
+def analyse(run: RunFrames) -> Analysis:
     """Make every table that the run allows."""
-    selected, results, evaluations = run.selected, run.results, run.evaluations
+    selected, cells, evaluations = run.selected, run.cells, run.evaluations
     weighed = selected if selected is not None and "weight" in selected.units else None
+    comparisons = tuple(compare_arms(cells))
     return Analysis(
+        choice=choice_table(run.choice) if run.choice is not None else None,
         ranking=ranking_table(run.ranking) if run.ranking is not None else None,
         histogram=histogram(selected) if selected is not None else None,
         separation=separation_table(selected) if selected is not None else None,
@@ -42,9 +56,10 @@ def analyse(run: Run) -> Analysis:
         planted=planted_table(weighed) if weighed is not None else None,
         evaluations=evaluation_table(evaluations) if evaluations is not None else None,
         losses=loss_table(evaluations) if evaluations is not None else None,
-        seeds=seed_table(results) if results is not None else None,
-        results=result_table(results) if results is not None else None,
-        differences=difference_table(results) if results is not None else None,
+        comparisons=comparisons,
+        seeds=seed_table(cells) if cells else None,
+        results=result_table(cells) if cells else None,
+        differences=difference_table(comparisons),
         steps=step_table(run),
         settings=setting_table(run),
     )

@@ -1,4 +1,4 @@
-"""A run's folder, read into frames. What a run does not have is None or empty, and its section says so."""
+"""A run's folder to data frames; what the run does not have is None or empty."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,32 +8,50 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dana.artifacts import MANIFEST
-from dana.errors import ArtifactError
-from dana.report.examples import Example, most_extreme
-from dana.schemas import SCORES, WEIGHTS, parts
+from dana.core.artifacts import MANIFEST
+from dana.core.errors import ArtifactError, nearest_path
+from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
+from dana.report.cells import Finetuned, read_cell
+from dana.report.examples import UnitExample, most_extreme
+from dana.report.files import read_columns, read_object, require_keys
+from dana.report.lineage import adaptations
+from dana.report.verdicts import ADAPTED, CONTROLS
 
+FUSION = "fusion"  # name of the row of all candidates together
 PLANTED = "(planted)"  # the end of a source's name whose documents should be found
-ADAPTED = "adapted"  # the arm's name where a run has only one
 ARMS = ("base", "general", "random", "dana", ADAPTED)  # the order of every table and figure
 EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """``ranking.json``.
+    """The ranking artifact.
 
     Attributes:
         rows: A row a detector, best mean F1 first.
         chosen: The detector that ``auto`` takes.
-        content: The whole file.
+        content: Its manifest.
     """
 
     rows: pd.DataFrame
     chosen: str
     content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SelectorChoice:
+    """The comparison of selectors that ``auto`` chose by.
+
+    Attributes:
+        rows: A row a candidate and one for their fusion: name, ap, recall_5, recall_20, auroc, weight ...
+        chosen: Name of the row that scored.
+        reason: Why it was chosen.
+    """
+
+    rows: pd.DataFrame
+    chosen: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -51,123 +69,131 @@ class Selected:
 
     units: pd.DataFrame
     task: pd.DataFrame
-    relevant: tuple[Example, ...] = ()
-    foreign: tuple[Example, ...] = ()
+    relevant: tuple[UnitExample, ...] = ()
+    foreign: tuple[UnitExample, ...] = ()
     weights: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFrames:
     """Everything a report is made from.
 
     Attributes:
         path: The folder.
         ranking: Of the detectors.
+        choice: Of the selector.
         selected: Scores and weights.
         evaluations: A row an arm and evaluation: arm and :data:`EVALUATION`.
-        results: A row a task, arm and seed: task, metric, direction, arm, seed, score, degenerate.
+        cells: Every fine-tuned arm of every task, in the order of the tables.
         stages: A row a committed artifact, by place in the folder, and its manifest.
     """
 
     path: Path
     ranking: Ranking | None = None
+    choice: SelectorChoice | None = None
     selected: Selected | None = None
     evaluations: pd.DataFrame | None = None
-    results: pd.DataFrame | None = None
+    cells: tuple[Finetuned, ...] = ()
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def collect(path: Path) -> Run:
+def collect(path: Path) -> RunFrames:
     """Read a run's folder.
 
     Raises:
         ArtifactError: If there is nothing to report, or a file is not what dana writes; names file and key.
     """
     if not path.is_dir():
-        raise ArtifactError(f"{path}: no such folder; a report is made from the folder of a run")
+        raise ArtifactError(f"{path}: no such folder{nearest_path(path)}; a report is made from the folder of a run")
     stages = {
-        folder.relative_to(path).as_posix(): read_json(folder / MANIFEST)
-        for folder in sorted(manifest.parent for manifest in path.rglob(MANIFEST))
+        folder.relative_to(path).as_posix(): read_object(folder / MANIFEST)
+        for folder in sorted(manifest.parent.parent for manifest in path.rglob(MANIFEST))
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
-    ranking, selected = read_ranking(path), read_selected(path)
-    run = Run(path, ranking, selected, read_evaluations(path), read_results(path), stages)
-    if run.ranking is None and run.selected is None and run.evaluations is None and run.results is None:
+    ranking, choice, selected = read_ranking(path), read_choice(path), read_selected(path)
+    run = RunFrames(path, ranking, choice, selected, read_evaluations(path), read_cells(path, stages), stages)
+    if run.ranking is None and run.selected is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
-            f"{path}: nothing to report: no ranking.json, scores/, adapted/ or finetune/ here;"
-            " start with: dana rank --task ... --general ... --out DIR"
+            f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ here;"
+            " start with: dana score --task ... --general ... --out DIR"
         )
     return run
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ArtifactError: If the file holds none; names the line.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ArtifactError(f"{path}{line}: not JSON: {error}; make it again") from error
-    if not isinstance(content, dict):
-        raise ArtifactError(f"{path}: holds a {type(content).__name__}, not an object; make it again")
-    return content
-
-
 def read_ranking(path: Path) -> Ranking | None:
     """The ranking of the detectors."""
-    file = path / "ranking.json"
+    file = path / "ranking" / MANIFEST
     if not file.is_file():
         return None
-    content = read_json(file)
-    _need(content, ("detectors", "chosen"), file)
+    content = read_object(file)
+    require_keys(content, ("detectors", "chosen"), file)
     if not content["detectors"]:
         raise ArtifactError(f"{file}: detectors is empty; make it again")
     for row in content["detectors"]:
-        _need(row, ("name", "f1_mean", "f1_std", "auroc_mean", "stability"), file)
+        require_keys(row, ("name", "f1_mean", "f1_std", "auroc_mean", "stability"), file)
     rows = pd.DataFrame(content["detectors"])
     if content["chosen"] not in set(rows["name"]):
         raise ArtifactError(f"{file}: chosen={content['chosen']!r} is not among its detectors")
     return Ranking(rows, content["chosen"], content)
 
 
+def read_choice(path: Path) -> SelectorChoice | None:
+    """The choice of the selector that made the scores of :func:`read_selected`."""
+    scores = _scores_folder(path)
+    if scores is None or not (content := _manifest(scores).get("choice")):
+        return None
+    file = scores / MANIFEST
+    require_keys(content, ("chosen", "reason", "candidates"), file)
+    for row in content["candidates"]:
+        require_keys(row, ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight"), file)
+    rows = pd.DataFrame(content["candidates"])
+    is_fusion = content["chosen"].startswith(f"{FUSION}:")  # with its parts and their weights
+    chosen = FUSION if is_fusion else content["chosen"]
+    if rows.empty or chosen not in set(rows["name"]):
+        raise ArtifactError(f"{file}: choice.chosen={content['chosen']!r} is not among its candidates")
+    return SelectorChoice(rows, chosen, content["reason"])
+
+
+def _places(path: Path) -> list[Path]:
+    """The run's folder, then those of its arms, controls last."""
+    arms = sorted(path.glob("arms/*"), key=lambda arm: (arm.name != "dana", arm.name in CONTROLS, arm.name))
+    return [path, *arms]
+
+
+def _scores_folder(path: Path) -> Path | None:
+    """Scores of the run, or of the first arm that has some."""
+    return next((place / "scores" for place in _places(path) if parts(place / "scores")), None)
+
+
 def read_selected(path: Path) -> Selected | None:
-    """Scores, with the weights that go with them: of the run, or of its arm dana."""
-    scores = path / "scores"
-    if not parts(scores):
+    """Scores and the weights made from them: of the run, or of the first arm that has some, controls last."""
+    scores = _scores_folder(path)
+    if scores is None:
         return None
     table = _read(scores, SCORES)
     units = _columns(table)
     units.insert(0, "source", table["source"].dictionary_encode().to_pandas().astype("category"))
     planted = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted))
-    held_out = scores / "task.parquet"
-    task = _columns(_read_file(held_out, SCORES) if held_out.is_file() else SCORES.empty_table())
-    folders = [path / "weights", path / "arms" / "dana" / "weights"]
-    weights = next((folder for folder in folders if parts(folder)), None)
+    held_out = scores / HELD_OUT_TASK
+    task = _columns(read_columns(held_out, SCORES.names) if held_out.is_file() else SCORES.empty_table())
     manifest = {}
-    if weights is not None:
-        units["weight"] = _weights(weights, table)
-        manifest = read_json(weights / MANIFEST) if (weights / MANIFEST).is_file() else {}
+    for weights in [place / "weights" for place in _places(path) if parts(place / "weights")]:
+        manifest, made = (_manifest(folder) for folder in (weights, scores))
+        if manifest.get("depends_on", {}).get("scores") in (None, made.get("fingerprint")):
+            units["weight"] = _weights(weights, table)
+            break
+        manifest = {}
     relevant, foreign = most_extreme(table, path / "corpus")
     return Selected(units, task, relevant, foreign, manifest)
 
 
+def _manifest(folder: Path) -> dict[str, Any]:
+    return read_object(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+
+
 def _read(folder: Path, schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([_read_file(part, schema) for part in parts(folder)])
-
-
-def _read_file(file: Path, schema: pa.Schema) -> pa.Table:
-    try:
-        table = pq.read_table(file)
-    except pa.ArrowInvalid as error:
-        raise ArtifactError(f"{file}: not Parquet: {error}; make {file.parent} again") from error
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing:
-        raise ArtifactError(f"{file}: no column {', '.join(missing)}; make {file.parent} again")
-    return table.select(schema.names)
+    return pa.concat_tables([read_columns(part, schema.names) for part in parts(folder)])
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:
@@ -195,49 +221,55 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
     if not rows:
         return None
     frame = pd.DataFrame(rows)[["arm", *EVALUATION]]
+    frame[list(EVALUATION)] = frame[list(EVALUATION)].apply(pd.to_numeric)  # null where nothing could be measured
     return frame.iloc[np.argsort(arm_order(frame["arm"]), kind="stable")].reset_index(drop=True)
 
 
 def _evaluation_lines(file: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{file}: cannot be read: {error}; make {file.parent} again") from error
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise ArtifactError(f"{file}:{number}: not JSON: {error}") from error
-        _need(row, ("kind",), f"{file}:{number}")
+        require_keys(row, ("kind",), f"{file}:{number}")
         if row["kind"] == "evaluation":
-            _need(row, EVALUATION, f"{file}:{number}")
-            rows.append({name: row[name] for name in EVALUATION})
+            require_keys(row, EVALUATION, f"{file}:{number}")
+            rows.append({name: _number(row[name], name, f"{file}:{number}") for name in EVALUATION})
     return rows
 
 
-def read_results(path: Path) -> pd.DataFrame | None:
-    """Every seed's score, from ``finetune/TASK/ARM``, ``finetune/ARM`` or ``finetune`` itself."""
-    rows: list[dict[str, Any]] = []
+def _number(value: Any, name: str, where: str) -> float:
+    """A recorded number; NaN for the null of one that could not be computed."""
+    if value is not None and type(value) not in (int, float):
+        raise ArtifactError(f"{where}: {name}={value!r}: must be a number")
+    return float("nan") if value is None else value
+
+
+def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Finetuned, ...]:
+    """Every fine-tuned arm, from ``finetune/TASK/ARM``, ``finetune/ARM`` or ``finetune`` itself, in order."""
+    found: dict[tuple[str, str], tuple[Path, Finetuned]] = {}
+    adapted = adaptations(stages.values())
     for file in sorted(path.glob("finetune/**/metrics.json")):
         folders = file.parent.relative_to(path / "finetune").parts
         if any(folder.startswith(".") for folder in folders):  # still being written
             continue
-        metrics = read_json(file)
-        _need(metrics, ("task", "metric", "direction", "seeds"), file)
-        shared = {name: metrics[name] for name in ("task", "metric", "direction")}
-        if shared["direction"] not in ("higher", "lower"):
-            raise ArtifactError(f"{file}: direction={shared['direction']!r}: must be higher or lower")
-        for row in metrics["seeds"]:
-            _need(row, ("seed", "score"), file)
-            own = {"seed": row["seed"], "score": row["score"], "degenerate": row.get("degenerate", False)}
-            rows.append({**shared, "arm": folders[-1] if folders else ADAPTED, **own})
-    if not rows:
-        return None
-    frame = pd.DataFrame(rows)
-    repeated = frame.duplicated(["task", "arm", "seed"])
-    if repeated.any():
-        row = frame[repeated].iloc[0]
-        what = f"task {row.task}, arm {row.arm}, seed {row.seed}"
-        raise ArtifactError(f"{path}/finetune: {what} is there twice")
-    order = np.lexsort((frame["seed"], arm_order(frame["arm"]), pd.factorize(frame["task"])[0]))
-    return frame.iloc[order].reset_index(drop=True)
+        cell = read_cell(file, folders[-1] if folders else ADAPTED, adapted)
+        key = cell.task, cell.arm
+        if key in found:
+            raise ArtifactError(f"{file}: task {cell.task}, arm {cell.arm} is there twice, also in {found[key][0]}")
+        found[key] = file, cell
+    cells = [cell for _, cell in found.values()]
+    if not cells:
+        return ()
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
+    arms = [cell.arm for cell in cells]
+    places = dict(zip(arms, arm_order(pd.Series(arms)), strict=True))
+    return tuple(sorted(cells, key=lambda cell: (tasks.index(cell.task), places[cell.arm])))
 
 
 def arm_order(arms: pd.Series) -> np.ndarray:
@@ -245,11 +277,3 @@ def arm_order(arms: pd.Series) -> np.ndarray:
     others = sorted(set(arms) - set(ARMS))
     places = {arm: place for place, arm in enumerate([*ARMS, *others])}
     return arms.map(places).to_numpy()
-
-
-def _need(content: Any, keys: tuple[str, ...], where: Any) -> None:
-    if not isinstance(content, dict):
-        raise ArtifactError(f"{where}: holds a {type(content).__name__}, not an object; make it again")
-    missing = [key for key in keys if key not in content]
-    if missing:
-        raise ArtifactError(f"{where}: no key {', '.join(missing)}; make it again")

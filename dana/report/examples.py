@@ -1,4 +1,4 @@
-"""The text of the most relevant and most foreign units: what the numbers mean, to be read."""
+"""The text of the units with the lowest and the highest anomaly scores."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dana.schemas import parts
+from dana.core.schemas import parts
 
 SHOWN = 5
 CANDIDATES = 50  # enough that, repeats of a document or a text left out, five remain
@@ -16,7 +16,7 @@ LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Example:
+class UnitExample:
     """One unit.
 
     Attributes:
@@ -35,11 +35,11 @@ class Example:
         return f"{self.score:.3f}".replace("-", "−")
 
 
-def most_extreme(scores: pa.Table, corpus: Path) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+def most_extreme(scores: pa.Table, corpus: Path) -> tuple[tuple[UnitExample, ...], tuple[UnitExample, ...]]:
     """The most relevant and the most foreign units, five each, of distinct documents and texts.
 
     Args:
-        scores: Of :data:`dana.schemas.SCORES`.
+        scores: Of :data:`dana.core.schemas.SCORES`.
         corpus: Folder of the documents that were scored; without it there are no examples.
     """
     if not parts(corpus):
@@ -65,16 +65,16 @@ def _texts(corpus: Path, ids: set[str]) -> dict[str, str]:
     return found
 
 
-def _examples(rows: list[dict], texts: dict[str, str]) -> tuple[Example, ...]:
+def _examples(rows: list[dict], texts: dict[str, str]) -> tuple[UnitExample, ...]:
     """The first of every document, then of every text."""
     by_document: dict[str, dict] = {}
     for row in rows:
         by_document.setdefault(row["doc_id"], row)
-    by_text: dict[str, Example] = {}
+    by_text: dict[str, UnitExample] = {}
     for doc_id, row in by_document.items():
         text = _shorten(texts.get(doc_id, "")[row["start"] : row["end"]])
         if text:
-            by_text.setdefault(text, Example(row["source"], row["score"], text))
+            by_text.setdefault(text, UnitExample(row["source"], row["score"], text))
     return tuple(by_text.values())[:SHOWN]
 
 

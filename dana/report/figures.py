@@ -1,11 +1,12 @@
-"""What the figures show. Every number in them comes from a table's frame, which is a CSV file too."""
+"""Tables' frames to figures: score histogram, kept share by source, loss curves, scores by seed."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from dana.report.svg import COLOURS, Figure, draw
+from dana.report.svg import COLOURS, Figure, draw_figure
+from dana.report.tables import metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,7 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
         _legend(axes, len(names))
 
     alt = f"Histograms of the anomaly scores of {', '.join(LABELS[name] for name in names)} text on one axis."
-    return draw("score-histogram", alt, (6.2, 3.0), paint)
+    return draw_figure("score-histogram", alt, (6.2, 3.0), paint)
 
 
 def kept_bars(frame: pd.DataFrame) -> Figure:
@@ -76,7 +77,7 @@ def kept_bars(frame: pd.DataFrame) -> Figure:
         axes.set_xlim(0)
 
     alt = f"Bars: the share of the kept text of {len(shown)} sources, beside their share of the corpus."
-    return draw("kept-by-source", alt, (6.2, 0.75 + 0.29 * len(shown)), paint)
+    return draw_figure("kept-by-source", alt, (6.2, 0.75 + 0.29 * len(shown)), paint)
 
 
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
@@ -107,14 +108,16 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
         _legend(axes, 4, above=1.1)
 
     alt = f"Loss on held-out {text} text over tokens seen, a line for each of: {', '.join(arms)}."
-    return draw(f"loss-{text}", alt, (4.4, 3.3), paint)
+    return draw_figure(f"loss-{text}", alt, (4.4, 3.3), paint)
 
 
 def seed_dots(results: pd.DataFrame, task: str) -> Figure:
     """Every seed's score as a dot, each arm's mean as a bar; lines join a seed's arms, which are paired.
 
+    Where arms were not made alike, each bears its group's letter, and no line joins two groups.
+
     Args:
-        results: Of :class:`dana.report.collect.Run`.
+        results: Of :func:`dana.report.outcomes.seed_table`.
         task: Which one.
     """
     own = results[results["task"] == task]
@@ -122,23 +125,35 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
 
     def paint(axes: "Axes") -> None:
         places = {arm: len(arms) - 1 - place for place, arm in enumerate(arms)}
-        for _, seed in own.groupby("seed"):
+        for _, seed in own.groupby(["group", "seed"]):
             ordered = seed.sort_values("arm", key=lambda arm: arm.map(places))
             axes.plot(ordered["score"], ordered["arm"].map(places), color=COLOURS["rule"], linewidth=0.8, zorder=1)
         for arm in arms:
-            scores = own[own["arm"] == arm]["score"]
+            seeds = own[own["arm"] == arm]
+            scores, collapsed = seeds["score"], seeds["degenerate"].to_numpy(bool)
             heights = np.full(len(scores), places[arm])
-            axes.scatter(scores, heights, s=34, color=colour(arm), marker=MARKERS.get(arm, "o"), zorder=3)
+            filled = np.where(collapsed, "none", colour(arm))
+            axes.scatter(
+                scores, heights, s=34, c=filled, edgecolors=colour(arm), marker=MARKERS.get(arm, "o"), zorder=3
+            )
             low, high = places[arm] - 0.28, places[arm] + 0.28
             axes.plot([scores.mean()] * 2, [low, high], color=colour(arm), linewidth=2.4, zorder=2)
-        axes.set_yticks(list(places.values()), list(places))
+        axes.set_yticks(list(places.values()), [_grouped(own, arm) for arm in places])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(-0.6, len(arms) - 0.4)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(f"{own['metric'].iloc[0].replace('_', '-')} on {task} (symbol: a seed; bar: the mean)")
+        metrics = " or ".join(metric_name(metric) for metric in own["metric"].unique())
+        hollow = "; hollow: collapsed" if own["degenerate"].any() else ""
+        axes.set_xlabel(f"{metrics} on {task} (symbol: a seed{hollow}; bar: the mean)")
 
     alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
-    return draw(f"seeds-{_identifier(task)}", alt, (6.2, 0.85 + 0.48 * len(arms)), paint)
+    return draw_figure(f"seeds-{_identifier(task)}", alt, (6.2, 0.85 + 0.48 * len(arms)), paint)
+
+
+def _grouped(own: pd.DataFrame, arm: str) -> str:
+    """An arm's name, with its group's letter where there are several."""
+    letter = own.loc[own["arm"] == arm, "group"].iloc[0]
+    return f"{arm} ({letter})" if own["group"].nunique() > 1 else arm
 
 
 def _legend(axes: "Axes", columns: int, above: float = 1.0) -> None:

@@ -1,5 +1,6 @@
-"""What the tables say, in sentences. None claims more than its interval: "undecided" is a finding."""
+"""Tables to sentences; none claims more than the verdict, and an undecided one says its reason."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,21 +8,20 @@ import numpy as np
 import pandas as pd
 
 from dana.report.analysis import Analysis
-from dana.report.outcomes import BETTER, UNDECIDED, WORSE, interval, own_arm
-from dana.report.tables import Table, each, number, percent
+from dana.report.outcomes import interval_text
+from dana.report.tables import Table, each, metric_name, number, percent
+from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arm
 
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
 FOLLOWS_LENGTH = 0.3
-VERDICTS = {
-    "base": {
-        BETTER: "adaptation helped",
-        WORSE: "adaptation hurt",
-        UNDECIDED: "whether adaptation helped is undecided",
-    },
+MOST_REASONS = 3
+# What our arm did to a rival, and what is asked.
+CLAIMS = {
+    "base": {BETTER: "adaptation helped", WORSE: "adaptation hurt", UNDECIDED: "adaptation helped"},
     "random": {
         BETTER: "chosen text beat random text",
         WORSE: "chosen text did worse than random text",
-        UNDECIDED: "whether chosen text beats random text is undecided",
+        UNDECIDED: "chosen text beat random text",
     },
 }
 
@@ -41,12 +41,13 @@ class Finding:
 
 def verdict(analysis: Analysis) -> str:
     """The page's first sentence: whether adaptation helped, or the most that this run can say."""
-    if analysis.differences is not None:
-        frame = analysis.differences.frame
-        said = [_judge(task, rows) for task, rows in frame.groupby("task", sort=False)]
-        return " ".join(filter(None, [*said, _collapsed(analysis)]))
+    asked = [row for row in analysis.comparisons if row.asked]
+    if asked:
+        tasks = dict.fromkeys(row.task for row in asked)
+        said = [_judged(task, [row for row in asked if row.task == task]) for task in tasks]
+        return " ".join(said if "models collapsed" in " ".join(said) else [*said, *_collapsed(analysis)])
     if analysis.losses is not None:
-        return losses(analysis.losses)
+        return losses_finding(analysis.losses)
     if analysis.kept is not None:
         return f"{_kept(analysis.kept.frame)}."
     if analysis.separation is not None:
@@ -56,18 +57,44 @@ def verdict(analysis: Analysis) -> str:
     return "There is no comparison of arms yet."
 
 
-def _judge(task: Any, rows: pd.DataFrame) -> str:
-    own = rows[rows["arm"] == own_arm(rows["arm"])]
-    said = [VERDICTS[row.other][row.verdict] for row in each(own) if row.other in VERDICTS]
-    return f"On {task}, {'; '.join(said)} ({rows['n'].min()} seeds)." if said else ""
+def _judged(task: str, rows: Sequence[ArmComparison]) -> str:
+    """What is decided, then what is not, each with its first reason; questions that share it are said together."""
+    decided = [_claim(row) for row in rows if row.verdict in (BETTER, WORSE)]
+    said = [f"{'; '.join(decided)} ({max(row.n for row in rows)} seeds)"] if decided else []
+    still: dict[tuple[bool, str], list[str]] = {}
+    for row in rows:
+        if row.verdict not in (BETTER, WORSE):
+            unlike = row.verdict == INCOMPARABLE
+            reasons = [_unlike(row)] if unlike else [*row.reasons[:1], *filter(None, [row.plan])]
+            still.setdefault((unlike, "; ".join(reasons)), []).append(_claim(row))
+    for (unlike, reason), asked in still.items():
+        what = "cannot be said" if unlike else f"{'is' if len(asked) == 1 else 'are'} undecided"
+        said.append(f"whether {' and whether '.join(asked)} {what}: {reason}")
+    return f"On {task}, {'; '.join(said)}."
 
 
-def _collapsed(analysis: Analysis) -> str:
-    frame = analysis.results.frame if analysis.results is not None else pd.DataFrame({"degenerate": [], "n": []})
-    if frame["degenerate"].sum() == 0:
-        return ""
-    count, runs = number(frame["degenerate"].sum(), 0), number(frame["n"].sum(), 0)
-    return f"Beware: {count} of {runs} fine-tuned models collapsed to one class."
+def _claim(row: ArmComparison) -> str:
+    """What the verdict says; of an open question, what would be said if it were for our arm."""
+    if row.other in CLAIMS and row.arm not in CONTROLS:
+        return CLAIMS[row.other][UNDECIDED if row.verdict == INCOMPARABLE else row.verdict]
+    return f"{row.arm} {'did worse than' if row.verdict == WORSE else 'beat'} {row.other}"
+
+
+def _unlike(row: ArmComparison) -> str:
+    return f"{row.arm} and {row.other} were not made alike ({_some(row.reasons)})"
+
+
+def _some(reasons: Sequence[str]) -> str:
+    more = len(reasons) - MOST_REASONS
+    return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _collapsed(analysis: Analysis) -> list[str]:
+    """A warning, if any model collapsed."""
+    if analysis.results is None:
+        return []
+    count, runs = (int(analysis.results.frame[name].sum()) for name in ("degenerate", "n"))
+    return [f"Beware: {count} of {runs} fine-tuned models collapsed to (nearly) one class."] if count else []
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
@@ -82,37 +109,38 @@ def highlights(analysis: Analysis) -> list[Finding]:
         recall = analysis.planted.frame.iloc[0]
         meaning = f"of the planted text was found (chance {percent(recall['by_chance'])})"
         found.append(Finding(percent(recall["value"]), meaning))
-    if analysis.differences is not None:
-        frame = analysis.differences.frame
-        own = frame[(frame["task"] == frame["task"].iloc[0]) & (frame["arm"] == own_arm(frame["arm"]))]
-        for row in each(own[own["other"].isin(["base", "random"])]):
-            meaning = f"{row.arm} − {row.other}, {_metric(row)} on {row.task} ({interval(row.low, row.high, 3)})"
+    asked = [row for row in analysis.comparisons if row.asked and row.other in RIVALS]
+    for row in asked:
+        if row.task == asked[0].task:
+            ends = "" if np.isnan(row.low) else f" ({interval_text(row.low, row.high, 3)})"
+            meaning = f"{row.arm} − {row.other}, {metric_name(row.metric)} on {row.task}{ends}: {row.verdict}"
             found.append(Finding(number(row.mean, 3, sign=True), meaning))
     return found
 
 
-def ranking(table: Table) -> str:
-    """Who won, by how much, and whether another seed would agree."""
+def ranking_finding(table: Table) -> str:
+    """Who was chosen, by how much, and whether another would do."""
     frame = table.frame
     best = frame[frame["chosen"]].iloc[0]
-    seeds = f" over {int(best['n_seeds'])} seeds" if "n_seeds" in frame else ""
-    text = (
-        f"{best['name']}: mean F1 {number(best['f1_mean'])} ± {number(best['f1_std'])}{seeds}, "
-        f"AUROC {number(best['auroc_mean'])}."
-    )
-    others = frame[~frame["chosen"]].sort_values("f1_mean", ascending=False, kind="stable")
-    if len(others):
-        second = others.iloc[0]
-        close = best["f1_mean"] - second["f1_mean"] < max(best["f1_std"], second["f1_std"])
-        text += f" Next is {second['name']} with {number(second['f1_mean'])}"
-        text += "; the gap is within the spread over seeds, so either would do." if close else "."
+    by = "recall" if "recall" in frame and frame["recall"].notna().all() else "f1_mean"
+    text = f"{best['name']}: "
+    if by == "recall":
+        text += f"the budget holds {percent(best['recall'])} of held-out task units "
+        text += f"({percent(best['recall_low'])} to {percent(best['recall_high'])}), "
+    text += f"mean F1 {number(best['f1_mean'])}, AUROC {number(best['auroc_mean'])}."
+    others = frame[~frame["chosen"]].sort_values(by, ascending=False, kind="stable")
+    if by == "recall" and others["tied"].any():
+        near = ", ".join(others[others["tied"]]["name"])
+        text += f" Within one standard error of the best: {near}; of these the stablest is chosen, and either would do."
+    elif len(others):
+        text += f" Next is {others.iloc[0]['name']} with {number(others.iloc[0][by])}."
     stable = best["stability"]
     if stable is not None and stable < UNSTABLE:
-        text += f" Between seeds its scores correlate by only {number(stable, 2)}: each would choose other text."
+        text += f" Between fits its scores correlate by only {number(stable, 2)}: each would choose other text."
     return text
 
 
-def separation(table: Table) -> str:
+def separation_finding(table: Table) -> str:
     """How often task beats general, and whether length explains it."""
     said = []
     for group, words in (("task", "a held-out task unit"), ("planted", "a planted unit")):
@@ -128,7 +156,7 @@ def separation(table: Table) -> str:
     return text.strip()
 
 
-def selection(analysis: Analysis) -> str:
+def selection_finding(analysis: Analysis) -> str:
     """How much was kept, from where, and how much of what was planted."""
     if analysis.kept is None:
         return "The general text is scored, and not weighed yet."
@@ -156,12 +184,15 @@ def _kept(frame: pd.DataFrame) -> str:
     return f"{percent(share)} of {number(units, 0)} {counted} was kept, {percent(text)} of the text"
 
 
-def losses(table: Table) -> str:
+def losses_finding(table: Table) -> str:
     """What our arm's losses did on both texts, beside the other arms'."""
     ours, text = own_arm(table.frame["arm"]), []
     for name, rows in table.frame.groupby("text", sort=False):
         row = _row(rows, "arm", ours)
         row = rows.iloc[-1] if row is None else row
+        if not np.isfinite(row["change"]):
+            text.append(f"On {name} text there was nothing to measure.")
+            continue
         others = [f"{other.arm} {number(other.change, sign=True)}" for other in each(rows) if other.arm != row["arm"]]
         changes = "; ".join([number(row["change"], sign=True), *others])
         path = f"from {number(row['before'])} to {number(row['after'])} nats"
@@ -170,37 +201,40 @@ def losses(table: Table) -> str:
     return " ".join(text)
 
 
-def results(analysis: Analysis) -> str:
-    """Our arm's paired differences, with what they allow to be said."""
-    if analysis.differences is None or analysis.results is None:
-        return "No two arms share a task and a seed, so there is nothing to compare."
-    frame = analysis.differences.frame
-    text = []
-    for row in each(frame[frame["arm"] == own_arm(frame["arm"])]):
-        if row.other in ("base", "random"):
-            judged = "undecided, the interval holds zero" if row.verdict == UNDECIDED else row.verdict
-            text.append(
-                f"{row.arm} − {row.other} on {row.task}: {number(row.mean, 4, sign=True)} {_metric(row)}, "
-                f"95 % interval {interval(row.low, row.high)}, n = {row.n} seeds, "
-                f"p = {number(row.p, 4)}: {judged}."
-            )
-    collapsed = analysis.results.frame
-    collapsed = collapsed[collapsed["degenerate"] > 0]
-    if len(collapsed):
-        arms = ", ".join(f"{row.arm} on {row.task} {row.degenerate} of {row.n}" for row in each(collapsed))
-        text.append(f"Degenerate seeds, which predict one class throughout: {arms}.")
-    return " ".join(text)
+def results_finding(analysis: Analysis) -> str:
+    """Each question's difference, a line each, with what it allows to be said and why no more."""
+    asked = [row for row in analysis.comparisons if row.asked]
+    text = [] if asked else ["No task has two arms, so there is nothing to compare."]
+    for row in asked:
+        name = f"{row.arm} − {row.other} on {row.task}"
+        if row.verdict == INCOMPARABLE:
+            text.append(f"{name}: not compared, {'; '.join(row.reasons)}.")
+            continue
+        judged = row.verdict if not row.reasons else f"undecided: {'; '.join(filter(None, [*row.reasons, row.plan]))}"
+        value = f"{number(row.mean, 4, sign=True)} {metric_name(row.metric)}"
+        text.append(
+            f"{name}: {value}, 95 % interval {interval_text(row.low, row.high)}, "
+            f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}, p = {number(row.p, 4)}, "
+            f"{number(row.p_holm, 4)} after Holm: {judged}."
+        )
+    more = [row.seeds for row in asked if np.isfinite(row.seeds)]
+    if more:
+        seeds = int(max(more))
+        text.append(f"For {seeds} seeds repeat dana finetune with --seeds {seeds}: those that are done are kept.")
+    if analysis.results is not None:
+        frame = analysis.results.frame
+        arms = ", ".join(
+            f"{row.arm} on {row.task} {row.degenerate} of {row.n}" for row in each(frame[frame["degenerate"] > 0])
+        )
+        text += [f"Collapsed seeds, which predict nearly one class throughout: {arms}."] if arms else []
+    return "\n".join(text)
 
 
-def making(table: Table) -> str:
+def making_finding(table: Table) -> str:
     """How long it took."""
     if table.frame.empty:
         return "No step left a manifest."
     return f"{len(table.frame)} steps, {number(table.frame['seconds'].sum() / 60, 1)} minutes together."
-
-
-def _metric(row: Any) -> str:
-    return row.metric.replace("_", "-")
 
 
 def _row(frame: pd.DataFrame, key: str, value: str) -> Any:

@@ -1,20 +1,17 @@
-"""The tables about what adaptation did: to losses on held-out text, and to scores of fine-tuned models."""
+"""Tables of outcomes: held-out losses, fine-tuned scores by arm, differences between arms."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dana.report.collect import ADAPTED
-from dana.report.statistics import differences, holm, mean_interval, paired_difference, sign_flip_p
-from dana.report.tables import Column, Table, number
-
-BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
-
-
-def own_arm(arms: pd.Series) -> str:
-    """The arm that was selected and weighted: dana, or the only one a run has."""
-    return "dana" if "dana" in set(arms) else ADAPTED
+from dana.report.cells import Finetuned
+from dana.report.statistics import mean_interval
+from dana.report.tables import Column, Table, metric_name, number
+from dana.report.verdicts import ArmComparison
 
 
 def evaluation_table(evaluations: pd.DataFrame) -> Table:
@@ -22,9 +19,37 @@ def evaluation_table(evaluations: pd.DataFrame) -> Table:
     return Table("evaluations", "Held-out losses.", evaluations)
 
 
-def seed_table(results: pd.DataFrame) -> Table:
+def seed_table(cells: Sequence[Finetuned]) -> Table:
     """A row a task, arm and seed: what the dots are."""
-    return Table("seeds", "Scores by seed.", results)
+    alike = settings_groups(cells)
+    rows = [
+        {
+            "task": cell.task,
+            "metric": cell.metric,
+            "direction": cell.direction,
+            "arm": cell.arm,
+            "group": group,
+            "seed": seed,
+            "score": score,
+            "degenerate": seed in cell.collapsed,
+        }
+        for cell, group in zip(cells, alike, strict=True)
+        for seed, score in cell.scores.items()
+    ]
+    return Table("seeds", "Scores by seed.", pd.DataFrame(rows))
+
+
+def settings_groups(cells: Sequence[Finetuned]) -> list[str]:
+    """A letter for each cell: within a task, only those of one letter can be compared."""
+    leaders: dict[str, list[Finetuned]] = {}
+    letters = []
+    for cell in cells:
+        known = leaders.setdefault(cell.task, [])
+        place = next((place for place, leader in enumerate(known) if not cell.unlike(leader)), len(known))
+        if place == len(known):
+            known.append(cell)
+        letters.append(chr(ord("A") + place) if place < 26 else str(place))
+    return letters
 
 
 def loss_table(evaluations: pd.DataFrame) -> Table:
@@ -66,84 +91,63 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
     return Table("losses", caption, pd.DataFrame(rows), columns)
 
 
-def result_table(results: pd.DataFrame) -> Table:
+def result_table(cells: Sequence[Finetuned]) -> Table:
     """A row a task and arm: mean and standard deviation over seeds. Mirrors Table 3 of the paper."""
     rows = []
-    for (task, arm), own in results.groupby(["task", "arm"], sort=False):
-        scores = mean_interval(own["score"].tolist())
-        metric = own["metric"].iloc[0]
-        degenerate = int(own["degenerate"].sum())
-        rows.append({"task": task, "metric": metric, "arm": arm, **vars(scores), "ddof": 1, "degenerate": degenerate})
-    columns = (
+    for cell, group in zip(cells, settings_groups(cells), strict=True):
+        scores = mean_interval(list(cell.scores.values()))
+        row = {"task": cell.task, "metric": cell.metric, "arm": cell.arm, "group": group, "n": scores.n}
+        row |= {"mean": scores.mean, "std": scores.std, "ddof": 1, "degenerate": len(cell.collapsed)}
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    columns = [
         Column("task", lambda row: row.task, numeric=False),
-        Column("metric", lambda row: row.metric.replace("_", "-"), numeric=False),
+        Column("metric", lambda row: metric_name(row.metric), numeric=False),
         Column("arm", lambda row: row.arm, numeric=False),
         Column("n", lambda row: str(row.n)),
         Column("mean ± std", lambda row: f"{number(row.mean, 4)} ± {number(row.std, 4)}"),
-        Column("degenerate seeds", lambda row: str(row.degenerate)),
-    )
+        Column("collapsed seeds", lambda row: str(row.degenerate)),
+    ]
     caption = (
-        "n: seeds. The standard deviation is over seeds (ddof 1). A degenerate seed predicts one class for "
-        "everything: its training collapsed, and its score says nothing about the arm."
+        "n: seeds. The standard deviation is over seeds (ddof 1). A collapsed seed predicts (nearly) one class for "
+        "everything: its score says nothing about the arm."
     )
-    return Table("results", caption, pd.DataFrame(rows), columns)
+    if frame["group"].nunique() > 1:
+        columns.insert(3, Column("group", lambda row: row.group, numeric=False))
+        caption += " Group: arms of a task with other letters were made differently and cannot be compared."
+    return Table("results", caption, frame, tuple(columns))
 
 
-def difference_table(results: pd.DataFrame) -> Table | None:
-    """A row a task and pair of arms, paired by seed; None where no two arms share a seed."""
-    rows = []
-    for task, own in results.groupby("task", sort=False):
-        scores = {arm: dict(zip(frame["seed"], frame["score"], strict=True)) for arm, frame in own.groupby("arm")}
-        for arm, other in contrasts(list(dict.fromkeys(own["arm"]))):
-            if scores[arm].keys() & scores[other].keys():
-                row = {"task": task, "metric": own["metric"].iloc[0], "arm": arm, "other": other}
-                difference = vars(paired_difference(scores[arm], scores[other]))
-                p = sign_flip_p(differences(scores[arm], scores[other]))
-                sign = 1 if own["direction"].iloc[0] == "higher" else -1
-                collapsed = own.loc[own["arm"].isin([arm, other]), "degenerate"].any()
-                said = UNDECIDED if collapsed else verdict(difference, sign)
-                rows.append({**row, **difference, "p": p, "verdict": said})
-    if not rows:
+def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
+    """A row a task and pair of arms, with the verdict; None where there are no two arms."""
+    if not comparisons:
         return None
-    frame = pd.DataFrame(rows)
-    frame["p_holm"] = holm(frame["p"].tolist())
+    frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns={"seeds": "seeds_to_decide"})
+    frame["reasons"] = ["; ".join(reasons) for reasons in frame["reasons"]]
     columns = (
         Column("task", lambda row: row.task, numeric=False),
         Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False),
-        Column("n", lambda row: str(row.n)),
+        Column("n", lambda row: str(row.n or "–")),
         Column("mean", lambda row: number(row.mean, 4, sign=True)),
-        Column("95 % interval", lambda row: interval(row.low, row.high)),
+        Column("95 % interval", lambda row: interval_text(row.low, row.high)),
         Column("p", lambda row: number(row.p, 4)),
         Column("p, Holm", lambda row: number(row.p_holm, 4)),
-        Column("verdict", lambda row: row.verdict, numeric=False),
+        Column("verdict", _verdict, numeric=False),
     )
     caption = (
-        "Differences of the same seed's scores, with Student's t interval. The verdict is the interval's: "
-        "undecided where it holds zero, or where a seed of either arm collapsed to one class. "
-        "p: two-sided sign-flip test, "
-        f"{_least_p(frame['n'].max())}; Holm's adjustment is over all rows."
+        "Differences of the same seed's scores. Interval: two-level bootstrap over seeds and test examples. p: "
+        "two-sided sign-flip test over seeds. Holm's adjustment is over the questions: our arm against base and "
+        "against random text. A verdict needs a p of at most 0.05 after Holm, an interval without zero, and no "
+        "collapsed seed. It is about these models: another run of adaptation is not drawn. Other rows are for reading."
     )
     return Table("differences", caption, frame, columns)
 
 
-def contrasts(arms: list[str]) -> list[tuple[str, str]]:
-    """Pairs to compare: every arm with base, then the selected text with the other arms'."""
-    ours = own_arm(pd.Series(arms))
-    pairs = [(arm, "base") for arm in reversed(arms) if arm != "base" and "base" in arms]
-    others = [arm for arm in reversed(arms) if arm not in ("base", ours) and ours in arms]
-    return pairs + [(ours, arm) for arm in others]
+def _verdict(row: Any) -> str:
+    because = "; ".join(filter(None, [row.reasons, row.plan]))
+    return f"{row.verdict}: {because}" if because else row.verdict
 
 
-def verdict(difference: dict[str, float], sign: int = 1) -> str:
-    """What a paired difference's interval says; `sign` is -1 where lower scores are better."""
-    low, high = sorted((sign * difference["low"], sign * difference["high"]))
-    return BETTER if low > 0 else WORSE if high < 0 else UNDECIDED
-
-
-def interval(low: float, high: float, digits: int = 4) -> str:
+def interval_text(low: float, high: float, digits: int = 4) -> str:
     """Both ends of an interval; an en dash for one that cannot be computed."""
     return f"{number(low, digits, sign=True)} to {number(high, digits, sign=True)}" if np.isfinite(low) else "–"
-
-
-def _least_p(n: int) -> str:
-    return f"which cannot go below {number(2 / 2**n, 4)} with {n} seeds"

@@ -1,11 +1,11 @@
-"""The tables about how a run was made: its steps, what went in and came out, and every setting."""
+"""Tables of provenance: steps, counts in and out, settings, package versions."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
-from dana.report.collect import Run
+from dana.report.collect import RunFrames
+from dana.report.files import flatten
 from dana.report.tables import Column, Table, number
 
 MOST_SETTINGS = 80
@@ -14,18 +14,16 @@ KINDS = ("harvest", "task", "corpus", "ranking", "scores", "held_out", "weights"
 DETAILS = ("by_source",)  # counts that have a table of their own
 
 
-def steps(run: Run) -> dict[str, dict[str, Any]]:
-    """Every committed step's manifest by its place in the folder, in the order of work; the ranking is one."""
-    ranking = {"ranking.json": {"kind": "ranking", **run.ranking.content}} if run.ranking else {}
-    found = {**ranking, **run.stages}
-    return dict(sorted(found.items(), key=lambda step: _place(step[1].get("kind"))))
+def steps(run: RunFrames) -> dict[str, dict[str, Any]]:
+    """Every committed step's manifest by its place in the folder, in the order of work."""
+    return dict(sorted(run.stages.items(), key=lambda step: _place(step[1].get("kind"))))
 
 
 def _place(kind: Any) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def step_table(run: Run) -> Table:
+def step_table(run: RunFrames) -> Table:
     """A row a step: counts, seconds, and the fingerprint of all it was made from."""
     rows = []
     for place, manifest in steps(run).items():
@@ -51,7 +49,7 @@ def step_table(run: Run) -> Table:
     return Table("steps", caption, pd.DataFrame(rows, columns=names), columns)
 
 
-def setting_table(run: Run) -> Table:
+def setting_table(run: RunFrames) -> Table:
     """A row a step and setting."""
     rows = [
         {"step": place, "setting": key, "value": _plain(value)}
@@ -67,22 +65,13 @@ def setting_table(run: Run) -> Table:
     return Table("settings", "What each step was made from.", frame, columns, most=MOST_SETTINGS, folded=True)
 
 
-def versions(run: Run) -> dict[str, str]:
+def versions(run: RunFrames) -> dict[str, str]:
     """Package to version; several versions, where steps differ, are all named."""
     found: dict[str, set[str]] = {}
     for manifest in steps(run).values():
         for package, version in manifest.get("versions", {}).items():
             found.setdefault(package, set()).add(version)
     return {package: " and ".join(sorted(used)) for package, used in sorted(found.items())}
-
-
-def flatten(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested objects, by dotted key; a list is a leaf."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from flatten(inner, f"{where}.{key}" if where else str(key))
-    else:
-        yield where or "all", value
 
 
 def _plain(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else, and as Markdown."""
+"""A report as one self-contained HTML file and as Markdown."""
 
 from pathlib import Path
 

@@ -1,11 +1,14 @@
-"""The page, before it is set: each section asks a question, answers it with numbers, and shows them."""
+"""A report's sections: for each a question, an answer in numbers, tables and figures."""
 
 from dataclasses import dataclass
 
+import pandas as pd
+
 from dana.report import figures, findings
+from dana.report.amount_curve import amount_curve
 from dana.report.analysis import Analysis, analyse
-from dana.report.collect import Run
-from dana.report.examples import Example
+from dana.report.collect import RunFrames
+from dana.report.examples import UnitExample
 from dana.report.findings import Finding
 from dana.report.provenance import versions
 from dana.report.svg import Figure
@@ -29,7 +32,7 @@ class Section:
     answer: str
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table | None, ...] = ()
-    examples: tuple[tuple[str, tuple[Example, ...]], ...] = ()
+    examples: tuple[tuple[str, tuple[UnitExample, ...]], ...] = ()
     command: str = ""
 
     @property
@@ -59,16 +62,16 @@ class Report:
     tables: list[Table]
 
 
-def build(run: Run) -> Report:
+def build_report(run: RunFrames) -> Report:
     """Everything a page says."""
     analysis = analyse(run)
     sections = [
-        _ranking(analysis),
+        _chosen(analysis, run),
         _separation(analysis),
         _kept(analysis, run),
         _losses(analysis),
         _results(analysis),
-        Section("How was this made?", findings.making(analysis.steps), (), (analysis.steps, analysis.settings)),
+        Section("How was this made?", findings.making_finding(analysis.steps), (), (analysis.steps, analysis.settings)),
     ]
     name, said = run.path.resolve().name, findings.verdict(analysis)
     return Report(name, said, findings.highlights(analysis), sections, versions(run), analysis.tables())
@@ -78,11 +81,16 @@ def _missing(question: str, what: str, command: str) -> Section:
     return Section(question, what, command=command)
 
 
-def _ranking(analysis: Analysis) -> Section:
-    question = "Which detector tells this task from general text?"
-    if analysis.ranking is None:
-        return _missing(question, "No ranking here.", "dana rank --task T --general G --out DIR")
-    return Section(question, findings.ranking(analysis.ranking), (), (analysis.ranking,))
+def _chosen(analysis: Analysis, run: RunFrames) -> Section:
+    question = "What tells this task from general text?"
+    said = []
+    if run.choice is not None:
+        said.append(f"By held-out task text: {run.choice.reason}.")
+    if analysis.ranking is not None:
+        said.append(findings.ranking_finding(analysis.ranking))
+    if not said:
+        return _missing(question, "No comparison here.", "dana rank --task T --general G --out DIR")
+    return Section(question, "\n".join(said), (), (analysis.choice, analysis.ranking))
 
 
 def _separation(analysis: Analysis) -> Section:
@@ -90,18 +98,20 @@ def _separation(analysis: Analysis) -> Section:
     if analysis.separation is None or analysis.histogram is None:
         return _missing(question, "No scores here.", "dana score --task T --general G --out DIR")
     drawn = figures.score_histogram(analysis.histogram.frame)
-    return Section(question, findings.separation(analysis.separation), (drawn,), (analysis.separation,))
+    return Section(question, findings.separation_finding(analysis.separation), (drawn,), (analysis.separation,))
 
 
-def _kept(analysis: Analysis, run: Run) -> Section:
+def _kept(analysis: Analysis, run: RunFrames) -> Section:
     question = "What was kept?"
     if analysis.kept is None or run.selected is None:
         return _missing(question, "No weights here.", "dana weigh DIR --policy segments --beta 0.2")
+    beta = run.selected.weights.get("beta")
+    drawn = [amount_curve(pd.DataFrame(beta["curve"]), beta["beta"])] if beta else []
     examples = (("nearest to the task", run.selected.relevant), ("most foreign", run.selected.foreign))
     return Section(
         question,
-        findings.selection(analysis),
-        (figures.kept_bars(analysis.kept.frame),),
+        findings.selection_finding(analysis),
+        (figures.kept_bars(analysis.kept.frame), *drawn),
         (analysis.planted, analysis.kept),
         tuple((title, units) for title, units in examples if units),
     )
@@ -113,7 +123,7 @@ def _losses(analysis: Analysis) -> Section:
         return _missing(question, "No adapted model here.", "dana adapt DIR --model M --steps N")
     frame = analysis.evaluations.frame
     drawn = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(question, findings.losses(analysis.losses), drawn, (analysis.losses,))
+    return Section(question, findings.losses_finding(analysis.losses), drawn, (analysis.losses,))
 
 
 def _results(analysis: Analysis) -> Section:
@@ -126,4 +136,4 @@ def _results(analysis: Analysis) -> Section:
         return _missing(question, "No fine-tuned model here.", commands)
     frame = analysis.seeds.frame
     drawn = tuple(figures.seed_dots(frame, task) for task in frame["task"].unique())
-    return Section(question, findings.results(analysis), drawn, (analysis.differences, analysis.results))
+    return Section(question, findings.results_finding(analysis), drawn, (analysis.differences, analysis.results))

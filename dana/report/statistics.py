@@ -1,4 +1,4 @@
-"""Is a difference between two arms more than chance? Pure functions: numbers in, numbers out.
+"""Paired statistics of two arms over seeds: t interval, sign-flip test, Holm correction, seeds needed.
 
 An arm is fine-tuned once for each of a few seeds, and two arms share the seeds: head, order and dropout are
 the same, so results are paired and only differences count. All scores are "higher is better".
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dana.rng import generator
+from dana.core.rng import generator
 
+ALPHA = 0.05  # largest adjusted p of a verdict
+MOST_SEEDS = 1000  # beyond this, how many would decide is no use to anyone
 EXACT_AT_MOST = 12  # pairs: 4,096 sign patterns
 RANDOM_FLIPS = 20_000
 
@@ -33,17 +35,6 @@ class Interval:
     low: float
     high: float
     n: int
-
-
-@dataclass(frozen=True)
-class Difference(Interval):
-    """A paired difference.
-
-    Attributes:
-        p: Of :func:`sign_flip_p`.
-    """
-
-    p: float
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
@@ -69,22 +60,7 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     return Interval(mean, std, mean - reach, mean + reach, n)
 
 
-def paired_difference(scores: dict[int, float], other: dict[int, float], level: float = 0.95) -> Difference:
-    """Mean of `scores` minus `other` over the seeds that both have, with its t interval and its p.
-
-    Args:
-        scores: Score by seed.
-        other: Score by seed of the arm it is compared with.
-        level: Coverage of the interval.
-
-    Raises:
-        ValueError: If they share no seed.
-    """
-    paired = differences(scores, other)
-    return Difference(**vars(mean_interval(paired, level)), p=sign_flip_p(paired))
-
-
-def differences(scores: dict[int, float], other: dict[int, float]) -> list[float]:
+def paired_differences(scores: dict[int, float], other: dict[int, float]) -> list[float]:
     """`scores` minus `other` for every seed that both have, in the order of the seeds.
 
     Raises:
@@ -137,3 +113,41 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = highest
     return adjusted
+
+
+def fewest_seeds(questions: int) -> int:
+    """The least n at which one of so many questions can be decided: where m · 2 / 2ⁿ is at most :data:`ALPHA`.
+
+    Six for one question, seven for two, eight for four, nine for eight.
+    """
+    return 1 + math.ceil(math.log2(max(questions, 1) / ALPHA))
+
+
+def seeds_to_decide(mean: float, std: float, error: float, n: int, questions: int) -> int | None:
+    """About how many seeds would decide a question, if mean and deviation stayed what they are.
+
+    The least number at which both the p (taken from Student's t, for as many questions) and the interval (taken as
+    normal) would decide. What `error` has beyond the seeds' part comes from the test examples, and no seed lowers
+    it. So planned, a rerun decides in about half of the cases.
+
+    Args:
+        mean: Of the differences.
+        std: Their standard deviation over seeds, ddof 1.
+        error: Standard deviation of the two-level bootstrap.
+        n: Seeds so far.
+        questions: How many Holm adjusts for.
+
+    Returns:
+        The number, one more than :data:`MOST_SEEDS` for any larger one; None where no number of seeds would do.
+    """
+    from scipy.stats import norm, t
+
+    z = float(norm.ppf(1 - ALPHA / 2))
+    examples = max(0.0, error**2 - std**2 * (n - 1) / n**2)
+    if mean**2 <= z**2 * examples:
+        return None
+    for seeds in range(fewest_seeds(questions), MOST_SEEDS + 1):
+        reach = float(t.ppf(1 - ALPHA / (2 * max(questions, 1)), seeds - 1)) * std / math.sqrt(seeds)
+        if abs(mean) > max(reach, z * math.sqrt(examples + std**2 / seeds)):
+            return seeds
+    return MOST_SEEDS + 1

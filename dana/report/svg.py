@@ -1,4 +1,4 @@
-"""A drawing as inline SVG whose colours follow the page: light, dark, paper. Same numbers, same bytes."""
+"""Matplotlib drawings as inline SVG with the page's colours; the same numbers give the same bytes."""
 
 import io
 import re
@@ -54,7 +54,7 @@ class Figure:
     svg: str
 
 
-def draw(name: str, alt: str, size: tuple[float, float], paint: Callable[["Axes"], None]) -> Figure:
+def draw_figure(name: str, alt: str, size: tuple[float, float], paint: Callable[["Axes"], None]) -> Figure:
     """A figure.
 
     Args:

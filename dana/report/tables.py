@@ -1,4 +1,4 @@
-"""The tables about selection. Every number of a report is in a frame first, so that it is a CSV file too."""
+"""Tables of selection: ranking of detectors, separation, what was kept; each a frame that is also a CSV file."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.report.collect import Ranking, Selected
+from dana.report.collect import Ranking, Selected, SelectorChoice
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in
@@ -80,32 +80,75 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None or not np.isfinite(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
+def metric_name(metric: str) -> str:
+    """As it is written: macro-F1."""
+    return metric.replace("_f1", "-F1").replace("_", "-")
+
+
 def ranking_table(ranking: Ranking) -> Table:
     """A row a detector, the chosen one marked. Mirrors Table 1 of the paper."""
     frame = ranking.rows.copy()
     frame["chosen"] = frame["name"] == ranking.chosen
-    columns = [
-        Column("detector", lambda row: row.name + (" (chosen)" if row.chosen else ""), numeric=False),
-        Column("F1", lambda row: f"{number(row.f1_mean)} ± {number(row.f1_std)}"),
+    columns = [_name_column("detector")]
+    has_recall = "recall" in frame and frame["recall"].notna().all()
+    if has_recall:
+        kept = f"recall at β = {number(ranking.content['budget'], 2)}" if "budget" in ranking.content else "recall"
+        columns.append(_interval_column(kept, "recall"))
+    columns += [
+        Column("F1", lambda row: number(row.f1_mean)),
         Column("AUROC", lambda row: number(row.auroc_mean)),
     ]
     optional = {
         "ap_mean": Column("average precision", lambda row: number(row.ap_mean)),
-        "best_f1_mean": Column("F1 at the best threshold", lambda row: number(row.best_f1_mean)),
         "stability": Column("stability", lambda row: number(row.stability, 2)),
         "fit_s": Column("fit\N{NO-BREAK SPACE}(s)", lambda row: number(row.fit_s, 2)),
         "score_s": Column("score\N{NO-BREAK SPACE}(s)", lambda row: number(row.score_s, 2)),
     }
     columns += [column for key, column in optional.items() if key in frame]
+    recall = "Recall: share of held-out task units that the budget would keep, with the 95 % interval over documents. "
     caption = (
-        "Means over seeds ± standard deviation (ddof 1). F1: task is the positive class, the threshold "
-        "is the 90th percentile of the training scores. Stability: mean Spearman correlation of one general "
-        "sample's scores between seeds."
+        f"{recall if has_recall else ''}All other numbers are means over fits. F1: task is the positive class. "
+        "Stability: mean Spearman correlation of one general sample's scores between fits."
     )
     return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
 
 
-def groups(selected: Selected) -> dict[str, pd.DataFrame]:
+def choice_table(choice: SelectorChoice) -> Table:
+    """A row a selector and one for their fusion, best first, the chosen one marked."""
+    frame = choice.rows.sort_values("ap", ascending=False, kind="stable", ignore_index=True)
+    frame["chosen"] = frame["name"] == choice.chosen
+    columns = (
+        _name_column("selector"),
+        _interval_column("average precision", "ap"),
+        Column("recall at 5\N{NO-BREAK SPACE}%", lambda row: number(row.recall_5)),
+        Column("recall at 20\N{NO-BREAK SPACE}%", lambda row: number(row.recall_20)),
+        Column("AUROC", lambda row: number(row.auroc)),
+        Column("weight", lambda row: number(row.weight, 2)),
+    )
+    caption = (
+        "Pieces of held-out task text against pieces of general text. Average precision: task text weighted to one in "
+        "ten, with the 95 % interval over documents. Recall: share of task pieces that score below so many per cent "
+        "of the general ones. Weight: in the fusion."
+    )
+    return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
+
+
+def _name_column(header: str) -> Column:
+    """The name of a row, which says whether it was chosen."""
+    return Column(header, lambda row: row.name + (" (chosen)" if row.chosen else ""), numeric=False)
+
+
+def _interval_column(header: str, name: str) -> Column:
+    """A number with the interval that its row has beside it, as `name`_low and `name`_high."""
+
+    def cell(row: Any) -> str:
+        value, low, high = (number(getattr(row, key)) for key in (name, f"{name}_low", f"{name}_high"))
+        return f"{value} ({low} to {high})"
+
+    return Column(header, cell)
+
+
+def unit_groups(selected: Selected) -> dict[str, pd.DataFrame]:
     """The texts whose scores are compared, empty ones left out: held-out task, general, planted."""
     planted = selected.units["planted"].to_numpy()
     found = {"task": selected.task, "general": selected.units[~planted], "planted": selected.units[planted]}
@@ -114,7 +157,7 @@ def groups(selected: Selected) -> dict[str, pd.DataFrame]:
 
 def histogram(selected: Selected) -> Table:
     """Share of each group's units in bins of score; what lies beyond the ends is counted in the end bins."""
-    scores = {name: frame["score"].to_numpy() for name, frame in groups(selected).items()}
+    scores = {name: frame["score"].to_numpy() for name, frame in unit_groups(selected).items()}
     low = min(np.quantile(values, TAIL) for values in scores.values())
     high = max(np.quantile(values, 1 - TAIL) for values in scores.values())
     bins = int(np.clip(np.sqrt(min(map(len, scores.values()))), FEWEST_BINS, MOST_BINS))
@@ -127,7 +170,7 @@ def histogram(selected: Selected) -> Table:
 
 def separation_table(selected: Selected) -> Table:
     """A row a group: size, median score, AUROC against general, and how its score follows its length."""
-    found = groups(selected)
+    found = unit_groups(selected)
     general = found.get("general")
     rows = []
     for name, frame in found.items():

@@ -1,91 +1,194 @@
-"""What a selector is: fitted on task text and general samples, it scores units; higher = more foreign."""
+"""Selectors: task texts and general samples in, a fitted scorer of units out; higher = more foreign to the task.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+A selector of your own subclasses :class:`Selector`, what it fits to :class:`FittedSelector`, and one entry point in the
+group ``dana.selectors`` names it (docs/extend/selector.md).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
+from torch import Tensor
 
-from dana.schemas import Document
+from dana.core import tensors
+from dana.core.config import require
+from dana.core.errors import DataError
+from dana.core.rng import derive_seed
+from dana.corpus.unit_stream import Units, draw
+from dana.encoders.base import Encoder, encode, encoder_identity
+from dana.encoders.geometry import parse_geometry
+from dana.encoders.rounding import DTYPES
+from dana.encoders.store import create_encoder
+
+FILE = "selector"
 
 
 @dataclass(frozen=True)
-class Units:
-    """A batch of units.
+class SelectorContext:
+    """The settings of a run that selectors share, and its encoder, loaded on first use.
 
     Attributes:
-        documents: The documents that the units are of, in order.
-        of: int64 of shape (units,), which of the documents each is of.
-        numbers: int32 of shape (units,), position of the unit in its document, from 0.
-        starts: int64 of shape (units,), character span in the document's text.
-        ends: See starts.
-        texts: The span's text.
-        keys: uint64 of shape (units,), a hash of document and position.
+        detector: Detector spec.
+        encoder: Encoder spec.
+        geometry: Geometry spec (:mod:`dana.encoders.geometry`).
+        general_share: General units that a detector is fitted on along with the task, as a share of the task's units.
+        store: Folder of an embedding store to encode through, or None.
+        store_dtype: How the store rounds, ``float16`` or ``int8``.
     """
 
-    documents: Sequence[Document]
-    of: np.ndarray
-    numbers: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    texts: Sequence[str]
-    keys: np.ndarray
+    detector: str = "knn"
+    encoder: str = "minilm"
+    geometry: str = "center+l2"
+    general_share: float = 0.0
+    store: str | None = None
+    store_dtype: str = "float16"
 
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @cached_property
-    def doc_ids(self) -> Sequence[str]:
-        """Document of each unit."""
-        return [self.documents[row].doc_id for row in self.of.tolist()]
+    def __post_init__(self) -> None:
+        parse_geometry(self.geometry)
+        require(0 <= self.general_share <= 1, "general_share", self.general_share, "in [0, 1]")
+        require(self.store_dtype in DTYPES, "store_dtype", self.store_dtype, f"one of {', '.join(DTYPES)}")
 
     @cached_property
-    def sources(self) -> Sequence[str]:
-        """Source of each unit's document."""
-        return [self.documents[row].source for row in self.of.tolist()]
+    def _encoder(self) -> Encoder:
+        return create_encoder(self.encoder, self.store, self.store_dtype)
 
-    def rows(self, chosen: np.ndarray) -> "Units":
-        """The units at `chosen`, in that order."""
-        texts = [self.texts[row] for row in chosen.tolist()]
-        of, numbers = self.of[chosen], self.numbers[chosen]
-        return Units(self.documents, of, numbers, self.starts[chosen], self.ends[chosen], texts, self.keys[chosen])
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Vectors of texts, float32 of shape (texts, dims), on the encoder's device."""
+        return encode(self._encoder, texts, self.encoder)
+
+    def encoder_identity(self) -> dict[str, Any]:
+        """All that decides the vectors; see :func:`dana.encoders.base.encoder_identity`."""
+        return encoder_identity(self._encoder)
 
 
-class FittedSelector(Protocol):
-    """Scores units; a unit's score does not depend on the rest of the batch."""
+class FittedSelector(ABC):
+    """What a selector learned. A frozen dataclass of tensors, numbers, text and lists needs no other `save`."""
 
-    def score(self, units: Units) -> np.ndarray:
-        """Anomaly scores of shape (units,), float64, higher = more foreign to the task."""
-        ...
+    def score(self, units: Units | Sequence[str]) -> np.ndarray:
+        """Anomaly scores, float64 of shape (units,), higher = more foreign to the task.
+
+        Args:
+            units: Units of a corpus, or plain texts.
+        """
+        return self.score_units(as_units(units, "units"))
+
+    @abstractmethod
+    def score_units(self, units: Units) -> np.ndarray:
+        """See :meth:`score`. A unit's score must not depend on the others of the batch."""
 
     def save(self, folder: Path) -> None:
-        """Write what was learned: tensors as safetensors, parameters as JSON."""
-        ...
+        """Write ``selector.safetensors`` and ``selector.json``."""
+        tensors.save_tensors(self, folder, FILE)
 
 
-class Selector(Protocol):
-    """A frozen dataclass of parameters."""
+@dataclass(frozen=True)
+class Selector(ABC):
+    """A way of choosing text: a frozen dataclass of parameters; subclasses define `learn` and `fitted_type`.
+
+    Attributes:
+        context: The settings of the run; :func:`dana.selectors.build.create_selector` sets them.
+        takes: Names of the settings of :class:`SelectorContext` that decide the scores. A parameter of the selector
+            with such a name and a value other than None goes before the run's.
+        crosses_itself: Whether it sees to it that no document is scored by a fit that has seen it
+            (:mod:`dana.selectors.cross_fitting`), so that nobody else need.
+        fitted_type: Class of what `learn` returns, for loading.
+    """
+
+    context: SelectorContext = field(default=SelectorContext(), kw_only=True)
+    takes: ClassVar[tuple[str, ...]] = ()
+    crosses_itself: ClassVar[bool] = False
+    fitted_type: ClassVar[type]
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The settings of the run that decide the scores: all that it takes and that its own parameters do not give."""
+        return tuple(name for name in self.takes if getattr(self, name, None) is None)
+
+    @cached_property
+    def settings(self) -> SelectorContext:
+        """The context, with the selector's own parameters before the run's."""
+        own = {name: getattr(self, name) for name in self.takes if name not in self.uses}
+        return replace(self.context, **own) if own else self.context
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """Named samples of general units that `fit` wants, and their sizes. They will be disjoint."""
-        ...
+        """Named samples of general units that `learn` wants, and their sizes; disjoint, the first drawn first."""
+        return {}
 
-    def fit(self, task: Sequence[str], general: Mapping[str, Sequence[str]], seed: int) -> FittedSelector:
+    def runs(self) -> Mapping[str, int]:
+        """Samples that are wanted in whole runs of consecutive units of a document, and the units of a run."""
+        return {}
+
+    def fit(
+        self,
+        task: Units | Iterable[str],
+        general: Units | Iterable[str] | Mapping[str, Units | Sequence[str]] = (),
+        seed: int = 0,
+    ) -> Any:
         """Learn what the task looks like.
 
         Args:
-            task: Texts of the task's units.
-            general: The samples asked for, by name; smaller where the corpus is small.
+            task: The task's units, or their texts.
+            general: General units or their texts, of which the samples are drawn; or the samples by name.
             seed: Root seed.
-        """
-        ...
 
-    def load(self, folder: Path) -> FittedSelector:
-        """What the selector's `fit` returned and :meth:`FittedSelector.save` wrote."""
-        ...
+        Returns:
+            An object of `fitted_type`.
+
+        Raises:
+            DataError: If a text is none, or a sample that the selector wants is missing or empty.
+        """
+        units = as_units(task, "task")
+        wanted = self.samples(len(units))
+        if isinstance(general, Mapping):
+            samples = {name: as_units(sample, f"general[{name!r}]") for name, sample in general.items()}
+        else:
+            seeded = {name: (derive_seed(seed, "general", name), size) for name, size in wanted.items()}
+            samples = draw([as_units(general, "general")], seeded, self.runs())
+        for name in wanted:
+            if name not in samples:
+                raise DataError(f"general: has no sample {name!r}; it has {', '.join(samples) or 'none'}")
+            if not len(samples[name]):
+                raise DataError(f"the general corpus is too small: nothing is left for the {name} sample")
+        return self.learn(units, samples, seed)
+
+    def announce_cost(self, task_units: int, general_units: int) -> None:  # noqa: B027, most take seconds
+        """Log, before a long fit, the time that fitting and scoring so many units will take; nothing by default."""
+
+    @abstractmethod
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedSelector:
+        """See :meth:`fit`; `general` holds the samples asked for, by name, smaller where the corpus is small."""
+
+    def load(self, folder: Path) -> Any:
+        """What `fit` returned and :meth:`FittedSelector.save` wrote."""
+        return tensors.load_tensors(self.fitted_type, folder, FILE)
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the scores besides the texts and the seed."""
-        ...
+        """All that decides the scores besides texts, seed and code: parameters, and the settings that it takes."""
+        parameters = {part.name for part in fields(self)} - {"context"}
+        values = {name: getattr(self, name) for name in sorted(parameters - set(self.takes))}
+        values |= {name: getattr(self.settings, name) for name in self.takes}
+        encoder = {"encoder": self.settings.encoder_identity()} if "encoder" in self.takes else {}
+        return {"selector": type(self).__name__, **values, **encoder}
+
+
+def as_units(units: Units | Iterable[str], name: str) -> Units:
+    """Units as they are; texts as the units of one nameless document.
+
+    Raises:
+        DataError: If it is one text, a table or no list at all, or some item is not text.
+    """
+    if isinstance(units, Units):
+        return units
+    if isinstance(units, str):
+        raise DataError(f"{name} is one text; give a list of texts")
+    if not isinstance(units, Iterable) or isinstance(units, Mapping) or hasattr(units, "columns"):  # of a table
+        raise DataError(f"{name} is a {type(units).__name__}; give a list of texts")
+    texts = list(units)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"{name}[{row}] is a {type(text).__name__}, not text")
+    return Units.of_texts(texts)

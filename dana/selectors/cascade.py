@@ -1,23 +1,24 @@
-"""A cheap look at everything, a good look at the best of it: most of the encoder's time saved, the loss audited.
+"""Cascade selector: a cheap encoder scores all units, the run's encoder the best share of them; one scale for both.
 
-A cheap detector (by default over static embeddings) scores every unit; only the best share of them is encoded by the
-real encoder. The others get the score that units of their cheap score have on average, learned on a general sample by
-isotonic regression, so that all scores are in one unit and a segment may hold both kinds.
+A detector over the cheap encoder (by default static embeddings) scores every unit; units below a threshold are scored
+by the same detector over the run's encoder. The others get the mean score by the run's encoder at their cheap score,
+learned on a general sample by isotonic regression, so all scores are in one unit. The recall that is lost is measured
+on that sample and written to the manifest.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dana.artifacts import read_json, write_json
-from dana.config import require
-from dana.logging import get_logger
-from dana.schemas import Document
-from dana.selectors.base import Units
+from dana.core.artifacts import read_json, write_json
+from dana.core.config import require
+from dana.core.logging import get_logger
+from dana.corpus.unit_stream import Units
+from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.detector import DetectorSelector, FittedDetectorSelector
 
 log = get_logger(__name__)
@@ -26,47 +27,47 @@ AUDITED = (0.05, 0.1, 0.2)  # budgets at which the recall of the cascade is meas
 
 
 @dataclass(frozen=True)
-class CascadeSelector:
-    """Two detectors over two encoders.
+class CascadeSelector(Selector):
+    """The detector selector twice: over a cheap encoder for every unit, over the run's encoder for the best share.
+
+    A parameter that is None is the run's.
 
     Attributes:
-        keep: Share of the general units that the real encoder sees.
+        keep: Share of the general units that the run's encoder sees.
         detector: Spec of both detectors.
-        encoder: The real encoder's spec.
-        first: The cheap encoder's spec.
+        encoder: Spec of the expensive encoder, the one with the embedding store.
+        first: Spec of the cheap encoder.
         geometry: Of both.
-        store: Folder of an embedding store for the real encoder, or None.
-        store_dtype: How the store rounds.
+        general_share: General units fitted along with the task, as a share of its units.
     """
 
     keep: float = 0.3
-    detector: str = "knn"
-    encoder: str = "minilm"
+    detector: str | None = None
+    encoder: str | None = None
     first: str = "static"
-    geometry: str = "center+l2"
-    store: str | None = None
-    store_dtype: str = "float16"
+    geometry: str | None = None
+    general_share: float | None = None
+    takes: ClassVar[tuple[str, ...]] = DetectorSelector.takes
 
     def __post_init__(self) -> None:
         require(0 < self.keep < 1, "keep", self.keep, "in (0, 1)")
 
     @cached_property
     def _cheap(self) -> DetectorSelector:
-        return DetectorSelector(self.detector, self.first, self.geometry)
+        return DetectorSelector(context=replace(self.settings, encoder=self.first, store=None))
 
     @cached_property
     def _good(self) -> DetectorSelector:
-        return DetectorSelector(self.detector, self.encoder, self.geometry, self.store, self.store_dtype)
+        return DetectorSelector(context=self.settings)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """What both detectors want, and ``audit``: units on which the two are compared."""
         return {**self._good.samples(task_units), "audit": 4000}
 
-    def fit(self, task: Sequence[str], general: Mapping[str, Sequence[str]], seed: int) -> "FittedCascade":
-        """Fit both, then learn on the audit sample what a cheap score means and what the short cut loses."""
-        parts = {name: texts for name, texts in general.items() if name != "audit"}
-        cheap, good = self._cheap.fit(task, parts, seed), self._good.fit(task, parts, seed)
-        some = as_units(general["audit"])
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedCascade":
+        """Fit both, then, on the audit sample, the map from cheap to expensive scores and the recall."""
+        cheap, good = self._cheap.fit(task, general, seed), self._good.fit(task, general, seed)
+        some = general["audit"]
         first, second = cheap.score(some), good.score(some)
         threshold = float(np.quantile(first, self.keep))
         knots, values = _isotonic(first, second)
@@ -82,29 +83,29 @@ class CascadeSelector:
         return FittedCascade(self, cheap, good, threshold, knots, values, audit)
 
     def load(self, folder: Path) -> "FittedCascade":
-        """See :class:`dana.selectors.base.Selector`."""
+        """See :meth:`dana.selectors.base.Selector.load`."""
         about = read_json(folder / "selector.json")
         cheap, good = self._cheap.load(folder / "first"), self._good.load(folder / "second")
         knots, values = np.array(about["knots"]), np.array(about["values"])
         return FittedCascade(self, cheap, good, about["threshold"], knots, values, about["audit"])
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`dana.selectors.base.Selector`."""
+        """See :meth:`dana.selectors.base.Selector.identity`."""
         parts = {"first": self._cheap.identity(), "second": self._good.identity()}
         return {"selector": "cascade", "keep": self.keep, **parts}
 
 
 @dataclass(frozen=True)
-class FittedCascade:
-    """Both fitted selectors and what joins them.
+class FittedCascade(FittedSelector):
+    """Both fitted selectors, the threshold between them and the map from cheap to expensive scores.
 
     Attributes:
         selector: Its parameters.
-        cheap: The first look.
-        good: The second.
-        threshold: Highest cheap score that gets a second look.
+        cheap: Over the cheap encoder.
+        good: Over the run's encoder.
+        threshold: Highest cheap score at which the run's encoder is asked.
         knots: Shape (knots,), cheap scores, ascending.
-        values: Shape (knots,), the good score that is expected there.
+        values: Shape (knots,), the mean score by `good` at each knot.
         audit: Recall on the audit sample, by budget.
     """
 
@@ -121,8 +122,8 @@ class FittedCascade:
         """For the manifest."""
         return {"audit": self.audit}
 
-    def score(self, units: Units) -> np.ndarray:
-        """See :class:`dana.selectors.base.FittedSelector`."""
+    def score_units(self, units: Units) -> np.ndarray:
+        """See :meth:`dana.selectors.base.FittedSelector.score`."""
         first = self.cheap.score(units)
         scores = np.interp(first, self.knots, self.values)
         passed = np.flatnonzero(first <= self.threshold)
@@ -138,22 +139,13 @@ class FittedCascade:
         write_json(folder / "selector.json", {**self.selector.identity(), **joint, "audit": self.audit})
 
 
-def as_units(texts: Sequence[str]) -> Units:
-    """Texts alone, as units of one nameless document."""
-    many = len(texts)
-    zeros = np.zeros(many, dtype=np.int64)
-    return Units(
-        [Document("", "", "")], zeros, np.arange(many, dtype=np.int32), zeros, zeros, texts, zeros.astype(np.uint64)
-    )
-
-
 def recall_at(scores: np.ndarray, passed: np.ndarray, budget: float) -> float:
-    """Share of the best units, by the real score, that the cheap look let through.
+    """Share of the units with the lowest scores by the run's encoder whose cheap score is below the threshold.
 
     Args:
-        scores: Shape (units,), by the real encoder; lower is better.
-        passed: Shape (units,), whether the cheap look let it through.
-        budget: Share of the units that are the best.
+        scores: Shape (units,), by the run's encoder; lower is better.
+        passed: Shape (units,), whether the cheap score is below the threshold.
+        budget: Share of the units that count as the best.
     """
     best = np.argsort(scores, kind="stable")[: max(1, round(budget * scores.size))]
     return float(passed[best].mean())

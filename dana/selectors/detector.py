@@ -1,108 +1,144 @@
-"""The paper's selector: an anomaly detector over the embeddings of task units. DANA section 3, Algorithm 1."""
+"""Detector selector: embedded units to scores, by an anomaly detector fitted on the task (DANA, Algorithm 1)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from dana.artifacts import write_json
-from dana.detectors.base import FittedDetector, as_detector, restore, save_fitted
-from dana.encoders.base import Encoder
-from dana.encoders.store import create_encoder
-from dana.errors import DataError
-from dana.geometry import FittedGeometry, parse_geometry
-from dana.registry import DETECTORS
-from dana.rng import derive_seed
-from dana.selectors.base import Units
+from dana.core.artifacts import write_json
+from dana.core.origin import blamed, origin_of
+from dana.core.registry import DETECTORS
+from dana.core.rng import derive_seed
+from dana.corpus.unit_stream import Units
+from dana.detectors.base import FittedDetector, background_units, fit_detector
+from dana.detectors.build import as_detector, restore, save_fitted
+from dana.detectors.cost import announce, is_known
+from dana.encoders.geometry import FittedGeometry, parse_geometry
+from dana.selectors.base import FittedSelector, Selector
 
-GEOMETRY_SAMPLE = 2000  # general units whose mean (or covariance) the geometry step learns
-CONTAMINATION = 10  # Algorithm 1 adds one general unit to every ten of the task
+GEOMETRY_SAMPLE = 2000  # general units on which the geometry is fitted
 
 
 @dataclass(frozen=True)
-class DetectorSelector:
-    """Embed, put into a geometry, score by distance from the task.
+class DetectorSelector(Selector):
+    """An anomaly detector over the embeddings of units, in a geometry fitted on general units.
+
+    ``DetectorSelector("knn").fit(task, general).score(texts)``. A parameter that is None is the run's.
 
     Attributes:
         detector: Detector spec, for example ``knn:k=10``.
         encoder: Encoder spec, for example ``minilm``.
         geometry: Geometry spec, for example ``center+l2``.
-        store: Folder of an embedding store to encode through, or None.
-        store_dtype: How the store rounds.
+        general_share: General units that a one-class detector is fitted on along with the task, as a share of its
+            units. Algorithm 1 adds a tenth; that ruins detectors by neighbours (docs/results/ranking.md), so the run's
+            default is none. A contrastive detector is given general units as such, and never among the task's.
     """
 
-    detector: str
-    encoder: str = "minilm"
-    geometry: str = "center+l2"
-    store: str | None = None
-    store_dtype: str = "float16"
-
-    def __post_init__(self) -> None:
-        parse_geometry(self.geometry)
-
-    @cached_property
-    def _encoder(self) -> Encoder:
-        return create_encoder(self.encoder, self.store, self.store_dtype)
+    detector: str | None = None
+    encoder: str | None = None
+    geometry: str | None = None
+    general_share: float | None = None
+    takes: ClassVar[tuple[str, ...]] = ("detector", "encoder", "geometry", "general_share")
 
     @cached_property
     def _detector(self) -> Any:
-        return as_detector(DETECTORS.create(self.detector))
+        return as_detector(DETECTORS.create(self.settings.detector))
+
+    @cached_property
+    def dims(self) -> int:
+        """Width of a vector, as the encoder gives it."""
+        return self.settings.embed(["dimensions"]).shape[1]
+
+    def announce_cost(self, task_units: int, general_units: int) -> None:
+        """Log the expected time of a detector that is not built in, from 20 s on; see :mod:`dana.detectors.cost`."""
+        if not is_known(self.settings.detector):
+            announce(self.settings.detector, task_units, self.dims, 1, general_units)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """``geometry`` for its mean, ``contamination`` to be fitted with the task (the paper's N = t/10)."""
-        return {"contamination": max(1, task_units // CONTAMINATION), "geometry": GEOMETRY_SAMPLE}
+        """``background`` for a contrastive detector, whose geometry is fitted on it, too; else ``geometry``.
 
-    def fit(self, task: Sequence[str], general: Mapping[str, Sequence[str]], seed: int) -> "FittedDetectorSelector":
-        """Fit geometry and detector on P ∪ N.
+        ``contamination`` comes before the geometry where general units are fitted with the task.
+        """
+        is_known = self.settings.detector != "auto"  # the ranking has yet to choose
+        if is_known and (background := background_units(self._detector)):
+            return {"background": background}
+        share = self.settings.general_share
+        fitted = {"contamination": max(1, int(task_units * share))} if share else {}
+        return {**fitted, "geometry": GEOMETRY_SAMPLE}
+
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedDetectorSelector":
+        """Encode, then :meth:`fit_embedded`."""
+        samples = {name: self.settings.embed(general[name].texts) for name in self.samples(len(task))}
+        return self.fit_embedded(self.settings.embed(task.texts), samples, seed)
+
+    def fit_embedded(self, task: Tensor, general: Mapping[str, Tensor], seed: int) -> "FittedDetectorSelector":
+        """Fit geometry and detector on embeddings, as the ranking does.
+
+        Args:
+            task: Shape (units, dims).
+            general: The samples asked for, by name, of shape (units, dims) each.
+            seed: Root seed.
 
         Raises:
-            DataError: If a sample is empty.
+            PluginError: If the detector fails in a way that is not of dana.
         """
-        for name, texts in general.items():
-            if not texts:
-                raise DataError(f"the general corpus is too small: nothing is left for the {name} sample")
-        geometry = parse_geometry(self.geometry).fit(self._encoder.encode(general["geometry"]))
-        both = self._encoder.encode([*task, *general["contamination"]])
-        fitted = self._detector.fit(geometry.apply(both), derive_seed(seed, "selector", "detector"))
-        return FittedDetectorSelector(self, self._encoder, geometry, fitted)
+        wanted = self.samples(len(task))
+        background = general["background"] if "background" in wanted else None
+        geometry = parse_geometry(self.settings.geometry).fit(general["geometry"] if background is None else background)
+        rows = geometry.apply(torch.cat([task, *(general[name] for name in wanted if name == "contamination")]))
+        others = None if background is None else geometry.apply(background)
+        with blamed("detector", self.settings.detector, self._detector):
+            fitted = fit_detector(self._detector, rows, derive_seed(seed, "selector", "detector"), others)
+        return FittedDetectorSelector(self, geometry, fitted)
 
     def load(self, folder: Path) -> "FittedDetectorSelector":
-        """See :class:`dana.selectors.base.Selector`."""
+        """See :meth:`dana.selectors.base.Selector.load`."""
         geometry = FittedGeometry.load(folder / "geometry")
-        return FittedDetectorSelector(self, self._encoder, geometry, restore(self._detector, folder / "detector"))
+        return FittedDetectorSelector(self, geometry, restore(self._detector, folder / "detector"))
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`dana.selectors.base.Selector`."""
-        return {
-            "selector": "detector",
-            "detector": self.detector,
-            "geometry": self.geometry,
-            "encoder": self._encoder.identity(),
-        }
+        """See :meth:`dana.selectors.base.Selector.identity`; whose code the detector is, too."""
+        return {**super().identity(), "detector_code": origin_of(self._detector)}
 
 
 @dataclass(frozen=True)
-class FittedDetectorSelector:
-    """Encoder, fitted geometry and fitted detector."""
+class FittedDetectorSelector(FittedSelector):
+    """Fitted geometry and fitted detector, with the selector they are of."""
 
     selector: DetectorSelector
-    encoder: Encoder
     geometry: FittedGeometry
     detector: FittedDetector
 
-    def score(self, units: Units) -> np.ndarray:
-        """See :class:`dana.selectors.base.FittedSelector`."""
-        embeddings = self.encoder.encode(units.texts)
-        with torch.inference_mode():
+    def score_units(self, units: Units) -> np.ndarray:
+        """See :meth:`dana.selectors.base.FittedSelector.score`."""
+        return self.score_embedded(self.selector.settings.embed(units.texts))
+
+    def score_embedded(self, embeddings: Tensor) -> np.ndarray:
+        """Scores of embeddings, float64 of shape (units,), higher = more foreign.
+
+        Args:
+            embeddings: Shape (units, dims), as the encoder gives them.
+
+        Raises:
+            PluginError: If the detector fails in a way that is not of dana, or gives other than a finite number a unit.
+        """
+        with blamed("detector", self.selector.settings.detector, self.selector._detector), torch.inference_mode():
             scores = self.detector.to(embeddings.device).score(self.geometry.apply(embeddings))
-        return scores.double().cpu().numpy()
+            found = scores.double().cpu().numpy()
+            if found.shape != (len(embeddings),):
+                raise ValueError(f"scores of shape {found.shape} for {len(embeddings)} units")
+            if not np.isfinite(found).all():
+                row = int(np.flatnonzero(~np.isfinite(found))[0])
+                raise ValueError(f"the score of unit {row} of {len(found)} is {found[row]}")
+        return found
 
     def save(self, folder: Path) -> None:
         """Write ``selector.json`` and, beside it, the geometry and the detector."""
-        save_fitted(self.detector, self.selector.detector, folder / "detector")
+        save_fitted(self.detector, self.selector.settings.detector, folder / "detector")
         self.geometry.save(folder / "geometry")
         write_json(folder / "selector.json", self.selector.identity())

@@ -1,48 +1,34 @@
-"""Selection by chance: the paper's Random baseline (D-22), over the same segments as any other selector."""
+"""Random selector: a uniform score per unit from a hash of seed and unit; the Random baseline of DANA, Table 4."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from dana.artifacts import read_json, write_json
-from dana.rng import derive_seed, hash_uniform
-from dana.selectors.base import Units
+from dana.core.rng import derive_seed, hash_uniform
+from dana.corpus.unit_stream import Units
+from dana.selectors.base import FittedSelector, Selector
 
 
 @dataclass(frozen=True)
-class RandomSelector:
-    """A uniform score from a hash of the unit's key, so it does not depend on order or batch."""
-
-    def samples(self, task_units: int) -> Mapping[str, int]:
-        """None."""
-        return {}
-
-    def fit(self, task: Sequence[str], general: Mapping[str, Sequence[str]], seed: int) -> "FittedRandom":
-        """Nothing is learned; the seed decides."""
-        return FittedRandom(derive_seed(seed, "selector", "random"))
-
-    def load(self, folder: Path) -> "FittedRandom":
-        """See :class:`dana.selectors.base.Selector`."""
-        return FittedRandom(read_json(folder / "selector.json")["seed"])
-
-    def identity(self) -> dict[str, Any]:
-        """See :class:`dana.selectors.base.Selector`."""
-        return {"selector": "random"}
-
-
-@dataclass(frozen=True)
-class FittedRandom:
+class FittedRandom(FittedSelector):
     """A seed."""
 
     seed: int
 
-    def score(self, units: Units) -> np.ndarray:
-        """Uniform in [0, 1)."""
+    def score_units(self, units: Units) -> np.ndarray:
+        """Uniform in [0, 1), independent of order and batch."""
         return hash_uniform(self.seed, units.keys)
 
-    def save(self, folder: Path) -> None:
-        """Write the seed."""
-        write_json(folder / "selector.json", {"selector": "random", "seed": self.seed})
+
+@dataclass(frozen=True)
+class RandomSelector(Selector):
+    """A uniform score in [0, 1) from a hash of the seed and the unit's key; nothing is learned."""
+
+    fitted_type: ClassVar[type] = FittedRandom
+    exemptions: ClassVar[dict[str, str]] = {"task_text_scores_lower": "scores are random numbers"}
+
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedRandom:
+        """Derive the seed of the hash."""
+        return FittedRandom(derive_seed(seed, "selector", "random"))

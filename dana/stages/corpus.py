@@ -1,79 +1,60 @@
-"""General text as an artifact: every later step reads these documents and no others."""
+"""The corpus artifact: sources of general text to distinct, cleaned documents in Parquet, each record counted."""
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
-from dana.artifacts import Artifact, Draft, make
+from dana.core.artifacts import Artifact, Draft, make
+from dana.core.errors import DataError
+from dana.core.logging import get_logger, tracked
+from dana.core.schemas import DOCUMENTS, write_parts
 from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.corpus.readers import HUB, expand
-from dana.errors import DataError
-from dana.logging import get_logger, tracked
-from dana.schemas import DOCUMENTS, Document, write_parts
-from dana.stages.hygiene import Cleaner, Hygiene
+from dana.corpus.inputs import Inputs
+from dana.corpus.places import HUB, find_files
+from dana.corpus.slices import reading_processes
+from dana.corpus.tables import document_tables
+from dana.tasks.hygiene import Cleaner, Hygiene
 
 log = get_logger(__name__)
 
-ROWS_AT_ONCE = 4096
-SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
-
 
 def corpus_stage(
-    sources: Sequence[str], folder: Path, on_bad_record: str = "fail", cleaner: Cleaner | None = None
+    sources: Sequence[str],
+    folder: Path,
+    on_bad_record: str = "fail",
+    cleaner: Cleaner | None = None,
+    inputs: Inputs | None = None,
 ) -> Artifact:
     """Read, clean, de-duplicate and store documents, streamed.
 
     Args:
         sources: Files, folders, globs, ``hf:`` names.
-        folder: Where ``part-*.parquet`` (:data:`dana.schemas.DOCUMENTS`) goes.
+        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes. Of sources around the folder that
+            holds it, the run's, nothing in that one is read.
         on_bad_record: ``fail`` or ``skip``.
         cleaner: Leaves out what hygiene asks for; None keeps every text.
+        inputs: How records become documents.
 
     Raises:
+        ConfigError: If a source is empty or the run's own folder.
         DataError: If a source is missing or empty, a record is bad, or no document is left.
     """
     cleaner = cleaner or Cleaner(Hygiene())
-    files = source_digests(sources)
-    depends_on = {"files": files, "order": list(files), "on_bad_record": on_bad_record}
+    inputs = inputs or Inputs()
+    reading = inputs.identity()  # a record parser that does not load fails here
+    found = find_files(sources, folder.parent)
+    files = source_digests(found)
+    depends_on = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **reading}
     depends_on |= cleaner.identity(near_duplicates=True)
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        read = read_documents(sources, on_bad_record, tally, processes_for(files_of(sources)))
+        local = [Path(file) for file in found if not file.startswith(HUB)]
+        read = read_documents(found, on_bad_record, tally, reading_processes(local), inputs)
         documents = tracked(read, what="reading", unit="documents")
-        write_parts(document_tables(cleaner.pool(documents, tally, draft)), draft.path, DOCUMENTS)
+        write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.kept:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)
 
     return make(folder, "corpus", depends_on, write)
-
-
-def files_of(sources: Sequence[str]) -> list[Path]:
-    """The local files of all sources."""
-    return [path for source in sources if not source.startswith(HUB) for path in expand(source)]
-
-
-def processes_for(files: Sequence[Path]) -> int:
-    """How many processes read: one unless there is so much that starting others pays."""
-    size = sum(path.stat().st_size for path in files)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if size >= SHARED_FROM else 1
-
-
-def document_tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
-    """Documents as tables of :data:`dana.schemas.DOCUMENTS`, some thousand rows each."""
-    waiting: list[Document] = []
-    for document in documents:
-        waiting.append(document)
-        if len(waiting) == ROWS_AT_ONCE:
-            yield _table(waiting)
-            waiting = []
-    yield _table(waiting)
-
-
-def _table(rows: list[Document]) -> pa.Table:
-    return pa.Table.from_pydict({name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}, DOCUMENTS)

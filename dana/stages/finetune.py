@@ -1,202 +1,267 @@
 """``dana finetune``: a checkpoint on a labelled task, over seeds; metrics.json and predictions.parquet."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dana.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, write_json
-from dana.config import require
+from dana.core.artifacts import Artifact, Draft, canonical, make_together, open_artifact, read_json, read_manifest
+from dana.core.errors import ConfigError, Preempted
+from dana.core.launch import alone, first
+from dana.core.locks import locked
+from dana.core.logging import get_logger
+from dana.core.stop import StopRequest
 from dana.corpus.documents import source_digests
-from dana.encoders.checkpoint import check_checkpoint, quiet_transformers
-from dana.errors import ArtifactError, ConfigError
-from dana.finetune.card import SPLITS, TaskCard, load_card
-from dana.finetune.data import Example, overlap, read_splits
-from dana.finetune.encoded import Encoded
-from dana.finetune.loop import SeedResult, run_seed
-from dana.finetune.preset import Preset
-from dana.finetune.scoring import is_degenerate, score
-from dana.rng import generator
-from dana.train.accelerator import make_accelerator
-from dana.train.checkpoint import check_length, model_identity
+from dana.execution.accelerator import make_accelerator
+from dana.finetuning.encoded import Encoded
+from dana.finetuning.kept import Kept, write_model
+from dana.finetuning.loop import SeedResult, Watch, run_seed
+from dana.finetuning.results import METRICS, read_results, results_table, write_results
+from dana.finetuning.seeds import Seeds
+from dana.finetuning.settings import FinetuneSettings
+from dana.models.classifier import Classifier, load_tokenizer, new_classifier
+from dana.models.folder import model_identity
+from dana.models.language_model import check_length
+from dana.tasks.card import SPLITS, TaskCard, load_card
+from dana.tasks.examples import Example, overlap, read_splits, subset
+from dana.tasks.preset import Preset
 
+log = get_logger(__name__)
 
-@dataclass(frozen=True)
-class FinetuneSettings:
-    """A card's preset, and what differs from it.
-
-    Attributes:
-        preset: ``paper``, ``default`` or ``quick``; a card may have others.
-        epochs: Instead of the preset's.
-        learning_rate: Instead of the preset's.
-        batch_size: Instead of the preset's.
-        warmup: Instead of the preset's.
-        seeds: Instead of the preset's: how many, from 0; or a list of seeds.
-        evaluate: Instead of the preset's: ``last`` or ``best``.
-        max_tokens: Instead of the preset's.
-        max_train: Use so many training examples, the same for every model and seed.
-    """
-
-    preset: str = "default"
-    epochs: int | None = None
-    learning_rate: float | None = None
-    batch_size: int | None = None
-    warmup: float | None = None
-    seeds: int | list[int] | None = None
-    evaluate: str | None = None
-    max_tokens: int | None = None
-    max_train: int | None = None
-
-    def __post_init__(self) -> None:
-        require(self.max_train is None or self.max_train >= 1, "max_train", self.max_train, "at least 1")
-        replace(Preset(), **self._given())
-
-    def resolve(self, card: TaskCard) -> Preset:
-        """The preset of a card with the given values put in.
-
-        Raises:
-            ConfigError: If the card has no such preset.
-        """
-        return replace(card.preset(self.preset), **self._given())
-
-    def _given(self) -> dict[str, Any]:
-        names = (item.name for item in fields(Preset))
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+Keep = Callable[[Classifier, SeedResult], None]
 
 
 def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None) -> Artifact:
     """Fine-tune over seeds. Under several processes every one must call this; they share the seeds out.
+
+    Every finished seed is kept in ``OUT-seeds`` until all are committed: a rerun goes on with those that are
+    missing. A committed result is extended when more seeds are asked for and nothing else is different.
 
     Args:
         model: Folder with safetensors, or Hub name.
         card: A task card's name or YAML file.
         settings: Preset and differences.
         out: Folder for ``metrics.json`` (a row a seed; mean, std with ddof 1, n) and ``predictions.parquet``
-            (seed, id, label, prediction, probabilities, a row a seed and test example).
+            (seed, id, label, prediction, probabilities, a row a seed and test example). With ``save``, the model
+            of the seed with the best development score goes to ``OUT-model``.
         data: Folder that holds the card's data.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
         DataError: If the data is missing or does not fit the card.
-        ArtifactError: If the model cannot be used, or `out` holds something else.
+        ArtifactError: If the model cannot be used, or `out` or ``OUT-seeds`` hold something else.
+        Preempted: If a signal asked to stop; finished seeds are kept.
     """
-    task = load_card(card)
+    task = settings.fields_of(load_card(card))
     preset = settings.resolve(task)
-    tokenizer = _tokenizer(model, preset.max_tokens)
+    config, tokenizer = load_tokenizer(model)
+    check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
     if accelerator.mixed_precision == "fp16":
         raise ConfigError("mixed_precision='fp16': must be no or bf16 for fine-tuning")
     decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
-    depends_on = {
+    decisive["id"] = task.id or "id"
+    hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
+    origin = {
         "model": model_identity(model),
         "task": {**decisive, "data": source_digests(task.files(data, SPLITS))},
-        "preset": {**asdict(preset), "seeds": preset.seed_list},
+        "preset": hyper,
         "max_train": settings.max_train,
     }
+    seeds = Seeds(out.with_name(f"{out.name}-seeds"), {**origin, "precision": accelerator.mixed_precision})
+    job = _Finetuning(model, task, preset, settings, tokenizer, data, seeds, accelerator, out)
+    if settings.save:
+        job.kept.check()
+    return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
 
-    def write(draft: Draft | None) -> None:
-        splits = read_splits(task, data)
-        used = {**splits, "train": _some(splits["train"], settings.max_train)}
-        encoded = {name: Encoded.of(split, tokenizer, preset.max_tokens) for name, split in used.items()}
-        results = _run_seeds(model, task, encoded, preset, accelerator)
+
+def seed_rows(result: Artifact) -> list[dict[str, Any]]:
+    """A result of :func:`finetune_stage` as rows, one a seed: its score, every metric, seconds."""
+    return read_json(result.path / METRICS)["seeds"]
+
+
+def finetune_text(result: Artifact) -> str:
+    """A result of :func:`finetune_stage` as text: a row a seed, mean and standard deviation."""
+    return results_table(read_json(result.path / METRICS))
+
+
+@dataclass(frozen=True)
+class _Finetuning:
+    """One model on one task, the same on every process."""
+
+    model: str
+    task: TaskCard
+    preset: Preset
+    settings: FinetuneSettings
+    tokenizer: Any
+    data: str | None
+    seeds: Seeds
+    accelerator: Any
+    out: Path
+
+    def run(self, depends_on: dict[str, Any]) -> Artifact:
+        """Commit the artifact; the first process writes it, the others bring their seeds."""
+        with ExitStack() as held:
+            first(lambda: held.enter_context(self._claimed()))
+            folder, missing = first(lambda: self._begin(depends_on))
+            make_together(folder, "finetune", depends_on, lambda draft: self._write(draft, missing))
+            return first(lambda: self._end(folder))
+
+    def _claimed(self) -> AbstractContextManager[None]:
+        """Held by one command: the seeds of two on one `out` would lie in one folder."""
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        return locked(self.seeds.folder)
+
+    def _begin(self, depends_on: dict[str, Any]) -> tuple[Path, list[int]]:
+        """Where to write, and which seeds to run."""
+        manifest = read_manifest(self.out)
+        extended = _seeds_to_add(manifest, depends_on)
+        if manifest and not extended:
+            return self.out, []
+        folder = self._unpack(manifest) if extended else self.out
+        missing = [seed for seed in self.preset.seed_list if not self.seeds.has(seed)]
+        _say(missing, self.preset.seed_list, self.seeds.folder)
+        return folder, missing
+
+    def _end(self, folder: Path) -> Artifact:
+        """Give the result its place, commit the model if one is kept, and forget the seeds."""
+        if folder != self.out:  # the one with more seeds takes the place of the one with fewer
+            self.out.rename(self.seeds.folder / ".fewer")
+            folder.rename(self.out)
+            log.info("finetune  extended %s", self.out)
+        if self.settings.save:
+            self._commit_model()
+        self.seeds.remove()
+        return open_artifact(self.out, "finetune")
+
+    def _unpack(self, manifest: dict[str, Any]) -> Path:
+        """Make finished seeds of a committed result; returns where to write the one with more of them.
+
+        Raises:
+            ConfigError: If it was made in another precision.
+        """
+        before, now = manifest.get("precision"), self.accelerator.mixed_precision
+        if before != now:
+            raise ConfigError(f"{self.out}: was run with mixed_precision={before}, this launch says {now}")
+        for result in read_results(self.out):
+            if not self.seeds.has(result.seed):
+                self.seeds.run(result.seed, partial(replace, result))
+        folder = self.seeds.folder / ".more"  # hidden: it is no result of the run yet
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
+
+    def _encoded(self, splits: dict[str, list[Example]]) -> dict[str, Encoded]:
+        used = {**splits, "train": subset(splits["train"], self.settings.max_train)}
+        return {name: Encoded.of(split, self.tokenizer, self.preset.max_tokens) for name, split in used.items()}
+
+    def _write(self, draft: Draft | None, missing: list[int]) -> None:
+        """Run this process's share of the missing seeds; with a draft, write the results of all."""
+        splits = read_splits(self.task, self.data)
+        encoded = self._encoded(splits)
+        results = self._run(encoded, missing)
         if draft is None:
             return
-        metrics = {
-            "task": task.name,
-            "version": task.version,
-            "metric": task.metric,
-            "direction": task.direction,
-            "model": Path(model).resolve().name if Path(model).is_dir() else model,
-            "preset": settings.preset,
-            "settings": {**asdict(preset), "max_train": settings.max_train},
+        said = {
+            "model": _name(self.model),
+            "preset": self.settings.preset,
+            "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
             "split_overlap": overlap(splits),
-            **_summary([_row(result, encoded["test"].labels, task) for result in results]),
         }
-        write_json(draft.path / "metrics.json", metrics)
-        table = _predictions(results, used["test"])
-        pq.write_table(table, draft.path / "predictions.parquet", compression="zstd")
-        draft.counts |= {name: len(split) for name, split in used.items()}
+        write_results(draft.path, self.task, said, results, splits["test"])
+        draft.counts |= {name: len(split.tokens) for name, split in encoded.items()}
+        draft.notes["precision"] = self.accelerator.mixed_precision
 
-    if accelerator.is_main_process:
-        make(out, "finetune", depends_on, write)
-    elif not (out / MANIFEST).is_file():  # the first cannot commit before all have brought their seeds
-        write(None)
-    accelerator.wait_for_everyone()
-    return open_artifact(out, "finetune")
+    def _run(self, encoded: dict[str, Encoded], missing: list[int]) -> list[SeedResult]:
+        """The results of all seeds, in their order, on the first process; every one runs its share of the missing.
 
+        Nothing but results goes from one process to another, so each answers a signal by itself; the launcher
+        passes it on to all.
+        """
+        from accelerate.utils import gather_object
 
-def _tokenizer(model: str, max_tokens: int) -> Any:
-    """The model's tokenizer, once it is sure that the model can read so many tokens."""
-    from transformers import AutoConfig, AutoTokenizer
+        own = missing[self.accelerator.process_index :: self.accelerator.num_processes]
+        with StopRequest() as stop, alone():
+            for seed in own:
+                self.seeds.run(seed, self._seed(seed, encoded, stop, self._keep))
+        ran = {result.seed: result for result in gather_object([self.seeds.read(seed) for seed in own])}
+        if not self.accelerator.is_main_process:
+            return []
+        return [ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list]
 
-    check_checkpoint(model)
-    try:
-        with quiet_transformers():
-            config, tokenizer = AutoConfig.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{model}: cannot be loaded: {str(error).splitlines()[0]}") from error
-    check_length(config, max_tokens)
-    # Where a folder has no tokenizer, transformers makes one up that knows only its special tokens.
-    if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ArtifactError(f"{model}: has no tokenizer")
-    if len(tokenizer) > config.vocab_size:
-        raise ArtifactError(f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {config.vocab_size}")
-    return tokenizer
+    def _seed(self, seed: int, encoded: dict[str, Encoded], stop: StopRequest, keep: Keep) -> Callable[[], SeedResult]:
+        """What runs a seed, and leaves it at the next step when told to stop."""
 
+        def check_in() -> None:
+            if stop.received:
+                kept = f"{self.seeds.count()} finished before are kept in {self.seeds.folder}"
+                raise Preempted(f"told to stop in seed {seed}; {kept}: the same command goes on with the others")
 
-def _some(examples: list[Example], most: int | None) -> list[Example]:
-    """A fixed random subset, whatever the model and seed."""
-    if most is None or most >= len(examples):
-        return examples
-    rows = generator(0, "finetune", "subset").permutation(len(examples))[:most]
-    return [examples[row] for row in np.sort(rows)]
+        name = f"{self.task.name} {arm_name(self.out, self.model)}"
+        watch = Watch(name, check_in, keep)
+        return lambda: run_seed(self.model, encoded, self.task, self.preset, seed, self.accelerator, watch)
 
+    @property
+    def kept(self) -> Kept:
+        """Where models go."""
+        target = self.out.with_name(f"{self.out.name}-model")
+        return Kept(target, self.seeds.folder, self.seeds.depends_on, self.preset.seed_list)
 
-def _run_seeds(
-    model: str, task: TaskCard, encoded: dict[str, Encoded], preset: Preset, accelerator: Any
-) -> list[SeedResult]:
-    """Every process runs its share of the seeds and gets the results of all, in the order of the seeds."""
-    from accelerate.utils import gather_object
+    def _keep(self, classifier: Classifier, result: SeedResult) -> None:
+        if self.settings.save:
+            self.kept.keep(result, classifier)
 
-    own = preset.seed_list[accelerator.process_index :: accelerator.num_processes]
-    results = gather_object([run_seed(model, encoded, task, preset, seed, accelerator) for seed in own])
-    return sorted(results, key=lambda result: preset.seed_list.index(result.seed))
+    def _commit_model(self) -> None:
+        """Commit the model of the best seed; that seed is run again if its weights were not kept."""
+        best = max(read_results(self.out), key=lambda result: result.dev_score)  # of a tie, the first
 
+        def write(draft: Draft) -> None:
+            encoded = self._encoded(read_splits(self.task, self.data))
+            tokenizer = copy.deepcopy(self.tokenizer)
+            tokenizer.model_max_length = self.preset.max_tokens
 
-def _row(result: SeedResult, labels: np.ndarray, task: TaskCard) -> dict[str, Any]:
-    predictions = result.probabilities.argmax(1)
-    scores = score(predictions, labels, len(task.labels))
-    return {
-        "seed": result.seed,
-        "score": scores[task.metric],
-        "dev_score": result.dev_scores[result.epoch - 1],
-        **scores,
-        "degenerate": is_degenerate(predictions),
-        "epoch": result.epoch,
-        "dev_scores": result.dev_scores,
-        "seconds": result.seconds,
-    }
+            def write_it(classifier: Classifier, result: SeedResult) -> None:
+                write_model(draft, classifier, result, self.task, tokenizer, encoded["test"], _name(self.model))
 
+            classifier = new_classifier(self.model, len(self.task.labels), best.seed)
+            if self.kept.restore(best.seed, classifier):
+                write_it(classifier, best)
+                return
+            log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
+            with StopRequest() as stop:
+                again = self._seed(best.seed, encoded, stop, write_it)()
+            if not np.allclose(again.probabilities, best.probabilities, atol=1e-4):
+                log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
 
-def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    scores = [row["score"] for row in rows]
-    std = stdev(scores) if len(scores) > 1 else None
-    return {"seeds": rows, "mean": fmean(scores), "std": std, "ddof": 1, "n": len(scores)}
+        self.kept.commit(best.seed, write)
 
 
-def _predictions(results: Sequence[SeedResult], test: Sequence[Example]) -> pa.Table:
-    probabilities = np.concatenate([result.probabilities for result in results])
-    return pa.table(
-        {
-            "seed": pa.array(np.repeat([result.seed for result in results], len(test)), pa.int64()),
-            "id": pa.array([example.id for example in test] * len(results)),
-            "label": pa.array([example.label for example in test] * len(results), pa.int32()),
-            "prediction": pa.array(probabilities.argmax(1), pa.int32()),
-            "probabilities": pa.array(list(probabilities), pa.list_(pa.float32())),
-        }
-    )
+def arm_name(out: Path, model: str) -> str:
+    """What a run calls this model: the arm, where `out` is ``finetune/TASK/ARM``; else the model's own name."""
+    return out.name if out.parent.parent.name == "finetune" else _name(model)
+
+
+def _name(model: str) -> str:
+    return Path(model).resolve().name if Path(model).is_dir() else model
+
+
+def _say(missing: list[int], seeds: list[int], folder: Path) -> None:
+    if missing != seeds:
+        done = ", ".join(str(seed) for seed in seeds if seed not in missing)
+        left = ", ".join(map(str, missing)) or "none"
+        log.info("seeds     finished: %s (%s); to run: %s", done, folder, left)
+
+
+def _seeds_to_add(manifest: dict[str, Any], depends_on: dict[str, Any]) -> bool:
+    """Whether a committed result has some of the seeds that are asked for, no others, and all else is equal."""
+    if manifest.get("kind") != "finetune":
+        return False
+    there, asked = (json.loads(canonical(value)) for value in (manifest["depends_on"], depends_on))
+    before, now = there["preset"].pop("seeds"), asked["preset"].pop("seeds")
+    return there == asked and set(before) < set(now)

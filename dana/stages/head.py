@@ -1,19 +1,18 @@
-"""A base without a language-model head gets one once, so that the arms that start from it share it."""
+"""Head stage: a model without a language-model head in, a copy with a warmed-up one for all arms out."""
 
 from dataclasses import asdict
 from pathlib import Path
 
-from dana.artifacts import Draft, make
-from dana.encoders.checkpoint import check_checkpoint
-from dana.mlm.examples import build_examples
-from dana.mlm.masking import Masking
-from dana.mlm.tokens import Tokens
+from dana.checkpoints.export import save_model
+from dana.core.artifacts import Draft, make_together
+from dana.execution.accelerator import make_accelerator
+from dana.models.folder import check_checkpoint, model_identity
+from dana.sequences.examples import build_examples
+from dana.sequences.layout import BatchLayout
+from dana.sequences.tokens import Tokens
 from dana.stages.adapt import AdaptSettings
 from dana.stages.pack import pack_stage
 from dana.stages.training import TrainingData
-from dana.train.accelerator import make_accelerator
-from dana.train.batch import Shape
-from dana.train.checkpoint import load_checkpoint, model_identity, save_model
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import prepare
 
@@ -31,18 +30,28 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         The folder or name to start every arm from.
     """
     check_checkpoint(model)
-    checkpoint = load_checkpoint(model, settings.seed)
-    if not checkpoint.new:
+    objective = settings.make_objective()
+    loaded = objective.prepare_model(model, settings.seed)
+    if not loaded.new:
         return model
-    used = {"head_warmup": asdict(settings.head_warmup), "seed": settings.seed, "max_tokens": settings.max_tokens}
+    used = {
+        "head_warmup": asdict(settings.head_warmup),
+        "seed": settings.seed,
+        "max_tokens": settings.max_tokens,
+        **objective.decisive(),
+    }
     depends_on = {"model": model_identity(model), **data.identity(), "settings": used}
 
-    def write(draft: Draft) -> None:
-        tokenizer = checkpoint.tokenizer
+    def write(draft: Draft | None) -> None:
+        tokenizer = loaded.tokenizer
         tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
-        examples, draft.counts = build_examples(tokens, None, tokenizer, settings.max_tokens, data.heldout_ids())
-        masking = Masking.of(tokenizer, settings.seed, settings.mask_rate)
-        draft.notes["head_loss"] = warm_up_head(checkpoint, examples, masking, settings, settings.head_warmup)
-        save_model(prepare(checkpoint.model, settings, make_accelerator(), Shape()), tokenizer, draft.path)
+        collator = objective.collator(tokenizer, settings.seed)
+        exclude = data.heldout_ids()
+        examples, counts = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, exclude)
+        loss = warm_up_head(loaded, examples, collator, settings, settings.head_warmup)
+        prepared = prepare(loaded.model, settings, make_accelerator(), BatchLayout())
+        save_model(prepared, tokenizer, draft.path if draft else None)
+        if draft is not None:
+            draft.counts, draft.notes = counts, {"head_loss": loss}
 
-    return str(make(out, "model", depends_on, write).path)
+    return str(make_together(out, "model", depends_on, write).path)

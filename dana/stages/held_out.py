@@ -1,18 +1,22 @@
-"""General documents that no arm trains on: what adaptation costs on general text is measured on them."""
+"""Held-out stage: a corpus in, a fixed sample of its documents out, on which losses on general text are measured."""
 
 from pathlib import Path
 
 import numpy as np
 
-from dana.artifacts import Artifact, Draft, make, open_artifact
-from dana.rng import derive_seed, hash_uniform
-from dana.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.stages.corpus import document_tables
-from dana.stages.unit_stream import unit_keys
+from dana.core.artifacts import Artifact, Draft, make, open_artifact
+from dana.core.rng import derive_seed, hash_uniform, unit_keys
+from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
+from dana.corpus.tables import document_tables
 
 DOCUMENTS_AT_MOST = 500
 SHARE = 0.05  # of a corpus too small to spare 500 documents
 _FIRST = np.zeros(1, dtype=np.int64)
+
+
+def held_out_folders(run: Path) -> tuple[Path, Path]:
+    """The documents that a run measures losses on: the task's own, and general ones."""
+    return run / "task" / "held_out", run / "held_out"
 
 
 def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
@@ -22,7 +26,7 @@ def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
 
     Args:
         corpus: Folder of a corpus artifact.
-        folder: Where ``part-*.parquet`` (:data:`dana.schemas.DOCUMENTS`) goes.
+        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes.
         seed: Decides which.
     """
     opened = open_artifact(corpus, "corpus")

@@ -1,11 +1,18 @@
-"""``dana pack``: a corpus is tokenised once for each tokenizer, whatever is trained on it afterwards."""
+"""``dana pack``: a corpus and a tokenizer in, the corpus as token ids out, made once for each tokenizer."""
 
 from pathlib import Path
 from typing import Any
 
-from dana.artifacts import Artifact, Draft, fingerprint, make
-from dana.mlm.tokens import uncut, write_tokens
-from dana.schemas import iterate_documents, parts, table_identity
+from dana.core.artifacts import Artifact, Draft, fingerprint, make
+from dana.core.schemas import DOCUMENTS, iterate_documents, parts, table_identity
+from dana.models.folder import check_checkpoint, load_own_tokenizer
+from dana.sequences.tokens import uncut, write_tokens
+
+
+def pack_for(model: str, corpus: Path) -> Artifact:
+    """Tokenise a corpus with the tokenizer of a checkpoint, a folder or a Hub name; see :func:`pack_stage`."""
+    check_checkpoint(model)
+    return pack_stage(corpus, load_own_tokenizer(model))
 
 
 def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
@@ -16,15 +23,15 @@ def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
     tokens; and ``part-*.parquet``: ``doc_id``, ``tokens`` and ``characters`` of each document.
 
     Args:
-        corpus: Folder of :data:`dana.schemas.DOCUMENTS`.
+        corpus: Folder of :data:`dana.core.schemas.DOCUMENTS`.
         tokenizer: A fast Hugging Face tokenizer.
 
     Raises:
         ConfigError: If the tokenizer is slow.
         ArtifactError: If there is no corpus.
     """
-    identity = fingerprint({"tokenizer": uncut(tokenizer).to_str()})
-    depends_on = {"corpus": table_identity(corpus), "tokenizer": identity}
+    identity = fingerprint({"tokenizer": uncut(tokenizer).to_str(), "special tokens": "are text"})
+    depends_on = {"corpus": table_identity(corpus, DOCUMENTS), "tokenizer": identity}
 
     def write(draft: Draft) -> None:
         import pyarrow.parquet as pq

@@ -1,16 +1,16 @@
-"""``dana pretrain``: a tokenizer and a small BERT from nothing but text, by the loop of ``dana adapt``."""
+"""``dana pretrain``: a corpus in, a tokenizer and a BERT trained on it from scratch out."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dana.artifacts import Artifact
-from dana.config import require
-from dana.schemas import iterate_documents
+from dana.core.artifacts import Artifact
+from dana.core.config import require
+from dana.core.schemas import iterate_documents
+from dana.models.language_model import LanguageModel
+from dana.models.scratch import SIZES, new_bert, train_tokenizer
 from dana.stages.training import TrainingData, TrainingJob, run_job
-from dana.train.checkpoint import Checkpoint
 from dana.train.head_warmup import HeadWarmup
-from dana.train.scratch import SIZES, new_bert, train_tokenizer
 from dana.train.settings import TrainSettings
 
 
@@ -51,25 +51,29 @@ def pretrain_stage(
     Args:
         size: ``tiny``, ``mini``, ``small``, ``medium`` or ``base``.
         corpus: Folder of a corpus artifact.
-        task_heldout: Folder of :data:`dana.schemas.DOCUMENTS` to measure on.
+        task_heldout: Folder of :data:`dana.core.schemas.DOCUMENTS` to measure on.
         general_heldout: The same.
         settings: The run.
         out: Where the model goes.
 
     Raises:
-        ConfigError: If the size is unknown.
+        ConfigError: If the size is unknown, or the objective cannot train a BERT.
         ArtifactError: If an input is missing, or `out` holds something else.
     """
+    from transformers import BertConfig
+
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
+    objective = settings.make_objective()
+    objective.auto_class(BertConfig())  # refused before the tokenizer is learnt
     data = TrainingData(corpus, None, task_heldout, general_heldout)
 
-    def load() -> Checkpoint:
+    def load() -> LanguageModel:
         heldout = data.heldout_ids()
 
         def texts() -> Iterator[str]:
             return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
 
         tokenizer = train_tokenizer(texts, settings.vocabulary, settings.max_positions, settings.lowercase)
-        return new_bert(size, tokenizer, settings.dropout, settings.seed, settings.next_sentence)
+        return new_bert(size, tokenizer, settings.dropout, settings.seed, objective.auto_class)
 
     return run_job(TrainingJob(f"bert-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)

@@ -1,9 +1,9 @@
-"""Uploading a model, and only when asked to."""
+"""Upload of a model artifact to the Hugging Face Hub, as a private repository."""
 
 from pathlib import Path
 
-from dana.artifacts import open_artifact
-from dana.errors import ArtifactError
+from dana.core.artifacts import open_artifact
+from dana.core.errors import ArtifactError
 
 
 def publish_stage(folder: Path, name: str) -> str:

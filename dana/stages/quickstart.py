@@ -1,38 +1,26 @@
-"""``dana quickstart``: the recipe that needs nothing, and what to do after it."""
+"""``dana quickstart``: the name of its recipe, and the lines it prints at the end."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from dana.config import load, read_yaml
-from dana.resources import resource
 from dana.stages.settings import RunSettings
+from dana.weighting.kept_text import KEPT_TEXT
 
-RECIPE = "recipes/quickstart.yaml"
-
-
-def quickstart_settings(out: str | None = None, overrides: Sequence[str] = ()) -> RunSettings:
-    """The settings of ``recipes/quickstart.yaml``.
-
-    Args:
-        out: Another folder for the run.
-        overrides: ``key=value`` settings.
-    """
-    values = read_yaml(resource(RECIPE))
-    chosen = [f"out={out}"] if out else []
-    return load(RunSettings, values, [*chosen, *overrides], origin=RECIPE)
-
-
-def what_next(report: Path, settings: RunSettings) -> str:
-    """The last lines: what was written, and the same on one's own text."""
-    out = Path(settings.out)
-    return f"""
-written
-  {report}   what was selected, and whether it helped
-  {out / "arms" / "dana" / "adapted"}   the adapted model: AutoModelForMaskedLM.from_pretrained opens it
-  {out / "arms" / "dana" / "weights" / "selected.jsonl.gz"}   the text it was adapted on
-
+RECIPE = "quickstart"
+OWN_TEXT = """
 next, on your own text (JSONL, Parquet, CSV, plain text; files, globs or folders)
-  dana rank  --task YOUR_TEXT.jsonl --general YOUR_POOL/ --out runs/mine
   dana score --task YOUR_TEXT.jsonl --general YOUR_POOL/ --out runs/mine
   dana weigh runs/mine
   dana adapt runs/mine --model bert-base-uncased --steps 1000"""
+
+
+def what_next(report: Path, settings: RunSettings) -> str:
+    """Where the report, the last arm's model and its text lie, and the commands for one's own text."""
+    lines = ["", "written", f"  {report}   what was selected, and whether it helped"]
+    arms = [arm for arm in settings.described_arms if arm.text != "base"]
+    for arm in arms[-1:]:
+        folder = Path(settings.out) / "arms" / arm.name
+        opens = "AutoModelForMaskedLM.from_pretrained opens it"
+        lines.append(f"  {folder / 'adapted'}   the adapted model: {opens}")
+        if arm.weigh and arm.weigh.policy != "sigmoid":
+            lines.append(f"  {folder / 'weights' / KEPT_TEXT}   the text it was adapted on")
+    return "\n".join([*lines, OWN_TEXT])

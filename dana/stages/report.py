@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from dana.artifacts import write_text
-from dana.logging import get_logger
+from dana.core.artifacts import write_text
+from dana.core.logging import get_logger
 from dana.report.collect import collect
 from dana.report.render import to_html, to_markdown
-from dana.report.sections import build
+from dana.report.sections import build_report
 
 log = get_logger(__name__)
 
@@ -15,7 +15,7 @@ def report_stage(run: Path) -> Path:
     """Write ``report.html``, ``report.md`` and ``tables/*.csv`` into a run's folder: same run, same bytes.
 
     Args:
-        run: A folder with at least one of ``ranking.json``, ``scores/``, ``adapted/``, ``finetune/``.
+        run: A folder with at least one of ``ranking/``, ``scores/``, ``adapted/``, ``finetune/``.
 
     Returns:
         The path of ``report.html``.
@@ -23,7 +23,7 @@ def report_stage(run: Path) -> Path:
     Raises:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
-    report = build(collect(run))
+    report = build_report(collect(run))
     for table in report.tables:
         write_text(run / "tables" / f"{table.name}.csv", table.frame.to_csv(index=False))
     write_text(run / "report.md", to_markdown(report))

@@ -1,141 +1,250 @@
-"""``dana run``: every step of a recipe in order. Each leaves an artifact, so a rerun goes on where it was."""
+"""``dana run``: a recipe as a grid of cells, from text to fine-tuned models, and the report over their artifacts."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dana.artifacts import Artifact, open_artifact, read_json
-from dana.config import require
-from dana.finetune.card import load_card
-from dana.logging import get_logger
-from dana.stages.adapt import adapt_stage
-from dana.stages.corpus import corpus_stage
-from dana.stages.finetune import finetune_stage
-from dana.stages.harvest import harvest_stage
+from dana.core.artifacts import Artifact, Draft, make, open_artifact
+from dana.core.config import require
+from dana.core.errors import ConfigError, DanaError
+from dana.core.launch import first, processes
+from dana.core.logging import get_logger
+from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
+from dana.corpus.tables import document_tables
+from dana.experiments.cell import Cell, Made
+from dana.experiments.grid import Grid
+from dana.experiments.runner import run_grid
+from dana.models.folder import check_checkpoint, load_own_tokenizer
+from dana.scoring.inputs import Selection
+from dana.scoring.scoring import build_selector
+from dana.stages.adapt import AdaptSettings
+from dana.stages.arms import Arm
 from dana.stages.head import head_stage
-from dana.stages.held_out import held_out_stage
-from dana.stages.hygiene import Cleaner
-from dana.stages.pretrain import pretrain_stage
-from dana.stages.rank import RANKING, rank_stage, table
+from dana.stages.held_out import held_out_folders, held_out_stage
+from dana.stages.pack import pack_stage
+from dana.stages.pretrain import PretrainSettings, pretrain_stage
+from dana.stages.rank import comparison_text, run_rank
+from dana.stages.remember import remember
 from dana.stages.report import report_stage
-from dana.stages.score import Scoring, build_selector, score_all
-from dana.stages.selection import GeneralCorpus, TaskText
 from dana.stages.settings import RunSettings
-from dana.stages.task import find_task, task_stage
-from dana.stages.team import Team
+from dana.stages.texts import check_names, open_texts
 from dana.stages.training import TrainingData
-from dana.stages.weigh import weigh_stage
+from dana.stages.unused import first_unused
+from dana.stages.weigh import WeighSettings
+from dana.tasks.card import load_card
+from dana.tasks.harvested import CARD_NAME
 
 log = get_logger(__name__)
 
-
-def open_texts(settings: RunSettings) -> tuple[TaskText, GeneralCorpus]:
-    """Read, count and store both piles of text under the run's folder.
-
-    Raises:
-        ConfigError: If the task or the general text is not named.
-    """
-    require(bool(settings.task), "task", settings.task, "a task card or a text file")
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
-    out = Path(settings.out)
-    find_task(settings.task)  # a misspelt name fails before the corpus is read
-    cleaner = Cleaner(settings.hygiene, settings.data)
-    general = corpus_stage(settings.general, out / "corpus", settings.on_bad_record, cleaner)
-    task = task_stage(settings.task, out / "task", settings.data, settings.selection.seed, cleaner)
-    return TaskText(task), GeneralCorpus(general)
+# Settings that reading, and warming up a head, look at: their cells are told no others, so that these may change.
+OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
+OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 
-def rank(settings: RunSettings) -> dict[str, Any]:
-    """``dana rank``."""
-    settings.ranking.specs()
-    task, general = open_texts(settings)
-    return rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
+def run_recipe(settings: RunSettings) -> Path:
+    """Run every cell of a recipe and report on them; a cell whose artifact is there is reused.
 
-
-def open_scoring(settings: RunSettings, selector: str | None = None, folder: Path | None = None) -> Scoring:
-    """Both texts, the detector (ranked first where it is ``auto``) and the place of the scores."""
-    selector = selector or settings.selector
-    if selector == "detector" and settings.detector != "auto":
-        build_selector(selector, settings.detector, settings.selection)  # a misspelt name fails before any work
-    task, general = open_texts(settings)
-    detector = settings.detector
-    if selector == "detector" and detector == "auto":
-        ranking = rank_stage(task, general, settings.selection, settings.ranking, Path(settings.out))
-        detector = ranking["chosen"]
-        log.info("detector  %s, the best held-out F1 of %d", detector, len(ranking["detectors"]))
-    built = build_selector(selector, detector, settings.selection)
-    return Scoring(task, general, settings.selection, built, folder or Path(settings.out) / "scores")
-
-
-def open_prepared(settings: RunSettings) -> Scoring:
-    """The scoring that ``dana score --prepare`` left in the run's folder; sources are not looked at again."""
-    out = Path(settings.out)
-    task, general = TaskText.open(out / "task"), GeneralCorpus.open(out / "corpus")
-    detector = settings.detector
-    if settings.selector == "detector" and detector == "auto":
-        detector = read_json(out / RANKING)["chosen"]
-    built = build_selector(settings.selector, detector, settings.selection)
-    return Scoring(task, general, settings.selection, built, out / "scores")
-
-
-def score(settings: RunSettings, selector: str | None = None, folder: Path | None = None) -> Artifact:
-    """``dana score``; the processes of one launch share the shards."""
-    team = Team.of_launch()
-    if team.world == 1:
-        return score_all(open_scoring(settings, selector, folder))
-    if team.rank == 0:
-        first = open_scoring(settings, selector, folder)
-        if not first.is_done:
-            first.prepare()
-    team.wait()
-    scoring = open_scoring(settings, selector, folder)
-    done = scoring.is_done
-    team.wait()  # all have looked before the first one merges
-    if not done:
-        scoring.score(scoring.prepared(), team.share)
-    team.wait()
-    if team.rank == 0:
-        scoring.merge()
-    team.wait()
-    return open_artifact(scoring.folder, "scores")
-
-
-def run(settings: RunSettings) -> Path:
-    """All steps; returns the report's path.
+    Returns:
+        The path of ``report.html``. Beside it ``results.csv`` has a row for each arm, task, metric and seed.
 
     Raises:
         ConfigError: If what to fine-tune on is not a task card (plain text has no labels).
+        DanaError: Of cells that failed, when all others are done.
     """
+    shares = processes() == 1 or settings.jobs == 1
+    require(shares, "jobs", settings.jobs, "1 where several processes were launched: they share each cell's work")
+    run_grid(plan_run(settings), settings.jobs)
     out = Path(settings.out)
-    if settings.harvest is not None:
-        harvested = harvest_stage(out / "data", settings.harvest)
-        settings = replace(
-            settings,
-            task=str(harvested.path / "card.yaml"),
-            general=[str(harvested.path / "general.jsonl.gz")],
-        )
-    cards = {named: load_card(named) for named in settings.cards or [settings.task]}
-    content = rank(settings)
-    log.info("%s", table(content))
-    scores = {"dana": score(settings).path}
-    if "random" in settings.arms:
-        scores["random"] = score(settings, "random", out / "arms" / "random" / "scores").path
-    held_out = Path(settings.out) / "task" / "held_out", held_out_stage(out / "corpus", out / "held_out").path
+    remember(_with_harvest(settings), out)
+    return first(lambda: report_stage(out))
+
+
+def plan_run(settings: RunSettings) -> Grid:
+    """The cells of a recipe; every component that it names is looked up first.
+
+    Raises:
+        DanaError: If a name is unknown; names the arm.
+    """
+    selectors = {}
+    for arm in settings.described_arms:
+        if arm.text == "selected":
+            try:
+                _refuse_unused(arm, settings)
+                selectors[arm.name] = _selector_of(arm, settings)
+            except DanaError as error:
+                raise type(error)(f"arms.{arm.name}: {error}") from error
     if settings.model:
-        data = TrainingData(out / "corpus", None, *held_out)
-        base = head_stage(settings.model, data, settings.adapt, out / "base")
+        check_checkpoint(settings.model)
+    return Grid(Path(settings.out), tuple(_cells(settings, selectors)))
+
+
+def _refuse_unused(arm: Arm, settings: RunSettings) -> None:
+    """Refuse settings of an arm's own ``weigh`` that its others make void."""
+    about = settings.arms.get(arm.name) if isinstance(settings.arms, dict) else None
+    given = {f"weigh.{key}": f"weigh.{key}" for key in (about or {}).get("weigh", {})}
+    if arm.weigh and (said := first_unused("weigh", given, replace(settings, weigh=arm.weigh))):
+        raise ConfigError(said)
+
+
+def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
+    """Specs of an arm's selector and of the detector it takes, both looked up; the latter empty if it takes none."""
+    detector = arm.detector or settings.detector
+    check_names(replace(settings, selector=arm.selector, detector=detector))
+    takes = "detector" in build_selector(arm.selector, detector, settings.selection).uses
+    if arm.detector and not takes:
+        raise ConfigError(f"detector={arm.detector!r}: the selector {arm.selector} takes none; leave it out")
+    return arm.selector, detector if takes else ""
+
+
+def _with_harvest(settings: RunSettings) -> RunSettings:
+    """Task and general text of a run that harvests them, as the harvest cell leaves them."""
+    if settings.harvest is None:
+        return settings
+    data = Path(settings.out) / "data"
+    return replace(settings, harvest=None, task=str(data / "card.yaml"), general=[str(data / "general.jsonl.gz")])
+
+
+def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
+    """All cells, in the order of their dependencies; `selectors` by arm, as :func:`_selector_of` gives them."""
+    arms = settings.described_arms
+    out, read = Path(settings.out), _with_harvest(settings)
+    before: tuple[str, ...] = ()
+    if settings.harvest is not None:
+        arguments = {"folder": out / "data", "settings": settings.harvest}
+        yield Cell("harvest", "dana.stages.harvest:harvest_stage", arguments)
+        before = ("harvest",)
+    texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
+    cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
+    yield Cell("texts", f"{__name__}:read_texts", {"settings": replace(texts, selection=cut)}, before)
+    if any(detector == "auto" for _, detector in selectors.values()):
+        ranked = replace(
+            texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
+        )
+        yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
+    yield from _weights(settings, selectors)
+    base = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
+    work = settings.pretrain.tokens if settings.model is None else None
+    yield Cell(
+        "base", f"{__name__}:base_model", {**base, "adapt": _of_head(settings)}, ("texts",), **_training(work, settings)
+    )
+    yield from _adapted(settings, arms)
+    models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
+    for named in read.cards or [read.task]:
+        card = CARD_NAME if settings.harvest is not None and named == read.task else load_card(named).name
+        for arm_name, model in models.items():
+            arguments = {"model": Made(model), "card": named, "settings": settings.finetune, "data": settings.data}
+            folder = out / "finetune" / card / arm_name
+            labels = {"task": card, "arm": arm_name}
+            stage = "dana.stages.finetune:finetune_stage"
+            yield Cell(f"finetune/{card}/{arm_name}", stage, {**arguments, "out": folder}, labels=labels)
+
+
+def _of_head(settings: RunSettings) -> AdaptSettings:
+    """What of the arms' settings decides the base model."""
+    of_base = OF_HEAD if settings.model else ()
+    return replace(AdaptSettings(), **{name: getattr(settings.adapt, name) for name in of_base})
+
+
+def _weights(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
+    """Scores, one cell for all arms that select alike, and the weights of each arm."""
+    out, scored = Path(settings.out), dict[tuple[str, str], str]()
+    for arm in settings.described_arms:
+        if arm.text != "selected":
+            continue
+        selector, detector = selectors[arm.name]
+        folder = out / "arms" / arm.name
+        if (selector, detector) not in scored:
+            name = scored[selector, detector] = f"score/{arm.name}"
+            is_own = selector == settings.selector_spec and detector in ("", settings.detector)
+            place = out / "scores" if is_own else folder / "scores"  # the former is where dana score writes them
+            arguments = {"out": out, "selector": selector, "detector": detector, "folder": place}
+            after = ("rank" if detector == "auto" else "texts",)
+            yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
+        arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
+        stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
+        yield Cell(f"weigh/{arm.name}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
+
+
+def _adapted(settings: RunSettings, arms: tuple[Arm, ...]) -> Iterator[Cell]:
+    """The adapted model of each arm, and the corpus of one that is adapted on the task's own text."""
+    out = Path(settings.out)
+    held_out = dict(zip(("task_heldout", "general_heldout"), held_out_folders(out), strict=True))
+    for arm in arms:
+        if arm.text == "base":
+            continue
+        folder = out / "arms" / arm.name
+        if arm.text == "task":
+            arguments = {"task": out / "task", "folder": folder / "corpus"}
+            yield Cell(f"text/{arm.name}", f"{__name__}:task_corpus", arguments, ("texts",))
+        yield Cell(
+            f"adapt/{arm.name}",
+            "dana.stages.adapt:adapt_stage",
+            {
+                "model": Made("base"),
+                "corpus": Made(f"text/{arm.name}") if arm.text == "task" else out / "corpus",
+                "weights": Made(f"weigh/{arm.name}") if arm.text == "selected" else None,
+                **held_out,
+                "settings": settings.adapt,
+                "out": folder / "adapted",
+            },
+            labels={"arm": arm.name},
+            **_training(settings.adapt.tokens, settings),
+        )
+
+
+def _training(tokens: int | None, settings: RunSettings) -> dict[str, Any]:
+    """Kind and amount of work of a cell that trains: of a base from scratch and its arms tokens compare."""
+    alike = settings.model is None and settings.pretrain.tokens and settings.adapt.tokens
+    return {"kind": "training", "amount": float(tokens)} if alike and tokens else {}
+
+
+def read_texts(settings: RunSettings) -> Artifact:
+    """Read both texts of a run; returns the general one. See :func:`dana.stages.texts.open_texts`."""
+    return open_texts(settings, selects=False)[1].artifact
+
+
+def rank_texts(settings: RunSettings) -> Artifact:
+    """Rank the detectors of a run and log the comparison; see :func:`dana.stages.rank.run_rank`."""
+    ranking = run_rank(settings)
+    log.info("%s", comparison_text(ranking.manifest))
+    return ranking
+
+
+def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings) -> str:
+    """The model that the arms adapt, and the corpus as its tokens, so that arms side by side need not write them.
+
+    Args:
+        out: Folder of the run.
+        model: Folder or Hub name; None trains one from scratch.
+        size: Of a model from scratch.
+        pretrain: Training from scratch.
+        adapt: Of the arms; says how a missing language-model head is warmed up.
+
+    Returns:
+        Its folder or Hub name: the given model, if it has a language-model head.
+    """
+    corpus, held_out = out / "corpus", held_out_folders(out)
+    held_out_stage(corpus, held_out[1])
+    if model is None:
+        base = str(pretrain_stage(size, corpus, *held_out, pretrain, out / "base").path)
     else:
-        base = str(pretrain_stage(settings.size, out / "corpus", *held_out, settings.pretrain, out / "base").path)
-    models = {"base": base}
-    for arm in settings.arms:
-        folder = out / "arms" / arm
-        weights = None
-        if arm in scores:
-            weights = weigh_stage(scores[arm], out / "corpus", settings.weigh, folder / "weights").path
-        adapted = adapt_stage(base, out / "corpus", weights, *held_out, settings.adapt, folder / "adapted")
-        models[arm] = str(adapted.path)
-    for named, card in cards.items():
-        for arm, model in models.items():
-            folder = out / "finetune" / card.name / arm
-            finetune_stage(model, named, settings.finetune, folder, settings.data)
-    return report_stage(out)
+        base = head_stage(model, TrainingData(corpus, None, *held_out), adapt, out / "base")
+    pack_stage(corpus, load_own_tokenizer(base))
+    return base
+
+
+def task_corpus(task: Path, folder: Path) -> Artifact:
+    """The text of a task artifact to fit on, as a corpus to train on (Gururangan et al. 2020, TAPT).
+
+    Args:
+        task: Folder of a task artifact.
+        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes.
+    """
+    opened = open_artifact(task, "task")
+
+    def write(draft: Draft) -> None:
+        documents = iterate_documents(task / "fit")
+        draft.counts["documents"] = write_parts(document_tables(documents), draft.path, DOCUMENTS)
+
+    return make(folder, "corpus", {"task": opened.fingerprint}, write)

@@ -1,23 +1,28 @@
 """The settings of a whole run, one section a step: what a recipe's YAML holds and every command's flags fill in."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from dana.config import require
+from dana.comparison.settings import CompareSettings
+from dana.core.config import require
+from dana.corpus.inputs import Inputs
+from dana.finetuning.settings import FinetuneSettings
+from dana.ranking.settings import RankSettings
+from dana.scoring.inputs import Selection
 from dana.stages.adapt import AdaptSettings
-from dana.stages.finetune import FinetuneSettings
-from dana.stages.harvest import HarvestSettings
-from dana.stages.hygiene import Hygiene
+from dana.stages.arms import Arm, parse_arms
 from dana.stages.pretrain import PretrainSettings
-from dana.stages.rank import RankSettings
-from dana.stages.selection import Selection
-from dana.stages.weigh import WeighSettings
+from dana.tasks.harvested import HarvestSettings
+from dana.tasks.hygiene import Hygiene
+from dana.weighting.settings import WeighSettings
 
-ARMS = ("general", "random", "dana")
+EMBEDDINGS = "embeddings"
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """From two piles of text to a table that says whether adaptation helped.
+    """Settings of a run, a section a step: texts, selection, ranking, weights, training, fine-tuning.
 
     Attributes:
         out: Folder of the run.
@@ -25,20 +30,25 @@ class RunSettings:
         general: Files, globs, folders, or ``hf:name[:config][:split]``.
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
         on_bad_record: ``fail`` or ``skip`` (counted).
+        inputs: How records of the general text and of plain task text become documents.
         hygiene: What is kept away from training: text of evaluation splits, near duplicates.
         harvest: Take task and general text from the installed Python distributions instead.
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
-        selector: ``detector`` or another selector's spec.
-        detector: A detector's spec, or ``auto``: the one with the best F1.
+        compare: Which tasks and selectors are compared on planted text, and how.
+        selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
+            ``detector``.
+        detector: For a selector that takes one: a detector's spec, or ``auto``, the ranking's choice.
         weigh: How scores become weights.
         model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
         size: Size of a base from scratch: tiny, mini, small, medium or base.
         pretrain: Training of a base from scratch.
         adapt: Continued pretraining, the same for every arm.
-        arms: What is compared with the base: general, random, dana.
+        arms: What is compared with the base: ready-made arms by name (general, random, dana, tapt), or a mapping of
+            names to ``general``, ``task`` or ``{selector: SPEC, detector: SPEC, weigh: {what differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
+        jobs: Cells of the recipe that run side by side, each in a process of its own.
     """
 
     out: str = "runs/run"
@@ -46,23 +56,45 @@ class RunSettings:
     general: list[str] = field(default_factory=list)
     data: str | None = None
     on_bad_record: str = "fail"
+    inputs: Inputs = field(default_factory=Inputs)
     hygiene: Hygiene = field(default_factory=Hygiene)
     harvest: HarvestSettings | None = None
     selection: Selection = field(default_factory=Selection)
     ranking: RankSettings = field(default_factory=RankSettings)
-    selector: str = "detector"
+    compare: CompareSettings = field(default_factory=CompareSettings)
+    selector: str | None = None
     detector: str = "auto"
     weigh: WeighSettings = field(default_factory=WeighSettings)
     model: str | None = None
     size: str = "tiny"
     pretrain: PretrainSettings = field(default_factory=PretrainSettings)
     adapt: AdaptSettings = field(default_factory=AdaptSettings)
-    arms: list[str] = field(default_factory=lambda: list(ARMS))
+    arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["general", "random", "dana"])
     cards: list[str] = field(default_factory=list)
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
+    jobs: int = 1
 
     def __post_init__(self) -> None:
+        require(bool((self.out or "").strip()), "out", self.out, "a folder")
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
-        for arm in self.arms:
-            require(arm in ARMS, "arms", arm, f"among {', '.join(ARMS)}")
-        require(len(set(self.arms)) == len(self.arms), "arms", self.arms, "distinct")
+        named = all(source.strip() for source in self.general)
+        require(named, "general", self.general, "files, folders, globs or hf: names, none of them empty")
+        require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
+        parse_arms(self.arms, self.selector_spec, self.weigh)
+
+    @property
+    def selector_spec(self) -> str:
+        """The selector's spec, also where none is named."""
+        return self.selector or ("auto" if self.detector == "auto" else "detector")
+
+    @property
+    def described_arms(self) -> tuple[Arm, ...]:
+        """Every arm with its selector and weights."""
+        return parse_arms(self.arms, self.selector_spec, self.weigh)
+
+
+def with_store(settings: RunSettings) -> RunSettings:
+    """Settings whose store is a folder or None: the run's own, ``OUT/embeddings``, where none is named."""
+    named = settings.selection.store
+    store = str(Path(settings.out) / EMBEDDINGS) if named is None else None if named == "none" else named
+    return replace(settings, selection=replace(settings.selection, store=store))

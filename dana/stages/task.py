@@ -1,30 +1,27 @@
-"""The task's own text as an artifact: ``fit/`` to learn from, ``held_out/`` that nothing is ever fitted on."""
+"""The task artifact: a card or plain text to ``fit/``, and ``held_out/`` that nothing is fitted on, in Parquet."""
 
-from glob import has_magic
 from pathlib import Path
 
-import numpy as np
+from dana.core.artifacts import Artifact, Draft, make
+from dana.core.errors import DataError
+from dana.core.schemas import DOCUMENTS, write_parts
+from dana.corpus.documents import Tally, source_digests
+from dana.corpus.inputs import Inputs
+from dana.corpus.places import find_files
+from dana.corpus.tables import document_tables
+from dana.tasks.hygiene import Cleaner, Hygiene
+from dana.tasks.task_text import HELD_OUT_SHARE, card_texts, find_task, plain_texts
 
-from dana.artifacts import Artifact, Draft, make
-from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.corpus.readers import HUB
-from dana.errors import DataError, suggestion
-from dana.finetune.card import TaskCard, card_names, find_card
-from dana.finetune.data import read_split
-from dana.rng import derive_seed, hash_uniform
-from dana.schemas import DOCUMENTS, Document, write_parts
-from dana.stages.corpus import document_tables
-from dana.stages.hygiene import Cleaner, Hygiene
-from dana.stages.unit_stream import unit_keys
-from dana.text import document_id, normalise
-
-HELD_OUT_SHARE = 0.1
 HELD_OUT_AT_MOST = 1000  # documents; enough for a standard error of a hundredth of a nat
-_FIRST = np.zeros(1, dtype=np.int64)
 
 
 def task_stage(
-    task: str, folder: Path, data: str | None = None, seed: int = 0, cleaner: Cleaner | None = None
+    task: str,
+    folder: Path,
+    data: str | None = None,
+    seed: int = 0,
+    cleaner: Cleaner | None = None,
+    inputs: Inputs | None = None,
 ) -> Artifact:
     """Make the task artifact.
 
@@ -36,12 +33,14 @@ def task_stage(
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
         seed: Decides which documents of plain text are held out.
         cleaner: Leaves out of the text to fit on what evaluation splits hold; None keeps every text.
+        inputs: How records of plain text become documents; a card says this itself.
 
     Raises:
         DataError: If there is no text to fit on or to hold out.
     """
     cleaner = cleaner or Cleaner(Hygiene())
-    card = find_task(task)
+    card, inputs = find_task(task), inputs or Inputs()
+    sources = [] if card else find_files([task], folder.parent)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
         depends_on = {
@@ -50,12 +49,16 @@ def task_stage(
             "files": source_digests(card.files(data, ("train", "dev"))),
         }
     else:
-        depends_on = {"name": name, "files": source_digests([task]), "seed": seed, "held_out": HELD_OUT_SHARE}
+        depends_on = {"name": name, "files": source_digests(sources), "seed": seed, "held_out": HELD_OUT_SHARE}
+        depends_on |= inputs.identity()
     depends_on |= cleaner.identity(near_duplicates=False)
 
     def write(draft: Draft) -> None:
-        fit, held_out = _from_card(card, data) if card else _from_text(task, seed, draft)
-        fit = cleaner.target(fit, draft)
+        tally = Tally()
+        fit, held_out = card_texts(card, data) if card else plain_texts(sources, inputs, seed, tally)
+        if not card:
+            draft.counts["documents"] = tally.as_dict()
+        fit = cleaner.filter_task(fit, draft)
         draft.counts["fit"] = write_parts(document_tables(fit), draft.path / "fit", DOCUMENTS)
         draft.counts["held_out"] = write_parts(
             document_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS
@@ -69,38 +72,3 @@ def task_stage(
                 )
 
     return make(folder, "task", depends_on, write)
-
-
-def find_task(task: str) -> TaskCard | None:
-    """The card that `task` names; None if it names text.
-
-    Raises:
-        DataError: If it is neither.
-    """
-    card = find_card(task)
-    if card is None and not (Path(task).exists() or task.startswith(HUB) or has_magic(task)):
-        raise DataError(f"task {task!r}: neither a file nor a task card{suggestion(task, card_names())}")
-    return card
-
-
-def _from_card(card: TaskCard, data: str | None) -> tuple[list[Document], list[Document]]:
-    """Training texts, and development texts that are not among them."""
-    fit = {text: None for example in read_split(card, "train", data) if (text := normalise(example.text))}
-    held_out = {text: None for example in read_split(card, "dev", data) if (text := normalise(example.text))}
-    return (
-        [Document(document_id(card.name, text), card.name, text) for text in fit],
-        [Document(document_id(card.name, text), card.name, text) for text in held_out if text not in fit],
-    )
-
-
-def _from_text(task: str, seed: int, draft: Draft) -> tuple[list[Document], list[Document]]:
-    tally = Tally()
-    documents = list(read_documents([task], "fail", tally))
-    draft.counts["documents"] = tally.as_dict()
-    parts: tuple[list[Document], list[Document]] = ([], [])
-    key = derive_seed(seed, "task", "held_out")
-    places = [float(hash_uniform(key, unit_keys(document.doc_id, _FIRST))[0]) for document in documents]
-    share = max(HELD_OUT_SHARE, min(places, default=0.0))  # of a handful of documents chance may hold out none
-    for document, place in zip(documents, places, strict=True):
-        parts[int(place <= share)].append(document)
-    return parts

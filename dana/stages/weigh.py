@@ -1,124 +1,163 @@
-"""``dana weigh``: scores become weights, by one of three policies. DANA section 3.2; D-06 to D-09."""
+"""``dana weigh``: a scores artifact to a table of weights and the text that is kept. DANA, section 3.2."""
 
-import gzip
-import io
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
-from dana.artifacts import Artifact, Draft, make, open_artifact
-from dana.config import require
-from dana.errors import ConfigError
-from dana.schemas import WEIGHTS, iterate_documents, read_table, write_parts
-from dana.stages.unit_stream import unit_keys
-from dana.weights import (
-    DROPPED,
-    Budget,
-    Moments,
-    effective_sample_size,
-    lowest_segments,
-    sampled_segments,
-    segment_ids,
-    segment_means,
-    sigmoid,
-    standardise,
-)
+from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, write_text
+from dana.core.errors import ConfigError, DataError
+from dana.core.schemas import WEIGHTS, read_table, write_parts
+from dana.models.folder import load_own_tokenizer
+from dana.report.amount_curve import amount_curve
+from dana.weighting.amount import Amount, choose_amount
+from dana.weighting.documents import token_counts
+from dana.weighting.kept_text import KEPT_TEXT, write_kept_text
+from dana.weighting.policies import apply_policy
+from dana.weighting.purity import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
+from dana.weighting.settings import WeighSettings
 
-POLICIES = ("sigmoid", "segments", "sampled")
-
-
-@dataclass(frozen=True)
-class WeighSettings:
-    """How scores become weights.
-
-    Attributes:
-        policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
-            system), ``sampled`` draws segments with probability proportional to their weight.
-        beta: Share of the units to keep, in whole segments; also places the sigmoid's midpoint. The paper uses 0.2.
-        budget: Instead of beta, ``"50000 units"`` or ``"2e6 tokens"`` (of the tokenizer below).
-        gamma: Units in a segment; the paper uses 15.
-        min_tail: A document's last, short segment is dropped if it has fewer units.
-        stream: Let segments run across documents, as the paper's one stream does. Selected text is still
-            broken at every document's end.
-        sharpness: The sigmoid's C. The paper gives no value; 4 is ours.
-        midpoint: The sigmoid's α on standardised scores; empty takes the beta-quantile, so that both modes
-            keep the same mass. The paper gives no value.
-        tokenizer: Folder or Hub name of the tokenizer that counts a budget in tokens.
-        seed: Decides the draw of ``sampled``.
-    """
-
-    policy: str = "segments"
-    beta: float = 0.2
-    budget: str | None = None
-    gamma: int = 15
-    min_tail: int = 1
-    stream: bool = False
-    sharpness: float = 4.0
-    midpoint: float | None = None
-    tokenizer: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.policy in POLICIES, "policy", self.policy, f"one of {', '.join(POLICIES)}")
-        require(0 < self.beta <= 1, "beta", self.beta, "in (0, 1]")
-        require(self.gamma >= 1, "gamma", self.gamma, "at least 1")
-        require(1 <= self.min_tail <= self.gamma, "min_tail", self.min_tail, f"in [1, gamma={self.gamma}]")
-        require(self.sharpness >= 0, "sharpness", self.sharpness, "at least 0")
-        if self.kept.kind == "tokens" and self.tokenizer is None:
-            raise ConfigError(f"budget={self.budget!r}: counting tokens needs tokenizer=NAME")
-
-    @property
-    def kept(self) -> Budget:
-        """The budget, or beta as one."""
-        return Budget.parse(self.budget) if self.budget is not None else Budget(self.beta)
+CURVE = f"{OWN}/beta.csv"
 
 
 def weigh_stage(scores: Path, corpus: Path, settings: WeighSettings, folder: Path) -> Artifact:
     """Weigh a scores artifact.
 
-    Writes ``part-*.parquet`` (:data:`dana.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
-    policies that keep or drop, ``selected.jsonl.gz``: one line a run of kept, adjacent segments, so that no
-    line joins text that was apart.
+    Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
+    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:func:`dana.weighting.kept_text.write_kept_text`). The
+    manifest says how much of the kept text is like the task, estimated from the scores of held-out task text.
+
+    Where beta is ``auto``, half of the held-out documents of the task choose it and the others say how much is like the
+    task; ``__dana__/beta.csv`` and ``beta.svg`` hold the curve (:func:`dana.weighting.amount.choose_amount`).
 
     Args:
         scores: Folder of a scores artifact.
-        corpus: Folder of the corpus artifact that was scored.
+        corpus: Folder of the corpus artifact that was scored; where beta is ``auto``, the task's lies beside it.
         settings: The policy and its parameters.
         folder: Where the weights go.
+
+    Raises:
+        ConfigError: If the scores are of another corpus, or of another task than lies beside it and is to choose beta.
+        DataError: If there is no unit, or no held-out task text to choose beta by.
     """
     scored = open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
     opened = open_artifact(corpus, "corpus")
     depends_on = {"scores": scored.fingerprint, "settings": asdict(settings)}
     if opened.fingerprint != scored.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
+    held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
         table = read_table(scores)
-        segment, weight = _weigh(table, settings, corpus, draft)
-        weighed = pa.Table.from_arrays(
-            [
-                *(table[name] for name in WEIGHTS.names[:5]),
-                pa.array(segment, pa.int32()),
-                pa.array(weight, pa.float32()),
-            ],
-            schema=WEIGHTS,
-        )
+        if table.num_rows == 0:
+            raise DataError(f"{scores}: holds no unit, so there is nothing to weigh")
+        task, chosen, chose = held_out_task(scores), settings, 0
+        if settings.is_auto:
+            chooses, task = halved_documents(task, settings.seed)
+            amount = choose_amount(chooses, held_out, table, corpus, settings)
+            chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
+            _write_curve(amount, draft)
+        found = apply_policy(table, chosen, budget_tokens(table, corpus, chosen))
+        columns = [pa.array(found.segment, pa.int32()), pa.array(found.weight, pa.float32())]
+        weighed = pa.Table.from_arrays([*(table[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
         write_parts(iter([weighed]), draft.path, WEIGHTS)
-        draft.counts["by_source"] = _by_source(weighed)
+        draft.counts = {**found.counts, "by_source": by_source(weighed)}
+        in_domain = purity(task, table, found.weight, chosen, found.components, chose)
+        draft.notes |= {**found.notes, "in_domain": in_domain}
         if settings.policy != "sigmoid":
-            lines = _write_selected(table, segment, weight, corpus, draft.path / "selected.jsonl.gz")
-            draft.counts["selected_texts"] = lines
+            draft.counts["selected_texts"] = write_kept_text(table, found.weight, corpus, draft.path / KEPT_TEXT)
 
-    return make(folder, "weights", depends_on, write)
+    artifact = make(folder, "weights", depends_on, write)
+    warn_of_low_purity(artifact.manifest["in_domain"])
+    return artifact
 
 
-def _by_source(weighed: pa.Table) -> dict[str, dict[str, float]]:
-    """Units, characters, and their weighted sums, by source: the paper's table 2."""
+def _task_of(scored: Artifact, corpus: Path) -> Path:
+    """Folder of the task that was scored, which is read again where its text chooses beta."""
+    task = open_artifact(corpus.parent / "task", "task")
+    if task.fingerprint != scored.manifest["depends_on"]["task"]:
+        raise ConfigError(f"{scored.path} was not made from {task.path}; score this task first")
+    return task.path
+
+
+def budget_tokens(table: pa.Table, corpus: Path, settings: WeighSettings) -> np.ndarray | None:
+    """Tokens of each unit, int64 of shape (units,), where the budget is in tokens; else None.
+
+    Args:
+        table: Of :data:`dana.core.schemas.SCORES`.
+        corpus: Folder of its documents.
+        settings: The budget, and the tokenizer that counts.
+    """
+    if settings.kept.kind != "tokens":
+        return None
+    return token_counts(table, corpus, load_own_tokenizer(str(settings.tokenizer)))
+
+
+def _write_curve(amount: Amount, draft: Draft) -> None:
+    """The table and the plot of a choice of beta, and its notes for the manifest."""
+    curve = pd.DataFrame([asdict(cut) for cut in amount.curve])
+    curve.to_csv(draft.path / CURVE, index=False)
+    figure = amount_curve(curve, amount.beta)
+    write_text((draft.path / CURVE).with_suffix(".svg"), figure.svg)
+    draft.notes["beta"] = asdict(amount)
+
+
+def curve_text(beta: dict[str, Any]) -> str:
+    """The choice of beta in a manifest as aligned columns, and in words."""
+    columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
+    table = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
+    shown = table.to_string(index=False, float_format=lambda value: f"{value:.4g}")
+    return f"{shown}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n"
+
+
+def weights_text(weights: Artifact) -> str:
+    """A weights artifact as text: what was kept of each source, how much of it is like the task, and the files."""
+    counts, place = weights.manifest["counts"], weights.path
+    units, kept = counts["units"], place / KEPT_TEXT
+    lines = [
+        *([curve_text(weights.manifest["beta"])] if "beta" in weights.manifest else []),
+        f"{_kept_table(counts['by_source'])}\n",
+        *in_domain_lines(weights.manifest),
+        f"written: {place} ({units['kept']:,} of {units['in']:,} units weigh more than 0)",
+    ]
+    if kept.is_file():
+        lines.append(f"text:    {kept} ({counts['selected_texts']:,} passages)")
+    return "\n".join(lines)
+
+
+def in_domain_lines(manifest: dict[str, Any]) -> list[str]:
+    """A line on how much of what is kept is like the task; of several targets one each."""
+    if "targets" not in manifest:
+        return [purity_text(manifest["in_domain"])]
+    return [
+        f"{name} ({about['proportion']:.0%}): {about['weight']:,.0f} units; {purity_text(about['in_domain'])}"
+        for name, about in manifest["targets"].items()
+    ]
+
+
+def _kept_table(by_source: dict[str, dict[str, float]]) -> str:
+    """What was kept by source, the largest part first."""
+    kept = sum(row["kept_characters"] for row in by_source.values()) or 1
+    whole = sum(row["characters"] for row in by_source.values()) or 1
+    lines = [
+        f"{'source':<28} {'units':>10} {'kept':>10} {'of its units':>13} {'of the corpus':>14} {'of what is kept':>16}"
+    ]
+    for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"]):
+        shares = row["kept_units"] / row["units"], row["characters"] / whole, row["kept_characters"] / kept
+        columns = " ".join(f"{share:>{width}.1%}" for share, width in zip(shares, (13, 14, 16), strict=True))
+        lines.append(f"{source[:28]:<28} {row['units']:>10,.0f} {row['kept_units']:>10,.0f} {columns}")
+    return "\n".join(lines)
+
+
+def by_source(weighed: pa.Table) -> dict[str, dict[str, float]]:
+    """Units, characters, and their weighted sums, by source: DANA, Table 2.
+
+    Args:
+        weighed: Of :data:`dana.core.schemas.WEIGHTS`.
+    """
     sources, codes = np.unique(weighed["source"].to_numpy(), return_inverse=True)
     weight = weighed["weight"].to_numpy().astype(np.float64)
     characters = (weighed["end"].to_numpy() - weighed["start"].to_numpy()).astype(np.float64)
@@ -129,109 +168,3 @@ def _by_source(weighed: pa.Table) -> dict[str, dict[str, float]]:
         str(source): {name: round(float(values[row]), 3) for name, values in sums.items()}
         for row, source in enumerate(sources)
     }
-
-
-def _weigh(table: pa.Table, settings: WeighSettings, corpus: Path, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
-    """Segment numbers within documents and weights, both of shape (units,)."""
-    score = table["score"].to_numpy()
-    unit = table["unit"].to_numpy()
-    starts = np.flatnonzero(unit == 0)
-    segment = segment_ids(np.array([0]) if settings.stream else starts, score.size, settings.gamma, settings.min_tail)
-    if settings.policy == "sigmoid":
-        standard = standardise(score, Moments.of(score))
-        midpoint = settings.midpoint if settings.midpoint is not None else float(np.quantile(standard, settings.beta))
-        weight = sigmoid(standard, settings.sharpness, midpoint)
-        draft.notes["midpoint"] = midpoint
-    else:
-        kept = _kept_segments(table, score, segment, settings, corpus)
-        weight = (np.isin(segment, kept) & (segment != DROPPED)).astype(np.float64)
-        draft.counts["segments"] = {"in": int(segment.max()) + 1, "kept": int(kept.size)}
-    draft.counts["units"] = {
-        "in": int(score.size),
-        "kept": int((weight > 0).sum()),
-        "dropped_by_weight": int(((weight == 0) & (segment != DROPPED)).sum()),
-        "dropped_short_tail": int(((weight == 0) & (segment == DROPPED)).sum()),
-    }
-    draft.notes["effective_sample_size"] = effective_sample_size(weight)
-    if not settings.stream:  # numbered within each document, so that a row's key says where it is
-        segment = np.where(segment == DROPPED, DROPPED, unit // settings.gamma)
-    return segment, weight
-
-
-def _kept_segments(
-    table: pa.Table, score: np.ndarray, segment: np.ndarray, settings: WeighSettings, corpus: Path
-) -> np.ndarray:
-    means = segment_means(score, segment)
-    budget = settings.kept
-    inside = segment != DROPPED
-    amounts = _token_counts(table, corpus, settings) if budget.kind == "tokens" else np.ones(score.size)
-    sizes = np.bincount(segment[inside], weights=amounts[inside])
-    if settings.policy == "segments":
-        return lowest_segments(means, sizes, budget)
-    standard = standardise(means, Moments.of(means))
-    midpoint = settings.midpoint if settings.midpoint is not None else float(np.quantile(standard, settings.beta))
-    first = np.searchsorted(segment[inside], np.arange(means.size))
-    rows = np.flatnonzero(inside)[first]
-    ids, units = table["doc_id"].take(rows).to_pylist(), table["unit"].to_numpy()[rows]
-    keys = np.array([unit_keys(doc_id, np.array([unit]))[0] for doc_id, unit in zip(ids, units, strict=True)])
-    return sampled_segments(sigmoid(standard, settings.sharpness, midpoint), sizes, keys, budget, settings.seed)
-
-
-def _token_counts(table: pa.Table, corpus: Path, settings: WeighSettings) -> np.ndarray:
-    """Tokens of each unit, special tokens left out, shape (units,)."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer)
-    counts: list[int] = []
-    for _, text, rows in _documents_with_rows(table, corpus):
-        spans = zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True)
-        encoded = tokenizer([text[start:end] for start, end in spans], add_special_tokens=False, verbose=False)
-        counts.extend(map(len, encoded["input_ids"]))
-    return np.array(counts, dtype=np.float64)
-
-
-def _documents_with_rows(table: pa.Table, corpus: Path) -> Iterator[tuple[str, str, slice]]:
-    """Each scored document's id, text and rows; documents without units are passed over."""
-    starts = np.flatnonzero(table["unit"].to_numpy() == 0)
-    ends = np.append(starts[1:], table.num_rows)
-    ids = table["doc_id"].take(starts).to_pylist()
-    position = 0
-    for document in iterate_documents(corpus):
-        if position < len(ids) and document.doc_id == ids[position]:
-            yield document.doc_id, document.text, slice(int(starts[position]), int(ends[position]))
-            position += 1
-
-
-def _write_selected(table: pa.Table, segment: np.ndarray, weight: np.ndarray, corpus: Path, path: Path) -> int:
-    """One JSON line a run of adjacent kept units of one document; returns the number of lines."""
-    score = table["score"].to_numpy()
-    start, end, unit = (table[name].to_numpy() for name in ("start", "end", "unit"))
-    sources = table["source"]
-    lines = 0
-    # mtime 0 and no name: same content, same bytes
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
-        stream = io.TextIOWrapper(packed, encoding="utf-8")
-        for doc_id, text, rows in _documents_with_rows(table, corpus):
-            for first, last in _runs(weight[rows] > 0):
-                a, b = rows.start + first, rows.start + last
-                record: dict[str, Any] = {
-                    "id": f"{doc_id}:{unit[a]}-{unit[b]}",
-                    "doc_id": doc_id,
-                    "source": sources[a].as_py(),
-                    "first_unit": int(unit[a]),
-                    "last_unit": int(unit[b]),
-                    "start": int(start[a]),
-                    "end": int(end[b]),
-                    "score": float(score[a : b + 1].mean()),
-                    "text": text[start[a] : end[b]],
-                }
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-                lines += 1
-        stream.flush()
-    return lines
-
-
-def _runs(kept: np.ndarray) -> list[tuple[int, int]]:
-    """First and last index of every run of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], kept, [False]]).astype(np.int8)))
-    return [(int(first), int(after) - 1) for first, after in zip(edges[::2], edges[1::2], strict=True)]

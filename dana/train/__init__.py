@@ -1,1 +1,1 @@
-"""The training loop: a plan known to every rank, an exact weighted loss, losses on held-out text."""
+"""Training: settings, plan of the steps, loop, held-out losses, memory and speed."""

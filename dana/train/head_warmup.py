@@ -1,23 +1,28 @@
-"""A new head on a trained backbone is noise: it is trained alone first, or its gradients wreck the rest."""
+"""Head warm-up: a checkpoint with a new head in, the head trained alone for some steps, the backbone left as it is."""
 
+import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
-from dana.config import require
-from dana.logging import get_logger, tracked
-from dana.mlm.examples import Examples
-from dana.mlm.heads import MaskedLogits
-from dana.mlm.loss import micro_loss, token_losses
-from dana.mlm.masking import Masking
-from dana.train.batch import Shape, StepBatch
-from dana.train.checkpoint import Checkpoint
-from dana.train.optimizer import learning_rate_at, make_optimizer
+from dana.core.config import require
+from dana.core.device import device_named
+from dana.core.logging import get_logger, tracked
+from dana.models.language_model import LanguageModel
+from dana.objectives.base import Collator
+from dana.objectives.batch import StepBatch
+from dana.objectives.loss import micro_loss
+from dana.sequences.examples import Examples
+from dana.sequences.layout import BatchLayout, micro_batches
+from dana.train.memory import no_memory_to_spare
+from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
+from dana.train.schedule import learning_rate_at
 from dana.train.settings import TrainSettings
 
 log = get_logger(__name__)
+
+RISING = 0.1  # share of the steps
 
 
 @dataclass(frozen=True)
@@ -41,36 +46,51 @@ class HeadWarmup:
 
 
 def warm_up_head(
-    checkpoint: Checkpoint, examples: Examples, masking: Masking, settings: TrainSettings, warmup: HeadWarmup
-) -> float:
+    loaded: LanguageModel, examples: Examples, collator: Collator, settings: TrainSettings, warmup: HeadWarmup
+) -> float | None:
     """Train only the parameters that the checkpoint did not hold, in place; the rest stays bit-identical.
 
     Every rank does the same work by itself: it is short, and the model is not yet spread over ranks.
 
     Returns:
-        The last step's plain loss, mean nats a hidden token.
+        The last step's plain loss, mean nats a predicted token; None after no steps.
     """
-    model = checkpoint.model
-    kept = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in checkpoint.new]
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    module = MaskedLogits(model).to(device).eval()  # no dropout: nothing here can overfit
+    if warmup.steps == 0:
+        log.info("the new head is left as it was initialised")
+        return None
+    model, loss = loaded.model, None
+    kept = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in loaded.new]
+    device = device_named()
+    module = settings.make_objective().module(model).to(device).eval()  # no dropout: nothing here can overfit
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in kept))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
-    short = replace(settings, steps=warmup.steps, tokens=None, batch_size=warmup.batch_size, batch_tokens=None)
-    plan, loss = Plan(examples.lengths, examples.ids, short), float("nan")
+    short = replace(
+        settings, steps=warmup.steps, tokens=None, epochs=None, batch_size=warmup.batch_size, batch_tokens=None
+    )
+    plan, shape = Plan.of(examples, short), settings.batch_layout(model.config)
     for index in tracked(range(warmup.steps), what="warm up the head", unit="steps", total=warmup.steps):
-        batch = StepBatch.of(examples, plan[index], masking, "token_count")
-        rows = list(np.arange(len(batch.examples))[:, None])
-        micro = batch.micro(rows, Shape(pad=model.config.pad_token_id or 0)).to(device)
-        losses = token_losses(micro.logits(module), micro.targets)
-        if batch.scale.total:
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate_at(index, warmup.steps, warmup.learning_rate, 0.1)
-            micro_loss(losses, micro.coefficients, batch.scale.total).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            loss = float(losses.detach().mean())
+        step = plan[index]
+        batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")
+        if not (batch.scale.total and batch.asked["tokens"]):
+            continue
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(index, warmup.steps, warmup.learning_rate, RISING)
+        with no_memory_to_spare("head_warmup", shape.budget):
+            loss = _backward(module, batch, shape, device)
+        optimizer.step()
+        optimizer.zero_grad()
     model.requires_grad_(True)
-    log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, loss)
+    log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, math.nan if loss is None else loss)
     return loss
+
+
+def _backward(module: torch.nn.Module, batch: StepBatch, shape: BatchLayout, device: torch.device) -> float:
+    """Gradients of a whole step; its plain loss."""
+    losses = []
+    for rows in micro_batches(batch.lengths, shape.budget, 0, 1, shape.layout, shape.width):
+        micro = batch.micro(rows, shape).to(device)
+        found = micro.losses(module)
+        micro_loss(found, micro.coefficients, batch.scale.total).backward()
+        losses.append(found.detach()[: micro.targets.numel()])
+    return float(torch.cat(losses).mean())

@@ -1,36 +1,41 @@
-"""The training loop: plan, mask, forward on hidden positions, one exact weighted step, a record of it."""
+"""Training loop: a prepared model, examples and an objective's collator in, weighted steps and their records out."""
 
 import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from dana.errors import DanaError
-from dana.logging import get_logger, progress
-from dana.mlm.examples import Examples
-from dana.mlm.heads import MaskedLogits, PairedLogits
-from dana.mlm.layout import micro_batches, pieces
-from dana.mlm.loss import micro_loss
-from dana.mlm.masking import Masking
-from dana.rng import derive_seed
-from dana.train.batch import Shape, StepBatch
-from dana.train.evaluation import evaluate
-from dana.train.optimizer import learning_rate_at, make_optimizer
-from dana.train.paired import PairedBatch
+from dana.core.errors import DanaError, Preempted
+from dana.core.logging import get_logger, progress
+from dana.core.rng import derive_seed
+from dana.core.statistics import effective_sample_size
+from dana.core.stop import StopRequest
+from dana.core.torch_seed import seeded
+from dana.execution.accelerator import total
+from dana.execution.sharded import whole
+from dana.objectives.base import Collator
+from dana.objectives.batch import MicroBatch, StepBatch
+from dana.objectives.loss import micro_loss
+from dana.sequences.examples import Examples
+from dana.sequences.layout import BatchLayout, micro_batches
+from dana.train.evaluation import HeldOut, evaluate
+from dana.train.memory import no_memory_to_spare
+from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, Progress, Record, StepRecord
 from dana.train.settings import TrainSettings
-from dana.train.stop import Preempted, StopRequest
-from dana.train.torch_seed import seeded
-from dana.weights import effective_sample_size
+from dana.train.speed import Meter, Work
 
 log = get_logger(__name__)
+
+STRIKES = 10  # steps in a row without a finite gradient that end a run
+SHOWN = 8  # example ids in a message
 
 
 @dataclass
@@ -38,24 +43,50 @@ class Prepared:
     """A model ready to train: wrapped for the launch, with its optimizer.
 
     Attributes:
-        module: :class:`dana.mlm.heads.MaskedLogits`, wrapped.
+        module: From :meth:`dana.objectives.base.Objective.module`, wrapped.
         optimizer: AdamW, wrapped.
-        accelerator: From :func:`dana.train.accelerator.make_accelerator`.
+        accelerator: From :func:`dana.execution.accelerator.make_accelerator`.
         shape: How micro-batches are laid out, the same on every rank.
-        pieces: Into how many this rank cuts each of them; doubled when its memory runs out.
+        meter: Measures its steps.
     """
 
     module: torch.nn.Module
     optimizer: Any
     accelerator: Any
-    shape: Shape
-    pieces: int = 1
+    shape: BatchLayout
+    meter: Meter
 
 
-def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: Shape) -> Prepared:
-    """Wrap a model for the way this run was launched: ``BertForPreTraining`` for pairs, else a ``...ForMaskedLM``."""
-    module = (PairedLogits if settings.next_sentence else MaskedLogits)(model, shape.bf16)
-    optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay)
+@dataclass(frozen=True)
+class Taken:
+    """The outcome of an optimizer step.
+
+    Attributes:
+        loss: The weighted loss over all ranks.
+        plain_loss: Mean nats a predicted token; None where none was, or all weights were 0.
+        grad_norm: Before clipping.
+        other_losses: Mean nats of each further kind of loss that the objective has, by its name.
+        suspects: Ids of the examples to look at, where the gradient was not finite and the model was left alone.
+    """
+
+    loss: float = 0.0
+    plain_loss: float | None = None
+    grad_norm: float = 0.0
+    other_losses: Mapping[str, float] | None = None
+    suspects: tuple[int, ...] = ()
+
+    def record(self, step: int, tokens: int, examples: int, rate: float, size: float, seconds: float) -> StepRecord:
+        """The step as a line of ``training.jsonl``."""
+        skipped, others = True if self.suspects else None, self.other_losses
+        found = self.loss, self.plain_loss, rate, self.grad_norm
+        return StepRecord(step, tokens, examples, *found, size, seconds, other_losses=others, skipped=skipped)
+
+
+def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout) -> Prepared:
+    """Wrap a model with the objective's heads for the way this run was launched."""
+    module = settings.make_objective().module(model, shape.bf16)
+    meter = Meter(Work.of(model), accelerator.device, accelerator.num_processes)
+    optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps)
     if accelerator.distributed_type.value == "DEEPSPEED":  # the recipe owns these, Accelerate's YAML does not
         accelerator.state.deepspeed_plugin.deepspeed_config |= {
             "train_micro_batch_size_per_gpu": 1,
@@ -63,15 +94,15 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: Shape)
             "gradient_clipping": settings.clip,
         }
     module, optimizer = accelerator.prepare(module, optimizer)
-    return Prepared(module, optimizer, accelerator, shape)
+    return Prepared(module, optimizer, accelerator, shape, meter)
 
 
-def adapt(
+def train(
     prepared: Prepared,
     examples: Examples,
-    masking: Masking,
+    collator: Collator,
     settings: TrainSettings,
-    heldout: Mapping[str, Examples],
+    heldout: HeldOut,
     done: Progress | None = None,
 ) -> Iterator[Record]:
     """Train, yielding a record after every step and every evaluation.
@@ -79,140 +110,153 @@ def adapt(
     Args:
         prepared: From :func:`prepare`; trained in place.
         examples: What to train on.
-        masking: How tokens are hidden.
+        collator: Makes training batches.
         settings: The run.
-        heldout: Text never trained on, under ``task`` and ``general``.
+        heldout: Text never trained on.
         done: How far the run had come when it was saved; nothing if None.
 
     Raises:
-        DanaError: If the loss stops being a finite number.
+        DanaError: If no gradient is finite for :data:`STRIKES` steps in a row, or memory runs out.
         Preempted: If a signal asked to stop; the model is as the last record left it.
     """
     done = done or Progress()
-    plan = Plan(examples.lengths, examples.ids, settings)
-    tokens, seen, started = done.tokens, done.examples, time.monotonic() - done.seconds
+    plan = Plan.of(examples, settings)
+    tokens, seen, in_a_row, started = done.tokens, done.examples, 0, time.monotonic() - done.seconds
     with (
         StopRequest() as stop,
-        ThreadPoolExecutor(1) as ahead,  # masks the next step while this one is computed
+        ThreadPoolExecutor(1) as ahead,  # makes the next batch while this one is computed
         progress(what="train", unit="tokens", total=plan.tokens, initial=done.tokens) as bar,
     ):
 
         def read(index: int) -> StepBatch:
-            kind = PairedBatch if settings.next_sentence else StepBatch
-            return kind.of(examples, plan[index], masking, settings.denominator)
+            step = plan[index]
+            return collator.step_batch(examples.take(step.rows), step.epochs, settings.denominator)
 
         coming = ahead.submit(read, done.step) if done.step < len(plan) else None
         for index in range(done.step, len(plan) + 1):
             if index in evaluation_steps(settings, len(plan)) and index != done.evaluated:
-                yield _evaluate(prepared, heldout, masking, index, tokens, stop)
+                yield _evaluate(prepared, heldout, index, tokens, stop)
             if coming is None:
                 return
             if stop.on_any_rank(prepared.accelerator):
                 raise Preempted(f"told to stop after step {index} of {len(plan)}")
+            prepared.meter.start()
             batch = coming.result()
             coming = ahead.submit(read, index + 1) if index + 1 < len(plan) else None
-            rate = learning_rate_at(index, len(plan), settings.learning_rate, settings.warmup)
-            loss, plain, norm, pairs = take_step(prepared, batch, rate, index, settings)
+            rate = settings.rate_at(index, len(plan))
+            with no_memory_to_spare(f"step {index + 1}", prepared.shape.budget):
+                taken = take_step(prepared, batch, rate, index, settings)
+            speed = prepared.meter.stop(batch.lengths, batch.asked["tokens"])
+            in_a_row = _warn_or_stop(index + 1, in_a_row, taken, rate)
             tokens, seen = tokens + batch.examples.tokens.size, seen + len(batch.examples)
-            bar.set_postfix(loss=f"{plain:.3f}", refresh=False)
+            shown = "-" if taken.plain_loss is None else f"{taken.plain_loss:.3f}"
+            bar.set_postfix(loss=shown, refresh=False)
             bar.update(batch.examples.tokens.size)
-            size = effective_sample_size(batch.examples.weights)
             seconds = round(time.monotonic() - started, 3)
-            yield StepRecord(index + 1, tokens, seen, loss, plain, rate, norm, size, seconds, next_sentence_loss=pairs)
+            size = effective_sample_size(batch.examples.weights)
+            record = taken.record(index + 1, tokens, seen, rate, size, seconds)
+            yield replace(record, **asdict(speed)) if speed else record
+
+
+def _warn_or_stop(step: int, in_a_row: int, taken: Taken, rate: float) -> int:
+    """Log a step that was skipped for its gradient; returns how many were in a row.
+
+    Raises:
+        DanaError: After :data:`STRIKES` in a row: a bad example spoils one step, spoilt weights or a rate spoil all.
+    """
+    if not taken.suspects:
+        return 0
+    in_a_row += 1
+    ids = ", ".join(map(str, taken.suspects[:SHOWN])) + (", …" if len(taken.suspects) > SHOWN else "")
+    what = f"loss {taken.loss:.4g}, gradient norm {taken.grad_norm:.4g}, {len(taken.suspects)} example(s): {ids}"
+    if in_a_row == STRIKES:
+        raise DanaError(
+            f"{STRIKES} steps in a row, up to step {step}, had no finite gradient ({what}); "
+            f"try a lower learning_rate ({rate:.2g} at this step) or another precision"
+        )
+    log.warning("step %d: skipped, its gradient is not finite (%s)", step, what)
+    return in_a_row
 
 
 def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
     """After which steps held-out losses are measured: before the first, after the last, and evenly between."""
+    if settings.eval_every:
+        return {*range(0, steps, settings.eval_every), steps}
     return set(np.linspace(0, steps, settings.evaluations + 2).round().astype(int).tolist())
 
 
-def take_step(
-    prepared: Prepared, batch: StepBatch, rate: float, index: int, settings: TrainSettings
-) -> tuple[float, float, float, float | None]:
-    """One optimizer step over all ranks: weighted loss, plain loss, gradient norm, next-sentence loss if asked.
+def take_step(prepared: Prepared, batch: StepBatch, rate: float, index: int, settings: TrainSettings) -> Taken:
+    """One optimizer step over all ranks.
 
-    A step from which nothing can be learnt (all weights 0, or no token to hide) leaves the model as it is. One
-    that runs out of memory is taken again in smaller micro-batches: the same step, because its loss is that of
-    the whole batch however it is cut.
-
-    Raises:
-        DanaError: If the loss is not finite, or memory does not even hold one example.
+    A step with a loss of 0 whatever the model says (all weights 0, or no token to predict), or whose gradient is not
+    finite, leaves the model as it is.
     """
     if batch.scale.total == 0:
         log.warning("step %d: nothing to learn from, skipped", index + 1)
-        return 0.0, math.nan, 0.0, None
-    for group in prepared.optimizer.param_groups:
+        return Taken()
+    accelerator, optimizer = prepared.accelerator, prepared.optimizer
+    for group in optimizer.param_groups:
         group["lr"] = rate
-    while True:
-        try:
-            sums = _backward(prepared, batch, index, settings)
-            break
-        except torch.OutOfMemoryError as error:
-            _halve(prepared, len(batch.examples), error)
-    accelerator = prepared.accelerator
-    norm = accelerator.clip_grad_norm_(prepared.module.parameters(), settings.clip)
-    prepared.optimizer.step()
-    prepared.optimizer.zero_grad()
-    weighted_loss, plain_sum, pair_sum = accelerator.reduce(sums).tolist()
-    if not math.isfinite(weighted_loss):
-        raise DanaError(
-            f"step {index + 1}: loss is {weighted_loss}; try a lower learning_rate ({rate:.2g} at this step)"
-        )
-    pairs = pair_sum / batch.questions if batch.questions else None
-    return weighted_loss, plain_sum / int(batch.masked.counts.sum()), float(norm or 0.0), pairs
+    passes = _backward(prepared, batch, index, settings)
+    loss, *sums = total(accelerator, _sums(passes, batch)).tolist()
+    clipped = accelerator.clip_grad_norm_(prepared.module.parameters(), settings.clip)
+    norm = float(whole(clipped) if isinstance(clipped, torch.Tensor) else clipped or 0.0)
+    sound = math.isfinite(loss) and math.isfinite(norm)
+    if sound or accelerator.scaler is not None:  # a scaler skips by itself, and must see why
+        optimizer.step()
+    optimizer.zero_grad()
+    means = {kind: part / many for (kind, many), part in zip(batch.asked.items(), sums, strict=True) if many}
+    plain = means.pop("tokens", None)
+    suspects = () if sound else _suspects(accelerator, passes, batch)
+    return Taken(loss, plain, norm, means or None, suspects)
 
 
-def _backward(prepared: Prepared, batch: StepBatch, index: int, settings: TrainSettings) -> torch.Tensor:
-    """Gradients of this rank's micro-batches.
-
-    Returns:
-        float64 of shape (3,): its weighted loss, its sum of token losses, its sum of pair losses.
-    """
+def _backward(
+    prepared: Prepared, batch: StepBatch, index: int, settings: TrainSettings
+) -> list[tuple[MicroBatch, torch.Tensor]]:
+    """Gradients of this rank's micro-batches; returns each with its losses."""
     accelerator, module, shape = prepared.accelerator, prepared.module, prepared.shape
     module.train()
-    sums = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
+    passes = []
     rank, world = accelerator.process_index, accelerator.num_processes
-    cut = micro_batches(np.diff(batch.examples.offsets), shape.budget, rank, world, shape.layout, shape.width)
-    micros = [piece for rows in cut for piece in pieces(rows, prepared.pieces)]
+    lengths = batch.lengths
+    cut = micro_batches(lengths, shape.budget, rank, world, shape.layout, shape.width)
     with seeded(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
-        for number, rows in enumerate(micros):
-            accelerator.sync_gradients = number == len(micros) - 1
+        for number, rows in enumerate(cut):
+            accelerator.sync_gradients = number == len(cut) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, shape).to(accelerator.device)
+                prepared.meter.saw(micro.places, sum(int(lengths[row].sum()) for row in rows))
                 losses = micro.losses(module)
                 accumulation = accelerator.gradient_accumulation_steps
                 accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
-            plain, hidden = losses.detach().double(), micro.targets.numel()
-            weighted = (plain * micro.coefficients).sum() / batch.scale.total
-            sums += torch.stack([weighted, plain[:hidden].sum(), plain[hidden:].sum()])  # read once a step: that waits
+            passes.append((micro.without_inputs(), losses.detach()))
+    return passes
+
+
+def _sums(passes: list[tuple[MicroBatch, torch.Tensor]], batch: StepBatch) -> torch.Tensor:
+    """This rank's weighted loss, and its sum of losses of each kind, float64 of shape (1 + kinds,)."""
+    sums = torch.zeros(1 + len(batch.asked), dtype=torch.float64)
+    for micro, losses in passes:  # only now: reading waits for the device
+        plain = losses.cpu().double()
+        weighted = (plain * micro.coefficients.cpu()).sum() / batch.scale.total
+        sums += torch.stack([weighted, *(part.sum() for part in plain.split(micro.sizes))])
     return sums
 
 
-def _halve(prepared: Prepared, examples: int, error: torch.OutOfMemoryError) -> None:
-    """Cut this rank's micro-batches once more after memory ran out, and forget the gradients so far.
-
-    The other ranks need not know: they meet in the last backward pass of the step, however many came before.
-
-    Raises:
-        DanaError: If it is too late or too little for that.
-    """
-    accelerator, shape = prepared.accelerator, prepared.shape
-    alone = accelerator.num_processes == 1
-    in_touch = accelerator.sync_gradients or not accelerator.distributed_type.value.startswith("MULTI_")
-    if shape.static or prepared.pieces >= examples or (not alone and in_touch):
-        size = shape.budget // prepared.pieces
-        raise DanaError(f"out of memory with execution.micro_batch_tokens={size}: set it lower") from error
-    prepared.pieces *= 2
-    prepared.optimizer.zero_grad()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    log.warning("out of memory: micro-batches of %d tokens now, the same batch", shape.budget // prepared.pieces)
+def _suspects(accelerator: Any, passes: list[tuple[MicroBatch, torch.Tensor]], batch: StepBatch) -> tuple[int, ...]:
+    """Ids of the step's examples whose own losses are not finite, on any rank; of all if every one's are."""
+    found = torch.zeros(len(batch.examples))
+    for micro, losses in passes:
+        own = losses[: micro.targets.numel()]
+        found[micro.owners[~torch.isfinite(own)].cpu()] = 1.0
+    where = total(accelerator, found).numpy() > 0
+    return tuple((batch.examples.ids[where] if where.any() else batch.examples.ids).tolist())
 
 
 def _evaluate(
     prepared: Prepared,
-    heldout: Mapping[str, Examples],
-    masking: Masking,
+    heldout: HeldOut,
     step: int,
     tokens: int,
     stop: StopRequest,
@@ -221,9 +265,12 @@ def _evaluate(
         if stop.on_any_rank(prepared.accelerator):
             raise Preempted(f"told to stop while evaluating after step {step}")
 
-    task, general = (
-        evaluate(prepared.module, heldout[name], masking, prepared.shape, prepared.accelerator, check_in)
-        for name in ("task", "general")
-    )
-    log.info("step %d: held-out loss: task %.4f, general %.4f nats", step, task.mean, general.mean)
+    with no_memory_to_spare(f"evaluation after step {step}", prepared.shape.budget):
+        task, general = (
+            evaluate(
+                prepared.module, heldout.texts[name], heldout.collator, prepared.shape, prepared.accelerator, check_in
+            )
+            for name in ("task", "general")
+        )
+    log.info("step %d: held-out loss: task %s, general %s", step, task, general)
     return EvaluationRecord(step, tokens, task.mean, task.standard_error, general.mean, general.standard_error)

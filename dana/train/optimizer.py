@@ -1,12 +1,27 @@
-"""AdamW and its learning rate."""
+"""AdamW; its learning rate is :mod:`dana.train.schedule`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 
-def make_optimizer(model: torch.nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Fused AdamW over what requires a gradient; biases and norms (vectors) do not decay."""
+def make_optimizer(
+    model: torch.nn.Module,
+    learning_rate: float,
+    weight_decay: float,
+    betas: Sequence[float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> torch.optim.Optimizer:
+    """Fused AdamW over what requires a gradient; biases and norms (vectors) do not decay.
+
+    Args:
+        model: What to train.
+        learning_rate: Of the first step.
+        weight_decay: Share of a matrix's values lost a step, times the learning rate.
+        betas: How much of the old a step keeps in the running mean of the gradient, and of its square.
+        eps: Added to the root of the latter.
+    """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
         {
@@ -15,19 +30,5 @@ def make_optimizer(model: torch.nn.Module, learning_rate: float, weight_decay: f
         },
         {"params": [parameter for parameter in parameters if parameter.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=learning_rate, fused=True)
-
-
-def learning_rate_at(step: int, steps: int, peak: float, warmup: float) -> float:
-    """Linear warm-up to the peak, then linear decay towards 0; never 0 at a step that is taken.
-
-    Args:
-        step: From 0.
-        steps: Steps of the run.
-        peak: Highest rate.
-        warmup: Share of the steps that rise.
-    """
-    rising = round(warmup * steps)
-    if step < rising:
-        return peak * (step + 1) / rising
-    return peak * (steps - step) / (steps - rising)
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(betas[0], betas[1]), eps=eps, fused=True)

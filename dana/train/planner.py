@@ -1,7 +1,8 @@
-"""Measures, before the first step, which way of running this model on this text on this device is the fastest.
+"""Execution planner: model, text and device in, the fastest layout, precision and compilation out, by measuring.
 
-What it chooses changes speed and memory; the step's loss is the same to rounding. Each choice is printed with its
-reason, is kept in the manifest, and has an override in :class:`dana.train.settings.Execution`.
+It measures before the first step. What it chooses changes speed and memory; the step's loss is the same to rounding.
+Each choice is printed with its reason, is kept in the manifest, and has an override in
+:class:`dana.train.settings.Execution`.
 """
 
 import os
@@ -9,29 +10,28 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from dana.errors import ConfigError
-from dana.logging import get_logger
-from dana.mlm.examples import Examples
-from dana.mlm.heads import RESERVED_POSITIONS, MaskedLogits
-from dana.mlm.layout import LAYOUTS, micro_batches
-from dana.mlm.loss import micro_loss, token_losses
-from dana.mlm.masking import Masking
-from dana.train.batch import Shape, StepBatch
-from dana.train.plan import Plan, Step
+from dana.core.launch import first
+from dana.core.logging import get_logger
+from dana.objectives.base import Collator
+from dana.objectives.loss import micro_loss
+from dana.sequences.examples import Examples
+from dana.sequences.layout import BatchLayout, micro_batches
+from dana.train.layout_check import LayoutCheck
+from dana.train.memory import Probe, ran_out
+from dana.train.model_setup import attending, set_compiled, set_up
+from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
-from dana.train.wiring import attending, set_compiled, set_up
 
 log = get_logger(__name__)
 
-TOLERANCE = {torch.float32: 1e-4}  # of the largest logit; half precision rounds at 4e-3
-HALF_TOLERANCE = 5e-2
-SHORT = 500  # micro-batches: a shorter run is over before a measurement pays
+SHORT = 500  # micro-batches a rank: of a shorter run, trying layouts on eight of them is more than 2 %
 BF16_PAYS = 1.2  # times as fast as float32
 WORTH = 1.05  # another layout must be so much faster than padded rows
-COMPILE_FROM = 1200.0  # seconds of training from which trying torch.compile (about a minute) can pay
+MEASURING = 0.02  # share of a run that trying to compile it may cost
+FIRST = 1024  # tokens that tell roughly how fast a model is
+COMPILE_SECONDS = 20.0, 8.0  # torch.compile, forward and back, on two cores: at all, and for each layer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Choice:
         reasons: One line for each decision.
     """
 
-    shape: Shape
+    shape: BatchLayout
     compiled: bool
     reasons: list[str]
 
@@ -53,108 +53,106 @@ class Planner:
     """Tries layouts on a model that is not wrapped yet.
 
     Args:
-        model: A ``...ForMaskedLM`` model; only its device changes.
+        model: A model with the objective's heads; only its device changes.
         examples: What it will be trained on.
-        masking: How tokens are hidden.
+        collator: Makes training batches.
         settings: The run.
         accelerator: Device, precision and ranks.
     """
 
     def __init__(
-        self, model: Any, examples: Examples, masking: Masking, settings: TrainSettings, accelerator: Any
+        self, model: Any, examples: Examples, collator: Collator, settings: TrainSettings, accelerator: Any
     ) -> None:
         self._model, self._accelerator, self._settings = model.to(accelerator.device), accelerator, settings
-        self._module = MaskedLogits(model)
-        self._plan = Plan(examples.lengths, examples.ids, settings)
-        self._batch = StepBatch.of(examples, self._plan[0], masking, "token_count")
-        by_length = np.argsort(examples.lengths, kind="stable")
-        some = by_length[np.linspace(0, len(examples) - 1, min(8, len(examples))).astype(int)]
-        self._some = StepBatch.of(examples, Step(some, np.zeros(some.size, dtype=np.int64)), masking, "token_count")
+        objective = settings.make_objective()
+        self._layouts = objective.layouts
+        self._module: Any = objective.module(model)
+        self._plan = Plan.of(examples, settings)
+        first = self._plan[0]
+        self._batch = collator.step_batch(examples.take(first.rows), first.epochs, "token_count")
+        self._test = LayoutCheck(self._module, examples, collator, settings, accelerator.device)
+        self._probe = Probe.of(self._module, examples, collator, settings, accelerator)
 
     def choose(self) -> Choice:
-        """Decide layout and compilation; every rank decides what rank 0 does.
+        """Decide layout, precision, compilation and size; every rank decides what rank 0 does.
 
         Raises:
             ConfigError: If a layout was asked for that gives this model other losses.
+            DanaError: If memory does not hold one example.
         """
         execution, reasons = self._settings.execution, [self._batch_line()]
-        shape = self._shape("packed" if execution.compile == "on" else "padded")
-        shape = replace(shape, bf16=self._bf16_at_once(reasons))
-        pairs = self._settings.next_sentence
-        if execution.layout != "auto" or execution.compile == "on" or pairs:
-            asked = shape.layout if execution.layout == "auto" else execution.layout
-            shape = replace(self._shape(asked, static=execution.compile == "on"), bf16=shape.bf16)
-            self._refuse_if_different(shape)
-            why = "each next-sentence pair needs a row" if pairs else "as asked"
-            reasons.append(f"layout    {asked}: {why}, {self._fill(shape):.0%} of its places are text")
-            return self._agreed(Choice(shape, execution.compile == "on", reasons))
-        micros = self._plan.tokens / execution.micro_batch_tokens
-        if micros < SHORT or any(hasattr(value, "ds_id") for value in self._model.parameters()):
-            short = f"the run is {micros:.0f} micro-batches long, too short to measure for"
-            reasons.append(f"layout    padded, {self._fill(shape):.0%} text: {short}")
-            return self._agreed(Choice(shape, False, reasons))
-        speed, shape = self._fastest(shape.bf16, reasons)
-        if self._accelerator.device.type == "cpu" and not self._launch_decides():
-            speed, shape = self._try_bf16(speed, shape, reasons)
-        compiled = False
-        if execution.compile == "auto":
-            shape, compiled = self._try_compiling(speed, shape, reasons)
+        bf16 = self._bf16_at_once(reasons)
+        if execution.layout != "auto" or execution.compile == "on" or len(self._layouts) == 1:
+            shape, compiled = self._as_asked(bf16, reasons), execution.compile == "on"
+        else:
+            shape, compiled = self._measured(bf16, reasons)
         return self._agreed(Choice(shape, compiled, reasons))
 
-    def difference(self, layout: str) -> float:
-        """The largest difference to padded rows of any logit, as a share of the largest logit.
+    def again(self, before: Choice) -> Choice:
+        """The choice of a run that goes on: as it began, but for what is asked otherwise now.
 
-        Eight examples from the shortest to the longest, without dropout, in the run's own precision.
+        The size of a micro-batch is what is asked now, if memory holds it: a run that ran out goes on smaller.
+
+        Raises:
+            ConfigError: If a layout is asked for that gives this model other losses.
         """
-        rows = [np.array([row]) for row in range(len(self._some.examples))]
-        expected = self._answers(self._shape("padded"), rows)
-        return float((self._answers(self._shape(layout), self._rows(layout)) - expected).abs().max()) / float(
-            expected.abs().max()
+        execution = self._settings.execution
+        wanted = "packed" if execution.compile == "on" else before.shape.layout
+        layout = wanted if execution.layout == "auto" else execution.layout
+        compiled = execution.compile == "on" or (
+            execution.compile == "auto" and before.compiled and layout == before.shape.layout
         )
+        if layout != before.shape.layout:
+            self._test.refuse_if_different(layout)
+        shape = replace(self._shape(layout, static=compiled), bf16=before.shape.bf16)
+        changed = (layout, compiled) != (before.shape.layout, before.compiled)
+        reasons = [*before.reasons, *([f"resumed   {layout}, compile {compiled}: as asked now"] if changed else [])]
+        return self._agreed(Choice(shape, compiled, reasons))
 
-    def _answers(self, shape: Shape, rows: list[np.ndarray]) -> torch.Tensor:
-        """Logits of the test examples, in the order of the examples."""
-        micro = self._some.micro(rows, shape).to(self._accelerator.device)
-        self._module.eval()
-        with torch.no_grad(), self._accelerator.autocast(), attending(self._model, shape.layout):
-            logits = micro.logits(self._module).float()
-        return logits[torch.argsort(micro.owners, stable=True)]
+    def _as_asked(self, bf16: bool, reasons: list[str]) -> BatchLayout:
+        execution = self._settings.execution
+        static = execution.compile == "on"
+        first = "packed" if static else self._layouts[0]
+        layout = first if execution.layout == "auto" else execution.layout
+        self._test.refuse_if_different(layout)
+        shape = replace(self._shape(layout, static), bf16=bf16)
+        why = f"the only one of objective {self._settings.objective}" if len(self._layouts) == 1 else "as asked"
+        reasons.append(f"layout    {layout}: {why}, {self._fill(shape):.0%} of its places are text")
+        return shape
 
-    def _rows(self, layout: str) -> list[np.ndarray]:
-        lengths = np.diff(self._some.examples.offsets)
-        (rows,) = micro_batches(lengths, 1 << 30, 0, 1, layout, self._settings.max_tokens)
-        return rows
+    def _measured(self, bf16: bool, reasons: list[str]) -> tuple[BatchLayout, bool]:
+        padded = replace(self._shape("padded"), bf16=bf16)
+        micros = self._plan.tokens / padded.budget / self._accelerator.num_processes
+        if micros < SHORT or any(hasattr(value, "ds_id") for value in self._model.parameters()):
+            short = f"the run is {micros:.0f} micro-batches long, too short to measure for"
+            reasons.append(f"layout    padded, {self._fill(padded):.0%} text: {short}")
+            return padded, False
+        padded = self._probe.largest(padded)
+        self._announce(padded)
+        speed, shape = self._fastest(padded, reasons)
+        if self._accelerator.device.type == "cpu" and not self._launch_decides():
+            speed, shape = self._try_bf16(speed, shape, reasons)
+        if self._settings.execution.compile == "auto":
+            return self._try_compiling(speed, shape, reasons)
+        return shape, False
 
-    def _refuse_if_different(self, shape: Shape) -> None:
-        problem = self._problem(shape.layout)
-        if problem:
-            raise ConfigError(
-                f"execution.layout={shape.layout} is not for {self._model.config.model_type}: {problem}; "
-                "execution.layout=padded always is"
-            )
+    def _announce(self, padded: BatchLayout) -> None:
+        """Log what will be tried, and how long that and the run take, estimated by a first small pass."""
+        rate = max(self._speed(replace(padded, budget=min(padded.budget, FIRST))), 1e-9)
+        left = self._plan.tokens / rate / self._accelerator.num_processes
+        half = self._accelerator.device.type == "cpu" and not self._launch_decides()
+        takes = 2 * (len(self._layouts) + half) * min(padded.budget, self._batch.examples.tokens.size) / rate
+        what = f"{', '.join(self._layouts)} rows{' and bfloat16' if half else ''}"
+        log.info("planner   tries %s: about %.0f s, of about %.0f minutes to train", what, takes, left / 60)
 
-    def _problem(self, layout: str) -> str:
-        """Why a layout is not for this model; empty if it is."""
-        if layout == "padded":
-            return ""
-        try:
-            found = self.difference(layout)
-        except Exception as error:  # whatever an architecture makes of arguments that it does not know
-            return str(error).partition("\n")[0][:120] or type(error).__name__
-        tolerance = TOLERANCE.get(self._precision(), HALF_TOLERANCE)
-        return "" if found <= tolerance else f"its answers differ by {found:.1e} (allowed {tolerance:.0e})"
-
-    def _precision(self) -> torch.dtype:
-        return torch.float32 if self._accelerator.mixed_precision == "no" else torch.bfloat16
-
-    def _fastest(self, bf16: bool, reasons: list[str]) -> tuple[float, Shape]:
+    def _fastest(self, padded: BatchLayout, reasons: list[str]) -> tuple[float, BatchLayout]:
         speeds, shapes, lines = {}, {}, []
-        for layout in LAYOUTS:
-            problem = self._problem(layout)
+        for layout in self._layouts:
+            problem = self._test.problem(layout)
             if problem:
                 lines.append(f"{layout} refused ({problem})")
                 continue
-            shapes[layout] = replace(self._shape(layout), bf16=bf16)
+            shapes[layout] = replace(padded, layout=layout)
             speeds[layout] = self._speed(shapes[layout])
             lines.append(f"{layout} {speeds[layout]:,.0f} tokens/s ({self._fill(shapes[layout]):.0%} text)")
         best = max(speeds, key=lambda layout: speeds[layout])
@@ -168,7 +166,7 @@ class Planner:
         return bool(os.environ.get("ACCELERATE_MIXED_PRECISION")) or self._accelerator.mixed_precision != "no"
 
     def _bf16_at_once(self, reasons: list[str]) -> bool:
-        """Precision where nothing needs to be measured: GPUs that have bfloat16 gain by it."""
+        """The precision where none is measured: the launch's, or bfloat16 on GPUs that have it."""
         if self._launch_decides():
             reasons.append(f"precision {self._accelerator.mixed_precision}: as the launch says (no = fp32)")
             return False
@@ -178,22 +176,26 @@ class Planner:
             return supported
         return False
 
-    def _try_bf16(self, speed: float, shape: Shape, reasons: list[str]) -> tuple[float, Shape]:
-        """On CPUs bfloat16 ranges from half as fast to twice as fast: only a measurement tells."""
+    def _try_bf16(self, speed: float, shape: BatchLayout, reasons: list[str]) -> tuple[float, BatchLayout]:
+        """Measure bfloat16, which on CPUs ranges from half as fast to twice as fast."""
         half = replace(shape, bf16=True)
         found = self._speed(half)
         pays = found >= BF16_PAYS * speed
         reasons.append(f"precision {'bf16' if pays else 'fp32'}: bf16 {found:,.0f} tokens/s against {speed:,.0f}")
         return (found, half) if pays else (speed, shape)
 
-    def _try_compiling(self, eager: float, shape: Shape, reasons: list[str]) -> tuple[Shape, bool]:
+    def _try_compiling(self, eager: float, shape: BatchLayout, reasons: list[str]) -> tuple[BatchLayout, bool]:
         left = self._plan.tokens / eager / self._accelerator.num_processes
-        problem = self._problem("packed")
-        if problem or left < COMPILE_FROM:
-            why = f"needs packed rows, {problem}" if problem else f"about {left / 60:.0f} minutes to train"
+        at_all, a_layer = COMPILE_SECONDS
+        takes = at_all + a_layer * getattr(self._model.config, "num_hidden_layers", 12)
+        problem = self._test.problem("packed") if "packed" in self._layouts else "not of this objective"
+        run = f"about {left / 60:.0f} minutes to train"
+        if problem or takes > MEASURING * left:
+            why = f"needs packed rows, {problem}" if problem else f"{run}, trying takes about {takes:.0f} s"
             reasons.append(f"compile   off: {why}")
             return shape, False
-        packed, started = replace(self._shape("packed", static=True), bf16=shape.bf16), time.monotonic()
+        log.info("planner   tries torch.compile: about %.0f s, of %s", takes, run)
+        packed, started = replace(shape, layout="packed", static=True), time.monotonic()
         try:
             set_compiled(self._model, True)
             speed = self._speed(packed)
@@ -202,48 +204,52 @@ class Planner:
             set_compiled(self._model, False)
             return shape, False
         spent = time.monotonic() - started
-        pays = left > spent + left * eager / speed and speed > WORTH * eager
+        pays = left > spent + left * eager / max(speed, 1e-9) and speed > WORTH * eager
         verdict = f"{speed:,.0f} tokens/s compiled (after {spent:.0f} s) against {eager:,.0f}"
         reasons.append(f"compile   {'on' if pays else 'off'}: {verdict}")
         if not pays:
             set_compiled(self._model, False)
         return (packed, True) if pays else (shape, False)
 
-    def _speed(self, shape: Shape) -> float:
-        """Real tokens a second of forward and backward over a full micro-batch, the second time."""
-        lengths = np.diff(self._batch.examples.offsets)
+    def _speed(self, shape: BatchLayout) -> float:
+        """Real tokens a second of a full micro-batch, forward and back, the second time; 0 if it does not fit."""
+        lengths = self._batch.lengths
         rows = micro_batches(lengths, shape.budget, 0, 1, shape.layout, shape.width)[0]
-        tokens = int(sum(lengths[row].sum() for row in rows))
-        micro = self._batch.micro(rows, shape).to(self._accelerator.device)
+        tokens, seconds = int(sum(lengths[row].sum() for row in rows)), float("inf")
         self._module.train()
         self._module.bf16 = shape.bf16
-        with attending(self._model, shape.layout):
-            for _ in range(2):
-                started = time.monotonic()
-                with self._accelerator.autocast():
-                    losses = token_losses(micro.logits(self._module), micro.targets)
-                micro_loss(losses, micro.coefficients, self._batch.scale.total or 1.0).backward()
-                if self._accelerator.device.type == "cuda":
-                    torch.cuda.synchronize()
-                seconds = time.monotonic() - started
-        self._model.zero_grad(set_to_none=True)
-        self._module.bf16 = False
+        try:
+            micro = self._batch.micro(rows, shape).to(self._accelerator.device)
+            with attending(self._model, shape.layout):
+                for _ in range(2):
+                    started = time.monotonic()
+                    with self._accelerator.autocast():
+                        losses = micro.losses(self._module)
+                    micro_loss(losses, micro.coefficients, self._batch.scale.total or 1.0).backward()
+                    if self._accelerator.device.type == "cuda":
+                        torch.cuda.synchronize()
+                    seconds = time.monotonic() - started
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            seconds = float("inf")
+        finally:
+            self._model.zero_grad(set_to_none=True)
+            self._module.bf16 = False
         return tokens / seconds
 
-    def _shape(self, layout: str, static: bool = False) -> Shape:
-        config, budget = self._model.config, self._settings.execution.micro_batch_tokens
-        first = RESERVED_POSITIONS.get(config.model_type, 0)
-        return Shape(layout, budget, self._settings.max_tokens, static, config.pad_token_id or 0, first)
+    def _shape(self, layout: str, static: bool = False) -> BatchLayout:
+        return self._settings.batch_layout(self._model.config, layout, static)
 
-    def _fill(self, shape: Shape) -> float:
+    def _fill(self, shape: BatchLayout) -> float:
         """Share of the places of the first step's forward passes that hold text."""
-        lengths = np.diff(self._batch.examples.offsets)
+        lengths = self._batch.lengths
         cut = micro_batches(lengths, shape.budget, 0, 1, shape.layout, shape.width)
-        return lengths.sum() / sum(self._batch.micro(rows, shape).input_ids.numel() for rows in cut)
+        return lengths.sum() / sum(self._batch.micro(rows, shape).places for rows in cut)
 
     def _batch_line(self) -> str:
         world, budget = self._accelerator.num_processes, self._settings.execution.micro_batch_tokens
-        lengths = np.diff(self._batch.examples.offsets)
+        lengths = self._batch.lengths
         many = len(micro_batches(lengths, budget, 0, world, "padded", 0))
         return (
             f"batch     {lengths.size} examples a step = {world} rank(s) x {many} micro-batch(es) of at most "
@@ -251,17 +257,18 @@ class Planner:
         )
 
     def _agreed(self, choice: Choice) -> Choice:
-        """Rank 0's choice, on all ranks, with the model set up for it."""
-        if self._accelerator.num_processes > 1:
-            from accelerate.utils import broadcast_object_list
-
-            (choice,) = broadcast_object_list([choice])
-        for line in choice.reasons:
-            log.info("%s", line)
+        """Rank 0's choice, on all ranks, in a size that all of them hold, with the model set up for it."""
+        choice = first(lambda: choice)
         set_up(self._model, choice.shape, choice.compiled)
-        return choice
+        shape = self._probe.largest(choice.shape)
+        asked, reasons = self._settings.execution.micro_batch_tokens, choice.reasons
+        if shape.budget < asked:
+            reasons = [*reasons, f"memory    micro-batches of {shape.budget} tokens: {asked} do not fit on every rank"]
+        for line in reasons:
+            log.info("%s", line)
+        return Choice(shape, choice.compiled, reasons)
 
 
 def planned(choice: dict[str, Any]) -> Choice:
-    """The choice that a checkpoint remembers: a resumed run goes on the way it began."""
-    return Choice(Shape(**choice["shape"]), choice["compiled"], choice["reasons"])
+    """The choice that a checkpoint remembers."""
+    return Choice(BatchLayout(**choice["shape"]), choice["compiled"], choice["reasons"])

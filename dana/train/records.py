@@ -1,7 +1,8 @@
-"""What a run says of itself: a line of ``training.jsonl`` after every step and every evaluation."""
+"""Records of steps and evaluations, the lines of ``training.jsonl``."""
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -14,39 +15,56 @@ class StepRecord:
         step: From 1.
         tokens: Seen so far, special tokens included, padding not.
         examples: Seen so far.
-        loss: The weighted loss that was minimised, next-sentence pairs included.
-        plain_loss: Mean nats a hidden token, without weights.
+        loss: The weighted loss that was minimised, further kinds of loss included.
+        plain_loss: Mean nats a predicted token, without weights; None where the step had none, or all weights were 0.
         lr: Learning rate.
         grad_norm: Before clipping.
         effective_sample_size: Of this step's weights; the batch size when all are equal.
         seconds: Since the first step began.
         kind: Tells the lines of ``training.jsonl`` apart.
-        next_sentence_loss: Mean nats a pair, without weights; None, and not in the line, where none is asked.
+        other_losses: Mean nats, without weights, of each further kind of loss of the objective; in the line under
+            ``NAME_loss``.
+        skipped: True where the gradient was not finite and the model was left alone; else None, and not in the line.
+        tokens_per_second: Of this step alone, evaluations and saving left out; this and what follows is of
+            :class:`dana.train.speed.Speed`. What is None is not in the line.
+        padding: Share of places without text.
+        peak_memory: Bytes.
+        tflops: 10¹² floating-point operations of the model a second.
+        mfu: Those as a share of the devices' peak.
     """
 
     step: int
     tokens: int
     examples: int
     loss: float
-    plain_loss: float
+    plain_loss: float | None
     lr: float
     grad_norm: float
     effective_sample_size: float
     seconds: float
     kind: str = "step"
-    next_sentence_loss: float | None = None
+    other_losses: Mapping[str, float] | None = None
+    skipped: bool | None = None
+    tokens_per_second: float | None = None
+    padding: float | None = None
+    peak_memory: int | None = None
+    tflops: float | None = None
+    mfu: float | None = None
 
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """Held-out losses, mean nats a hidden token, with standard errors; see :mod:`dana.train.evaluation`."""
+    """Held-out losses, mean nats a predicted token, with standard errors; see :mod:`dana.train.evaluation`.
+
+    None where there is nothing to measure, and for the standard error of a single example.
+    """
 
     step: int
     tokens: int
-    task_loss: float
-    task_loss_se: float
-    general_loss: float
-    general_loss_se: float
+    task_loss: float | None
+    task_loss_se: float | None
+    general_loss: float | None
+    general_loss_se: float | None
     kind: str = "evaluation"
 
 
@@ -84,17 +102,34 @@ class Progress:
 
 
 def values_of(record: Record) -> dict[str, Any]:
-    """What a record knows, by name."""
-    return {name: value for name, value in asdict(record).items() if value is not None}
+    """A record's values by name: what does not apply is left out, a number that is not finite is None."""
+    optional = {field.name for field in fields(record) if field.default is None}
+    values: dict[str, Any] = {}
+    for name, value in asdict(record).items():
+        if name == "other_losses":
+            values |= {f"{kind}_loss": loss for kind, loss in (value or {}).items()}
+        elif value is not None or name not in optional:
+            values[name] = value
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+    }
 
 
 def to_line(record: Record) -> str:
     """A line of JSON, newline included."""
-    return json.dumps(values_of(record)) + "\n"
+    return json.dumps(values_of(record), allow_nan=False) + "\n"
 
 
 def from_line(line: str) -> Record:
     """What :func:`to_line` wrote."""
     values = json.loads(line)
-    kind = StepRecord if values["kind"] == "step" else EvaluationRecord
-    return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
+    if values["kind"] != "step":
+        return EvaluationRecord(**{name: values[name] for name in _names(EvaluationRecord) if name in values})
+    own = {name: values[name] for name in _names(StepRecord) if name in values}
+    others = {name.removesuffix("_loss"): value for name, value in values.items() if name.endswith("_loss")}
+    others.pop("plain")
+    return StepRecord(**own, other_losses=others or None)
+
+
+def _names(kind: type) -> list[str]:
+    return [field.name for field in fields(kind)]

@@ -1,48 +1,80 @@
-"""What decides a training run, checked before any work."""
+"""Settings of a training run, checked before any work; torch is imported only to check them."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from dana.config import require
-from dana.mlm.layout import LAYOUTS
-from dana.mlm.loss import DENOMINATORS
+from dana.core.config import require
+from dana.core.registry import OBJECTIVES
+from dana.train.schedule import SCHEDULES, falling_steps, rate_at
+
+if TYPE_CHECKING:
+    from dana.objectives.base import Objective
+    from dana.sequences.layout import BatchLayout
 
 RESUME = ("auto", "never")
 COMPILE = ("auto", "on", "off")
 FINAL = ("last", "best")
+LATER = (
+    "warmup_steps",
+    "epochs",
+    "schedule",
+    "floor",
+    "cooldown",
+    "betas",
+    "eps",
+    "replay",
+    "eval_every",
+)
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is executed: decides speed, memory and what survives a crash, not the outcome.
+    """How a run is executed: speed, memory, what is saved. The outcome does not depend on it.
 
     Attributes:
-        micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved by itself
-            when memory runs out.
-        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.mlm.layout`); ``auto`` measures.
+        micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved before
+            the first step until it fits on every rank's device.
+        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.sequences.layout`); ``auto`` measures.
         compile: ``on`` or ``off``: torch.compile over packed rows; ``auto`` measures when the run is long.
+        gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
+            third slower.
         save_every: Optimizer steps between checkpoints; 0 saves only when told to stop.
+        save_minutes: Also save when so many minutes passed since the last time; 0 does not look at the clock.
+        export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes none on the way.
         keep: Newest checkpoints to keep. 0 keeps only the best, where ``final`` is ``best``.
+        extendable: Keep, under ``OUT-extend``, the state from which a longer run can go on.
+        extend: Folder of a finished model that is extendable: go on from there, as if this run had done it all.
         resume: ``auto`` goes on from the newest sound checkpoint, ``never`` starts again.
-        trackers: Besides ``training.jsonl``: ``tensorboard``, or any other that Accelerate knows by name.
+        trackers: Besides ``training.jsonl``: none unless named; ``tensorboard``, or any other that Accelerate knows.
     """
 
     micro_batch_tokens: int = 8192
     layout: str = "auto"
     compile: str = "auto"
+    gradient_checkpointing: bool = False
     save_every: int = 500
+    save_minutes: float = 0.0
+    export_every: int = 0
     keep: int = 2
+    extendable: bool = False
+    extend: str | None = None
     resume: str = "auto"
-    trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
+    trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        from dana.sequences.layout import LAYOUTS
+
         require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1")
         layouts = ("auto", *LAYOUTS)
         require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
         require(self.compile in COMPILE, "compile", self.compile, f"one of {', '.join(COMPILE)}")
         packed = self.compile != "on" or self.layout in ("auto", "packed")
         require(packed, "compile", self.compile, f"off with layout={self.layout}: only packed rows keep one shape")
-        require(self.save_every >= 0, "save_every", self.save_every, "at least 0")
+        for key in ("save_every", "save_minutes", "export_every"):
+            require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
         require(self.keep >= 0, "keep", self.keep, "at least 0")
+        require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
         require(self.resume in RESUME, "resume", self.resume, f"one of {', '.join(RESUME)}")
 
 
@@ -51,72 +83,161 @@ class TrainSettings:
     """A training run.
 
     Attributes:
+        objective: What the model learns to predict, a spec of a class in the entry-point group ``dana.objectives``:
+            ``masked:mask_rate=0.15,whole_word=false`` or ``next_sentence``, which has the same parameters.
         steps: Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous.
-        tokens: Or stop when so many tokens were seen, so that arms are equal. Neither: once through the text.
+        tokens: Or stop when so many tokens were seen, so that arms are equal.
+        epochs: Or go so many times through the text that was kept. None of the three: once.
         batch_size: Examples in an optimizer step, over all ranks. The paper uses 256.
         batch_tokens: Or tokens in an optimizer step.
         max_tokens: Most tokens of an example, special tokens included.
         learning_rate: The peak. The paper uses 1e-4.
-        warmup: Share of the steps with a rising rate, which then falls to 0. The paper uses 0.01.
+        warmup: Share of the steps with a rising rate. The paper uses 0.01.
+        warmup_steps: Or how many.
+        schedule: What the rate does then, :mod:`dana.train.schedule`: ``linear`` fall (the paper), ``cosine``,
+            ``constant``, or ``wsd``: constant, and a linear fall at the end.
+        floor: Where the rate falls to, as a share of the peak.
+        cooldown: Share of the steps that fall under ``wsd``.
         weight_decay: AdamW's, on matrices only.
+        betas: AdamW's, two numbers.
+        eps: AdamW's.
         clip: Largest gradient norm.
-        mask_rate: Share of the tokens to hide.
-        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.mlm.loss`.
-        next_sentence: Also ask whether the second half of a text follows its first (:mod:`dana.train.paired`), with
-            the same weights. For BERT, which alone has the head.
+        replay: Share of each step's examples drawn from the corpus as it is, with weight 1, against forgetting.
+        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.objectives.loss`.
         seed: Decides masks, order, dropout and new weights.
         evaluations: How often to measure held-out losses between the first step and the last.
+        eval_every: Or after how many steps each.
         evaluation_tokens: Most tokens of each held-out text to measure on.
         final: ``last``, or ``best``: the evaluated weights with the lowest loss on held-out task text.
         execution: How to run it.
     """
 
+    MOVED: ClassVar[dict[str, str]] = {
+        "mask_rate": "objective: masked:mask_rate=0.15",
+        "whole_word": "objective: masked:whole_word=true",
+        "next_sentence": "objective: next_sentence",
+    }
+
+    objective: str = "masked"
     steps: int | None = None
     tokens: int | None = None
+    epochs: float | None = None
     batch_size: int = 256
     batch_tokens: int | None = None
     max_tokens: int = 256
     learning_rate: float = 1e-4
     warmup: float = 0.01
+    warmup_steps: int | None = None
+    schedule: str = "linear"
+    floor: float = 0.0
+    cooldown: float = 0.2
     weight_decay: float = 0.01
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
     clip: float = 1.0
-    mask_rate: float = 0.15
+    replay: float = 0.0
     denominator: str = "batch"
-    next_sentence: bool = False
     seed: int = 0
     evaluations: int = 4
+    eval_every: int | None = None
     evaluation_tokens: int = 50_000
     final: str = "last"
     execution: Execution = field(default_factory=Execution)
 
     def __post_init__(self) -> None:
-        for key in ("steps", "tokens", "batch_tokens"):
-            value = getattr(self, key)
-            require(value is None or value >= 1, key, value, "at least 1, or null")
-        require(self.steps is None or self.tokens is None, "steps", self.steps, "null when tokens is given")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
-        fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
-        require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
-        require(self.clip > 0, "clip", self.clip, "above 0")
-        require(0 < self.mask_rate < 1, "mask_rate", self.mask_rate, "in (0, 1)")
-        require(
-            self.denominator in DENOMINATORS,
-            "denominator",
-            self.denominator,
-            f"one of {', '.join(DENOMINATORS)}",
-        )
+        from dana.objectives.loss import DENOMINATORS
+
+        self._check_budget()
+        self._check_descent()
+        require(0 <= self.replay < 1, "replay", self.replay, "in [0, 1)")
+        allowed = f"one of {', '.join(DENOMINATORS)}"
+        require(self.denominator in DENOMINATORS, "denominator", self.denominator, allowed)
         require(self.evaluations >= 0, "evaluations", self.evaluations, "at least 0")
         require(self.evaluation_tokens >= 1, "evaluation_tokens", self.evaluation_tokens, "at least 1")
         require(self.final in FINAL, "final", self.final, f"one of {', '.join(FINAL)}")
         budget = self.execution.micro_batch_tokens
         require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
         layout, compiled = self.execution.layout, self.execution.compile
-        allowed = "auto or padded with next_sentence=true: each pair needs a row"
-        require(not self.next_sentence or layout in ("auto", "padded"), "layout", layout, allowed)
-        require(not self.next_sentence or compiled != "on", "compile", compiled, "auto or off with next_sentence=true")
+        layouts = ("auto", *self.make_objective().layouts)
+        allowed = f"{' or '.join(layouts)} with objective={self.objective}"
+        require(layout in layouts, "layout", layout, allowed)
+        packed = compiled != "on" or "packed" in layouts
+        require(packed, "compile", compiled, f"auto or off with objective={self.objective}: it has no packed rows")
         kept = self.execution.keep > 0 or self.final == "best"
         require(kept, "keep", self.execution.keep, "at least 1, unless final=best keeps the best")
+        if self.execution.extendable or self.execution.extend:
+            self._check_extension()
+
+    def _check_extension(self) -> None:
+        name = "extendable" if self.execution.extendable else "extend"
+        endless = self.schedule in ("constant", "wsd")
+        require(endless, "schedule", self.schedule, f"constant or wsd with {name}: others know the end beforehand")
+        alike = self.warmup_steps is not None or self.warmup == 0
+        require(alike, "warmup", self.warmup, f"0, or given as warmup_steps, with {name}: a longer run's share is more")
+        last = self.final == "last" or not self.execution.extend
+        require(last, "final", self.final, "last with extend: the best so far was not kept")
+
+    def _check_budget(self) -> None:
+        for key in ("steps", "tokens", "batch_tokens", "eval_every"):
+            value = getattr(self, key)
+            require(value is None or value >= 1, key, value, "at least 1, or null")
+        many = self.epochs is None or 0 < self.epochs < math.inf
+        require(many, "epochs", self.epochs, "above 0 and finite, or null")
+        for key, other in (("steps", "tokens"), ("steps", "epochs"), ("tokens", "epochs")):
+            alone = getattr(self, key) is None or getattr(self, other) is None
+            require(alone, key, getattr(self, key), f"null when {other} is given")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+        fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
+        require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
+
+    def _check_descent(self) -> None:
+        require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "above 0 and finite")
+        require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
+        rising = self.warmup_steps
+        require(rising is None or rising >= 0, "warmup_steps", rising, "at least 0, or null")
+        require(self.schedule in SCHEDULES, "schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
+        require(0 <= self.floor <= 1, "floor", self.floor, "in [0, 1]")
+        require(0 < self.cooldown <= 1, "cooldown", self.cooldown, "in (0, 1]")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
+        fits = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
+        require(fits, "betas", self.betas, "two numbers in [0, 1)")
+        require(self.eps > 0, "eps", self.eps, "above 0")
+        require(self.clip > 0, "clip", self.clip, "above 0")
+
+    def make_objective(self) -> "Objective":
+        """The objective that the spec names.
+
+        Raises:
+            PluginError: If there is none of that name.
+            ConfigError: If a parameter is unknown, or out of its range.
+        """
+        return OBJECTIVES.create(self.objective)
+
+    def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> "BatchLayout":
+        """How micro-batches of a model's configuration are laid out, in float32."""
+        from dana.sequences.layout import BatchLayout
+
+        return BatchLayout.of(config, self.execution.micro_batch_tokens, self.max_tokens, layout, static)
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The learning rate of a step, from 0, of a run of so many."""
+        rising = self._rising(steps)
+        return rate_at(step, steps, self.learning_rate, rising, self.schedule, self.floor, self.cooldown)
+
+    def shared_steps(self, steps: int) -> int:
+        """Of a run of so many steps, how many are the same in every longer one; the last may be short of examples."""
+        return min(steps - 1, steps - falling_steps(steps, self._rising(steps), self.schedule, self.cooldown))
+
+    def _rising(self, steps: int) -> int:
+        return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
+
+    def decisive(self) -> dict[str, Any]:
+        """What the outcome depends on: all settings but those of the execution.
+
+        One that came later is left out at its default: what was trained before it was there is still what it was.
+        """
+        later = {name: value for name, value in asdict(TrainSettings()).items() if name in LATER}
+        own = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective")}
+        own |= self.make_objective().decisive()
+        return {name: value for name, value in own.items() if name not in later or value != later[name]}

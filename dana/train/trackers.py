@@ -1,11 +1,11 @@
-"""Trackers by name, through Accelerate. None but TensorBoard is on unless it is asked for."""
+"""Experiment trackers by name, through Accelerate; none is on unless it is asked for."""
 
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dana.config import require
-from dana.errors import ConfigError
+from dana.core.config import require
+from dana.core.errors import ConfigError
 from dana.train.records import Record, values_of
 
 
@@ -42,7 +42,7 @@ def track(accelerator: Any, record: Record) -> None:
 
 
 def stop_trackers(accelerator: Any) -> None:
-    """Let trackers write what they hold; Accelerate's own end of training would part the ranks as well."""
+    """Let trackers write what they hold. Accelerate's ``end_training`` would end the process group as well."""
     for tracker in accelerator.trackers:
         tracker.finish()
 

@@ -1,14 +1,15 @@
 """Records become documents: cleaned, named, each text once, every record accounted for."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dana.core.errors import ConfigError, DataError
 from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.errors import ConfigError, DataError
-from dana.text import document_id
+from dana.corpus.text import document_id
 
 
 def _write(path, records):
@@ -162,3 +163,27 @@ def test_digests_of_files_with_one_name_follow_content_not_place(tmp_path):
         found.append(source_digests([str(tmp_path / root)]))
     assert found[0] == found[1]
     assert len(found[0]) == 2
+
+
+def test_digests_of_many_files_with_one_name_take_time_in_proportion(monkeypatch):
+    import time
+
+    monkeypatch.setattr("dana.corpus.documents.file_digest", lambda path: path.parent.name)
+
+    def seconds(count):
+        paths = [Path(str(number), "x.txt") for number in range(count)]
+        monkeypatch.setattr("dana.corpus.documents.expand", lambda source: paths)
+        started = time.process_time()
+        assert list(source_digests(["."]))[:: count - 1] == ["x.txt", f"x.txt ({count})"]
+        return time.process_time() - started
+
+    assert seconds(8000) < 100 * max(0.001, seconds(400)), "20 times as many; squared would be 400"
+
+
+def test_a_file_called_like_a_numbered_one_keeps_its_own_digest(tmp_path):
+    for folder, name in (("a", "x.txt"), ("b", "x (2).txt"), ("c", "x.txt"), ("d", "x.txt (2)")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(folder)
+    found = source_digests([str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "c")])
+    assert list(found) == ["x.txt", "x (2).txt", "x.txt (2)"]
+    assert len(set(found.values())) == 3

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.corpus.harvest import Harvested, clean, distinct, docstrings, installed, papers, without_near_duplicates
+from dana.corpus.harvest import (
+    Harvested,
+    clean,
+    distinct,
+    docstrings,
+    installed,
+    package_texts,
+    without_near_duplicates,
+)
 
 
 @pytest.fixture
@@ -126,7 +134,9 @@ def test_files_are_read_only_as_far_as_the_iterator_is(make_distribution, tmp_pa
 
 def test_readme_goes_under_the_distribution_and_licences_under_licences(make_distribution):
     files = {"toy-1.0.dist-info/licenses/LICENSE": "You may.", "toy/license.py": "x", "COPYING.md": "You must."}
-    found = [(e.distribution, e.kind, e.text) for e in papers("toy", make_distribution(files, "About toy."), 100)]
+    found = [
+        (e.distribution, e.kind, e.text) for e in package_texts("toy", make_distribution(files, "About toy."), 100)
+    ]
     assert found == [
         ("toy", "readme", "About toy."),
         ("licences", "licence", "You may."),

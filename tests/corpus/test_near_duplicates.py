@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+from dana.core.errors import ConfigError
 from dana.corpus import near_duplicates
 from dana.corpus.near_duplicates import NearDuplicates
-from dana.errors import ConfigError
 
 
 def _text(seed, count=400):

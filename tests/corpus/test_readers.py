@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dana.corpus import readers
-from dana.corpus.readers import expand, read_records, stem
+from dana.core.errors import DataError
+from dana.corpus import csv_rows, plain_text, readers
+from dana.corpus.places import expand, stem
+from dana.corpus.readers import read_records
 from dana.corpus.records import Damage, Record
-from dana.errors import DataError
 
 ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
 
@@ -64,8 +65,8 @@ def test_text_is_a_document_a_line_or_a_paragraph(tmp_path, packed):
     assert _fields(path) == [{"text": "one\n"}, {"text": "two\n"}, {"text": "three\n"}]
     path.write_bytes(PACK[packed](b"one\ntwo\n\n \nthree"))
     assert list(read_records([str(path)])) == [
-        Record(str(path), 1, {"text": "one\ntwo\n"}),
-        Record(str(path), 5, {"text": "three"}),
+        Record(str(path), 1, {"text": "one\ntwo\n"}, kind="paragraph"),
+        Record(str(path), 5, {"text": "three"}, kind="paragraph"),
     ]
 
 
@@ -182,7 +183,7 @@ def test_what_was_read_before_an_early_end_is_kept_even_if_that_is_within_the_fi
         yield from enumerate(f"one{between}two{between}thr".splitlines(keepends=True), 1)
         raise Damage(6, "ends early")
 
-    monkeypatch.setattr(readers, "_lines", lines)
+    monkeypatch.setattr(readers, "read_lines", lines)
     (tmp_path / "x.txt.gz").write_bytes(b"there")
     *good, bad = read_records([str(tmp_path / "x.txt.gz")])
     texts = [record.fields["text"].strip() for record in good]
@@ -227,7 +228,7 @@ def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(tmp_path, mo
 
 
 def test_a_first_look_at_long_lines_is_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "FIRST_LOOK", 10)
+    monkeypatch.setattr(plain_text, "FIRST_LOOK", 10)
     path = tmp_path / "x.txt"
     path.write_text("a long line\nb\n\nc\n", encoding="utf-8")
     assert _fields(path) == [{"text": "a long line\n"}, {"text": "b\n"}, {"text": "c\n"}]
@@ -236,13 +237,111 @@ def test_a_first_look_at_long_lines_is_short(tmp_path, monkeypatch):
 def test_an_open_quote_is_reported_where_it_opens(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text('id,text\na,one\nb,"two\nc,three\n', encoding="utf-8")
-    first, second = read_records([str(path)])
+    first, second, third = read_records([str(path)])
     assert first.fields == {"id": "a", "text": "one"}
     assert (second.line, second.problem) == (3, "not CSV: unexpected end of data")
+    assert (third.line, third.fields) == (4, {"id": "c", "text": "three"})
+
+
+def _table(tmp_path, rows, last="5000,the end"):
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["id,text", *rows, last]) + "\n", encoding="utf-8")
+    return list(read_records([str(path)]))
+
+
+@pytest.mark.parametrize("closes", ['"', ' and "so"'], ids=["below", "never"])
+def test_an_open_quote_costs_its_own_line_and_no_other(tmp_path, closes):
+    """It made one record of the thousand lines up to the next quote, in silence where that one ends a line."""
+    rows = [f"{number},text {number}" for number in range(5000)]
+    rows[7] = '7,"opened and not closed'
+    rows[1007] += closes
+    records = _table(tmp_path, rows)
+    bad = [record for record in records if record.problem]
+    assert [record.line for record in bad] == [9]
+    assert bad[0].problem.startswith("not CSV: ")
+    assert len(records) == 5001
+    assert records[1007].fields == {"id": "1007", "text": f"text 1007{closes}"}
+    assert [record.line for record in records] == list(range(2, 5003))
+
+
+def test_many_open_quotes_that_never_close_take_bounded_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_rows, "LONGEST_RECORD", 50)
+    records = _table(tmp_path, ['1,"two""three'] * 3000)
+    assert sum(bool(record.problem) for record in records) == 3000
+    assert records[-1].fields == {"id": "5000", "text": "the end"}
+
+
+def test_a_long_quoted_text_is_one_record(tmp_path):
+    """Prose, a list with a comma in most lines, and blank lines: nine in ten would have to be rows."""
+    lines = [f"a line{', with more' if number % 5 else ' without'}" for number in range(300)]
+    text = "\n".join([*lines, "", "and the end"])
+    (first, second) = _table(tmp_path, [f'1,"{text}"'])
+    assert first.fields == {"id": "1", "text": text}
+    assert second.line == 304
+
+
+def test_a_column_named_twice_is_refused_because_one_would_be_lost(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("text,text\na,b\n")
+    (record,) = read_records([str(path)])
+    assert (record.line, record.problem) == (1, "the header names the column 'text' twice")
+    path.write_text(",text,\n0,a,\n")  # columns without a name are not asked for
+    assert _fields(path)[0]["text"] == "a"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-be", "utf-8-sig"])
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_text_of_any_utf_with_a_mark_is_decoded(tmp_path, encoding, packed):
+    texts = ["Zwölf 😀", "日本語。", "a\u0a0db"]  # whose bytes hold those of a line's end
+    for suffix, content in (
+        (".txt", "\r\n".join(texts)),
+        (".jsonl", "\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts)),
+        (".csv", "\n".join(["text", *texts])),
+    ):
+        path = tmp_path / f"x{suffix}{packed}"
+        mark = "" if encoding in ("utf-16", "utf-32", "utf-8-sig") else "\ufeff"
+        path.write_bytes(PACK[packed]((mark + content).encode(encoding)))
+        assert [fields["text"].strip() for fields in _fields(path)] == texts, suffix
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.csv"])
+def test_wide_text_without_a_mark_is_refused_not_read_as_junk(tmp_path, name):
+    (tmp_path / name).write_bytes("Zwölf Boxkämpfer.\n日本\n".encode("utf-16-le"))
+    (record,) = read_records([str(tmp_path / name)])
+    assert record.problem.startswith("a quarter of its first bytes is NUL: not text, or UTF-16 without a mark")
+    assert (record.line, record.rest_lost) == (1, True)
+
+
+@pytest.mark.parametrize("blank", [0, 1, 3])
+def test_a_few_blank_lines_among_many_do_not_make_paragraphs(tmp_path, blank):
+    lines = [f"line {number}" for number in range(20_500)]
+    for place in range(blank):
+        lines[700 * (place + 1)] = ""
+    (tmp_path / "x.txt").write_text("\n".join(lines))
+    records = list(read_records([str(tmp_path / "x.txt")]))
+    assert len(records) == 20_500 - blank
+    assert {record.kind for record in records} == {"line"}
+
+
+def test_hard_wrapped_prose_is_read_by_paragraph(tmp_path):
+    paragraphs = ["\n".join(f"line {n} of {number}" for n in range(1 + number % 9)) for number in range(300)]
+    (tmp_path / "x.txt").write_text("\n\n".join(paragraphs))
+    assert [fields["text"].strip() for fields in _fields(tmp_path / "x.txt")] == paragraphs
+
+
+@pytest.mark.parametrize(("layout", "count"), [("line", 4), ("paragraph", 2), ("file", 1), ("auto", 2)])
+def test_what_a_document_of_plain_text_is_can_be_said(tmp_path, layout, count):
+    (tmp_path / "x.txt").write_text("\na\nb\n\nc\nd\n")
+    records = list(read_records([str(tmp_path / "x.txt")], layout))
+    assert [record.fields["text"].split() for record in records] == {
+        4: [["a"], ["b"], ["c"], ["d"]],
+        2: [["a", "b"], ["c", "d"]],
+        1: [["a", "b", "c", "d"]],
+    }[count]
 
 
 def test_hidden_files_and_manifests_of_a_folder_are_no_text(tmp_path):
-    for name in ("a.txt", ".b.txt", ".cache/c.txt", "manifest.json"):
+    for name in ("a.txt", ".b.txt", ".cache/c.txt", "__dana__/samples.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"in {name}", encoding="utf-8")
     assert _fields(tmp_path) == [{"text": "in a.txt"}]

@@ -1,15 +1,18 @@
 """Sources read in slices, by one process or several, give the same documents, places and counts."""
 
+import gzip
 import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dana.core.errors import DataError
 from dana.corpus import documents as documents_module
+from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, parse_slice, read_documents
+from dana.corpus.inputs import Inputs
 from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
-from dana.errors import DataError
 
 
 @pytest.fixture
@@ -63,6 +66,32 @@ def test_several_processes_give_the_documents_and_counts_of_one(jsonl, tmp_path,
 
 
 def test_a_slice_is_parsed_where_it_is_read(jsonl):
-    found, lines = parse_slice(Slice(jsonl, 0, 100))
+    found, lines = parse_slice(Slice(jsonl, 0, 100), Inputs())
     assert all(parsed.document for parsed in found)
     assert lines == len(found)
+
+
+class _NoPool:
+    """A pool that must not be asked."""
+
+    def submit(self, *_):
+        raise AssertionError("records of a large file would come back in one piece")
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.txt", "x.parquet"])
+def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tmp_path, monkeypatch, name):
+    texts = [f"text {number} {number**9}" for number in range(200)]
+    if name == "x.parquet":
+        pq.write_table(pa.table({"text": texts}), tmp_path / name)
+    else:
+        lines = "".join((json.dumps({"text": text}) if "json" in name else text) + "\n" for text in texts)
+        (tmp_path / name).write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
+    (part,) = slices_of(str(tmp_path / name))
+    assert part.is_small
+    monkeypatch.setattr(slices_module, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
+    assert not part.is_small
+    ((_, (found, behind)),) = documents_module._in_order(_NoPool(), [part], 4, Inputs())
+    assert not isinstance(found, list)
+    assert [parsed.document.text for parsed in found] == texts
+    assert behind == 0

@@ -1,13 +1,14 @@
-"""Blocks bound memory and change nothing: neither scores nor fits."""
+"""Scoring in blocks bounds memory and changes neither scores nor fits."""
 
 import pytest
 import torch
 
+from dana.core.registry import DETECTORS
 from dana.detectors import base
-from dana.detectors.base import blocks
-from dana.registry import DETECTORS
+from dana.detectors.base import blocks, fit_detector
 
-SPECS = ["iforest:trees=20", "lof", "ocsvm", "knn", "pca", "robust_covariance", "pyod:PCA"]
+SPECS = ["iforest:trees=20", "lof", "ocsvm", "knn", "pca", "robust_covariance", "pyod:PCA", "cosine"]
+SPECS += ["distance", "lda", "density_ratio", "contrastive_knn", "svm"]
 
 
 def _rows(rows, dims, seed):
@@ -20,12 +21,17 @@ def test_a_block_holds_as_many_rows_as_fit(monkeypatch):
     assert [len(block) for block in blocks(torch.zeros(2, 2), 1000)] == [1, 1]  # never none
 
 
+def _fit(spec, inside):
+    """A fit; contrastive ones get as many rows of another cloud."""
+    return fit_detector(DETECTORS.create(spec), inside, 0, _rows(*inside.shape, 2) + 1)
+
+
 @pytest.mark.parametrize("spec", SPECS)
 def test_small_blocks_give_the_scores_of_large_ones(spec, monkeypatch):
     inside, queries = _rows(90, 8, 0), _rows(50, 8, 1)
-    whole = DETECTORS.create(spec).fit(inside, 0).score(queries)
+    whole = _fit(spec, inside).score(queries)
     monkeypatch.setattr(base, "CPU_BLOCK", 1000)
-    in_parts = DETECTORS.create(spec).fit(inside, 0).score(queries)
+    in_parts = _fit(spec, inside).score(queries)
     torch.testing.assert_close(in_parts, whole, rtol=1e-5, atol=1e-9)
 
 
@@ -38,7 +44,7 @@ TOLERANCE = {"iforest:trees=20": 1e-14}
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 333])
 def test_a_row_scores_the_same_alone_and_in_a_batch_of_any_size(spec, size):
     inside, queries = _rows(300, 96, 0), _rows(333, 96, 1)
-    fitted = DETECTORS.create(spec).fit(inside, 0)
+    fitted = _fit(spec, inside)
     together = fitted.score(queries)
     in_batches = torch.cat([fitted.score(batch) for batch in queries.split(size)])
     tolerance = TOLERANCE.get(spec, 2e-6)
@@ -48,15 +54,24 @@ def test_a_row_scores_the_same_alone_and_in_a_batch_of_any_size(spec, size):
 @pytest.mark.parametrize("spec", SPECS)
 def test_half_precision_rows_are_scored_as_the_floats_they_are(spec):
     inside, queries = _rows(90, 8, 0), _rows(50, 8, 1).half()
-    fitted = DETECTORS.create(spec).fit(inside, 0)
+    fitted = _fit(spec, inside)
     assert torch.equal(fitted.score(queries), fitted.score(queries.float()))
 
 
 @pytest.mark.parametrize("spec", ["lof", "knn", "pyod:KNN"])
 def test_later_changes_to_the_rows_do_not_reach_the_fit(spec):
     inside, queries = _rows(40, 4, 0), _rows(10, 4, 1)
-    fitted = DETECTORS.create(spec).fit(inside, 0)
+    fitted = _fit(spec, inside)
     before, kept = fitted.score(queries), fitted.reference.clone()
     inside += 100
     assert torch.equal(fitted.score(queries), before)
     assert torch.equal(fitted.reference, kept)
+
+
+def test_later_changes_to_either_class_do_not_reach_the_fit():
+    task, general, queries = _rows(40, 4, 0), _rows(50, 4, 2), _rows(10, 4, 1)
+    fitted = fit_detector(DETECTORS.create("contrastive_knn"), task, 0, general)
+    before = fitted.score(queries)
+    task += 100
+    general += 100
+    assert torch.equal(fitted.score(queries), before)

@@ -1,4 +1,4 @@
-"""The contract: every built-in keeps it, and each way of breaking it is caught by the check that is meant to."""
+"""Checks of detectors: the built-in ones pass, and each broken promise fails the check that names it."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from dana.detectors.base import as_detector, check_rows, load_fitted, save_fitted
-from dana.detectors.checks import CHECKS, CheckResult, check_detector
+from dana.core.conformance import CheckResult
+from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
+from dana.core.registry import DETECTORS
+from dana.detectors.base import check_classes, check_rows
+from dana.detectors.build import as_detector, load_fitted, save_fitted
+from dana.detectors.checks import CHECKS, CONTRASTIVE, check_detector
+from dana.detectors.distance import FittedCentroidDistance
 from dana.detectors.knn import FittedKNearestNeighbours, KNearestNeighbours
 from dana.detectors.pyod import pyod_class
-from dana.errors import ArtifactError, ConfigError, DataError, PluginError
-from dana.registry import DETECTORS
 
-BUILT_IN = ["iforest:trees=100", "lof", "ocsvm", "knn", "pca", "robust_covariance", "pyod:ECOD"]
+ONE_CLASS = ["iforest:trees=100", "lof", "ocsvm", "knn", "pca", "robust_covariance", "cosine", "pyod:ECOD"]
+CONTRASTED = ["distance", "lda", "density_ratio", "contrastive_knn", "svm"]
+BUILT_IN = ONE_CLASS + CONTRASTED
 
 
 def _failed(candidate):
@@ -25,7 +30,8 @@ def _failed(candidate):
 def test_built_ins_pass_every_check(spec):
     results = check_detector(spec)
     assert [str(result) for result in results if not result.passed] == []
-    assert [result.name for result in results] == [check.__name__ for check in CHECKS]
+    wanted = CHECKS + (CONTRASTIVE if spec in CONTRASTED else [])
+    assert [result.name for result in results] == [check.__name__ for check in wanted]
     assert not any("exempt" in result.detail for result in results)
 
 
@@ -104,6 +110,60 @@ def test_the_same_detector_without_a_flaw_passes():
     assert _failed(Distance()) == set()
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """Distance from the task's mean minus that from the background's, with one flaw."""
+
+    flaw: str = ""
+    background: ClassVar[int] = 50
+    fitted_type: ClassVar[type] = FittedCentroidDistance
+
+    def fit(self, embeddings, seed, background):
+        """The two means."""
+        check_rows(embeddings, at_least=2)
+        if self.flaw != "accepts any background":
+            check_classes(embeddings, background)
+        general = background.double().mean(0) if len(background) else torch.zeros(embeddings.shape[1]).double()
+        if self.flaw == "mutates the background":
+            background *= 2
+        task = embeddings.double().mean(0)
+        if self.flaw == "ignores the background":
+            return FittedDistance("", task)
+        if self.flaw == "classes exchanged":
+            return FittedCentroidDistance(general, task)
+        return FittedCentroidDistance(task, general)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "caught_by"),
+    [
+        ("classes exchanged", "background_scores_above_the_task"),
+        ("ignores the background", "the_background_moves_the_scores"),
+        ("accepts any background", "a_bad_background_is_refused"),
+        ("mutates the background", "fitting_and_scoring_change_nothing"),
+    ],
+)
+def test_a_flaw_of_a_contrastive_detector_is_caught_by_its_check(flaw, caught_by):
+    assert caught_by in _failed(Contrast(flaw))
+
+
+def test_a_contrastive_detector_without_a_flaw_passes():
+    assert _failed(Contrast()) == set()
+
+
+class CosineToMean:
+    """Direction only: one minus the cosine to the mean of the fitted rows."""
+
+    def fit(self, X):
+        """Remembers the mean in itself."""
+        self.centre = X.mean(0)
+        return self
+
+    def decision_function(self, X):
+        """Cosine distance from it."""
+        return 1 - X @ self.centre / np.maximum(np.linalg.norm(X, axis=1) * np.linalg.norm(self.centre), 1e-12)
+
+
 class MeanDistance:
     """PyOD's convention, by somebody who never heard of dana."""
 
@@ -125,7 +185,7 @@ class TransductiveDistance(MeanDistance):
         return np.linalg.norm(X - (self.centre + X.mean(0)) / 2, axis=1)
 
 
-@pytest.mark.parametrize("cls", [MeanDistance, TransductiveDistance])
+@pytest.mark.parametrize("cls", [CosineToMean, MeanDistance, TransductiveDistance])
 def test_an_unregistered_object_of_pyods_convention_passes_and_stays_unfitted(cls):
     candidate = cls()
     assert _failed(candidate) == set()
@@ -165,10 +225,10 @@ def test_a_fitted_detector_is_found_again_by_its_spec(tmp_path):
 
 
 def test_files_of_another_class_or_of_nothing_are_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="no such file"):
+    with pytest.raises(ArtifactError, match=r"detector\.json: cannot be read: .*No such file"):
         load_fitted(tmp_path)
     save_fitted(KNearestNeighbours(1).fit(torch.eye(3), 0), "lof", tmp_path)
-    with pytest.raises(ArtifactError, match="not a fitted LocalOutlierFactor"):
+    with pytest.raises(ArtifactError, match="not the parameters of FittedLocalOutlierFactor"):
         load_fitted(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The walk itself, on trees written down by hand; agreement with scikit-learn is in test_parity."""
+"""Traversal of an isolation forest on trees written by hand; agreement with scikit-learn is in test_parity."""
 
 import numpy as np
 import pytest

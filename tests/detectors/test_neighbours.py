@@ -1,4 +1,4 @@
-"""The search against sorting all distances, where float32 squares can tell rows apart and where they cannot."""
+"""Exact neighbour search against sorting all distances, with and without cancellation in float32 squares."""
 
 import pytest
 import torch

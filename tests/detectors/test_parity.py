@@ -7,6 +7,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
+from dana.core.errors import ConfigError, DataError
+from dana.core.registry import DETECTORS
 from dana.detectors.iforest import IsolationForest, average_path
 from dana.detectors.knn import KNearestNeighbours
 from dana.detectors.lof import LocalOutlierFactor
@@ -15,8 +17,6 @@ from dana.detectors.pca import PrincipalComponents
 from dana.detectors.pca_distance import FittedComponentDistance
 from dana.detectors.pyod import FittedConvention, PyOD
 from dana.detectors.robust_covariance import RobustCovariance, spatial_median
-from dana.errors import ConfigError, DataError
-from dana.registry import DETECTORS
 
 
 def _rows(rows, dims, seed):

@@ -1,4 +1,4 @@
-"""What makes it robust, taken apart: the start resists far outliers, the steps find near ones."""
+"""Robust covariance: the start resists far outliers, the C-steps exclude near ones."""
 
 import torch
 

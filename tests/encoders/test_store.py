@@ -1,8 +1,9 @@
-"""The embedding store: encodes what is new, gives the same bits either way, survives being killed and flipped bits."""
+"""Embedding store: encodes only unknown texts, returns equal bits, survives kills and flipped bits."""
 
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 
 import dana.encoders.segment as segments
 import dana.encoders.store as store
+from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.encoders.base import encoder_identity
 from dana.encoders.hashing import HashingEncoder
-from dana.encoders.rounding import error_bound, pack, unpack
+from dana.encoders.rounding import error_bound, pack_vectors, unpack_vectors
 from dana.encoders.segment import PATTERN, Segment
-from dana.encoders.store import Stored
-from dana.errors import ArtifactError, ConfigError, DataError
+from dana.encoders.store import StoredEncoder
 
 TEXTS = [f"sentence number {number} of the corpus" for number in range(200)]
 
@@ -33,7 +35,7 @@ class Counting:
     asked: list = field(default_factory=list)
 
     def identity(self):
-        return HashingEncoder(32).identity()
+        return encoder_identity(HashingEncoder(32))
 
     def encode(self, texts):
         self.asked.extend(texts)
@@ -48,7 +50,7 @@ def small(monkeypatch):
 
 
 def fill(folder, texts=TEXTS, dtype="float16", batch=10):
-    encoder = Stored(Counting(), folder, dtype)
+    encoder = StoredEncoder(Counting(), folder, dtype)
     for start in range(0, len(texts), batch):
         encoder.encode(texts[start : start + batch])
     encoder.close()
@@ -57,11 +59,11 @@ def fill(folder, texts=TEXTS, dtype="float16", batch=10):
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, dtype):
-    first = Stored(Counting(), tmp_path, dtype)
+    first = StoredEncoder(Counting(), tmp_path, dtype)
     fresh = first.encode(TEXTS)
     again = first.encode(TEXTS)
     first.close()
-    second = Stored(Counting(), tmp_path, dtype)
+    second = StoredEncoder(Counting(), tmp_path, dtype)
     read = second.encode(TEXTS)
     assert len(first.encoder.asked) == len(TEXTS)
     assert second.encoder.asked == []
@@ -74,16 +76,16 @@ def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, 
 
 def test_more_text_encodes_only_what_is_new(tmp_path, small):
     fill(tmp_path, TEXTS[:150])
-    encoder = Stored(Counting(), tmp_path)
+    encoder = StoredEncoder(Counting(), tmp_path)
     encoder.encode(TEXTS[100:])
     assert encoder.encoder.asked == TEXTS[150:]
 
 
 def test_order_and_repeats_in_a_batch(tmp_path):
     fill(tmp_path, TEXTS[:5])
-    encoder = Stored(Counting(), tmp_path)
+    encoder = StoredEncoder(Counting(), tmp_path)
     mixed = [TEXTS[7], TEXTS[3], TEXTS[7], TEXTS[0], TEXTS[9], TEXTS[3]]
-    expected = unpack(pack(HashingEncoder(32).encode(mixed), "float16"), "float16")
+    expected = unpack_vectors(pack_vectors(HashingEncoder(32).encode(mixed), "float16"), "float16")
     assert torch.equal(encoder.encode(mixed), expected)
     assert encoder.encoder.asked == [TEXTS[7], TEXTS[9]]
     assert encoder.encode([]).shape == (0, 32)
@@ -91,10 +93,10 @@ def test_order_and_repeats_in_a_batch(tmp_path):
 
 def test_hostile_texts_are_keys_like_any_other(tmp_path):
     hostile = ["", " ", "\0", "a\0", "\ud800", "\u202eabc", "🙂" * 5000, "a\r\n", "a\n"]
-    encoder = Stored(EncodesAnything(), tmp_path)
+    encoder = StoredEncoder(EncodesAnything(), tmp_path)
     fresh = encoder.encode(hostile)
     encoder.close()
-    assert torch.equal(Stored(EncodesAnything(), tmp_path).encode(hostile), fresh)
+    assert torch.equal(StoredEncoder(EncodesAnything(), tmp_path).encode(hostile), fresh)
     assert len(np.unique(fresh.numpy(), axis=0)) == len(hostile)
 
 
@@ -111,12 +113,12 @@ class EncodesAnything:
 def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path):
     fill(tmp_path / "a")
     fill(tmp_path / "a", dtype="int8")
-    other = Stored(HashingEncoder(16), tmp_path / "a")
+    other = StoredEncoder(HashingEncoder(16), tmp_path / "a")
     assert other.encode(TEXTS).shape == (200, 16)
     other.close()
     assert len(list((tmp_path / "a").iterdir())) == 3
-    identities = [Stored(HashingEncoder(32), tmp_path / name, "float16").identity() for name in "ab"]
-    assert identities[0] == identities[1] == {**HashingEncoder(32).identity(), "stored": "float16"}
+    identities = [StoredEncoder(HashingEncoder(32), tmp_path / name, "float16").identity() for name in "ab"]
+    assert identities[0] == identities[1] == {**encoder_identity(HashingEncoder(32)), "stored": "float16"}
 
 
 @given(
@@ -128,10 +130,10 @@ def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path)
 )
 def test_rounding_errors_have_a_bound_and_rounding_twice_changes_nothing(rows):
     exact = torch.tensor(rows, dtype=torch.float32)
-    half = unpack(pack(exact, "float16"), "float16")
+    half = unpack_vectors(pack_vectors(exact, "float16"), "float16")
     assert ((half - exact).abs() <= error_bound(exact, "float16")).all()
-    assert torch.equal(unpack(pack(half, "float16"), "float16"), half)
-    byte = unpack(pack(exact, "int8"), "int8")
+    assert torch.equal(unpack_vectors(pack_vectors(half, "float16"), "float16"), half)
+    byte = unpack_vectors(pack_vectors(exact, "int8"), "int8")
     assert ((byte - exact).abs() <= error_bound(exact, "int8")).all()
     assert (error_bound(exact, "int8") <= exact.abs().max() / 253 + 1e-44).all()
 
@@ -139,21 +141,21 @@ def test_rounding_errors_have_a_bound_and_rounding_twice_changes_nothing(rows):
 @pytest.mark.parametrize(("dtype", "value"), [("float16", 1e5), ("float16", float("nan")), ("int8", float("inf"))])
 def test_what_cannot_be_kept_is_refused(dtype, value):
     with pytest.raises(DataError, match=f"vector 1 of the batch is not finite in {dtype}"):
-        pack(torch.tensor([[1.0, 2.0], [value, 0.0]]), dtype)
+        pack_vectors(torch.tensor([[1.0, 2.0], [value, 0.0]]), dtype)
     with pytest.raises(ConfigError, match="dtype='float8': must be one of float16, int8"):
-        Stored(HashingEncoder(), "nowhere", "float8")
+        StoredEncoder(HashingEncoder(), "nowhere", "float8")
 
 
 def test_merging_keeps_every_row_in_few_segments(tmp_path, small):
     many = [f"text {number}" for number in range(1500)]
     fill(tmp_path, many, batch=16)
-    shelf = next(tmp_path.iterdir())
-    files = sorted(shelf.glob(PATTERN))
+    part = next(tmp_path.iterdir())
+    files = sorted(part.glob(PATTERN))
     assert len(files) < 20  # of 94 that were written
     assert sum(len(Segment.open(path)) for path in files) == 1500
     assert all(Segment.open(path).flaws() == [] for path in files)
-    encoder = Stored(Counting(), tmp_path)
-    expected = unpack(pack(HashingEncoder(32).encode(many), "float16"), "float16")
+    encoder = StoredEncoder(Counting(), tmp_path)
+    expected = unpack_vectors(pack_vectors(HashingEncoder(32).encode(many), "float16"), "float16")
     assert torch.equal(encoder.encode(many), expected)
     assert encoder.encoder.asked == []
 
@@ -161,11 +163,11 @@ def test_merging_keeps_every_row_in_few_segments(tmp_path, small):
 def test_a_merge_drops_doubles_and_equal_content_has_one_name(tmp_path):
     keys = np.array([[1, 1], [1, 2], [2, 0]], dtype=np.uint64)
     rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    one = segments.write(tmp_path, 2, 4, [(keys[:2], rows[:2])], ["x"])
-    two = segments.write(tmp_path, 2, 4, [(keys[1:], rows[1:])], ["y"])
-    merged = segments.merge(tmp_path, [Segment.open(one), Segment.open(two)])
+    one = segments.write_segment(tmp_path, 2, 4, [(keys[:2], rows[:2])], ["x"])
+    two = segments.write_segment(tmp_path, 2, 4, [(keys[1:], rows[1:])], ["y"])
+    merged = segments.merge_segments(tmp_path, [Segment.open(one), Segment.open(two)])
     assert list(tmp_path.iterdir()) == [merged]
-    assert merged == segments.write(tmp_path, 3, 4, [(keys, rows)], ["x", "y"])
+    assert merged == segments.write_segment(tmp_path, 3, 4, [(keys, rows)], ["x", "y"])
     opened = Segment.open(merged)
     assert opened.find(np.array([[1, 2], [1, 3], [2, 0], [9, 9], [1, 1]], dtype=np.uint64)).tolist() == [
         1,
@@ -209,7 +211,7 @@ def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, caplog):
         content[header + 8 * 200] ^= 0x01  # the low half of the first key
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING, logger="dana"):
-        again = Stored(Counting(), tmp_path)
+        again = StoredEncoder(Counting(), tmp_path)
         vectors = again.encode(TEXTS)
         again.encode(TEXTS[:3])
     assert torch.equal(vectors, expected)
@@ -217,7 +219,7 @@ def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, caplog):
     if damage != "key":  # a key that no text has is simply never found; `dana store verify` tells
         assert [str(path) in record.message for record in caplog.records] == [True]
     again.close()
-    healed = Stored(Counting(), tmp_path)
+    healed = StoredEncoder(Counting(), tmp_path)
     assert torch.equal(healed.encode(TEXTS), vectors)
     assert healed.encoder.asked == []
 
@@ -228,7 +230,7 @@ def test_a_merge_leaves_damaged_rows_behind(tmp_path, small):
     content = bytearray(path.read_bytes())
     content[-1] ^= 0x01
     path.write_bytes(content)
-    merged = segments.merge(path.parent, [Segment.open(path)])
+    merged = segments.merge_segments(path.parent, [Segment.open(path)])
     assert len(Segment.open(merged)) == 15
     assert Segment.open(merged).flaws() == []
 
@@ -239,7 +241,7 @@ import dana.encoders.store as store
 from dana.encoders.hashing import HashingEncoder
 
 store.FLUSH = 16
-encoder = store.Stored(HashingEncoder(32), sys.argv[1])
+encoder = store.StoredEncoder(HashingEncoder(32), sys.argv[1])
 for start in range(int(sys.argv[2]), int(sys.argv[3]), 8):
     encoder.encode([f"sentence number {number} of the corpus" for number in range(start, start + 8)])
     print(start, flush=True)
@@ -261,11 +263,13 @@ def test_a_killed_process_leaves_a_valid_store(tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    shelf = next(tmp_path.iterdir())
-    assert all(Segment.open(path).flaws() == [] for path in shelf.glob(PATTERN))
-    encoder = Stored(Counting(), tmp_path)
+    part = next(tmp_path.iterdir())
+    assert all(Segment.open(path).flaws() == [] for path in part.glob(PATTERN))
+    encoder = StoredEncoder(Counting(), tmp_path)
     texts = [f"sentence number {number} of the corpus" for number in range(408)]
-    assert torch.equal(encoder.encode(texts), unpack(pack(HashingEncoder(32).encode(texts), "float16"), "float16"))
+    assert torch.equal(
+        encoder.encode(texts), unpack_vectors(pack_vectors(HashingEncoder(32).encode(texts), "float16"), "float16")
+    )
     assert len(encoder.encoder.asked) <= 16  # what waited in memory
 
 
@@ -274,50 +278,60 @@ def test_two_processes_append_at_once(tmp_path):
     for process in processes:
         process.communicate()
         assert process.returncode == 0
-    shelf = next(tmp_path.iterdir())
-    assert all(Segment.open(path).flaws() == [] for path in shelf.glob(PATTERN))
-    assert not list(shelf.glob(".*"))
-    encoder = Stored(Counting(), tmp_path)
+    part = next(tmp_path.iterdir())
+    assert all(Segment.open(path).flaws() == [] for path in part.glob(PATTERN))
+    assert not list(part.glob(".*"))
+    encoder = StoredEncoder(Counting(), tmp_path)
     texts = [f"sentence number {number} of the corpus" for number in range(800)]
-    assert torch.equal(encoder.encode(texts), unpack(pack(HashingEncoder(32).encode(texts), "float16"), "float16"))
+    assert torch.equal(
+        encoder.encode(texts), unpack_vectors(pack_vectors(HashingEncoder(32).encode(texts), "float16"), "float16")
+    )
     assert encoder.encoder.asked == []
 
 
 def test_what_waits_is_written_when_the_encoder_is_let_go(tmp_path):
-    encoder = Stored(Counting(), tmp_path)
+    encoder = StoredEncoder(Counting(), tmp_path)
     encoder.encode(TEXTS)
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     del encoder
-    second = Stored(Counting(), tmp_path)
+    second = StoredEncoder(Counting(), tmp_path)
     second.encode(TEXTS)
     assert second.encoder.asked == []
 
 
+def test_what_cannot_be_written_at_the_end_is_a_warning(tmp_path, heard):
+    encoder = StoredEncoder(Counting(), tmp_path / "store")
+    encoder.encode(TEXTS)
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "store").write_text("in the way")
+    del encoder
+    assert "what was encoded last will be encoded again" in heard.text
+
+
 def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
-    encoder = Stored(HashingEncoder(8), tmp_path / "file")
-    encoder.encode(["x"])
+    encoder = StoredEncoder(Counting(), tmp_path / "file")
     with pytest.raises(ArtifactError, match="cannot keep a store here: Not a directory"):
-        encoder.close()
-    encoder.shelf._waiting.clear()
+        encoder.encode(["x"])
+    assert encoder.encoder.asked == []
     fill(tmp_path / "store")
     meta = next((tmp_path / "store").glob("*/meta.json"))
     meta.write_text(json.dumps({"dims": 32}))
     with pytest.raises(ArtifactError, match=r"meta.json: not the meta.json of a store"):
-        Stored(Counting(), tmp_path / "store").encode(["x"])
+        StoredEncoder(Counting(), tmp_path / "store").encode(["x"])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
 def test_vectors_are_packed_whatever_their_strides(dtype):
     rows = torch.linspace(-1, 1, 12).reshape(3, 4)
     for strided, plain in [(rows.T, rows.T.contiguous()), (rows[:1].expand(5, 4), rows[:1].repeat(5, 1))]:
-        assert (pack(strided, dtype) == pack(plain, dtype)).all()
+        assert (pack_vectors(strided, dtype) == pack_vectors(plain, dtype)).all()
 
 
 def test_no_flipped_byte_of_a_segment_gives_a_wrong_vector(tmp_path):
     keys = np.array([[1, 5], [1, 7], [9, 0]], dtype=np.uint64)
     rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    whole = segments.write(tmp_path, 3, 4, [(keys, rows)], ["x"]).read_bytes()
+    whole = segments.write_segment(tmp_path, 3, 4, [(keys, rows)], ["x"]).read_bytes()
     lost = 0
     for place in range(len(whole)):
         path = tmp_path / f"flipped-{place}"

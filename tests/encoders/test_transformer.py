@@ -1,4 +1,4 @@
-"""Transformer encoder: the batch changes nothing, pooling is what it says, bad checkpoints are refused."""
+"""Transformer encoder: no influence of the batch, pooling as documented, bad checkpoints refused."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dana.core.errors import ArtifactError, ConfigError
+from dana.core.registry import ENCODERS
 from dana.encoders.minilm import minilm
-from dana.encoders.transformer import TransformerEncoder, batches_by_length
-from dana.errors import ArtifactError, ConfigError
-from dana.registry import ENCODERS
+from dana.encoders.store import StoredEncoder
+from dana.encoders.transformer import TransformerEncoder, fixed_batches
 
 TEXTS = [
     "A short one.",
@@ -25,14 +26,27 @@ def encoder():
     return minilm(max_tokens=64)
 
 
-def test_batch_composition_changes_nothing_beyond_1e_5(encoder):
+def test_the_rest_of_the_batch_changes_not_a_bit(encoder):
     together = encoder.encode(TEXTS)
     alone = torch.cat([encoder.encode([text]) for text in TEXTS])
     backwards = encoder.encode(TEXTS[::-1]).flip(0)
     assert together.dtype == torch.float32
     assert together.shape == (4, 384)
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
-    torch.testing.assert_close(together, backwards, atol=1e-5, rtol=0)
+    assert torch.equal(together, alone)
+    assert torch.equal(together, backwards)
+
+
+def test_a_store_holds_the_same_bits_whatever_was_missing(encoder, tmp_path):
+    """After a kill only some texts are encoded again, in other batches than before."""
+    texts = [
+        " ".join(["sampler", "chain", "array", "posterior"][: 1 + n % 4] * (1 + n % 9)) + f" {n}" for n in range(40)
+    ]
+    whole = StoredEncoder(encoder, tmp_path / "whole").encode(texts)
+    parts = StoredEncoder(encoder, tmp_path / "parts")
+    parts.encode(texts[::3])
+    parts.close()
+    assert torch.equal(StoredEncoder(encoder, tmp_path / "parts").encode(texts), whole)
+    assert torch.equal(torch.cat([encoder.encode(texts[:7]), encoder.encode(texts[7:])]), encoder.encode(texts))
 
 
 def test_mean_pooling_is_the_mean_over_real_tokens_and_cls_the_first(encoder):
@@ -57,11 +71,17 @@ def test_identity_is_content_not_place(encoder, tmp_path):
 
 
 @given(st.lists(st.integers(1, 300), max_size=200), st.integers(300, 5000))
-def test_batches_hold_every_row_once_within_the_budget(lengths, budget):
+def test_batches_hold_every_row_once_and_their_shape_is_of_the_text_alone(lengths, budget):
     lengths = np.array(lengths, dtype=np.int64)
-    batches = list(batches_by_length(lengths, budget))
-    assert sorted(row for batch in batches for row in batch) == list(range(lengths.size))
-    assert all(len(batch) * lengths[batch].max() <= budget for batch in batches)
+    batches = list(fixed_batches(lengths, 300, budget))
+    assert sorted(row for rows, _, _ in batches for row in rows) == list(range(lengths.size))
+    for rows, size, width in batches:
+        assert len(rows) <= size
+        assert size * width <= budget
+        assert lengths[rows].max() <= width <= 300
+        for row in rows:
+            ((_, alone_size, alone_width),) = fixed_batches(lengths[[row]], 300, budget)
+            assert (alone_size, alone_width) == (size, width)
 
 
 def test_pickled_weights_and_missing_folders_are_refused(tmp_path):

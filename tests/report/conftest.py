@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dana.artifacts import make, write_json
-from dana.schemas import DOCUMENTS, SCORES, WEIGHTS, write_parts
+from dana.core.artifacts import make, write_json
+from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
+from dana.report.bootstrap import confusions, score_of_confusion
 
 UNITS = 12  # in a document
 SENTENCE = "Sentence number {} of document {} tells of <{}> & others. "
@@ -55,16 +56,31 @@ def write_ranking(run: Path) -> None:
             ("iforest", 0.861, 0.74), ("robust_covariance", 0.840, 0.97),
         ]
     ]  # fmt: skip
-    content = {"detectors": rows, "chosen": "knn", "geometry": "center+l2", "encoder": "minilm", "seeds": 5}
-    extra = {
-        "counts": {"task_units": 900, "held_out": 90},
-        "depends_on": {"seeds": 5},
-        "versions": {"torch": "2.13.0"},
-    }
-    write_json(run / "ranking.json", {**content, **extra, "task": "toy", "fingerprint": "ab" * 16, "seconds": 31.5})
+    content = {"detectors": rows, "chosen": "knn", "geometry": "center+l2", "encoder": "minilm", "repetitions": 5}
+
+    def write(draft):
+        draft.counts = {"task_units": 900, "held_out": 90}
+        draft.notes = {**content, "task": "toy"}
+
+    make(run / "ranking", "ranking", {"seeds": 5}, write)
 
 
-def write_selection(run: Path, count: int = 80) -> None:
+def choice_notes() -> dict:
+    """Three selectors and their fusion, which was chosen, as ``auto`` notes them."""
+    rows = [
+        {
+            "name": name, "ap": ap, "ap_low": ap - 0.02, "ap_high": ap + 0.02, "recall_5": ap - 0.1,
+            "recall_20": ap + 0.05, "auroc": ap + 0.08, "weight": weight,
+        }
+        for name, ap, weight in [
+            ("moore_lewis", 0.78, 0.4), ("lda", 0.81, 0.5), ("svm", 0.74, 0.1), ("fusion", 0.86, None),
+        ]
+    ]  # fmt: skip
+    chosen = "fusion:parts=moore_lewis+lda+svm,weights=0.4+0.5+0.1"
+    return {"chosen": chosen, "reason": "the fusion of all has average precision 0.860", "candidates": rows}
+
+
+def write_selection(run: Path, count: int = 80, notes: dict | None = None) -> None:
     """corpus/, scores/ and weights/: the lowest fifth of the units is kept."""
     random = np.random.default_rng(0)
     rows = documents(count)
@@ -79,8 +95,9 @@ def write_selection(run: Path, count: int = 80) -> None:
 
     def scored(draft):
         write_parts([scores], draft.path, SCORES)
-        pq.write_table(held_out, draft.path / "task.parquet")
+        pq.write_table(held_out, draft.path / HELD_OUT_TASK)
         draft.counts["units"] = scores.num_rows
+        draft.notes |= notes or {}
 
     def weighed(draft):
         values = scores["score"].to_numpy()
@@ -118,25 +135,53 @@ def write_training(folder: Path, gain: float) -> None:
     make(folder, "model", {"settings": {"learning_rate": 5e-4}, "gain": gain}, write)
 
 
+def predictions(mean: float, seeds: int, collapsed: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of 300 texts, and what each seed predicts: right as often as `mean` says, on the same texts in any arm."""
+    labels = np.arange(300) % 3
+    luck = np.random.default_rng(1).random((seeds, labels.size))
+    predicted = np.where(luck < mean, labels, (labels + 1) % 3)
+    if collapsed is not None and collapsed < seeds:
+        predicted[collapsed] = 0
+        predicted[collapsed, :2] = 1, 2  # stray predictions do not make it sound
+    return labels, predicted
+
+
 def write_results(
-    run: Path, task: str = "toy", seeds: int = 5, arms: dict[str, float] | None = None, collapsed: str = "general"
+    run: Path,
+    task: str = "toy",
+    seeds: int = 8,
+    arms: dict[str, float] | None = None,
+    collapsed: str = "general",
+    version: int = 1,
+    **settings: int,
 ) -> None:
-    """finetune/TASK/ARM/metrics.json; one seed of the collapsed arm is degenerate."""
-    random = np.random.default_rng(1)
-    shared = random.normal(0, 0.01, seeds)
+    """finetune/TASK/ARM as fine-tuning leaves it; seed 3 of the collapsed arm predicts one class but for two texts."""
+    preset = {"epochs": 3, "learning_rate": 5e-5, "max_train": None, **settings}
+    max_train = preset.pop("max_train")
     for arm, mean in (arms or ARMS).items():
-        scores = mean + shared + random.normal(0, 0.006, seeds)
+        labels, predicted = predictions(mean, seeds, 3 if arm == collapsed else None)
+        scores = score_of_confusion(confusions(predicted, labels, 3), "macro_f1")
         rows = [
-            {
-                "seed": seed,
-                "score": float(score),
-                "accuracy": float(score),
-                "degenerate": arm == collapsed and seed == 3,
-            }
+            {"seed": seed, "score": float(score), "degenerate": False}  # as older runs say
             for seed, score in enumerate(scores)
         ]
-        head = {"task": task, "version": 1, "metric": "macro_f1", "direction": "higher"}
-        write_json(run / "finetune" / task / arm / "metrics.json", {**head, "seeds": rows, "ddof": 1, "n": seeds})
+        head = {"task": task, "version": version, "metric": "macro_f1", "direction": "higher"}
+        used = {"settings": {**preset, "seeds": seeds, "max_train": max_train}, "ddof": 1, "n": seeds}
+
+        def write(draft, head=head, rows=rows, used=used, labels=labels, predicted=predicted):
+            write_json(draft.path / "metrics.json", {**head, **used, "seeds": rows})
+            table = {
+                "seed": np.repeat(np.arange(len(predicted)), labels.size),
+                "id": [f"t{number:03d}" for number in range(labels.size)] * len(predicted),
+                "label": np.tile(labels, len(predicted)),
+                "prediction": predicted.ravel(),
+                "probabilities": [[0.2, 0.3, 0.5]] * predicted.size,
+            }
+            pq.write_table(pa.table(table), draft.path / "predictions.parquet")
+
+        card = {"name": task, "version": version, "labels": ["a", "b", "c"], "data": {"test.jsonl": "cd" * 16}}
+        depends_on = {"model": {"name": arm}, "task": card, "preset": {**preset, "seeds": list(range(seeds))}}
+        make(run / "finetune" / task / arm, "finetune", {**depends_on, "max_train": max_train}, write)
 
 
 @pytest.fixture
@@ -157,6 +202,7 @@ def write() -> dict[str, Callable[..., None]]:
     return {
         "ranking": write_ranking,
         "selection": write_selection,
+        "choice": lambda run: write_selection(run, notes={"choice": choice_notes()}),
         "training": write_training,
         "results": write_results,
     }

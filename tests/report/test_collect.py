@@ -1,15 +1,34 @@
 import json
+import shutil
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dana.artifacts import write_json
-from dana.errors import ArtifactError
+from dana.core.artifacts import MANIFEST, write_json
+from dana.core.errors import ArtifactError
+from dana.core.schemas import HELD_OUT_TASK, SCORES
+from dana.report.analysis import analyse
 from dana.report.collect import arm_order, collect
 from dana.report.examples import most_extreme
-from dana.schemas import SCORES
+
+
+def test_a_choice_that_is_not_among_its_candidates_is_refused(write, tmp_path):
+    write["choice"](tmp_path)
+    manifest = tmp_path / "scores" / MANIFEST
+    content = json.loads(manifest.read_text())
+    assert collect(tmp_path).choice.chosen == "fusion"
+    one = {**content["choice"], "chosen": "lda"}
+    write_json(manifest, {**content, "choice": one})
+    assert collect(tmp_path).choice.chosen == "lda"
+    for wrong in ({**one, "chosen": "lexical"}, {**one, "candidates": []}):
+        write_json(manifest, {**content, "choice": wrong})
+        with pytest.raises(ArtifactError, match="is not among its candidates"):
+            collect(tmp_path)
+    write_json(manifest, {**content, "choice": {"chosen": "lda"}})
+    with pytest.raises(ArtifactError, match="reason"):
+        collect(tmp_path)
 
 
 def test_a_whole_run_is_read_once_and_in_order(whole_run):
@@ -20,13 +39,15 @@ def test_a_whole_run_is_read_once_and_in_order(whole_run):
     assert run.selected.units["planted"].sum() == 240
     assert len(run.selected.task) == 120
     assert list(dict.fromkeys(run.evaluations["arm"])) == ["general", "random", "dana"]
-    assert list(dict.fromkeys(run.results["arm"])) == ["base", "general", "random", "dana"]
-    assert run.results["degenerate"].sum() == 1
+    assert [cell.arm for cell in run.cells] == ["base", "general", "random", "dana"]
+    assert [cell.collapsed for cell in run.cells] == [set(), {3}, set(), set()]
     assert set(run.stages) == {
+        "ranking",
         "corpus",
         "scores",
         "weights",
         *(f"arms/{arm}/adapted" for arm in ("general", "random", "dana")),
+        *(f"finetune/toy/{arm}" for arm in ("base", "general", "random", "dana")),
     }
 
 
@@ -36,7 +57,7 @@ def test_parts_that_are_not_there_are_none(tmp_path, write):
     assert run.ranking is None
     assert run.selected is None
     assert run.evaluations is None
-    assert len(run.results) == 20
+    assert [len(cell.scores) for cell in run.cells] == [8, 8, 8, 8]
 
 
 def test_examples_are_the_units_text_of_distinct_documents(whole_run):
@@ -64,13 +85,13 @@ def test_a_run_with_one_arm_calls_it_adapted(tmp_path, write):
     write_json(tmp_path / "finetune" / "metrics.json", {**head, "seeds": [{"seed": 0, "score": 0.5}]})
     run = collect(tmp_path)
     assert set(run.evaluations["arm"]) == {"adapted"}
-    assert set(run.results["arm"]) == {"adapted"}
+    assert [cell.arm for cell in run.cells] == ["adapted"]
 
 
 def test_what_is_still_being_written_is_passed_over(tmp_path, write):
     write["results"](tmp_path)
     (tmp_path / "finetune" / "toy" / "dana").rename(tmp_path / "finetune" / "toy" / ".dana.tmp-1")
-    assert set(collect(tmp_path).results["arm"]) == {"base", "general", "random"}
+    assert [cell.arm for cell in collect(tmp_path).cells] == ["base", "general", "random"]
 
 
 def test_unknown_arms_come_last_by_name():
@@ -78,7 +99,7 @@ def test_unknown_arms_come_last_by_name():
 
 
 def test_an_empty_folder_is_refused_with_the_first_command(tmp_path):
-    with pytest.raises(ArtifactError, match=r"nothing to report.*dana rank"):
+    with pytest.raises(ArtifactError, match=r"nothing to report.*dana score"):
         collect(tmp_path)
     with pytest.raises(ArtifactError, match="no such folder"):
         collect(tmp_path / "absent")
@@ -94,17 +115,17 @@ def test_errors_name_the_file_and_what_is_wrong(whole_run):
     with pytest.raises(ArtifactError, match=r"training\.jsonl:11: not JSON"):
         collect(whole_run)
     lines.write_text(good)
-    ranking = whole_run / "ranking.json"
+    ranking = whole_run / "ranking" / MANIFEST
     content = json.loads(ranking.read_text())
     write_json(ranking, {**content, "chosen": "magic"})
     with pytest.raises(ArtifactError, match=r"chosen='magic' is not among"):
         collect(whole_run)
     ranking.write_text('{\n"a": 1\n')
-    with pytest.raises(ArtifactError, match=r"ranking\.json:3: not JSON"):
+    with pytest.raises(ArtifactError, match=r"manifest\.json:3: cannot be read"):
         collect(whole_run)
 
 
-@pytest.mark.parametrize("name", ["part-00000.parquet", "task.parquet"])
+@pytest.mark.parametrize("name", ["part-00000.parquet", HELD_OUT_TASK])
 def test_a_scores_file_that_is_not_parquet_is_named(whole_run, name):
     (whole_run / "scores" / name).write_bytes(b"junk")
     with pytest.raises(ArtifactError, match=rf"scores/{name}: not Parquet"):
@@ -112,9 +133,9 @@ def test_a_scores_file_that_is_not_parquet_is_named(whole_run, name):
 
 
 def test_held_out_scores_without_a_column_are_refused(whole_run):
-    file = whole_run / "scores" / "task.parquet"
+    file = whole_run / "scores" / HELD_OUT_TASK
     pq.write_table(pq.read_table(file).drop_columns(["score"]), file)
-    with pytest.raises(ArtifactError, match=r"task\.parquet: no column score"):
+    with pytest.raises(ArtifactError, match=r"held_out_task\.parquet: no column score"):
         collect(whole_run)
 
 
@@ -131,9 +152,23 @@ def test_json_of_another_shape_is_refused_with_its_place(whole_run):
     with pytest.raises(ArtifactError, match=r"base/metrics\.json: holds a int, not an object"):
         collect(whole_run)
     write_json(metrics, content)
-    write_json(whole_run / "ranking.json", {"detectors": [], "chosen": "knn"})
-    with pytest.raises(ArtifactError, match=r"ranking\.json: detectors is empty"):
+    write_json(whole_run / "ranking" / MANIFEST, {"detectors": [], "chosen": "knn"})
+    with pytest.raises(ArtifactError, match=r"manifest\.json: detectors is empty"):
         collect(whole_run)
+
+
+def test_records_that_are_not_text_or_numbers_are_refused_and_null_is_a_dash(whole_run):
+    lines = whole_run / "arms" / "dana" / "adapted" / "training.jsonl"
+    good = lines.read_text()
+    lines.write_bytes(b"\xff\xfe")
+    with pytest.raises(ArtifactError, match=r"training\.jsonl: cannot be read"):
+        collect(whole_run)
+    lines.write_text(good.replace('"task_loss": 5.2', '"task_loss": "high"', 1))
+    with pytest.raises(ArtifactError, match=r"training\.jsonl:2: task_loss='high': must be a number"):
+        collect(whole_run)
+    lines.write_text(good.replace('"task_loss": 5.2', '"task_loss": null', 1))
+    losses = analyse(collect(whole_run)).losses
+    assert any("–" in cell for cells, _ in losses.rows() for cell in cells)
 
 
 def test_weights_of_other_scores_are_refused(whole_run, tmp_path, write):
@@ -144,14 +179,8 @@ def test_weights_of_other_scores_are_refused(whole_run, tmp_path, write):
         collect(whole_run)
 
 
-def test_a_seed_that_is_there_twice_is_refused(tmp_path, write):
+def test_an_arm_that_is_there_twice_is_refused(tmp_path, write):
     write["results"](tmp_path)
-    file = tmp_path / "finetune" / "toy" / "dana" / "metrics.json"
-    metrics = json.loads(file.read_text())
-    metrics["seeds"][1]["seed"] = 0
-    write_json(file, metrics)
-    with pytest.raises(ArtifactError, match="arm dana, seed 0 is there twice"):
-        collect(tmp_path)
-    write_json(file, {**metrics, "direction": "up"})
-    with pytest.raises(ArtifactError, match=r"direction='up': must be higher or lower"):
+    shutil.copytree(tmp_path / "finetune" / "toy" / "dana", tmp_path / "finetune" / "other" / "dana")
+    with pytest.raises(ArtifactError, match=r"toy/dana/metrics.json: task toy, arm dana is there twice"):
         collect(tmp_path)

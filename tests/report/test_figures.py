@@ -6,7 +6,7 @@ import pytest
 from dana.report import figures
 from dana.report.analysis import analyse
 from dana.report.collect import collect
-from dana.report.svg import draw
+from dana.report.svg import draw_figure
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_same_numbers_give_the_same_bytes():
     def paint(axes):
         axes.plot([0, 1], [1, 0], marker="o", color="#009e73")
 
-    first, second = (draw("x", "a < b", (3, 2), paint).svg for _ in range(2))
+    first, second = (draw_figure("x", "a < b", (3, 2), paint).svg for _ in range(2))
     assert first == second
     assert 'aria-label="a &lt; b"' in first
 
@@ -65,3 +65,25 @@ def test_the_curve_goes_through_the_numbers(whole_run):
     heights = [float(y) for y in re.findall(r'<use [^>]*?y="([\d.]+)"[^>]*var\(--dana', svg)][:5]
     assert len(heights) == 5
     assert heights == sorted(heights)  # SVG counts downwards
+
+
+def test_no_line_joins_arms_that_were_made_otherwise_and_they_bear_letters(tmp_path, write):
+    def svg(**settings):
+        folder = tmp_path / str(settings)
+        write["results"](folder, arms={"dana": 0.7}, collapsed="")
+        write["results"](folder, arms={"base": 0.5}, collapsed="", **settings)
+        return figures.seed_dots(analyse(collect(folder)).seeds.frame, "toy").svg
+
+    alike, unlike = svg(), svg(epochs=1)
+    lines = [len(re.findall(r'id="seeds-toy-line2d_\d+"', drawn)) for drawn in (alike, unlike)]
+    assert lines[1] > lines[0]  # a line a seed, and then a stub of one point a seed and arm
+    assert "dana (A)" not in alike
+    assert "dana (B)" in unlike
+    assert "base (A)" in unlike
+
+
+def test_a_collapsed_seed_is_hollow(whole_run):
+    svg = figures.seed_dots(analyse(collect(whole_run)).seeds.frame, "toy").svg
+    assert "hollow: collapsed" in svg
+    unfilled = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("general", "dana")}
+    assert unfilled == {"general": 2, "dana": 1}  # the mean's bar, and the seed

@@ -12,9 +12,8 @@ def said(run) -> str:
 
 def test_a_clear_gain_is_claimed_and_collapsed_runs_are_named(whole_run):
     text = said(whole_run)
-    assert text.startswith("On toy, adaptation helped")
-    assert "chosen text beat random text (5 seeds)" in text
-    assert "Beware: 1 of 20 fine-tuned models collapsed" in text
+    assert text.startswith("On toy, adaptation helped; chosen text beat random text (8 seeds).")
+    assert "Beware: 1 of 32 fine-tuned models collapsed to (nearly) one class" in text
 
 
 def test_a_loss_is_said_plainly(tmp_path, write):
@@ -23,15 +22,43 @@ def test_a_loss_is_said_plainly(tmp_path, write):
 
 
 def test_no_difference_is_undecided_and_not_a_claim(tmp_path, write):
-    write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "dana": 0.7}, seeds=3)
+    write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "dana": 0.7}, collapsed="")
     text = said(tmp_path)
-    assert "whether adaptation helped is undecided" in text
-    assert "adaptation helped;" not in text
+    assert "whether adaptation helped and whether chosen text beat random text are undecided: p = 1 after Holm" in text
+    assert "the interval holds zero" in findings.results_finding(analyse(collect(tmp_path)))
 
 
-def test_an_arm_with_a_collapsed_seed_supports_no_claim(tmp_path, write):
+def test_too_few_seeds_are_no_verdict_however_clear_the_gain(tmp_path, write):
+    """Every one of five seeds gained a fifth: the sign-flip p is 0.0625, the least it can be."""
+    write["results"](tmp_path, arms={"base": 0.5, "random": 0.5, "dana": 0.7}, seeds=5, collapsed="")
+    text = said(tmp_path)
+    assert "are undecided: 5 seeds are too few for 2 questions" in text
+    assert "at least 7 are needed" in text
+    assert "interval holds zero" not in text
+    assert "repeat dana finetune with --seeds 7" in findings.results_finding(analyse(collect(tmp_path)))
+
+
+def test_a_collapsed_seed_is_the_reason_and_not_the_interval(tmp_path, write):
     write["results"](tmp_path, arms={"base": 0.5, "random": 0.6, "dana": 0.8}, collapsed="base")
-    assert "whether adaptation helped is undecided; chosen text beat random text" in said(tmp_path)
+    text = said(tmp_path)
+    assert "chosen text beat random text (8 seeds); whether adaptation helped is undecided: 1 of 16" in text
+    section = findings.results_finding(analyse(collect(tmp_path)))
+    assert "undecided: 1 of 16 models collapsed." in section
+    assert "holds zero" not in text + section
+
+
+def test_arms_made_otherwise_are_no_verdict_anywhere(tmp_path, write):
+    """The gain is clear, but base had fewer epochs on fewer examples."""
+    write["results"](tmp_path, arms={"random": 0.6, "dana": 0.8}, collapsed="", epochs=3, max_train=1500)
+    write["results"](tmp_path, arms={"base": 0.5}, collapsed="", epochs=2, max_train=1000)
+    analysis = analyse(collect(tmp_path))
+    different = "epochs 3 against 2; max_train 1500 against 1000"
+    text = findings.verdict(analysis)
+    assert f"whether adaptation helped cannot be said: dana and base were not made alike ({different})" in text
+    assert "chosen text beat random text (8 seeds)" in text
+    assert f"dana − base on toy: not compared, {different}." in findings.results_finding(analysis)
+    assert [found.meaning.split(": ")[-1] for found in findings.highlights(analysis)] == ["not compared", "better"]
+    assert findings.highlights(analysis)[0].value == "–"
 
 
 def test_two_tasks_get_a_verdict_each(tmp_path, write):
@@ -50,22 +77,28 @@ def test_a_run_without_results_says_as_much_as_it_knows(tmp_path, write):
 
 def test_weights_between_0_and_1_are_not_called_kept_units(whole_run):
     run = collect(whole_run)
-    assert "960 units was kept" in findings.selection(analyse(run))
+    assert "960 units was kept" in findings.selection_finding(analyse(run))
     run.selected.units["weight"] = 0.3
-    assert "960 units, counted by weight, was kept" in findings.selection(analyse(run))
+    assert "960 units, counted by weight, was kept" in findings.selection_finding(analyse(run))
 
 
-def ranked(second_f1: float, stability: float | None) -> str:
+def ranked(stability: float | None, tied: bool = False, recall: bool = True) -> str:
     rows = [
         {"name": name, "f1_mean": f1, "f1_std": 0.01, "auroc_mean": 0.9, "stability": stability}
-        for name, f1 in [("first", 0.9), ("second", second_f1)]
+        for name, f1 in [("first", 0.9), ("second", 0.8)]
     ]
-    return findings.ranking(ranking_table(Ranking(pd.DataFrame(rows), "first", {})))
+    if recall:
+        shares = {"recall": 0.7, "recall_low": 0.6, "recall_high": 0.8}
+        rows = [{**row, **shares, "tied": tied or row["name"] == "first"} for row in rows]
+    return findings.ranking_finding(ranking_table(Ranking(pd.DataFrame(rows), "first", {"budget": 0.2})))
 
 
-def test_a_close_second_and_an_unstable_first_are_named():
-    assert "either would do" in ranked(0.895, 1.0)
-    assert "either would do" not in ranked(0.8, 1.0)
-    assert "each would choose other text" in ranked(0.8, 0.18)
-    assert "each would choose other text" not in ranked(0.8, 0.9)
-    assert "each would choose other text" not in ranked(0.8, None)
+def test_a_second_within_one_error_and_an_unstable_first_are_named():
+    assert "holds 70.0\N{NO-BREAK SPACE}% of held-out task units" in ranked(1.0)
+    assert "Within one standard error of the best: second;" in ranked(1.0, tied=True)
+    assert "Within one standard error" not in ranked(1.0)
+    assert "Next is second with 0.700." in ranked(1.0)
+    assert "Next is second with 0.800." in ranked(1.0, recall=False), "the paper's protocol has F1 alone"
+    assert "each would choose other text" in ranked(0.18)
+    assert "each would choose other text" not in ranked(0.9)
+    assert "each would choose other text" not in ranked(None)

@@ -1,90 +1,57 @@
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from dana.report.outcomes import contrasts, difference_table, loss_table, result_table, verdict
+from dana.report.cells import Finetuned
+from dana.report.outcomes import difference_table, loss_table, result_table, seed_table, settings_groups
+from dana.report.verdicts import compare_arms
 
 
-def results(scores: dict[str, list[float]], direction: str = "higher", task: str = "t") -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "task": task,
-                "metric": "macro_f1",
-                "direction": direction,
-                "arm": arm,
-                "seed": seed,
-                "score": score,
-                "degenerate": False,
-            }
-            for arm, values in scores.items()
-            for seed, score in enumerate(values)
-        ]
-    )
+def cells(scores: dict[str, list[float]], **settings: dict[str, int]) -> list[Finetuned]:
+    """A cell an arm, without predictions; `settings` are an arm's own."""
+    return [
+        Finetuned(
+            task="t",
+            arm=arm,
+            metric="macro_f1",
+            direction="higher",
+            scores=dict(enumerate(values)),
+            collapsed=frozenset(),
+            settings={"preset.epochs": 3, **settings.get(arm, {})},
+            predictions=None,
+        )
+        for arm, values in scores.items()
+    ]
 
 
 HAND = {"base": [0.1, 0.2, 0.3], "random": [0.3, 0.1, 0.2], "dana": [0.2, 0.4, 0.3]}
 
 
 def test_results_have_n_mean_and_the_sample_standard_deviation():
-    frame = result_table(results(HAND)).frame.set_index("arm")
+    frame = result_table(cells(HAND)).frame.set_index("arm")
     assert frame.loc["base", ["n", "mean", "std"]].tolist() == pytest.approx([3, 0.2, 0.1])
 
 
-def test_differences_are_paired_by_seed():
-    frame = difference_table(results(HAND)).frame.set_index(["arm", "other"])
-    row = frame.loc[("dana", "base")]  # differences 0.1, 0.2, 0.0: mean 0.1, std 0.1, t(2, .975) = 4.302653
-    assert row["mean"] == pytest.approx(0.1)
-    assert row["high"] == pytest.approx(0.1 + 4.302653 * 0.1 / math.sqrt(3), abs=1e-6)
-    assert row["verdict"] == "undecided"
-    assert row["p"] == pytest.approx(4 / 8)  # sums as large as 0.3: only ±±0, whatever the sign of the zero
-
-
-def test_every_arm_is_compared_with_base_and_ours_with_the_others():
-    found = contrasts(["base", "general", "random", "dana"])
-    assert found[:3] == [("dana", "base"), ("random", "base"), ("general", "base")]
-    assert set(found[3:]) == {("dana", "random"), ("dana", "general")}
-    assert contrasts(["base", "adapted"]) == [("adapted", "base")]
-    assert contrasts(["base"]) == []
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "sign", "said"),
-    [
-        (0.1, 0.2, 1, "better"),
-        (-0.2, -0.1, 1, "worse"),
-        (-0.1, 0.2, 1, "undecided"),
-        (0.0, 0.0, 1, "undecided"),
-        (0.1, 0.2, -1, "worse"),
-        (-0.2, -0.1, -1, "better"),
-        (math.nan, math.nan, 1, "undecided"),
-    ],
-)
-def test_the_verdict_is_the_interval_s(low, high, sign, said):
-    assert verdict({"low": low, "high": high}, sign) == said
-
-
-def test_lower_is_better_turns_the_verdict_and_not_the_number():
-    scores = {"base": [0.5, 0.51, 0.52], "dana": [0.3, 0.31, 0.33]}
-    row = difference_table(results(scores, "lower")).frame.iloc[0]
-    assert row["mean"] < 0
-    assert row["verdict"] == "better"
-    assert difference_table(results(scores)).frame.iloc[0]["verdict"] == "worse"
-
-
-def test_no_shared_seed_no_comparison():
-    frame = results(HAND)
-    frame.loc[frame["arm"] != "base", "seed"] += 10
-    found = difference_table(frame).frame
-    assert "base" not in set(found["other"])
-    assert difference_table(results({"dana": [0.1]})) is None
-
-
-def test_one_seed_is_undecided_and_shown_without_an_interval():
-    table = difference_table(results({"base": [0.1], "dana": [0.9]}))
+def test_a_comparison_is_a_row_and_what_there_is_not_is_a_dash():
+    table = difference_table(compare_arms(cells({"base": [0.1], "dana": [0.9]})))
     assert table.frame.iloc[0]["verdict"] == "undecided"
-    assert next(iter(table.rows()))[0][4] == "–"
+    shown = next(iter(table.rows()))[0]
+    assert shown[:5] == ["t", "dana − base", "1", "+0.8000", "–"]
+    assert shown[-1].startswith("undecided: 1 seed is too few, p cannot fall below 1; at least 6 are needed")
+    assert difference_table(compare_arms(cells({"dana": [0.1]}))) is None
+
+
+def test_arms_that_were_made_otherwise_have_another_letter_and_are_shown_with_it():
+    made = cells(HAND, random={"preset.epochs": 2})
+    assert settings_groups(made) == ["A", "B", "A"]
+    assert [column.header for column in result_table(made).columns][3] == "group"
+    assert "group" not in [column.header for column in result_table(cells(HAND)).columns]
+    assert seed_table(made).frame.groupby("arm")["group"].first().to_dict() == {"base": "A", "dana": "A", "random": "B"}
+    row = difference_table(compare_arms(made)).frame.set_index(["arm", "other"]).loc[("dana", "random")]
+    assert (row["verdict"], row["reasons"]) == ("not compared", "epochs 3 against 2")
+    assert np.isnan(row["mean"])
 
 
 def test_losses_compare_first_and_last_by_step():

@@ -1,5 +1,6 @@
 """``dana report``, from a run's folder to its files."""
 
+import json
 import shutil
 import time
 from html.parser import HTMLParser
@@ -7,7 +8,7 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from dana.errors import ArtifactError
+from dana.core.errors import ArtifactError
 from dana.stages.report import report_stage
 
 
@@ -48,7 +49,7 @@ def test_the_page_stands_alone_and_asks_its_questions_in_order(whole_run):
     assert "script" not in page.tags
     assert page.tags.count("svg") == 5
     assert [question.split()[0] for question in page.questions] == [
-        "Which",
+        "What",
         "How",
         "What",
         "Did",
@@ -56,7 +57,7 @@ def test_the_page_stands_alone_and_asks_its_questions_in_order(whole_run):
         "How",
     ]
     assert "Make it with" not in page.words
-    assert "No " not in page.words.split("Which detector")[0]
+    assert "No " not in page.words.split("What tells this task")[0]
 
 
 def test_text_of_the_corpus_is_shown_and_never_markup(whole_run):
@@ -76,14 +77,37 @@ def test_every_shown_number_is_in_a_file(whole_run):
     assert kept["kept_units"].sum() == 192
     assert kept["share_of_kept_characters"].sum() == pytest.approx(1)
     assert files["differences"]["arm"].iloc[0] == "dana"
-    assert len(files["seeds"]) == 20
+    assert len(files["seeds"]) == 32
 
 
 def test_a_corpus_accounts_for_every_record(whole_run):
     report_stage(whole_run)
     steps = pd.read_csv(whole_run / "tables" / "steps.csv").set_index("step")
-    assert list(steps.index[:4]) == ["corpus", "ranking.json", "scores", "weights"]
+    assert list(steps.index[:4]) == ["corpus", "ranking", "scores", "weights"]
     assert steps.loc["corpus", "counts"] == "in 83; kept 80; dropped.duplicate 2; rejected.unreadable 1"
+
+
+def test_page_text_and_table_say_the_same_verdict(tmp_path, write):
+    """One rule: base was made otherwise, random lacks nothing but seeds."""
+    write["results"](tmp_path, arms={"random": 0.5, "dana": 0.7}, seeds=5, collapsed="")
+    write["results"](tmp_path, arms={"base": 0.5}, seeds=5, collapsed="", epochs=2)
+    report_stage(tmp_path)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8")).words
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    unlike, few = "epochs 3 against 2", "5 seeds are too few, p cannot fall below 0.062; at least 6 are needed"
+    for said in (page, text):
+        headline = said.split("What tells this task")[0]
+        assert f"dana and base were not made alike ({unlike})" in headline
+        assert f"whether chosen text beat random text is undecided: {few}" in headline
+        assert f"dana − base on toy: not compared, {unlike}." in said
+        assert f"not compared: {unlike}" in said.split("95 % interval")[-1]
+        assert f"undecided: {few}" in said.split("95 % interval")[-1]
+        for claim in ("adaptation helped (", "adaptation helped;", "better", "adaptation helped."):
+            assert claim not in said
+    rows = pd.read_csv(tmp_path / "tables" / "differences.csv").set_index(["arm", "other"])
+    assert rows.loc[("dana", "base"), ["verdict", "reasons"]].tolist() == ["not compared", unlike]
+    assert rows.loc[("dana", "random"), ["verdict", "reasons", "seeds_to_decide"]].tolist() == ["undecided", few, 6]
+    assert rows.loc[("random", "base"), "verdict"] == "not compared"
 
 
 def test_the_same_run_gives_the_same_bytes(whole_run):
@@ -102,7 +126,7 @@ def test_the_same_run_gives_the_same_bytes(whole_run):
 @pytest.mark.parametrize(
     ("part", "left"),
     [
-        ("ranking.json", ["dana score", "dana weigh", "dana adapt", "dana finetune"]),
+        ("ranking", ["dana score", "dana weigh", "dana adapt", "dana finetune"]),
         ("scores", ["dana rank", "dana weigh", "dana adapt", "dana finetune"]),
         ("adapted", ["dana rank", "dana score", "dana weigh", "dana finetune"]),
         ("finetune", ["dana rank", "dana score", "dana weigh", "dana adapt"]),
@@ -116,6 +140,32 @@ def test_one_part_is_enough_and_the_others_say_how_to_make_them(whole_run, tmp_p
     page = Page(report_stage(alone).read_text(encoding="utf-8"))
     assert [command for command in left if command not in page.words] == []
     assert page.words.count("Make it with") == 4
+
+
+def test_the_choice_of_the_selector_is_told_with_its_comparison(write, tmp_path):
+    write["choice"](tmp_path)
+    page = Page(report_stage(tmp_path).read_text(encoding="utf-8"))
+    told = page.words.split("What tells this task")[1].split("How well do the scores")[0]
+    assert "By held-out task text: the fusion of all has average precision 0.860." in told
+    names = [told.index(name) for name in ("fusion (chosen)", "lda", "moore_lewis", "svm")]
+    assert names == sorted(names), "best first"
+    assert "0.860 (0.840 to 0.880)" in told
+    rows = pd.read_csv(tmp_path / "tables" / "choice.csv")
+    assert list(rows["name"][rows["chosen"]]) == ["fusion"]
+    assert list(rows["weight"].isna()) == [True, False, False, False]
+
+
+@pytest.mark.parametrize("texts", [("general",), ("task", "general")])
+def test_losses_that_could_not_be_measured_are_dashes(whole_run, texts):
+    for file in whole_run.glob("arms/*/adapted/training.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            line.update({f"{text}_loss{end}": None for text in texts for end in ("", "_se") if f"{text}_loss" in line})
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = Page(report_stage(whole_run).read_text(encoding="utf-8"))
+    assert "– ± –" in page.words
+    assert page.words.count("text there was nothing to measure.") == len(texts)
+    assert "nan" not in page.words.lower().split()
 
 
 def test_nothing_to_report_writes_nothing(tmp_path):

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dana.report.statistics import differences, holm, mean_interval, paired_difference, sign_flip_p
+from dana.report.statistics import (
+    MOST_SEEDS,
+    fewest_seeds,
+    holm,
+    mean_interval,
+    paired_differences,
+    seeds_to_decide,
+    sign_flip_p,
+)
 
 scores = st.lists(st.floats(0, 1), min_size=2, max_size=12)
 
@@ -38,27 +46,12 @@ def test_no_values_are_refused():
 
 
 def test_differences_pair_by_seed_not_by_place():
-    assert differences({2: 0.5, 0: 0.9, 7: 0.1}, {0: 0.4, 1: 0.0, 2: 0.25}) == [0.5, 0.25]
+    assert paired_differences({2: 0.5, 0: 0.9, 7: 0.1}, {0: 0.4, 1: 0.0, 2: 0.25}) == [0.5, 0.25]
 
 
 def test_arms_without_a_common_seed_are_refused():
     with pytest.raises(ValueError, match=r"no seed in common: \[0\] and \[1\]"):
-        paired_difference({0: 1.0}, {1: 1.0})
-
-
-def test_a_paired_difference_is_the_interval_and_p_of_the_differences():
-    found = paired_difference({0: 0.8, 1: 0.9, 2: 0.7}, {0: 0.7, 1: 0.7, 2: 0.4})
-    expected = mean_interval([0.1, 0.2, 0.3])
-    assert (found.mean, found.low, found.high) == pytest.approx((expected.mean, expected.low, expected.high))
-    assert found.p == 0.25  # +++ and --- of 8 patterns
-
-
-def test_pairing_makes_a_shift_that_all_seeds_share_certain():
-    """Unpaired, these two would overlap: the seeds differ by far more than the arms."""
-    base = {seed: seed / 10 for seed in range(8)}
-    found = paired_difference({seed: score + 0.01 for seed, score in base.items()}, base)
-    assert found.low == pytest.approx(0.01)
-    assert found.p == 2 / 2**8
+        paired_differences({0: 1.0}, {1: 1.0})
 
 
 @pytest.mark.parametrize(
@@ -111,3 +104,27 @@ def test_holm_by_hand():
 def test_holm_only_raises_and_lies_between_no_correction_and_bonferroni(values):
     for value, adjusted in zip(values, holm(values), strict=True):
         assert value <= adjusted <= min(1.0, len(values) * value)
+
+
+@pytest.mark.parametrize(("questions", "fewest"), [(1, 6), (2, 7), (3, 7), (4, 8), (5, 8), (8, 9)])
+def test_the_fewest_seeds_are_those_whose_least_p_passes_holm(questions, fewest):
+    assert fewest_seeds(questions) == fewest
+    least = [holm([sign_flip_p([1.0] * n), *[1.0] * (questions - 1)])[0] for n in (fewest - 1, fewest)]
+    assert least[0] > 0.05 >= least[1]
+
+
+def test_seeds_to_decide_by_hand():
+    """Mean 1, std 2, no error from examples: 2 t(.975, n-1) / sqrt(n) < 1 first at n = 18 (4.220 / 4.243)."""
+    n = 8
+    alone = 2.0 * math.sqrt((n - 1) / n**2)  # what a bootstrap over seeds alone gives
+    assert seeds_to_decide(1.0, 2.0, alone, n, 1) == 18
+    assert seeds_to_decide(-1.0, 2.0, alone, n, 1) == 18
+    assert seeds_to_decide(1.0, 2.0, alone, n, 2) > 18
+    assert seeds_to_decide(1.0, 0.0, 0.0, n, 2) == 7  # never fewer than the test needs
+
+
+def test_no_number_of_seeds_makes_up_for_a_small_test_set():
+    assert seeds_to_decide(1.0, 0.1, 0.6, 8, 1) is None  # 1.96 * 0.6 > 1, whatever the seeds
+    assert seeds_to_decide(1.0, 0.1, 0.4, 8, 1) == 6
+    assert seeds_to_decide(0.001, 2.0, 0.7, 8, 1) is None
+    assert seeds_to_decide(0.01, 2.0, 2.0 * math.sqrt(7 / 64), 8, 1) == MOST_SEEDS + 1

@@ -1,19 +1,18 @@
+"""Cascade selector: which encoder scores a unit, the recall that is measured, and whose settings it takes."""
+
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from dana.errors import ConfigError
-from dana.selectors.cascade import CascadeSelector, as_units, recall_at
+from dana.cli.main import main
+from dana.core.artifacts import read_manifest
+from dana.core.errors import ConfigError
+from dana.corpus.unit_stream import Units
+from dana.encoders.hashing import HashingEncoder
+from dana.selectors.cascade import CascadeSelector, recall_at
 from dana.selectors.detector import DetectorSelector
-
-WORDS = {
-    "task": ["cell", "gene", "protein", "kinase", "assay"],
-    "other": ["court", "judge", "appeal", "motion", "tort"],
-}
-
-
-def texts(kind, count, seed):
-    random = np.random.default_rng(seed)
-    return [" ".join(random.choice(WORDS[kind], 6)) for _ in range(count)]
+from tests.selectors.topics import texts
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def fitted():
 
 def test_what_passes_has_the_real_score_and_the_rest_the_expected_one(fitted):
     _, both = fitted
-    units = as_units(texts("task", 30, 6) + texts("other", 70, 7))
+    units = Units.of_texts(texts("task", 30, 6) + texts("other", 70, 7))
     scores, first, real = both.score(units), both.cheap.score(units), both.good.score(units)
     passed = first <= both.threshold
     assert 0 < passed.sum() < len(units)
@@ -42,22 +41,22 @@ def test_what_passes_has_the_real_score_and_the_rest_the_expected_one(fitted):
 def test_the_real_encoder_sees_only_what_passes(fitted, monkeypatch):
     _, both = fitted
     seen = []
-    original = type(both.good.encoder).encode
+    original = HashingEncoder.encode
 
     def watched(self, texts):
         if self.dims == 64:
             seen.extend(texts)
         return original(self, texts)
 
-    monkeypatch.setattr(type(both.good.encoder), "encode", watched)
-    units = as_units(texts("other", 200, 8))
+    monkeypatch.setattr(HashingEncoder, "encode", watched)
+    units = Units.of_texts(texts("other", 200, 8))
     both.score(units)
     assert len(seen) == int((both.cheap.score(units) <= both.threshold).sum()) < 120
 
 
 def test_a_units_score_does_not_depend_on_the_others(fitted):
     _, both = fitted
-    units = as_units(texts("task", 20, 9) + texts("other", 20, 10))
+    units = Units.of_texts(texts("task", 20, 9) + texts("other", 20, 10))
     alone = np.concatenate([both.score(units.rows(np.array([row]))) for row in range(40)])
     np.testing.assert_allclose(alone, both.score(units), rtol=1e-5)
 
@@ -68,12 +67,13 @@ def test_the_audit_counts_what_is_lost_by_hand():
     assert recall_at(scores, passed, 0.2) == 1.0
     assert recall_at(scores, passed, 0.3) == pytest.approx(2 / 3)
     assert recall_at(scores, passed, 0.5) == pytest.approx(3 / 5)
+    assert recall_at(scores, passed, 0.01) == 1.0, "of the best one at least"
 
 
 def test_what_was_saved_scores_the_same(fitted, tmp_path):
     selector, both = fitted
     both.save(tmp_path)
-    units = as_units(texts("task", 20, 11) + texts("other", 20, 12))
+    units = Units.of_texts(texts("task", 20, 11) + texts("other", 20, 12))
     again = selector.load(tmp_path)
     assert np.array_equal(again.score(units), both.score(units))
     assert again.audit == both.audit
@@ -81,11 +81,28 @@ def test_what_was_saved_scores_the_same(fitted, tmp_path):
 
 
 def test_it_is_registered_and_checked():
-    from dana.stages.score import build_selector
-    from dana.stages.selection import Selection
+    from dana.scoring.inputs import Selection
+    from dana.scoring.scoring import build_selector
 
     built = build_selector("cascade:keep=0.5,first=hashing", "auto", Selection(store="somewhere"))
-    assert (built.keep, built.first, built.store) == (0.5, "hashing", "somewhere")
+    assert (built.keep, built.first, built.context.store) == (0.5, "hashing", "somewhere")
     assert isinstance(build_selector("detector", "knn", Selection()), DetectorSelector)
     with pytest.raises(ConfigError, match=r"keep=1\.5: must be in"):
         CascadeSelector(keep=1.5)
+
+
+@pytest.mark.slow
+def test_the_run_decides_encoder_geometry_and_detector_remembered_ones_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("task.txt").write_text("\n\n".join(f"{text}." for text in texts("task", 60, 20)))
+    Path("general.txt").write_text("\n\n".join(f"{text} {row}." for row, text in enumerate(texts("other", 2300, 21))))
+    named = ["--task", "task.txt", "--general", "general.txt", "--out", "run"]
+    settings = ["--encoder", "hashing:dims=64", "--set", "selection.geometry=l2"]
+    assert main(["rank", *named, *settings, "--detectors", "pca"]) == 0
+    assert main(["score", *named, "--selector", "cascade:first=hashing"]) == 0
+    depends_on = read_manifest(Path("run/scores"))["depends_on"]
+    first, second = (depends_on["selector"][name] for name in ("first", "second"))
+    assert [part["encoder"]["dims"] for part in (first, second)] == [512, 64]
+    for part in (first, second):
+        assert (part["detector"], part["geometry"]) == ("pca", "l2"), "the ranking's choice and the run's geometry"
+    assert set(depends_on["selection"]) == {"units", "language", "max_task_units", "seed"}

@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from two_topics import CELLS, COURTS, GENERAL, PLANTED, one_document, write_scores
+
+from tests.stages.two_topics import CELLS, COURTS, GENERAL, PLANTED, one_document, write_scores
 
 
 @pytest.fixture(scope="session")

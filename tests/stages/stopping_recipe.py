@@ -2,14 +2,10 @@
 
 import os
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent / "recipes"))
-
-import adapt
-
+from dana.cli.main import main
+from dana.core.stop import StopRequest
 from dana.train import loop
-from dana.train.stop import StopRequest
 
 taken = 0
 original = loop.take_step
@@ -32,4 +28,4 @@ def on_any_rank(self, accelerator):
 
 
 StopRequest.on_any_rank = on_any_rank
-sys.exit(adapt.main(sys.argv[1:]))
+sys.exit(main(["adapt", *sys.argv[1:]]))

@@ -6,8 +6,10 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from dana.errors import ArtifactError, DataError
-from dana.schemas import DOCUMENTS, Document, iterate_documents, parts
+from dana.cli.main import main
+from dana.core.errors import ArtifactError, DataError
+from dana.core.schemas import DOCUMENTS, Document, iterate_documents, parts
+from dana.corpus import slices, tables
 from dana.stages import corpus as stage
 from dana.stages.corpus import corpus_stage
 
@@ -105,9 +107,9 @@ def test_a_corpus_is_a_source_of_documents_itself(sources, tmp_path):
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
 def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
-    monkeypatch.setattr(stage, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(tables, "ROWS_AT_ONCE", 2)
     documents = [Document(str(n), "s", f"text {n}") for n in range(count)]
-    rows = [row for table in stage.document_tables(documents) for row in table.to_pylist()]
+    rows = [row for table in tables.document_tables(documents) for row in table.to_pylist()]
     assert [row["text"] for row in rows] == [document.text for document in documents]
 
 
@@ -118,3 +120,35 @@ def test_real_text_adds_up(dana_data, tmp_path):
     assert (counts["in"], counts["kept"], len(documents)) == (1134, 1134, 1134)
     assert list(counts["by_source"]) == ["tech_peps"]
     assert counts["by_source"]["tech_peps"]["characters"] == sum(len(d.text) for d in documents)
+
+
+def test_several_processes_read_only_where_that_pays(tmp_path, monkeypatch):
+    cores = 8
+    monkeypatch.setattr(slices, "cores", lambda: cores)
+    monkeypatch.setattr(slices, "SHARED_FROM", 1000)
+    monkeypatch.setattr(slices, "PACKED_BYTES", 500)
+    paths = {}
+    for name, size in (("large.jsonl", 2000), ("large.jsonl.gz", 2000), ("a.txt.gz", 400), ("small.jsonl", 400)):
+        paths[name] = tmp_path / name
+        paths[name].write_bytes(b"x" * size)
+    for names, expected in (
+        (["large.jsonl"], 8),
+        (["small.jsonl"], 1),
+        (["large.jsonl.gz"], 1),
+        (["large.jsonl.gz", "a.txt.gz"], 1),
+        (["a.txt.gz"] * 3, 8),
+    ):
+        assert slices.reading_processes([paths[name] for name in names]) == expected, names
+    cores = 2
+    assert slices.reading_processes([paths["large.jsonl"]]) == 1
+
+
+def test_a_bad_record_of_the_task_is_not_advised_to_be_skipped(tmp_path, texts, capsys):
+    task = tmp_path / "task.jsonl"
+    task.write_text('{"body": "no text here"}\n')
+    pool = str(texts / "pool.jsonl")
+    flags = ["--task", str(task), "--general", pool, "--encoder", "hashing", "--detector", "knn"]
+    assert main(["score", *flags, "--on-bad-record", "skip", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "task.jsonl:1:" in said
+    assert "--on-bad-record" not in said

@@ -10,8 +10,8 @@ import pytest
 import toy_task
 from sklearn.metrics import f1_score
 
-from dana.config import load
-from dana.errors import ArtifactError, ConfigError, DataError
+from dana.core.config import load
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.stages.finetune import FinetuneSettings, finetune_stage
 
 REPOSITORY = Path(__file__).parent.parent.parent

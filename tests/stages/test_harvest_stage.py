@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dana.errors import ArtifactError, ConfigError, DataError
-from dana.finetune.card import TaskCard
-from dana.rng import generator
+from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.rng import generator
 from dana.stages import harvest
-from dana.stages.harvest import HarvestSettings, harvest_stage
+from dana.stages.harvest import harvest_stage
+from dana.tasks.card import TaskCard
+from dana.tasks.harvested import HarvestSettings
 
 SMALL = HarvestSettings(general_documents=100, task_documents=100, min_characters=50, max_characters=400)
 SPLITS = ("train", "dev", "test")

@@ -5,14 +5,16 @@ import json
 import pytest
 from toy_task import write_split, write_task
 
+from dana.core.errors import ConfigError, DataError
+from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
-from dana.errors import ConfigError, DataError
-from dana.schemas import iterate_documents
-from dana.stages import hygiene as stage
+from dana.scoring.inputs import Selection
 from dana.stages.corpus import corpus_stage
-from dana.stages.hygiene import Cleaner, Hygiene
 from dana.stages.settings import RunSettings
 from dana.stages.task import task_stage
+from dana.stages.texts import open_texts
+from dana.tasks import hygiene as stage
+from dana.tasks.hygiene import Cleaner, Hygiene
 
 DEV = "A sentence of the development split that a pool must not hold at any price, says its author."
 TEST = "Only the test split has this one: nineteen or more words which nobody should have seen before they are asked."
@@ -50,7 +52,9 @@ def _ids(folder):
 
 
 def _removed(folder):
-    return [json.loads(line) for line in (folder / "removed.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (folder / "__dana__" / "removed.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def test_documents_that_share_text_go_counted_by_task_and_named(pool, cards, tmp_path):
@@ -106,10 +110,27 @@ def test_without_settings_artifacts_are_what_they_were(pool, tmp_path):
     files = source_digests([str(pool)])
     assert made.manifest["depends_on"] == {"files": files, "order": ["pool.jsonl"], "on_bad_record": "fail"}
     assert set(made.manifest["counts"]) == {"in", "kept", "dropped", "rejected", "by_source"}
-    assert sorted(path.name for path in made.path.iterdir()) == ["manifest.json", "part-00000.parquet"]
+    assert sorted(path.name for path in made.path.iterdir()) == ["__dana__", "part-00000.parquet"]
     task = task_stage(str(pool), tmp_path / "task")
     assert set(task.manifest["depends_on"]) == {"name", "files", "seed", "held_out"}
     assert set(task.manifest["counts"]) == {"documents", "fit", "held_out", "held_out_unused"}
+
+
+@pytest.mark.parametrize(("language", "kept"), [("de", ["d1"]), ("en", ["d0", "d1"])])
+def test_sentences_of_evaluation_texts_end_by_the_rules_of_the_language(tmp_path, language, kept):
+    """In German, "am 3. Oktober" ends no sentence, so the text of the development split has one of 11 words."""
+    sentence = "Wir trafen uns am 3. Oktober in Berlin und gingen ins Kino"
+    card = _task(tmp_path / "cards", "kino", dev=[f"{sentence}. Danach war Ruhe."], test=[OWN])
+    lines = [
+        json.dumps({"id": f"d{place}", "text": text}) for place, text in enumerate([f"«{sentence}», sagt sie.", DEV])
+    ]
+    (tmp_path / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    selection = Selection(encoder="hashing", language=language)
+    general = [str(tmp_path / "pool.jsonl")]
+    settings = RunSettings(
+        str(tmp_path / "run"), card, general, hygiene=Hygiene([card]), selection=selection, detector="knn"
+    )
+    assert _ids(open_texts(settings)[1].artifact.path) == kept
 
 
 def test_fingerprints_follow_every_setting_and_the_evaluation_text(pool, cards, tmp_path):
@@ -125,6 +146,7 @@ def test_fingerprints_follow_every_setting_and_the_evaluation_text(pool, cards, 
     seen = [json.dumps(Cleaner(each).identity(near_duplicates=True)) for each in settings]
     write_split(tmp_path / "cards" / "zeta", "dev", [{"text": "another", "label": "fruit"}])
     seen.append(json.dumps(Cleaner(Hygiene(cards)).identity(near_duplicates=True)))
+    seen.append(json.dumps(Cleaner(Hygiene(cards), language="de").identity(near_duplicates=True)))
     assert len(set(seen)) == len(seen)
     assert str(tmp_path) not in "".join(seen)
 
@@ -139,7 +161,7 @@ def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_wha
     assert counts["fit_documents"] == {"in": 3, "kept": 2, "dropped": {"overlap": 1}}
     assert (counts["fit"], counts["overlap"]) == (2, {"alpha": {"shared": 1, "dropped": 1}})
     assert [line["match"] for line in _removed(made.path)] == ["ngram"]
-    assert list(made.manifest["depends_on"]["hygiene"]) == ["ngram", "sentence", "tasks"]
+    assert list(made.manifest["depends_on"]["hygiene"]) == ["language", "ngram", "sentence", "tasks"]
 
 
 def test_a_task_of_plain_text_is_cleaned_too(pool, cards, tmp_path):
@@ -209,8 +231,8 @@ def test_what_cannot_be_found_is_named_before_any_work(cards, tmp_path):
 
 
 def test_the_command_line_takes_several_tasks():
-    from dana.cli import build_parser
-    from dana.commands import settings_from
+    from dana.cli.given import settings_from
+    from dana.cli.main import build_parser
 
     line = ["score", "--task", "x", "--general", "y", "--decontaminate", "sst2", "chemprot", "--near-duplicates", "0.8"]
     settings: RunSettings = settings_from(build_parser().parse_args(line))
@@ -220,8 +242,8 @@ def test_the_command_line_takes_several_tasks():
 
 
 def test_one_planted_document_is_found_in_real_text(dana_data, tmp_path):
-    from dana.finetune.card import load_card
-    from dana.finetune.data import read_split
+    from dana.tasks.card import load_card
+    from dana.tasks.examples import read_split
 
     planted = max((example.text for example in read_split(load_card("chemprot"), "test")), key=len)
     (tmp_path / "planted.txt").write_text(planted, encoding="utf-8")

@@ -3,12 +3,14 @@
 import gzip
 import json
 
-from dana.schemas import read_table
+from dana.core.schemas import read_table
+from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.scoring import Scoring, build_selector
 from dana.stages.corpus import corpus_stage
-from dana.stages.score import Scoring, build_selector, score_all
-from dana.stages.selection import GeneralCorpus, Selection, TaskText
 from dana.stages.task import task_stage
-from dana.stages.weigh import WeighSettings, weigh_stage
+from dana.stages.weigh import weigh_stage
+from dana.weighting.kept_text import KEPT_TEXT
+from dana.weighting.settings import WeighSettings
 
 SELECTION = Selection(encoder="hashing:dims=64,words=1")
 CELLS = [
@@ -48,11 +50,11 @@ def one_document(vocabulary, random, sentences):
     return " ".join(lines)
 
 
-def write_scores(texts, out, detector="knn"):
+def write_scores(texts, out, detector="knn", selection=SELECTION):
     task = TaskText(task_stage(str(texts / "cells.txt"), out / "task"))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], out / "corpus"))
-    selector = build_selector("detector", detector, SELECTION)
-    score_all(Scoring(task, general, SELECTION, selector, out / "scores"))
+    selector = build_selector("detector", detector, selection)
+    Scoring(task, general, selection, selector, out / "scores").whole()
     return task, general, out
 
 
@@ -62,7 +64,7 @@ def write_weights_of(opened, folder, **settings):
 
 
 def read_selected(folder):
-    with gzip.open(folder / "selected.jsonl.gz", "rt", encoding="utf-8") as stream:
+    with gzip.open(folder / KEPT_TEXT, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
 
 

@@ -6,21 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from accelerate import Accelerator
 
-from dana.mlm.examples import Examples, Frame
-from dana.mlm.masking import Masking
-from dana.train.batch import Shape
-from dana.train.loop import Prepared, adapt, prepare
+from dana.core.torch_seed import seeded
+from dana.objectives.batch import StepBatch
+from dana.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator
+from dana.objectives.masking import Masking
+from dana.objectives.next_sentence import PairCollator
+from dana.sequences.examples import Examples, SpecialTokens
+from dana.sequences.layout import BatchLayout
+from dana.train.evaluation import HeldOut
+from dana.train.loop import Prepared, Taken, prepare, take_step, train
+from dana.train.model_setup import set_up
 from dana.train.settings import Execution, TrainSettings
-from dana.train.torch_seed import seeded
-from dana.train.wiring import set_up
 
 VOCABULARY = 60
 
 
-FRAME = Frame(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
-PAIR_FRAME = replace(FRAME, middle=np.array([3], dtype=np.int32))
+SPECIAL_TOKENS = SpecialTokens(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
+PAIR_TOKENS = replace(SPECIAL_TOKENS, middle=np.array([3], dtype=np.int32))
+MASKED = MaskedCollator(Masking(4, np.arange(VOCABULARY) < 5, seed=0), SPECIAL_TOKENS)
+PAIRS = PairCollator(MASKED.masking, PAIR_TOKENS)
+HELDOUT = replace(MASKED, masking=replace(MASKED.masking, seed=HELDOUT_SEED, rate=HELDOUT_RATE))
 
 
 def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None = None) -> Examples:
@@ -30,53 +38,59 @@ def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None =
     sizes = lengths - 2
     ids = generator.integers(0, 2**63, count).astype(np.uint64)
     weights = np.ones(count) if weights is None else weights
-    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights.astype(np.float32), FRAME)
+    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights.astype(np.float32), SPECIAL_TOKENS)
+
+
+def held_out(task: Examples, general: Examples) -> HeldOut:
+    return HeldOut({"task": task, "general": general}, HELDOUT)
+
+
+def bert(dropout: float = 0.0, next_sentence: bool = False) -> Any:
+    from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
+
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    with seeded(1):
+        return (BertForPreTraining if next_sentence else BertForMaskedLM)(config)
 
 
 @pytest.fixture
 def tiny_model() -> Callable[..., Any]:
-    def make(dropout: float = 0.0, next_sentence: bool = False) -> Any:
-        from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
-
-        config = BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=16,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-        )
-        with seeded(1):
-            return (BertForPreTraining if next_sentence else BertForMaskedLM)(config)
-
-    return make
+    return bert
 
 
 @pytest.fixture
-def masking() -> Masking:
-    return Masking(4, np.arange(VOCABULARY) < 5, seed=0)
+def collator() -> MaskedCollator:
+    return MASKED
 
 
 @pytest.fixture
-def run(tiny_model, masking) -> Callable[..., tuple[Prepared, list[Any]]]:
+def run(tiny_model) -> Callable[..., tuple[Prepared, list[Any]]]:
     """Trains a fresh tiny model and returns it with its records."""
 
-    def train(
+    def train_tiny(
         examples: Examples, dropout: float = 0.0, budget: int = 512, layout: str = "padded", **settings: Any
     ) -> tuple[Prepared, list[Any]]:
         execution = Execution(micro_batch_tokens=budget)
         chosen = TrainSettings(
             **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "execution": execution, **settings}
         )
-        model = tiny_model(dropout, chosen.next_sentence)
-        set_up(model, Shape(layout), False)
-        prepared = prepare(model, chosen, Accelerator(cpu=True), Shape(layout, budget, width=16))
-        heldout = {"task": random_examples(6, 11), "general": random_examples(6, 12)}
-        return prepared, list(adapt(prepared, examples, masking, chosen, heldout))
+        pairs = chosen.objective == "next_sentence"
+        model = tiny_model(dropout, pairs)
+        set_up(model, BatchLayout(layout), False)
+        prepared = prepare(model, chosen, Accelerator(cpu=True), BatchLayout(layout, budget, width=16))
+        heldout = held_out(random_examples(6, 11), random_examples(6, 12))
+        return prepared, list(train(prepared, examples, PAIRS if pairs else MASKED, chosen, heldout))
 
-    return train
+    return train_tiny
 
 
 @pytest.fixture
@@ -97,5 +111,19 @@ def weighted(examples) -> Examples:
 
 @pytest.fixture
 def paired(weighted) -> Examples:
-    """The weighted examples, framed for next-sentence pairs."""
-    return replace(weighted, frame=PAIR_FRAME)
+    """The weighted examples, with the special tokens of next-sentence pairs."""
+    return replace(weighted, special_tokens=PAIR_TOKENS)
+
+
+def gradient_of_step(prepared: Prepared, batch: StepBatch, settings: TrainSettings) -> tuple[Taken, torch.Tensor]:
+    """Take a step; returns what came of it and the gradient that it was taken with."""
+    found = []
+    zero_grad = prepared.optimizer.zero_grad
+
+    def keep_gradients():
+        found.append(torch.cat([value.grad.flatten() for value in prepared.module.parameters()]))
+        zero_grad()
+
+    prepared.optimizer.zero_grad = keep_gradients
+    taken = take_step(prepared, batch, 1e-4, 0, settings)
+    return taken, found[-1]

@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -6,14 +5,15 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from dana.errors import DanaError
-from dana.mlm.loss import DENOMINATORS
-from dana.mlm.masking import mask
-from dana.train.batch import Shape, StepBatch
+from dana.models.heads import SelectedLogits
+from dana.objectives.loss import DENOMINATORS
+from dana.objectives.masking import mask
+from dana.sequences.layout import BatchLayout
 from dana.train.loop import prepare, take_step
-from dana.train.optimizer import learning_rate_at, make_optimizer
-from dana.train.plan import Plan, Step
+from dana.train.optimizer import make_optimizer
+from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord
+from dana.train.schedule import learning_rate_at
 from dana.train.settings import Execution, TrainSettings
 
 
@@ -41,18 +41,39 @@ def test_the_cut_into_micro_batches_changes_nothing(run, weighted, denominator, 
         assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
 
 
+def test_losses_and_gradients_agree_over_fifty_steps_at_a_high_rate(run, weighted):
+    """Weights need not: Adam turns the rounding of a gradient that is nought into a whole step."""
+    (whole, records), (cut, cut_records) = (
+        run(weighted, steps=50, learning_rate=1e-3, budget=budget) for budget in (512, 32)
+    )
+    for one, other in zip(steps(records), steps(cut_records), strict=True):
+        assert other.loss == pytest.approx(one.loss, abs=1e-6)
+        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
+    assert not torch.equal(parameters(whole), parameters(cut)), "equal to rounding, not bit for bit"
+
+
+def test_biases_of_attention_keys_have_no_gradient_but_rounding(tiny_model, collator, weighted):
+    module = SelectedLogits(tiny_model())
+    batch = collator.step_batch(weighted.take(np.arange(24)), 0, "batch")
+    micro = batch.micro([np.array([row]) for row in range(24)], BatchLayout())
+    micro.losses(module).sum().backward()
+    sizes = {name: float(value.grad.abs().max()) for name, value in module.named_parameters()}
+    keys = [size for name, size in sizes.items() if "key.bias" in name]
+    assert max(keys) < 1e-6 * max(sizes.values())
+
+
 @pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
-def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_model, masking, examples, denominator):
+def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_model, collator, examples, denominator):
     _, records = run(examples, steps=1, denominator=denominator)
     rows = Plan(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
     batch = examples.take(rows)
-    masked = mask(batch.tokens, batch.offsets, batch.ids, 0, masking)
+    masked = mask(batch.tokens, batch.offsets, batch.ids, 0, collator.masking)
     inputs, labels = torch.zeros(8, 16, dtype=torch.long), torch.full((8, 16), -100)
     attention = torch.zeros(8, 16, dtype=torch.long)
     for row, (first, last) in enumerate(zip(batch.offsets[:-1], batch.offsets[1:], strict=True)):
         inputs[row, : last - first] = torch.from_numpy(masked.inputs[first:last])
         attention[row, : last - first] = 1
-        targets = np.where(masked.hidden[first:last], batch.tokens[first:last], -100)
+        targets = np.where(masked.masked[first:last], batch.tokens[first:last], -100)
         labels[row, : last - first] = torch.from_numpy(targets)
     expected = float(tiny_model()(input_ids=inputs, attention_mask=attention, labels=labels).loss.detach())
     assert steps(records)[0].loss == pytest.approx(expected, abs=1e-6)
@@ -95,14 +116,14 @@ def test_a_step_without_weight_leaves_the_model_as_it_is(run, tiny_model, exampl
     before = torch.cat([value.detach().flatten() for value in tiny_model().parameters()])
     assert torch.equal(parameters(prepared), before)
     assert [record.loss for record in steps(records)] == [0, 0]
-    assert math.isnan(steps(records)[0].plain_loss)
+    assert steps(records)[0].plain_loss is None
 
 
-def test_padding_of_an_idle_rank_has_no_gradient(tiny_model, masking, examples):
-    batch = StepBatch.of(examples, Step(np.arange(3), np.zeros(3, dtype=int)), masking, "batch")
-    micro = batch.micro([], Shape())
-    assert micro.input_ids.shape[0] == 1
-    assert micro.where.numel() == micro.targets.numel() == micro.coefficients.numel() == 0
+def test_padding_of_an_idle_rank_has_no_gradient(tiny_model, collator, examples):
+    batch = collator.step_batch(examples.take(np.arange(3)), 0, "batch")
+    micro = batch.micro([], BatchLayout())
+    assert micro.inputs["input_ids"].shape[0] == 1
+    assert micro.inputs["where"].numel() == micro.targets.numel() == micro.coefficients.numel() == 0
 
 
 def test_dropout_follows_the_seed_and_not_the_callers_generator(run, examples):
@@ -133,11 +154,6 @@ def test_training_lowers_the_loss(run, examples):
     assert steps(records)[-1].plain_loss < steps(records)[0].plain_loss - 0.5
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(run, examples):
-    with pytest.raises(DanaError, match=r"step \d+: loss is nan; try a lower learning_rate"):
-        run(examples, steps=60, learning_rate=1e30, clip=1e30)
-
-
 def test_learning_rate_rises_then_falls_by_hand():
     rates = [learning_rate_at(step, 10, 1.0, 0.2) for step in range(10)]
     assert rates == pytest.approx([0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
@@ -154,20 +170,20 @@ def test_only_matrices_decay(tiny_model):
     assert len(decaying["params"]) + len(others["params"]) == len(names)
 
 
-def take_one(tiny_model, masking, examples, rate, index, dropout=0.0):
+def take_one(tiny_model, collator, examples, rate, index, dropout=0.0):
     settings = TrainSettings(max_tokens=16, execution=Execution(micro_batch_tokens=512))
-    prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True), Shape(budget=512))
-    batch = StepBatch.of(examples, Step(np.arange(8), np.zeros(8, dtype=int)), masking, "batch")
+    prepared = prepare(tiny_model(dropout), settings, Accelerator(cpu=True), BatchLayout(budget=512))
+    batch = collator.step_batch(examples.take(np.arange(8)), 0, "batch")
     before = parameters(prepared).clone()
-    loss, *_ = take_step(prepared, batch, rate, index, settings)
+    loss = take_step(prepared, batch, rate, index, settings).loss
     return loss, float((parameters(prepared) - before).abs().max())
 
 
-def test_a_step_moves_no_weight_further_than_the_rate_it_was_given(tiny_model, masking, examples):
-    _, moved = take_one(tiny_model, masking, examples, rate=1e-5, index=0)
+def test_a_step_moves_no_weight_further_than_the_rate_it_was_given(tiny_model, collator, examples):
+    _, moved = take_one(tiny_model, collator, examples, rate=1e-5, index=0)
     assert moved == pytest.approx(1e-5, rel=0.05), "Adam's first step is the rate times the gradient's sign"
 
 
-def test_dropout_is_drawn_anew_in_every_step_and_can_be_repeated(tiny_model, masking, examples):
-    losses = [take_one(tiny_model, masking, examples, 1e-5, index, dropout=0.3)[0] for index in (0, 1, 0)]
+def test_dropout_is_drawn_anew_in_every_step_and_can_be_repeated(tiny_model, collator, examples):
+    losses = [take_one(tiny_model, collator, examples, 1e-5, index, dropout=0.3)[0] for index in (0, 1, 0)]
     assert losses[0] == losses[2] != losses[1]

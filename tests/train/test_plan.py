@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dana.errors import ConfigError
+from dana.core.errors import ConfigError
 from dana.train.plan import Plan, epoch_order
 from dana.train.settings import Execution, TrainSettings
 
@@ -32,6 +32,11 @@ def test_epochs_follow_each_other_each_in_its_own_order():
     assert orders[1] == epoch_order(IDS, 0, 1).tolist()
     assert orders[0] != orders[1]
     assert orders[2] == epoch_order(IDS, 0, 2).tolist()[:6]
+
+
+def test_a_single_example_is_an_epoch():
+    steps = list(Plan(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2)))
+    assert stream(steps) == [(epoch, 0) for epoch in range(6)]
 
 
 @pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
@@ -84,7 +89,7 @@ def test_a_step_beyond_the_end_does_not_exist():
         ({"batch_tokens": 10}, "batch_tokens=10: must be at least max_tokens=256"),
         ({"learning_rate": 0.0}, "learning_rate=0.0: must be above 0"),
         ({"warmup": 1.0}, "warmup=1.0: must be in"),
-        ({"mask_rate": 0.0}, "mask_rate=0.0: must be in"),
+        ({"objective": "masked:mask_rate=0.0"}, "mask_rate=0.0: must be in"),
         ({"final": "first"}, "final='first': must be one of last, best"),
         ({"execution": Execution(keep=0)}, "keep=0: must be at least 1, unless final=best"),
         ({"denominator": "mean"}, "denominator='mean': must be one of batch"),
@@ -111,3 +116,73 @@ def test_how_to_execute_is_checked(settings, message):
     with pytest.raises(ConfigError) as caught:
         Execution(**settings)
     assert message in str(caught.value)
+
+
+def test_epochs_are_times_through_every_example():
+    for epochs, seen in ((1, 37), (3, 111), (0.5, 18), (2.5, 92)):
+        planned = plan(batch_size=8, epochs=float(epochs))
+        assert len(stream(planned)) == seen
+        assert planned.epochs == pytest.approx(epochs, abs=0.02)
+    assert plan(batch_size=8, steps=37).epochs == 8
+    assert len(stream(plan(batch_tokens=50, epochs=2.0))) == 74
+
+
+REPLAYED = 25  # of the 37 examples, the last ones
+
+
+def mixed(share, **settings):
+    return Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=share, **settings), REPLAYED)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
+def test_replay_is_that_share_of_every_step_and_exactly_that_of_every_beginning(share, size):
+    seen, of_replay = 0, 0
+    for step in mixed(share, steps=40, **size):
+        replayed = int((step.rows >= 12).sum())
+        assert abs(replayed - share * step.rows.size) < 1
+        seen, of_replay = seen + step.rows.size, of_replay + replayed
+        assert of_replay == int(round(share * 100) * seen // 100)
+
+
+def test_both_texts_of_a_replay_go_through_epochs_of_their_own():
+    seen = stream(mixed(0.5, batch_size=8, steps=20))
+    kept, replayed = [pair for pair in seen if pair[1] < 12], [pair for pair in seen if pair[1] >= 12]
+    for own, size in ((kept, 12), (replayed, 25)):
+        assert [epoch for epoch, _ in own] == [place // size for place in range(80)]
+        assert sorted(row for epoch, row in own if epoch == 0) == sorted({row for _, row in own})
+    assert kept == stream(Plan(LENGTHS[:12], IDS[:12], TrainSettings(max_tokens=20, batch_size=8, steps=10)))
+
+
+@pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
+def test_a_token_budget_counts_replayed_text_so_that_arms_stay_equal(size):
+    for share in (0.0, 0.3):
+        for tokens in (60, 300, 5000):
+            planned = mixed(share, tokens=tokens, **size)
+            total = sum(int(LENGTHS[step.rows].sum()) for step in planned)
+            assert tokens <= total < tokens + LENGTHS.max()
+            assert planned.tokens == total
+
+
+@pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
+def test_any_step_of_a_replay_can_be_asked_for_alone(size):
+    ahead, fresh = list(mixed(0.3, steps=20, **size)), mixed(0.3, steps=20, **size)
+    for index in (17, 3, 19, 0):
+        np.testing.assert_array_equal(fresh[index].rows, ahead[index].rows)
+        np.testing.assert_array_equal(fresh[index].epochs, ahead[index].epochs)
+
+
+def test_epochs_of_a_replay_are_those_of_what_was_kept():
+    planned = mixed(0.25, epochs=2.0, batch_size=8)
+    assert sum(row < 12 for _, row in stream(planned)) == 24
+    assert planned.epochs == 2
+
+
+def test_a_replay_of_almost_everything_still_comes_to_what_was_kept():
+    almost = Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=0.9999999, epochs=1 / 20), replayed=17)
+    assert almost.epochs >= 1 / 20
+
+
+def test_no_folder_to_extend_is_an_error_not_a_new_run():
+    with pytest.raises(ConfigError, match="extend='': must be a finished model's folder, or null"):
+        Execution(extend="")

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dana.errors import ConfigError
+from dana.core.errors import ConfigError
 from dana.train.records import EvaluationRecord, Progress, StepRecord, from_line, to_line
 from dana.train.trackers import check_trackers, start_trackers, track
 
@@ -52,7 +52,7 @@ def test_a_line_tells_of_pairs_only_where_there_were_some():
     )
     assert to_line(STEP) == line
     assert from_line(line) == STEP
-    pairs = replace(STEP, next_sentence_loss=0.5)
+    pairs = replace(STEP, other_losses={"next_sentence": 0.5})
     assert '"next_sentence_loss": 0.5' in to_line(pairs)
     assert from_line(to_line(pairs)) == pairs
     logged = []

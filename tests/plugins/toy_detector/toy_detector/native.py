@@ -1,4 +1,4 @@
-"""A detector of dana's own protocol."""
+"""Distance detector of dana's own protocol: saved as tensors, scored on the embeddings' device."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,19 +10,19 @@ from dana.detectors.base import OnDevice, check_rows
 
 @dataclass(frozen=True)
 class FittedToy(OnDevice):
-    """A point."""
+    """A point, shape (dims,)."""
 
     centre: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Distance from the point."""
+        """Distances from the point, float64 of shape (units,)."""
         check_rows(embeddings, self.centre.numel())
         return (embeddings.double() - self.centre).norm(dim=1)
 
 
 @dataclass(frozen=True)
 class Toy:
-    """Distance from the mean times a factor nobody needs; higher = more anomalous."""
+    """Distance from the mean of the task's embeddings times a factor; higher = more anomalous."""
 
     factor: float = 1.0
     fitted_type: ClassVar[type] = FittedToy

@@ -1,0 +1,89 @@
+"""Planted recall of detectors on vectors: what share of hidden task texts is among the best R, R = how many are hidden.
+
+    DANA_DATA=... dana compare --task csabstruct sst2 --general $DANA_DATA/general --selectors random --out pools
+    python benchmarks/planted.py pools --out planted.json
+
+Reads the pools and the text to fit on that ``dana compare`` made. A text is a unit, embedded once. The pool is halved
+at random; each half is scored by a fit whose general units, at most ``--background``, are the other half's, plants too,
+as where the pool is all that there is.
+"""
+
+import argparse
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+
+from dana.comparison.planting import PLANTED, sample_fit
+from dana.comparison.recall import planted_precision
+from dana.core.artifacts import package_versions, write_json
+from dana.core.rng import generator
+from dana.core.schemas import iterate_documents
+from dana.selectors.base import SelectorContext
+from dana.selectors.detector import DetectorSelector
+
+SPECS = [
+    *("ocsvm", "knn", "lof", "robust_covariance", "pca", "cosine", "distance"),
+    *("lda", "density_ratio:c=0.1", "density_ratio", "density_ratio:c=10"),
+    *("contrastive_knn:k=3", "contrastive_knn:k=5", "contrastive_knn", "contrastive_knn:k=20", "contrastive_knn:k=40"),
+]
+
+
+def scores(spec: str, task: torch.Tensor, pool: torch.Tensor, half: np.ndarray, background: int) -> np.ndarray:
+    """Of every row of the pool, each by the fit on the other half."""
+    selector, found = DetectorSelector(spec), np.zeros(len(pool))
+    for number in (0, 1):
+        seen, unseen = (torch.from_numpy(np.flatnonzero((half == number) == where)) for where in (True, False))
+        general = pool[seen[:background]]
+        fitted = selector.fit_embedded(task, {"background": general, "geometry": general}, 0)
+        found[unseen] = fitted.score_embedded(pool[unseen])
+    return found
+
+
+def main() -> None:
+    """Embed, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pools", type=Path, help="folder of dana compare")
+    parser.add_argument("--tasks", nargs="+", default=["csabstruct", "sst2"])
+    parser.add_argument("--detectors", nargs="+", default=SPECS)
+    parser.add_argument("--fit", type=int, nargs="+", default=[100, 500])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--background", type=int, default=5000)
+    parser.add_argument("--store", help="embedding store, so that a second run encodes nothing")
+    parser.add_argument("--out", type=Path, help="write the results here too, as JSON")
+    flags = parser.parse_args()
+    embed = SelectorContext(store=flags.store).embed
+    rows: list[dict[str, Any]] = []
+    for task in flags.tasks:
+        documents = list(iterate_documents(flags.pools / task / "pool"))
+        planted = np.array([document.source.endswith(PLANTED) for document in documents])
+        pool = embed([document.text for document in documents])
+        texts = list(iterate_documents(flags.pools / task / "texts" / "fit"))
+        draws = {(size, seed): sample_fit(texts, size, seed) for size in flags.fit for seed in range(flags.seeds)}
+        for (size, seed), drawn in draws.items():
+            vectors = embed([document.text for document in drawn])
+            half = generator(seed, "planted", "half").integers(0, 2, len(pool))
+            for spec in flags.detectors:
+                found = scores(spec, vectors, pool, half, flags.background)
+                precision = planted_precision(found, planted, int(planted.sum()))
+                measured = {"precision_at_r": precision, "auroc": float(roc_auc_score(planted, -found))}
+                rows.append({"task": task, "fit": size, "seed": seed, "detector": spec, **measured})
+    print(f"{'detector':<22}" + "".join(f"{f'{task} {size}':>22}" for task in flags.tasks for size in flags.fit))
+    for spec in flags.detectors:
+        cells = []
+        for task in flags.tasks:
+            for size in flags.fit:
+                own = [row for row in rows if (row["task"], row["fit"], row["detector"]) == (task, size, spec)]
+                values = (fmean(row[name] for row in own) for name in ("precision_at_r", "auroc"))
+                cells.append(" / ".join(f"{value:.3f}" for value in values))
+        print(f"{spec:<22}" + "".join(f"{cell:>22}" for cell in cells))
+    if flags.out:
+        settings = {name: value for name, value in vars(flags).items() if name not in ("pools", "out", "store")}
+        write_json(flags.out, {"settings": settings, "packages": package_versions(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Rank detectors, score general text, weigh the scores: each returns a pandas table, and leaves the run's folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dana.api.inputs import Texts
+from dana.api.keywords import Folder, run_folder, settings_of
+from dana.core.config import require
+from dana.core.errors import ConfigError, DataError
+from dana.stages.settings import RunSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data")
+SCORE = (*RANK, "selector", "detector")
+NEEDED = ["doc_id", "unit", "score"]
+
+
+def rank(
+    task: Texts | None = None, general: Texts | None = None, out: Folder | None = None, **settings: Any
+) -> "pd.DataFrame":
+    """Rank the detectors by how much held-out task text they find in the general text's share that will be kept.
+
+    Args:
+        task: Text of the task: a path, glob or task card; or a list, generator, pandas table or column, or
+            ``datasets.Dataset`` of texts (:func:`dana.api.inputs.as_sources`). None takes what the folder remembers.
+        general: General text, the same.
+        out: Folder of the run, as ``dana rank --out`` leaves it; None uses a temporary one.
+        **settings: Keys of the sections ``selection`` (``encoder``, ``geometry``, ``units``, ``seed`` …), ``ranking``
+            (``detectors``, ``folds`` …), ``inputs`` (``text_field`` …) and ``hygiene`` of a recipe; ``beta``, ``data``.
+
+    Returns:
+        A row a detector, with the columns of ``ranking.csv``; ``chosen`` is True for one.
+
+    Raises:
+        DanaError: See :func:`dana.stages.rank.rank_stage`; of a keyword or text, in its words.
+    """
+    import pandas as pd
+
+    from dana.stages.rank import run_rank
+
+    with run_folder(out) as run:
+        ready = settings_of("rank", run, settings, RANK, task, general)
+        ranking = run_rank(ready).manifest
+        remember_settings(ready, out)
+    table = pd.DataFrame(ranking["detectors"])
+    table.insert(1, "chosen", table["name"] == ranking["chosen"])
+    return table
+
+
+def score(
+    task: Texts | None = None,
+    general: Texts | None = None,
+    out: Folder | None = None,
+    text: bool = False,
+    **settings: Any,
+) -> "pd.DataFrame":
+    """Score every unit of the general text; higher = more foreign to the task.
+
+    Args:
+        task: As for :func:`rank`.
+        general: As for :func:`rank`.
+        out: Folder of the run, as ``dana score --out`` leaves it; None uses a temporary one.
+        text: Whether the table has a column with the text of each unit.
+        **settings: As for :func:`rank`; also ``selector`` (``auto``, or ``detector`` beside a named detector) and
+            ``detector`` (``auto`` is ranked first).
+
+    Returns:
+        A row a unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document), ``start`` and ``end``
+        (characters of the document), ``score``.
+
+    Raises:
+        DanaError: See :meth:`dana.scoring.scoring.Scoring.prepare`; of a keyword or text, in its words.
+    """
+    from dana.core.schemas import read_table
+    from dana.stages.score import run_score
+
+    with run_folder(out) as run:
+        ready = settings_of("score", run, settings, SCORE, task, general)
+        table = read_table(run_score(ready).path).to_pandas()
+        remember_settings(ready, out)
+        if text:
+            table["text"] = _unit_texts(table, run / "corpus")
+    return table
+
+
+def weigh(
+    scores: "Folder | pd.DataFrame | Sequence[Folder]",
+    proportions: Sequence[float] | None = None,
+    to: Folder | None = None,
+    **settings: Any,
+) -> "pd.DataFrame":
+    """Turn scores into weights in [0, 1]; 1 = in-domain, 0 = leave out.
+
+    Args:
+        scores: A run's folder, which then holds the weights as ``dana weigh`` leaves them; or a table with ``doc_id``,
+            ``unit`` and ``score`` of every unit of its documents, in order, which is weighed in memory; or the folders
+            of several runs on the same general text, one a target.
+        proportions: Of several targets, the share of the budget that is for each, summing to 1.
+        to: Of several targets, the folder of the weights.
+        **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …
+
+    Returns:
+        The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and ``weight``; of several
+        targets also ``target``, the name of the run that a unit is kept for.
+
+    Raises:
+        ConfigError: Of a keyword; or if tokens are to be counted, or beta to be chosen, without a run's folder.
+        DataError: If a column or a unit of the table is missing, or a score is no number; says which row.
+    """
+    from dana.core.schemas import read_table
+
+    if isinstance(scores, list | tuple) and scores and all(isinstance(run, str | Path) for run in scores):
+        return _weigh_targets([Path(run) for run in scores], proportions, to, settings)
+    for name, value in (("proportions", proportions), ("to", to)):
+        require(value is None, name, value, "left out: it is for the folders of several runs")
+    if isinstance(scores, str | Path):
+        from dana.stages.weigh import weigh_stage
+
+        run = Path(scores)
+        ready = settings_of("weigh", run, settings, ("weigh",))
+        made = weigh_stage(run / "scores", run / "corpus", ready.weigh, run / "weights")
+        remember_settings(ready, run)
+        return read_table(made.path).to_pandas()
+    ready = settings_of("weigh", None, settings, ("weigh",))
+    return _weigh_table(scores, ready)
+
+
+def _weigh_targets(
+    runs: list[Path], proportions: Sequence[float] | None, to: Folder | None, settings: dict[str, Any]
+) -> "pd.DataFrame":
+    from dana.core.schemas import read_table
+    from dana.stages.weigh_targets import weigh_targets_stage
+
+    require(to is not None, "to", to, "a folder for the weights of several targets")
+    require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one a target")
+    ready = settings_of("weigh", runs[0], settings, ("weigh",))
+    made = weigh_targets_stage(runs, list(proportions or ()), ready.weigh, Path(str(to)))
+    return read_table(made.path).to_pandas()
+
+
+def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
+    import pandas as pd
+    import pyarrow as pa
+
+    from dana.weighting.policies import apply_policy
+
+    is_table = isinstance(scores, pd.DataFrame)
+    require(is_table, "scores", type(scores).__name__, "a run's folder or a pandas table from dana.score")
+    missing = [name for name in NEEDED if name not in scores.columns]
+    if missing:
+        there = ", ".join(map(str, scores.columns))
+        raise DataError(f"scores: no column {', '.join(missing)}; it has {there}")
+    if twice := [name for name in NEEDED if list(scores.columns).count(name) > 1]:
+        raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
+    if ready.weigh.kept.kind == "tokens":
+        raise ConfigError(f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give that as scores")
+    if ready.weigh.is_auto:
+        raise ConfigError("beta='auto': is chosen by the text in a run's folder; give that as scores")
+    numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}
+    _check_whole(scores, **numbers)
+    columns = pa.Table.from_pandas(scores[NEEDED].assign(**numbers), preserve_index=False)
+    weighed = apply_policy(columns, ready.weigh)
+    return scores.assign(segment=weighed.segment.astype("int32"), weight=weighed.weight.astype("float32"))
+
+
+def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
+    """Units of a document must be all there and in order: segments are of neighbours.
+
+    Raises:
+        DataError: Naming the first row that is amiss.
+    """
+    import numpy as np
+
+    if scores.empty:
+        raise DataError("scores: no row, so there is nothing to weigh")
+    unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
+    new = np.append(True, documents[1:] != documents[:-1])
+    amiss = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
+    if amiss.size:
+        row = int(amiss[0])
+        raise DataError(
+            f"scores[{row}]: unit {scores['unit'].iloc[row]} of {documents[row]!r} does not follow the row before it; "
+            "weigh all units of a document, in order, and filter afterwards"
+        )
+    strange = np.flatnonzero(~np.isfinite(score.to_numpy(dtype=float)))
+    if strange.size:
+        raise DataError(f"scores[{strange[0]}]: score {scores['score'].iloc[strange[0]]}; must be a finite number")
+
+
+def remember_settings(settings: RunSettings, out: Folder | None) -> None:
+    """Let a folder that stays remember the settings, for later calls and commands."""
+    from dana.stages.remember import remember
+
+    if out is not None:
+        remember(settings, Path(out))
+
+
+def _unit_texts(table: "pd.DataFrame", corpus: Path) -> list[str]:
+    from dana.core.schemas import iterate_documents
+
+    texts = {document.doc_id: document.text for document in iterate_documents(corpus)}
+    spans = zip(table["doc_id"], table["start"], table["end"], strict=True)
+    return [texts[doc_id][start:end] for doc_id, start, end in spans]

@@ -1,0 +1,213 @@
+"""Adapt a checkpoint to weighted text, fine-tune it on a labelled task: a transformers model, and a table of seeds."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from dana.api.inputs import Texts
+from dana.api.keywords import Folder, run_folder, settings_of
+from dana.api.labelled import write_card
+from dana.api.selection import remember_settings
+from dana.core.config import require
+from dana.core.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    from datasets import Dataset
+
+Model = str | Path | tuple[Any, Any]
+ADAPT = ("adapt", "inputs", "hygiene", "on_bad_record", "data")
+FINETUNE = ("finetune", "data")
+
+
+def adapt(
+    model: Model,
+    task: Texts | None = None,
+    general: Texts | None = None,
+    weights: "Folder | pd.DataFrame | None" = None,
+    out: Folder | None = None,
+    unweighted: bool = False,
+    **settings: Any,
+) -> tuple[Any, Any]:
+    """Continue pretraining a checkpoint on weighted general text.
+
+    Args:
+        model: Folder or Hub name of a checkpoint; or a model of transformers and its tokenizer, as a pair.
+        task: Text of the task, of which a held-out part is measured on; None takes that in the run's folder.
+        general: General text that the weights are of; None takes that in the run's folder.
+        weights: Table from :func:`dana.weigh`, or a folder of one; None takes that in the run's folder.
+        out: Folder of the run; the model goes to ``OUT/adapted``, as ``dana adapt`` leaves it. None uses a temporary
+            one, so that only what is returned is left.
+        unweighted: Train on all general text with weight 1.
+        **settings: Keys of the section ``adapt`` of a recipe (``steps``, ``batch_size``, ``learning_rate`` …), and of
+            ``inputs`` and ``hygiene`` where text is given.
+
+    Returns:
+        The model, with the head that it was trained with, and its tokenizer.
+
+    Raises:
+        ConfigError: Of a keyword; or if it is not said what to train on.
+        DataError: If columns of the table are missing.
+        DanaError: See :func:`dana.stages.adapt.adapt_stage`.
+    """
+    from dana.stages.adapt import adapt_stage
+    from dana.stages.held_out import held_out_folders
+    from dana.stages.texts import open_texts
+
+    with ExitStack() as stack:
+        run = stack.enter_context(run_folder(out))
+        ready = settings_of("adapt", run, settings, ADAPT, task, general)
+        if task is not None or general is not None:
+            open_texts(ready, selects=False)
+        where = None if unweighted else weights_folder(weights, run, out)
+        require(not unweighted or weights is None, "weights", weights, "None beside unweighted=True")
+        checkpoint = stack.enter_context(_saved(model))
+        made = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
+        if out is not None:
+            remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
+        return load_model(made.path)
+
+
+def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any) -> "pd.DataFrame":
+    """Fine-tune a checkpoint on a labelled task, once a seed.
+
+    Args:
+        model: As for :func:`adapt`.
+        task: A task card's name or YAML file; or a mapping with ``train``, ``dev`` (or ``validation``) and ``test``,
+            each a pandas table, a ``datasets.Dataset`` or a list of mappings with a text and a label.
+        out: Folder of the result, as ``dana finetune --out`` leaves it; None uses a temporary one.
+        **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` of a
+            card; and, for a mapping, ``metric``: ``macro_f1`` (default), ``micro_f1`` or ``accuracy``.
+
+    Returns:
+        A row a seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every metric, ``seconds`` …
+
+    Raises:
+        ConfigError: Of a keyword, a card or a preset.
+        DataError: If a split is missing, or a row has no text or no label; says which.
+        DanaError: See :func:`dana.stages.finetune.finetune_stage`.
+    """
+    import pandas as pd
+
+    from dana.stages.finetune import finetune_stage, seed_rows
+
+    metric = settings.pop("metric", None)
+    ready = settings_of("finetune", None, settings, FINETUNE)
+    with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, _saved(model) as checkpoint:
+        if isinstance(task, Mapping):
+            named = ready.finetune.text_field, ready.finetune.label_field, ready.finetune.id_field
+            fields = dict(zip(("text", "label", "id"), named, strict=True))
+            task = write_card(task, Path(beside), metric or "macro_f1", fields)
+        else:
+            named_card = isinstance(task, str | Path)
+            require(named_card, "task", type(task).__name__, "a task card, or a mapping of train, dev and test")
+            require(metric is None, "metric", metric, "left out: a task card says what its metric is")
+        target = folder if out is not None else folder / "finetune"
+        made = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data)
+        return pd.DataFrame(seed_rows(made))
+
+
+def training_dataset(
+    run: Folder,
+    tokenizer: Any,
+    weights: "Folder | pd.DataFrame | None" = None,
+    max_tokens: int = 256,
+    objective: str = "masked",
+) -> "Dataset":
+    """A run's weighted text to a ``datasets`` table: the examples that ``dana adapt`` trains on, with their weights.
+
+    Args:
+        run: Folder of a run that was weighed.
+        tokenizer: Of the model that will be trained.
+        weights: Table or folder of weights; None takes those in the run's folder.
+        max_tokens: Most tokens of an example, special tokens included.
+        objective: Says which special tokens an example has; see :class:`dana.train.hf_trainer.WeightedCollator`.
+
+    Returns:
+        ``input_ids`` (with special tokens), ``weight`` (above 0) and ``example_id`` (a hash of document and place that
+        decides the masks). Held-out documents are left out.
+
+    Raises:
+        ArtifactError: If the run has no corpus, task or weights.
+        ConfigError: If the tokenizer does not fit the objective, or `max_tokens` is too small.
+    """
+    from dana.core.artifacts import open_artifact
+    from dana.stages.held_out import held_out_folders
+    from dana.stages.training import TrainingData, weighted_examples
+    from dana.train.hf_trainer import examples_dataset
+
+    folder = Path(run)
+    open_artifact(folder / "corpus", "corpus", "dana score --task ... --general ... --out DIR")
+    where = weights_folder(weights, folder, run)
+    data = TrainingData(folder / "corpus", where, *held_out_folders(folder))
+    return examples_dataset(weighted_examples(data, tokenizer, objective, max_tokens))
+
+
+def load_model(folder: Folder) -> tuple[Any, Any]:
+    """A checkpoint's folder to the transformers model that its configuration names, and the tokenizer.
+
+    Raises:
+        ArtifactError: If there is no such model, or its weights are pickled.
+    """
+    import transformers
+
+    from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
+
+    check_checkpoint(str(folder))
+    with loading(str(folder)):
+        config = transformers.AutoConfig.from_pretrained(folder)
+        model = getattr(transformers, config.architectures[0]).from_pretrained(folder, use_safetensors=True)
+    return model, load_own_tokenizer(str(folder))
+
+
+@contextmanager
+def _saved(model: Model) -> "Iterator[str]":
+    """The folder or Hub name of a checkpoint; one in memory is written into a folder that is removed in the end."""
+    if isinstance(model, str | Path):
+        yield str(model)
+        return
+    pair = isinstance(model, tuple) and len(model) == 2 and all(hasattr(part, "save_pretrained") for part in model)
+    require(pair, "model", type(model).__name__, "a folder, a Hub name, or a pair of model and tokenizer")
+    with TemporaryDirectory(prefix="dana-") as beside:
+        folder = Path(beside) / type(model[0]).__name__
+        for part in model:
+            part.save_pretrained(folder)
+        yield str(folder)
+
+
+def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Folder | None) -> Path:
+    """Where the weights are; a table becomes an artifact in the run's folder."""
+    if isinstance(weights, str | Path):
+        return Path(weights)
+    if weights is None:
+        require(out is not None, "weights", None, "a table from dana.weigh, or left out with unweighted=True")
+        return run / "weights"
+    import pandas as pd
+    import pyarrow as pa
+
+    from dana.core.artifacts import Draft, make
+    from dana.core.schemas import WEIGHTS, write_parts
+
+    is_table = isinstance(weights, pd.DataFrame)
+    require(is_table, "weights", type(weights).__name__, "a pandas table from dana.weigh, or a folder")
+    missing = [name for name in WEIGHTS.names if name not in weights.columns]
+    if missing:
+        raise DataError(f"weights: no column {', '.join(missing)}; it has {', '.join(map(str, weights.columns))}")
+    numbers = pd.to_numeric(weights["weight"], errors="coerce")
+    for row, (given, number) in enumerate(zip(weights["weight"], numbers, strict=True)):
+        if not 0 <= number < float("inf"):
+            raise DataError(f"weights[{row}]: weight {given}; must be a finite number, not below 0")
+    columns = weights[WEIGHTS.names].assign(weight=numbers)
+    rows = blake2b(pd.util.hash_pandas_object(columns, index=False).to_numpy("<u8").tobytes(), digest_size=16)
+
+    def write(draft: Draft) -> None:
+        table = pa.Table.from_pandas(columns, schema=WEIGHTS, preserve_index=False)
+        draft.counts["units"] = write_parts([table], draft.path, WEIGHTS)
+
+    return make(run / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write).path

@@ -1,0 +1,34 @@
+"""The checkpoint that a run goes on from: its own newest, or the state that a finished run kept to be extended."""
+
+from pathlib import Path
+from typing import Any
+
+from dana.checkpoints.extension import state_to_extend
+from dana.checkpoints.folders import Checkpoints, Saved
+from dana.core.errors import ConfigError
+from dana.core.launch import first
+from dana.train.settings import Execution
+
+
+def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> Saved | None:
+    """The same on every rank; collective. None where a run begins.
+
+    Raises:
+        ConfigError: If it was trained in another precision.
+        ArtifactError: If it is of another run.
+    """
+    saved = first(lambda: _newest(checkpoints, execution))
+    if saved is not None:
+        before, now = saved.manifest["notes"]["execution"]["precision"], accelerator.mixed_precision
+        if before != now:
+            raise ConfigError(f"{saved.path} was trained with mixed_precision={before}, this launch says {now}")
+    return saved
+
+
+def _newest(checkpoints: Checkpoints, execution: Execution) -> Saved | None:
+    if execution.resume == "never":
+        checkpoints.remove()
+    newest = checkpoints.newest()
+    if newest is None and execution.extend:
+        return state_to_extend(Path(execution.extend), checkpoints.depends_on)
+    return newest

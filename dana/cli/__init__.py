@@ -1,0 +1,1 @@
+"""The command line ``dana``: a file a group of commands, each with its flags beside its action."""

@@ -1,0 +1,135 @@
+"""Flags: each fills one setting, whose description and default are its line in ``--help``."""
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dana.cli.setting_docs import setting_doc
+from dana.core.errors import nearest
+
+Run = Callable[[argparse.Namespace], None]
+AddCommand = Callable[..., argparse.ArgumentParser]  # add_parser of argparse's subparsers
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag and the setting it fills.
+
+    Attributes:
+        name: For example ``--beta``.
+        setting: Full name of the setting, for example ``weigh.beta``.
+        text: Description, instead of the setting's own.
+        options: Further arguments of argparse's ``add_argument``.
+    """
+
+    name: str
+    setting: str
+    text: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+MANY = {"nargs": "+"}
+ONE_OF_A_LIST = {"type": lambda text: [text]}
+COMMAS = {"type": lambda text: text.split(",")}
+SWITCH = {"nargs": 0, "const": True}
+
+
+def add_command(
+    add: AddCommand,
+    name: str,
+    run: Run,
+    flags: Sequence[Flag] = (),
+    *,
+    settings: bool = True,
+    folder: str = "",
+    reads: Sequence[str] | None = (),
+    text: str = "",
+) -> argparse.ArgumentParser:
+    """Add a command to the command line.
+
+    Args:
+        add: ``add_parser`` of argparse's subparsers.
+        name: Of the command.
+        run: What it does; its docstring is the command's ``--help``, the first line that of ``dana --help``.
+        flags: The settings it takes as flags.
+        settings: Whether it also takes ``--config`` and ``--set``.
+        folder: What a run's folder must hold, for a command that works in one; empty if it takes no DIR.
+        reads: Sections of the settings that it looks at besides those of its flags; None for all there are.
+        text: What it does, instead of the docstring of `run`.
+    """
+    text = text or inspect.getdoc(run) or ""
+    first = text.partition("\n")[0].rstrip(".")
+    parser = add(name, help=first, description=text, formatter_class=HelpFormatter)
+    if folder:
+        parser.add_argument("folder", type=Path, metavar="DIR", help=f"a run's folder, with {folder}")
+    for flag in flags:
+        metavar = None if flag.options.get("nargs") == 0 else flag.name[2:].replace("-", "_").upper()
+        parser.add_argument(
+            flag.name,
+            action=FillSetting,
+            dest=flag.setting,
+            help=flag.text or flag.setting,
+            metavar=metavar,
+            **flag.options,
+        )
+    if settings:
+        parser.add_argument(
+            "--config", help="a recipe's YAML, or the name of one that ships with dana; flags override it"
+        )
+        parser.add_argument(
+            "--set", dest="overrides", nargs="+", default=[], metavar="key=value", help="any other setting"
+        )
+    flagged = {flag.setting: flag.name for flag in flags}
+    read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flagged), *reads]
+    parser.set_defaults(run=run, command=name, flags=flagged, reads=read, processes=False)
+    return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with the nearest flag or command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuses what is unknown here, where the flags of the command are known."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            given = unknown[0].partition("=")[0]
+            near = nearest(given, self._option_string_actions) if given.startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and leave with code 2."""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        near = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
+        self.exit(2, f"dana: error: {message}{near}; {self.prog} --help says what there is\n")
+
+
+class FillSetting(argparse.Action):
+    """Stores a flag's value under the full name of the setting it fills."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Called by argparse for each flag that is given."""
+        setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Describes a flag as its setting is described, with its default."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if not isinstance(action, FillSetting):
+            return action.help
+        doc = setting_doc(action.dest)
+        text = doc.text if action.help == action.dest else str(action.help)
+        said = "(default" in text or doc.default in (None, "", [])
+        return (text if said else f"{text} (default: {_plain(doc.default)})").replace("%", "%%")
+
+
+def _plain(value: Any) -> str:
+    """A default as it would be given."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,74 @@
+"""The commands for whole runs: ``dana quickstart``, ``dana run``, ``dana report`` and ``dana verify``."""
+
+import argparse
+from pathlib import Path
+
+from dana.cli.flags import AddCommand, Flag, add_command
+from dana.cli.given import settings_from
+
+
+def add_runs(add: AddCommand) -> None:
+    """Add the commands.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    out = Flag("--out", "out", "folder of the run (default: runs/quickstart)")
+    add_command(add, "quickstart", _quickstart, [out], reads=None).set_defaults(processes=True)
+    run = add_command(add, "run", _run, [Flag("--jobs", "jobs")], settings=False, reads=None)
+    run.set_defaults(processes=True)
+    run.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done; run nothing")
+    run.add_argument("recipe", help="a YAML file, or the name of one that ships with dana: quickstart")
+    run.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ from the recipe's")
+    add_command(add, "report", _report, settings=False, folder="anything")
+    verify = add_command(add, "verify", _verify, settings=False)
+    verify.add_argument("folder", type=Path, metavar="DIR", help="a run's folder, or a part of one")
+
+
+def _quickstart(parsed: argparse.Namespace) -> None:
+    """Run the whole job on text from this machine: no data, no Hub, no GPU.
+
+    Harvests the documentation of the installed Python packages, trains a tiny base, compares selectors, selects,
+    adapts two arms on equal tokens, fine-tunes each over seeds and writes runs/quickstart/report.html. About 15
+    minutes of processor time. Run it again and it goes on where it was.
+    """
+    from dana.stages.quickstart import RECIPE, what_next
+    from dana.stages.run import run_recipe
+
+    settings = settings_from(parsed, RECIPE)
+    print(what_next(run_recipe(settings), settings))
+
+
+def _run(parsed: argparse.Namespace) -> None:
+    """Run every step of a recipe: a grid of cells, from text to fine-tuned models, and a report.
+
+    Each cell leaves an artifact under the recipe's `out`; a rerun reuses what is there and was made from the same
+    settings, and refuses what was made from others, naming the difference. A cell that fails stops only those that need
+    it. With --jobs N cells run side by side, each with its share of GPUs and cores and a log in OUT/cells.
+    """
+    from dana.stages.run import plan_run, run_recipe
+
+    settings = settings_from(parsed, parsed.recipe)
+    if parsed.dry_run:
+        print("\n".join(f"{state:<8} {cell}" for cell, state in plan_run(settings).states().items()))
+    else:
+        print(f"report: {run_recipe(settings)}")
+
+
+def _report(parsed: argparse.Namespace) -> None:
+    """Write report.html, report.md and tables/*.csv of a run's folder.
+
+    The page needs no other file. Sections for which the folder holds nothing are left out, and the report says which
+    command makes them.
+    """
+    from dana.stages.report import report_stage
+
+    print(f"written: {report_stage(parsed.folder)}")
+
+
+def _verify(parsed: argparse.Namespace) -> None:
+    """Check every byte of what dana wrote below a folder; name each file that is damaged, missing or unknown."""
+    from dana.stages.verify import verify
+
+    for line in verify(parsed.folder):
+        print(line)

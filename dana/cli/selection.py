@@ -1,0 +1,201 @@
+"""The commands that select text: ``dana rank``, ``dana score`` and ``dana weigh``."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dana.cli import hints
+from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command
+from dana.cli.given import keep, settings_from
+
+if TYPE_CHECKING:
+    from dana.core.artifacts import Artifact
+    from dana.stages.settings import RunSettings
+
+TEXTS = [
+    Flag("--task", "task"),
+    Flag("--general", "general", options=MANY),
+    Flag("--data", "data"),
+    Flag("--on-bad-record", "on_bad_record", "what to do with a record that cannot be read: fail or skip"),
+    Flag("--text-field", "inputs.text_field", options=MANY),
+    Flag("--id-field", "inputs.id_field"),
+    Flag("--record-parser", "inputs.record_parser"),
+    Flag("--text-documents", "inputs.text_documents"),
+    Flag("--decontaminate", "hygiene.decontaminate", options=MANY),
+    Flag("--near-duplicates", "hygiene.near_duplicates"),
+    Flag("--encoder", "selection.encoder", "minilm, static, hashing, or transformer:NAME_OR_FOLDER"),
+    Flag("--geometry", "selection.geometry"),
+    Flag("--units", "selection.units"),
+    Flag("--language", "selection.language"),
+    Flag("--seed", "selection.seed"),
+    Flag("--store", "selection.store"),
+    Flag("--out", "out"),
+]
+RANK = [
+    Flag("--detectors", "ranking.detectors", "all, or names with commas: knn,lof,pyod:LODA", COMMAS),
+    Flag("--seeds", "ranking.seeds"),
+    Flag("--beta", "weigh.beta", "share of the units that will be kept: the ranking is by the recall at it"),
+]
+SCORE = [
+    Flag("--detector", "detector", "a detector such as knn or knn:k=10; auto takes the best of the ranking"),
+    Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
+]
+WEIGH = [
+    Flag("--policy", "weigh.policy"),
+    Flag("--beta", "weigh.beta"),
+    Flag("--budget", "weigh.budget"),
+    Flag("--gamma", "weigh.gamma"),
+    Flag("--sharpness", "weigh.sharpness"),
+    Flag("--midpoint", "weigh.midpoint"),
+]
+
+
+def add_selection(add: AddCommand) -> None:
+    """Add the commands.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    add_command(add, "rank", _rank, TEXTS + RANK)
+    score = add_command(add, "score", _score, TEXTS + SCORE, reads=("ranking", "weigh"))
+    score.set_defaults(processes=True)
+    part = score.add_mutually_exclusive_group()
+    part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
+    part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
+    part.add_argument("--merge", action="store_true", help="only join what the shards left")
+    part.add_argument(
+        "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
+    )
+    weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
+    weigh.add_argument("others", type=Path, nargs="*", metavar="DIR", help="runs of other targets on the same pool")
+    weigh.add_argument("--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3")
+    weigh.add_argument("--to", type=Path, help="folder of the weights (default: DIR/weights)")
+
+
+def _rank(parsed: argparse.Namespace) -> None:
+    """Compare the detectors by how well they tell held-out text of the task from the general text.
+
+    Fits every detector as `dana score --selector detector` would, five times, without a fifth of the task's documents
+    each. Writes OUT/ranking/ranking.csv. recall: the share of held-out task units in the part of the general text that
+    will be kept (--beta), with a 95 % interval over documents; the stablest within one standard error of the best is
+    chosen.
+    """
+    from dana.stages.rank import TABLE, comparison_text, run_rank
+
+    settings = settings_from(parsed)
+    artifact = run_rank(settings)
+    keep(settings, Path(settings.out))
+    print(comparison_text(artifact.manifest))
+    print(f"\nchosen: {artifact.manifest['chosen']}   written: {artifact.path / TABLE}")
+    print(hints.after("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
+
+
+def _score(parsed: argparse.Namespace) -> None:
+    """Score every unit of the general text against the task; higher = more foreign.
+
+    Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
+    start and end are characters in the document) and OUT/scores/__dana__/held_out_task.parquet, the same for held-out
+    task text. pandas.read_parquet("OUT/scores") opens the table.
+
+    Killed, the same command goes on with the shards that are missing. Several processes: accelerate launch
+    recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
+    last. The bytes are the same whoever did what.
+    """
+    from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
+
+    settings = settings_from(parsed)
+    if parsed.dry_run:
+        print(estimate_score(settings))
+    elif parsed.prepare:
+        scoring = open_scoring(settings)
+        scoring.prepare()
+        keep(settings, Path(settings.out))
+        print(f"prepared: {scoring.shards.path}")
+        each = "or 1/N to N/N on N machines"
+        print(hints.after("score", "--out", settings.out, "--shard", "1/1", note=each))
+    elif parsed.shard:
+        from dana.scoring.shards import Share
+
+        share, scoring = Share.parse(parsed.shard), open_prepared(settings)
+        _check_prepared(parsed, settings)
+        scoring.score(scoring.prepared(), share)
+        print(f"scored:  share {parsed.shard}")
+        print(hints.after("score", "--out", settings.out, "--merge", note="when all shares are scored"))
+    else:
+        if parsed.merge:
+            scoring = open_prepared(settings)
+            _check_prepared(parsed, settings)
+            artifact = scoring.merge()
+        else:
+            artifact = run_score(settings)
+        print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
+        keep(settings, Path(settings.out))
+        print(hints.after("weigh", settings.out))
+
+
+def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None:
+    """Refuse, with --shard and --merge, other texts than were prepared: those two do not look at the sources.
+
+    Raises:
+        ConfigError: Naming the flag or key.
+    """
+    from dana.core.config import load
+    from dana.core.errors import ConfigError
+    from dana.stages.remember import differences, dotted, remembered
+    from dana.stages.settings import RunSettings
+
+    prepared = load(RunSettings, remembered(Path(settings.out)))
+    for key, value in dotted(differences(settings, prepared)).items():
+        if key.partition(".")[0] in ("task", "general", "data", "on_bad_record", "inputs", "hygiene"):
+            name = parsed.flags.get(key, key)
+            raise ConfigError(
+                f"{name} {value!r}: other texts were prepared; --shard and --merge go on with those alone"
+            )
+
+
+def _weigh(parsed: argparse.Namespace) -> None:
+    """Turn scores into weights in [0, 1]; 1 = in-domain.
+
+    segments  keep the best segments of consecutive units with weight 1, drop the rest (the paper's headline system)
+    sigmoid   weigh every unit by 1 / (1 + exp(-C (alpha - standardised score)))
+    sampled   draw segments with probability proportional to that weight, then train on them with weight 1
+
+    Writes DIR/weights/part-*.parquet; for segments and sampled also the kept text, a JSON line a run of
+    adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Says, from the scores of held-out task text, how much of
+    the kept text is like the task.
+
+    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to PLACE, of runs that scored the same
+    general text. The budget is that of all together; no segment is kept twice, and the column `target` says whose it
+    is.
+    """
+    from dana.stages.weigh import weigh_stage, weights_text
+
+    folder = parsed.folder
+    if parsed.others or parsed.proportions is not None:
+        artifact, settings, out = _weigh_targets(parsed)
+    else:
+        settings = settings_from(parsed)
+        out = parsed.to or folder / "weights"
+        artifact = weigh_stage(folder / "scores", folder / "corpus", settings.weigh, out)
+        if out == folder / "weights":  # what goes elsewhere is no longer the run's
+            keep(settings, folder)
+    print(weights_text(artifact))
+    print(hints.after_weigh(settings, folder, out))
+
+
+def _weigh_targets(parsed: argparse.Namespace) -> tuple["Artifact", "RunSettings", Path]:
+    """Weigh the pool of several runs, one a target; the settings are those that the first run remembers."""
+    from dana.core.errors import ConfigError
+    from dana.stages.weigh_targets import weigh_targets_stage
+
+    runs = [parsed.folder, *parsed.others]
+    if parsed.proportions is None:
+        raise ConfigError(f"{len(runs)} runs: name the share of each, for example --proportions 0.7,0.3")
+    if parsed.to is None:
+        raise ConfigError("--to is missing: name the folder of weights for several targets")
+    try:
+        proportions = [float(share) for share in parsed.proportions.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--proportions {parsed.proportions!r}: must be numbers with commas between") from error
+    settings = settings_from(parsed)
+    return weigh_targets_stage(runs, proportions, settings.weigh, parsed.to), settings, parsed.to

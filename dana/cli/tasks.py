@@ -1,0 +1,113 @@
+"""The commands for labelled tasks: ``dana finetune`` and ``dana predict``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dana.cli import hints
+from dana.cli.flags import ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command
+from dana.cli.given import keep, kept_model, settings_folder, settings_from
+from dana.core.errors import ConfigError
+from dana.stages.unused import NO_FIELDS, NO_TXT, formats
+
+FINETUNE = [
+    Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
+    Flag("--task-card", "cards", "a task card's name or YAML file", ONE_OF_A_LIST),
+    Flag("--data", "data"),
+    Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's; a.b for a nested one"),
+    Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
+    Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
+    Flag("--seeds", "finetune.seeds"),
+    Flag("--preset", "finetune.preset", "hyper-parameters of the card: paper, default or quick"),
+    Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
+    Flag("--out", "out", "folder for metrics.json and predictions.parquet"),
+]
+
+
+def add_tasks(add: AddCommand) -> None:
+    """Add the commands.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    add_command(add, "finetune", _finetune, FINETUNE).set_defaults(processes=True)
+    predict = add_command(add, "predict", _predict, settings=False)
+    predict.add_argument("model", help="what dana finetune --save wrote, or another classifier: a folder or a Hub name")
+    predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders or globs of text, or hf: names")
+    predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
+    predict.add_argument(
+        "--text-field", metavar="NAME", help="field with the text, or a.b (default: the card's, or text)"
+    )
+    predict.add_argument("--id-field", metavar="NAME", help="field with the id (default: id, or the file and line)")
+    documents = "what one text of a .txt file is: line, paragraph, file or auto (default)"
+    predict.add_argument("--text-documents", metavar="WHAT", help=documents)
+    predict.add_argument("--record-parser", metavar="FILE.py:FUNCTION", help="makes text and id of a record")
+    predict.add_argument(
+        "--on-bad-record", default="fail", metavar="WHAT", help="fail (default) or skip: leave out what cannot be read"
+    )
+
+
+def _finetune(parsed: argparse.Namespace) -> None:
+    """Fine-tune a checkpoint on a labelled task, once a seed.
+
+    Checkpoints compared on a seed share the head's first weights and the order of the data. Writes metrics.json (a row
+    a seed, mean, standard deviation with ddof 1, n) and predictions.parquet.
+
+    Killed, the same command goes on with the seeds that are missing; SIGTERM and SIGUSR1 end with exit code 75. With
+    more --seeds a finished result is extended. --save also writes OUT-model: a Hugging Face folder with the model of
+    the best seed by development score, for dana predict. docs/finetuning.md says more.
+    """
+    from dana.core.config import require
+    from dana.stages.finetune import finetune_stage, finetune_text
+
+    settings = settings_from(parsed)
+    require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
+    require(len(settings.cards) == 1, "--task-card", settings.cards, "one card")
+    artifact = finetune_stage(
+        str(settings.model), settings.cards[0], settings.finetune, Path(settings.out), settings.data
+    )
+    print(finetune_text(artifact))
+    print(f"\nwritten: {artifact.path}")
+    run = settings_folder(parsed, settings)
+    if run != artifact.path:
+        keep(settings, run, except_for=["model"])  # the run's model is the one that is adapted
+    print(hints.after_finetune(settings, kept_model(run), artifact.path))
+    if settings.finetune.save:
+        print(f"model:   dana predict {artifact.path}-model FILE labels text with the model of the best seed")
+
+
+def _predict(parsed: argparse.Namespace) -> None:
+    """Label new text with a fine-tuned model.
+
+    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). A row a text: id, text, label,
+    probability. MODEL is the folder OUT-model of dana finetune --save, or any sequence classifier of transformers.
+
+      dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
+      dana predict runs/chem/finetune-model notes.txt | head
+    """
+    from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
+
+    found = formats(parsed.files)
+    if parsed.record_parser and found == {".txt"}:
+        raise ConfigError(f"--record-parser is not looked at with {NO_FIELDS}")
+    if parsed.text_documents and found and ".txt" not in found:
+        raise ConfigError(f"--text-documents is not looked at with {NO_TXT}")
+    text = NewText(
+        parsed.files,
+        text_field=parsed.text_field,
+        id_field=parsed.id_field,
+        text_documents=parsed.text_documents or "auto",
+        record_parser=parsed.record_parser,
+        on_bad_record=parsed.on_bad_record,
+    )
+    if parsed.out is None:
+        for table in predict_stage(parsed.model, text):
+            sys.stdout.write(to_lines(table))
+        return
+    check_out(parsed.out, text)
+    counts = write_predictions(predict_stage(parsed.model, text), parsed.out)
+    width = max(len("label"), *map(len, counts))
+    print(f"{'label':<{width}} {'texts':>10} {'share':>7}")
+    for label, count in counts.most_common():
+        print(f"{label:<{width}} {count:>10,} {count / counts.total():>7.1%}")
+    print(f"\nwritten: {parsed.out} ({counts.total():,} texts)")

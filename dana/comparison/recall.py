@@ -1,0 +1,82 @@
+"""Planted recall: document scores to the share of plants found, with what chance and the best possible would find."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dana.core.rng import generator
+
+REPLICATES = 500
+Rows = list[tuple[str, float]]
+
+
+def planted_precision(scores: np.ndarray, planted: np.ndarray, count: int) -> float:
+    """Share of plants among the `count` documents with the lowest scores, ties broken at random (its expectation).
+
+    Args:
+        scores: float64 of shape (documents,), higher = more foreign.
+        planted: bool of shape (documents,).
+        count: How many documents are looked at, at least 1.
+    """
+    threshold = np.partition(scores, count - 1)[count - 1]
+    below, tied = scores < threshold, scores == threshold
+    found = planted[below].sum() + (count - below.sum()) * planted[tied].mean()
+    return float(found / count)
+
+
+def ranking_measures(scores: np.ndarray, planted: np.ndarray) -> Rows:
+    """Precision at R (R = number of plants), AUROC and average precision of the plants against all others.
+
+    Args:
+        scores: float64 of shape (documents,), higher = more foreign.
+        planted: bool of shape (documents,), at least one of each kind.
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return [
+        ("precision_at_r", planted_precision(scores, planted, int(planted.sum()))),
+        ("auroc", float(roc_auc_score(planted, -scores))),
+        ("average_precision", float(average_precision_score(planted, -scores))),
+        ("chance", float(planted.mean())),
+    ]
+
+
+def budget_measures(scores: np.ndarray, planted: np.ndarray, count: int) -> Rows:
+    """Precision and recall of the plants among the `count` best documents, each with its ceiling.
+
+    The best precision of `count` documents is min(1, plants / count), the best recall min(1, count / plants).
+    """
+    plants = int(planted.sum())
+    precision = planted_precision(scores, planted, count)
+    return [
+        ("precision", precision),
+        ("precision_ceiling", min(1.0, plants / count)),
+        ("recall", precision * count / plants),
+        ("recall_ceiling", min(1.0, count / plants)),
+    ]
+
+
+def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of the mean precision at R, by a bootstrap over the documents of the pool.
+
+    Every replicate draws documents with replacement, the same for all rankings, so what seeds have in common is not
+    averaged away. R is the number of plants drawn; ties stand in the order of the pool.
+
+    Args:
+        scores: One ranking of the same pool a seed, each of shape (documents,).
+        planted: Shape (documents,), bool.
+        seed: Of the draws.
+    """
+    draws = generator(seed, "comparison", "interval")
+    drawn = draws.multinomial(planted.size, np.full(planted.size, 1 / planted.size), size=REPLICATES)
+    means = np.zeros(REPLICATES)
+    for values in scores:
+        order = np.argsort(values, kind="stable")
+        times = drawn[:, order]
+        found = np.cumsum(times * planted[order], axis=1)
+        plants = found[:, -1]
+        reached = np.cumsum(times, axis=1)
+        at = np.minimum((reached < plants[:, None]).sum(1), planted.size - 1)
+        means += found[np.arange(REPLICATES), at] / np.maximum(reached[np.arange(REPLICATES), at], 1)
+    low, high = np.percentile(means / len(scores), [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,97 @@
+"""Settings of a comparison: tasks, selectors, fit sizes and seeds, how plants are hidden, and how much is kept."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dana.core.config import require
+from dana.weighting.weights import parse_amount
+
+SOURCE = "source:"
+ORACLE = "oracle"
+SELECTORS = ["random", "dsir", "lexical", "moore_lewis", "knn", "lda", "contrastive_knn", "auto", "oracle"]
+FIT = [100, 500, 2000]
+BUDGETS = ["0.05", "0.2"]
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """What is compared, and on which pool.
+
+    Attributes:
+        tasks: Task cards, text files, or ``source:NAME`` for a source of the general text as the target; that source
+            is then left out of the pool. Empty takes the recipe's task.
+        selectors: Selectors' specs, for example ``random`` or ``lof``; ``oracle`` takes the plants first.
+        fit: Texts that are fitted on; sizes that a task does not have are passed over, but one must be left.
+        seeds: Draws of the text to fit on, for each size.
+        plants: Texts of the task that are hidden in the pool; at most a quarter of what the task has.
+        others: Pieces of general text in the pool, an equal number of each source.
+        without: Sources of the general text that are left out.
+        runs: Folders of runs whose scores are measured as they are, without plants; arms of a run too.
+        budgets: How much is kept: ``0.05`` (a share of the documents), ``300 documents`` or ``20000 tokens`` (words).
+    """
+
+    tasks: list[str] = field(default_factory=list)
+    selectors: list[str] = field(default_factory=lambda: list(SELECTORS))
+    fit: list[int] = field(default_factory=lambda: list(FIT))
+    seeds: int = 3
+    plants: int = 300
+    others: int = 6000
+    without: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    budgets: list[str] = field(default_factory=lambda: list(BUDGETS))
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "selectors", "fit", "budgets"):
+            values = getattr(self, name)
+            require(len(set(values)) == len(values), name, values, "distinct")
+            require(name == "tasks" or bool(values), name, values, "at least one")
+        require(all(size >= 20 for size in self.fit), "fit", self.fit, "at least 20 each")
+        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
+        require(self.plants >= 20, "plants", self.plants, "at least 20")
+        require(self.others >= 20, "others", self.others, "at least 20")
+        for values, key in ((self.selectors, "selectors"), (self.tasks, "tasks"), (self.runs, "runs")):
+            slugs = [slug(value) for value in values]
+            twice = [value for value, name in zip(values, slugs, strict=True) if slugs.count(name) > 1]
+            require(not twice, key, twice, "told apart by letters, digits, _ . and -")
+        for budget in self.budgets:
+            DocumentBudget.parse(budget)
+
+
+def slug(text: str) -> str:
+    """A spec or path as a word that names a folder."""
+    return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII).strip("-.") or "-"
+
+
+@dataclass(frozen=True)
+class DocumentBudget:
+    """How many documents of a ranking are kept.
+
+    Attributes:
+        amount: In (0, 1] for a share, else a positive count.
+        kind: ``share`` (of the documents), ``documents`` or ``tokens`` (words between white space).
+    """
+
+    amount: float
+    kind: str
+
+    @classmethod
+    def parse(cls, text: str) -> "DocumentBudget":
+        """Read ``0.05``, ``300 documents`` or ``2e4 tokens``.
+
+        Raises:
+            ConfigError: If it is none of these.
+        """
+        return cls(*parse_amount(text, "budgets", ("documents", "tokens")))
+
+    def count(self, words: np.ndarray) -> int:
+        """Documents kept, at least one.
+
+        Args:
+            words: Words of each document, best first.
+        """
+        if self.kind == "tokens":
+            return max(1, int(np.searchsorted(np.cumsum(words), self.amount, side="right")))
+        most = self.amount * words.size if self.kind == "share" else self.amount
+        return max(1, min(words.size, round(most)))

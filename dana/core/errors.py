@@ -1,0 +1,94 @@
+"""Exception classes of dana, each with the exit code of the command line.
+
+::
+
+    DanaError            exit code 2, one line, never a traceback for the user
+    ├── ConfigError      a key, flag or value: names it, says what is allowed
+    ├── DataError        a record or an array: names file and line, or the array and index
+    ├── ArtifactError    something on disk that dana wrote, or should have
+    │   └── Contradiction    it is there, and was made from other settings
+    ├── PluginError      a detector, encoder or selector that cannot be found or loaded
+    ├── Preempted        told to stop, and what was done is saved; exit code 75
+    └── EndedElsewhere   another process of the launch failed and has said why; nothing is printed
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+
+class DanaError(Exception):
+    """Base of all errors a user can cause and mend."""
+
+    exit_code = 2
+
+
+class ConfigError(DanaError):
+    """A setting is unknown, missing or out of range."""
+
+
+class DataError(DanaError):
+    """Input text, labels or arrays are not what they must be."""
+
+
+class ArtifactError(DanaError):
+    """A stage's output is missing, incomplete, or was made from something else."""
+
+
+class Contradiction(ArtifactError):
+    """What is on disk was made from something else than is asked for.
+
+    Attributes:
+        path: What is there.
+        kind: What it holds, for example ``scores``.
+        there: What it was made from, by name.
+        now: What is asked for.
+    """
+
+    def __init__(self, path: Path, kind: str, there: dict[str, Any], now: dict[str, Any], differences: str) -> None:
+        super().__init__(f"{path} was made from something else ({differences}). Remove it or choose another folder")
+        self.path, self.kind, self.there, self.now = path, kind, there, now
+
+
+class PluginError(DanaError):
+    """A named component is unknown, ambiguous or broken."""
+
+
+class Preempted(DanaError):
+    """Told to stop; what was done is saved, and the same command goes on from there."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h: try again
+
+
+class EndedElsewhere(DanaError):
+    """The first process of the launch failed, has said why, and ends with `exit_code`."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"the first process ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The tail of an "unknown name" error: the nearest known name, and all that are allowed."""
+    known = sorted(known)
+    return f"{nearest(name, known) or '.'} Known: {', '.join(known) or 'none'}."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the known name that is most like the given one; empty if none is like it."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def nearest_path(path: str | Path) -> str:
+    """:func:`nearest` for the first part of a missing path that is not there, among its neighbours on disk."""
+    missing = Path(path)
+    while not missing.parent.exists():
+        missing = missing.parent
+    try:
+        there = [] if missing.exists() else [entry.name for entry in missing.parent.iterdir()]
+    except OSError:
+        there = []
+    near = get_close_matches(missing.name, there, n=1, cutoff=0.6)
+    return f"; did you mean {str(missing.with_name(near[0]))!r}?" if near else ""

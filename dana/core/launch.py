@@ -1,0 +1,244 @@
+"""The processes of one launch: how many there are, which one this is, and work that the first does for all.
+
+Reads what ``accelerate launch``, ``torchrun`` or a batch system say in the environment; torch is imported only when
+several processes have to meet.
+"""
+
+import atexit
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+
+from dana.core.errors import ConfigError, DanaError, EndedElsewhere, Preempted
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(days=1)  # to wait for the first process, which may read and tokenise a corpus
+POLL = 0.02  # seconds between two looks, so that a signal is answered while others are waited for
+GRACE = 3.0  # seconds in which the first process may tell an error that all have
+SKEW = 30.0  # the same before they have met: they may have started so far apart
+LAST_MOMENT = 0.2  # seconds; freeing takes milliseconds
+LOST = re.compile("(closed|reset) by peer|Broken pipe")  # gloo, when another process is gone
+LAUNCHERS = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
+
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
+
+
+def processes() -> int:
+    """How many processes were launched together; 1 without a launcher.
+
+    Raises:
+        ConfigError: If ``WORLD_SIZE`` is no number, or a launcher was asked for several processes and started one.
+    """
+    given = os.environ.get("WORLD_SIZE") or "1"
+    if not given.isdigit() or int(given) < 1:
+        raise ConfigError(f"WORLD_SIZE={given!r}: must be the number of processes that were launched")
+    # accelerate launch says where processes meet only if it was asked for several, and how many only if it
+    # starts them. On a CPU it starts one, whatever it was asked for, which would train alone with exit code 0.
+    if "WORLD_SIZE" not in os.environ and {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys():
+        raise ConfigError(
+            "accelerate launch was asked for several processes and started one, as it does on CPUs. On one machine: "
+            "torchrun --standalone --nproc_per_node N -m dana ...; for one: --num_processes 1, and unset MASTER_ADDR"
+        )
+    return int(given)
+
+
+def process_rank() -> int:
+    """Which of the processes that were launched together this is, from 0.
+
+    Raises:
+        ConfigError: If ``RANK`` is no number.
+    """
+    given = os.environ.get("RANK") or "0"
+    if not given.isdigit():
+        raise ConfigError(f"RANK={given!r}: must be the number of this process, from 0, as a launcher sets it")
+    return int(given)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_all_cores() -> None:
+    """Give a process that no launcher limits the cores it may use; must run before torch is imported."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
+    # Waiting threads sleep rather than spin, which leaves a shared machine to the others.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+
+def leave_launch() -> None:
+    """Forget the launcher's environment: from here on this is one process that was started by itself.
+
+    For commands whose work one process does. The others of the launch end, and nobody waits for them.
+    """
+    for name in list(os.environ):
+        if name.startswith(LAUNCHERS):
+            del os.environ[name]
+    os.environ["WORLD_SIZE"] = "1"
+
+
+def together() -> bool:
+    """Whether other processes of the launch do the same work at this moment, so that one has to write."""
+    return processes() > 1 and not _alone.get()
+
+
+def leads() -> bool:
+    """Whether this process is the one that writes: the first of the launch, or one that works :func:`alone`."""
+    return not together() or process_rank() == 0
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Inside, this process works for itself, and :func:`first` waits for nobody: for work that is shared out."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
+def first(act: Callable[[], T]) -> T:
+    """What `act` returns: the first process calls it, :func:`alone`; the others wait and get the same.
+
+    Every process of the launch must come here, in the same order.
+
+    Args:
+        act: What one process is to do; returns what can be pickled.
+
+    Raises:
+        EndedElsewhere: On the others, where it failed on the first, which raises the error itself.
+    """
+    if not together():
+        return act()
+    value = None
+    if process_rank() == 0:
+        _meet()
+        try:
+            with alone():
+                value = act()
+        except BaseException as error:
+            with suppress(RuntimeError):  # the others are gone
+                _sum(getattr(error, "exit_code", 1))
+            raise
+    if code := _sum(0):
+        raise EndedElsewhere(code)
+    return _sent(value)
+
+
+def wait_for_all() -> None:
+    """Until every process of the launch has come here."""
+    if together():
+        _sum(0)
+
+
+def _sum(number: int) -> int:
+    """The sum of one number of each process; all wait for all, and answer signals meanwhile."""
+    import torch
+
+    total = torch.tensor([number], device=_meet().device)
+    work = torch.distributed.all_reduce(total, async_op=True)
+    try:
+        _poll(work, PATIENCE.total_seconds())
+    except BaseException:  # told to stop, as the first is, which comes here soon; torch aborts with an open operation
+        _poll(work, GRACE)
+        raise
+    work.wait()
+    return int(total.item())
+
+
+def _poll(work: Any, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not work.is_completed() and time.monotonic() < until:
+        time.sleep(POLL)
+
+
+def _sent(value: Any) -> Any:
+    """What the first process gave."""
+    import torch
+
+    box = [value]
+    torch.distributed.broadcast_object_list(box, 0)
+    return box[0]
+
+
+def _meet() -> Any:
+    """Accelerate's record of the launch, in which the processes have found each other.
+
+    Raises:
+        ConfigError: If they have not.
+    """
+    from accelerate import PartialState
+
+    _let_threads_finish()
+    state = PartialState(**meeting())
+    if state.num_processes != processes():
+        raise ConfigError(f"{processes()} processes were launched, but {state.num_processes} found each other")
+    return state
+
+
+@cache
+def _let_threads_finish() -> None:
+    """Before this process ends, give the threads of its group a moment in which they can have the interpreter.
+
+    One that frees the tensors of the last operation while the interpreter ends is ended by it, and takes the process
+    along: exit code -6, with all work done.
+    """
+    atexit.register(time.sleep, LAST_MOMENT)
+
+
+def meeting() -> dict[str, Any]:
+    """How processes meet, as arguments of Accelerate's ``PartialState``.
+
+    Where there is no accelerator that is gloo, which Accelerate takes by itself for plain data parallelism only.
+    """
+    import torch
+
+    has_device = torch.accelerator.is_available() and not is_set("ACCELERATE_USE_CPU")
+    deepspeed = is_set("ACCELERATE_USE_DEEPSPEED")
+    return {
+        "cpu": processes() > 1 and not has_device and not deepspeed,
+        "backend": "gloo" if deepspeed and not has_device else None,
+        "timeout": PATIENCE,
+    }
+
+
+def is_set(name: str) -> bool:
+    """Whether a variable of the environment says yes, as Accelerate reads it."""
+    return os.environ.get(name, "").lower() in ("1", "true", "yes")
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Hold an error of another process than the first back for a moment.
+
+    What is wrong for all of them is told by the first; a launcher then ends the others before they tell it again.
+
+    Raises:
+        DanaError: Where another process ended while this one waited for it: that one has said why, or was killed.
+    """
+    try:
+        yield
+    except (EndedElsewhere, Preempted):
+        raise
+    except (Exception, SystemExit) as error:
+        if process_rank() > 0:
+            time.sleep(GRACE if _have_met() else SKEW)
+        if processes() > 1 and isinstance(error, RuntimeError) and LOST.search(str(error)):
+            raise DanaError(
+                "another process of this launch has ended, so this one ends, too; see what it said"
+            ) from error
+        raise
+
+
+def _have_met() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.distributed.is_initialized()

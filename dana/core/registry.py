@@ -1,0 +1,157 @@
+"""Registry: a spec to a component object, through the entry points of dana and of installed plug-ins alike.
+
+A component is named by a *spec*, the same text on the command line and in YAML::
+
+    knn                      the class registered as ``knn``, with its defaults
+    knn:k=10                 with a parameter
+    transformer:bert-base-uncased,layer=-2    a bare value fills the first field
+    other-package:knn        which distribution's ``knn``, where two claim the name
+
+Listing imports nothing; a broken plug-in breaks only itself.
+"""
+
+import importlib
+import inspect
+import re
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from math import isfinite
+from types import UnionType
+from typing import Any, get_args
+
+import yaml
+
+from dana.core.config import require
+from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The components of one entry-point group."""
+
+    group: str
+
+    def entries(self) -> dict[str, list[EntryPoint]]:
+        """Name to every entry point that claims it, sorted by name. Nothing is imported."""
+        found: dict[str, list[EntryPoint]] = {}
+        for entry in entry_points(group=self.group):
+            claims = found.setdefault(entry.name, [])
+            if all(entry.value != other.value for other in claims):  # one package can be on the path twice
+                claims.append(entry)
+        return dict(sorted(found.items()))
+
+    def load(self, name: str, distribution: str | None = None) -> type:
+        """The class registered as ``name``.
+
+        Raises:
+            PluginError: If the name is unknown (the nearest is suggested), claimed twice, or its
+                package does not import.
+        """
+        entries = self.entries()
+        if name not in entries:
+            kind = self.group.rpartition(".")[2].removesuffix("s")
+            raise PluginError(f"unknown {kind} {name!r}{suggestion(name, entries)}")
+        claims = entries[name]
+        if distribution is not None:
+            claims = [entry for entry in claims if entry.dist and entry.dist.name == distribution]
+        if len(claims) != 1:
+            owners = ", ".join(sorted(entry.dist.name if entry.dist else "?" for entry in entries[name]))
+            raise PluginError(f"{name!r} in {self.group} is claimed by {owners}; write DISTRIBUTION:{name}")
+        try:
+            module, _, attribute = claims[0].value.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        except Exception as error:
+            owner = claims[0].dist.name if claims[0].dist else "?"
+            raise PluginError(
+                f"{name!r} of {owner} does not load ({claims[0].value}): {type(error).__name__}: {error}"
+            ) from error
+
+    def create(self, spec: str) -> Any:
+        """The component a spec names, built with the parameters it gives.
+
+        Raises:
+            PluginError: See :meth:`load`.
+            ConfigError: If a parameter is unknown or its value is refused.
+        """
+        require(isinstance(spec, str), "spec", spec, "text: a name, or name:parameter=value,...")
+        head, _, tail = spec.partition(":")
+        distribution = None
+        if head not in self.entries() and any(
+            entry.dist and entry.dist.name == head for claims in self.entries().values() for entry in claims
+        ):
+            distribution, (head, _, tail) = head, tail.partition(":")
+        cls = self.load(head, distribution)
+        return build(cls, spec, *parse_arguments(tail, spec))
+
+
+def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
+    """Split ``bert-base-uncased,layer=-2`` into positional and named values, typed as YAML reads them."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            if named:
+                raise ConfigError(f"{spec!r}: the bare value {part!r} follows a named one")
+            positional.append(_typed(part, spec))
+        elif key in named:
+            raise ConfigError(f"{spec!r}: {key!r} is given twice")
+        else:
+            named[key] = _typed(value, spec)
+    return positional, named
+
+
+def _typed(text: str, spec: str) -> Any:
+    """A value as YAML reads it, and 1e-3 as a number, which YAML 1.1 takes for text."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{spec!r}: {text!r} is not YAML: {getattr(error, 'problem', error)}") from error
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+e[-+]?[0-9]+", value, re.IGNORECASE):
+        return float(value)
+    return value
+
+
+def build(cls: type, spec: str, positional: list[Any], named: dict[str, Any]) -> Any:
+    """Call ``cls`` with a spec's arguments, turning what it refuses into a ConfigError that shows the spec."""
+    signature = inspect.signature(cls)
+    try:
+        given = signature.bind(*positional, **named).arguments
+    except TypeError as error:
+        parameters = [part for part in signature.parameters.values() if part.kind != part.KEYWORD_ONLY]
+        allowed = ", ".join(map(str, parameters))
+        raise ConfigError(f"{spec!r}: {error}. {cls.__name__} takes: {allowed or 'nothing'}") from error
+    for name, value in given.items():
+        check_kind(value, signature.parameters[name].annotation, f"{spec!r}: {name}")
+    try:
+        return cls(*positional, **named)
+    except DanaError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{spec!r}: {error}") from error
+    except Exception as error:  # whatever a plug-in raises
+        raise PluginError(f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}") from error
+
+
+KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
+
+
+def check_kind(value: Any, annotation: Any, name: str) -> None:
+    """Refuse 2.5 for a field that says ``int``; fields that say anything but plain kinds are left alone.
+
+    Raises:
+        ConfigError: Naming the field, the value and what is allowed.
+    """
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    if not all(kind in KINDS for kind in kinds):
+        return
+    kind = type(value)
+    fits = kind in kinds or (kind is int and float in kinds)
+    allowed = " or ".join(KINDS[kind] for kind in kinds)
+    require(fits and (kind is not float or isfinite(value)), name, value, allowed)
+
+
+DETECTORS = Registry("dana.detectors")
+ENCODERS = Registry("dana.encoders")
+SELECTORS = Registry("dana.selectors")
+OBJECTIVES = Registry("dana.objectives")

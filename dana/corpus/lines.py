@@ -1,0 +1,66 @@
+"""Text files, plain, gzip or zstd, to decoded lines with their numbers."""
+
+import io
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
+from collections.abc import Iterator
+from pathlib import Path
+
+from dana.core.errors import DataError
+from dana.corpus.places import COMPRESSIONS
+from dana.corpus.records import Damage
+
+# The longer marks first: that of UTF-32 begins with that of UTF-16.
+_MARKS = {
+    BOM_UTF32_LE: "utf-32-le",
+    BOM_UTF32_BE: "utf-32-be",
+    BOM_UTF16_LE: "utf-16-le",
+    BOM_UTF16_BE: "utf-16-be",
+}
+_HEAD = 4096  # bytes
+_MARK = "\ufeff"
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Unpacked lines with their numbers, from 1, ended by a newline.
+
+    UTF-8, or what the byte-order mark says: UTF-16 or UTF-32. Bytes that do not decode become U+FFFD.
+
+    Raises:
+        DataError: Naming file and line, if the machine cannot read the file.
+        Damage: If a compressed file cannot be unpacked to its end, or a quarter of the file's beginning is NUL.
+    """
+    import pyarrow as pa
+
+    packed = COMPRESSIONS.get(path.suffix.lower())
+    number = 0
+    try:
+        with pa.input_stream(str(path), compression=packed) as stream:
+            reader = io.BufferedReader(stream)  # type: ignore[arg-type]
+            encoding = _encoding(reader.peek(_HEAD)[:_HEAD])
+            if encoding:
+                wide = io.TextIOWrapper(reader, encoding, errors="replace", newline="\n")
+                for number, line in enumerate(wide, 1):
+                    yield number, line.removeprefix(_MARK) if number == 1 else line
+            else:
+                for number, raw in enumerate(reader, 1):
+                    yield number, (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", "replace")
+    except OSError as error:
+        if packed and error.errno is None:  # pyarrow's own errors have no number
+            raise Damage(number + 1, f"the compressed file is damaged or ends early: {error}") from error
+        raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
+
+
+def _encoding(head: bytes) -> str | None:
+    """The encoding that a file's byte-order mark names; None for UTF-8, with a mark or without."""
+    for mark, encoding in _MARKS.items():
+        if head.startswith(mark):
+            return encoding
+    if head.count(0) * 4 >= max(4, len(head)):
+        raise Damage(1, "a quarter of its first bytes is NUL: not text, or UTF-16 without a mark; write it as UTF-8")
+    return None
+
+
+def is_wide(path: Path) -> bool:
+    """Whether an unpacked file is in UTF-16 or UTF-32, by its mark: bytes are then no place to cut it."""
+    with path.open("rb") as stream:
+        return stream.read(4).startswith(tuple(_MARKS))

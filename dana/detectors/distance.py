@@ -1,0 +1,51 @@
+"""Centroid distance: distance to the task's mean minus that to the background's, in torch (Wang et al. 2017)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from dana.detectors.base import BACKGROUND, OnDevice, check_classes, check_rows, score_blocks
+
+
+@dataclass(frozen=True)
+class FittedCentroidDistance(OnDevice):
+    """The means of both classes.
+
+    Attributes:
+        task: float64 of shape (dims,).
+        general: float64 of shape (dims,).
+    """
+
+    task: Tensor
+    general: Tensor
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """‖v - C_in‖ - ‖v - C_out‖; higher = more anomalous, below 0 the task is nearer. O(units · dims)."""
+        check_rows(embeddings, self.task.numel())
+
+        def score(rows: Tensor) -> Tensor:
+            exact = rows.double()
+            return (exact - self.task).norm(dim=1) - (exact - self.general).norm(dim=1)
+
+        return score_blocks(embeddings, 4 * self.task.numel(), score)
+
+
+@dataclass(frozen=True)
+class CentroidDistance:
+    """Distance to the mean of the task units minus that to the mean of general units; higher = more anomalous.
+
+    Cost: fit O((rows + background) · dims), score O(units · dims).
+
+    References:
+        Wang, Finch, Utiyama and Sumita 2017, Sentence embedding for neural machine translation domain adaptation,
+        section 3. DANA Table 4 (Distance).
+    """
+
+    background: ClassVar[int] = BACKGROUND
+    fitted_type: ClassVar[type] = FittedCentroidDistance
+
+    def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedCentroidDistance:
+        """Take both means; nothing is random."""
+        check_classes(embeddings, background)
+        return FittedCentroidDistance(embeddings.double().mean(0), background.double().mean(0))

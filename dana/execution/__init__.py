@@ -1,0 +1,1 @@
+"""Accelerate: devices, processes and sharded tensors of a launch."""

@@ -1,0 +1,1 @@
+"""Fine-tuning of a checkpoint on a labelled task, once a seed; results, saved classifiers."""

@@ -1,0 +1,97 @@
+"""Results of a fine-tuning: metrics.json, predictions.parquet and a text table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dana.core.artifacts import read_json, write_json
+from dana.finetuning.loop import SeedResult
+from dana.tasks.card import TaskCard
+from dana.tasks.examples import Example
+from dana.tasks.metrics import is_degenerate, score_predictions
+
+METRICS = "metrics.json"
+PREDICTIONS = "predictions.parquet"
+
+
+def write_results(
+    folder: Path, card: TaskCard, said: dict[str, Any], results: Sequence[SeedResult], test: Sequence[Example]
+) -> None:
+    """Write ``metrics.json`` (a row a seed; mean, std with ddof 1, n) and ``predictions.parquet``.
+
+    Args:
+        folder: Where.
+        card: The task.
+        said: What else ``metrics.json`` says: model, preset, settings.
+        results: What the seeds gave, in the order of the rows.
+        test: The examples that were predicted.
+    """
+    labels = np.array([example.label for example in test])
+    task = {"task": card.name, "version": card.version, "metric": card.metric, "direction": card.direction}
+    rows = [_row(result, labels, card) for result in results]
+    write_json(folder / METRICS, {**task, **said, **_summary(rows)})
+    pq.write_table(_predictions(results, test), folder / PREDICTIONS, compression="zstd")
+
+
+def read_results(folder: Path) -> list[SeedResult]:
+    """What the seeds of a committed fine-tuning gave, exactly as :func:`write_results` was told."""
+    predictions = pq.read_table(folder / PREDICTIONS).to_pandas()
+    found = []
+    for row in read_json(folder / METRICS)["seeds"]:
+        own = predictions.loc[predictions["seed"] == row["seed"], "probabilities"]
+        probabilities = np.stack(own.to_list())
+        found.append(SeedResult(row["seed"], row["epoch"], row["dev_scores"], probabilities, row["seconds"]))
+    return found
+
+
+def results_table(metrics: dict[str, Any]) -> str:
+    """``metrics.json`` as text: a line a seed, then mean and standard deviation; a collapsed seed says so."""
+    name = metrics["metric"]
+    lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
+    for row in metrics["seeds"]:
+        flag = "  collapsed: its score says nothing" if row["degenerate"] else ""
+        scores = f"{row['score']:>9.4f} {row['dev_score']:>9.4f}"
+        lines.append(f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}{flag}")
+    spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
+    count = f"n = {metrics['n']} seeds, standard deviation with ddof 1" if spread else "n = 1 seed"
+    lines.append(f"{'mean':<6} {metrics['mean']:>9.4f}{spread}  ({count})")
+    return "\n".join(lines)
+
+
+def _row(result: SeedResult, labels: np.ndarray, task: TaskCard) -> dict[str, Any]:
+    predictions = result.probabilities.argmax(1)
+    scores = score_predictions(predictions, labels, len(task.labels))
+    return {
+        "seed": result.seed,
+        "score": scores[task.metric],
+        "dev_score": result.dev_score,
+        **scores,
+        "degenerate": is_degenerate(predictions, labels),
+        "epoch": result.epoch,
+        "dev_scores": result.dev_scores,
+        "seconds": result.seconds,
+    }
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    scores = [row["score"] for row in rows]
+    std = stdev(scores) if len(scores) > 1 else None
+    return {"seeds": rows, "mean": fmean(scores), "std": std, "ddof": 1, "n": len(scores)}
+
+
+def _predictions(results: Sequence[SeedResult], test: Sequence[Example]) -> pa.Table:
+    probabilities = np.concatenate([result.probabilities for result in results])
+    return pa.table(
+        {
+            "seed": pa.array(np.repeat([result.seed for result in results], len(test)), pa.int64()),
+            "id": pa.array([example.id for example in test] * len(results)),
+            "label": pa.array([example.label for example in test] * len(results), pa.int32()),
+            "prediction": pa.array(probabilities.argmax(1), pa.int32()),
+            "probabilities": pa.array(list(probabilities), pa.list_(pa.float32())),
+        }
+    )

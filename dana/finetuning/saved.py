@@ -1,0 +1,198 @@
+"""Fine-tuned classifiers on disk: a folder that transformers opens alone where its architecture has the same head.
+
+The head is [CLS], a dense layer, tanh, a linear layer (:mod:`dana.models.classifier`). BERT, RoBERTa, XLM-R, CamemBERT,
+MPNet, ALBERT and DeBERTa have the same one in their ``...ForSequenceClassification``, under names of their own. Which
+do is tested, not assumed: what was written is opened by transformers and must give the same logits. Where it does
+not (ELECTRA has a gelu there, ModernBERT a norm), the folder holds the parts instead, and :func:`open_classifier`
+or ``dana predict`` opens it::
+
+    backbone/           config, weights and tokenizer: AutoModel opens it
+    head.safetensors    dense.weight, dense.bias, out.weight, out.bias
+"""
+
+import copy
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dana.core.errors import ArtifactError
+from dana.models.classifier import Classifier, load_tokenizer
+from dana.models.folder import check_checkpoint, load_backbone, loading, quiet_transformers
+from dana.models.heads import RESERVED_POSITIONS
+
+HEAD = "head.safetensors"
+BACKBONE = "backbone"
+CLOSE = 1e-4  # largest difference of two logits that are the same
+MAKE = "make one with: dana finetune --save"
+
+
+@dataclass(frozen=True)
+class SavedClassifier:
+    """A classifier ready to label texts.
+
+    Attributes:
+        module: Token ids and attention mask to logits of shape (rows, labels).
+        tokenizer: Its tokenizer.
+        labels: Names, in the order of the logits.
+        max_tokens: Longer texts are cut here, special tokens included.
+    """
+
+    module: nn.Module
+    tokenizer: Any
+    labels: list[str]
+    max_tokens: int
+
+
+class _Hosted(nn.Module):
+    """A model of transformers, called as :class:`dana.models.classifier.Classifier` is."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+def save_classifier(
+    classifier: Classifier, tokenizer: Any, labels: Sequence[str], probe: tuple[Tensor, Tensor], folder: Path
+) -> bool:
+    """Write a classifier; returns whether transformers opens it alone.
+
+    Args:
+        classifier: Fine-tuned; on the CPU.
+        tokenizer: Its tokenizer, with the ``model_max_length`` the classifier was trained with.
+        labels: Names, in the order of the logits.
+        probe: Token ids and attention mask of a few texts, on which what was written must agree with `classifier`.
+        folder: Where; must exist.
+    """
+    classifier.eval()
+    config = copy.deepcopy(classifier.backbone.config)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: place for place, label in enumerate(labels)}
+    config.problem_type = "single_label_classification"
+    with quiet_transformers():
+        model = _transplanted(classifier, config)
+        if model is not None:
+            model.save_pretrained(folder / "whole")
+            if _agree(classifier, folder / "whole", probe):
+                for file in (folder / "whole").iterdir():
+                    file.rename(folder / file.name)
+                (folder / "whole").rmdir()
+                tokenizer.save_pretrained(folder)
+                return True
+            shutil.rmtree(folder / "whole")
+        _save_parts(classifier, config, folder)
+    tokenizer.save_pretrained(folder / BACKBONE)
+    return False
+
+
+def _transplanted(classifier: Classifier, config: Any) -> Any:
+    """Transformers' sequence classifier of the architecture with our weights; None if it has no place for them."""
+    from transformers import AutoModelForSequenceClassification
+
+    if hasattr(config, "pooler_hidden_act"):  # DeBERTa can be told
+        config.pooler_hidden_act, config.pooler_hidden_size = "tanh", config.hidden_size
+    try:
+        model = AutoModelForSequenceClassification.from_config(config)
+    except (ValueError, AttributeError):  # the architecture has none
+        return None
+    modules = dict(model.named_modules())
+    base = model.base_model_prefix
+    dense = ("classifier.dense", "pooler.dense", f"{base}.pooler.dense", f"{base}.pooler")
+    place = _first_linear(modules, dense, classifier.dense)
+    out = _first_linear(modules, ("classifier.out_proj", "classifier"), classifier.out)
+    if place is None or out is None:
+        return None
+    with torch.no_grad():
+        different = model.base_model.load_state_dict(classifier.backbone.state_dict(), strict=False)
+        if any("pooler" not in name for name in (*different.missing_keys, *different.unexpected_keys)):
+            return None
+        for ours, theirs in ((classifier.dense, place), (classifier.out, out)):
+            theirs.weight.copy_(ours.weight)
+            theirs.bias.copy_(ours.bias)
+    return model
+
+
+def _first_linear(modules: dict[str, nn.Module], names: Sequence[str], like: nn.Linear) -> nn.Linear | None:
+    """The first of some modules that could hold a layer's weights."""
+    for name in names:
+        found = modules.get(name)
+        if isinstance(found, nn.Linear) and found.weight.shape == like.weight.shape and found.bias is not None:
+            return found
+    return None
+
+
+@torch.no_grad()
+def _agree(classifier: Classifier, folder: Path, probe: tuple[Tensor, Tensor]) -> bool:
+    """Whether transformers, alone, makes of the folder what we trained."""
+    from transformers import AutoModelForSequenceClassification
+
+    opened = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
+    return torch.allclose(_Hosted(opened.eval())(*probe), classifier(*probe), atol=CLOSE, rtol=CLOSE)
+
+
+def _save_parts(classifier: Classifier, config: Any, folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    backbone = copy.deepcopy(classifier.backbone)
+    backbone.config.id2label, backbone.config.label2id = config.id2label, config.label2id
+    backbone.save_pretrained(folder / BACKBONE)
+    head = {name: value for name, value in classifier.state_dict().items() if name.startswith(("dense.", "out."))}
+    save_file(head, folder / HEAD)
+
+
+def open_classifier(model: str) -> SavedClassifier:
+    """Open what ``dana finetune --save`` wrote, or any sequence classifier of transformers.
+
+    Args:
+        model: A folder, or a Hub name.
+
+    Raises:
+        ArtifactError: If it is no classifier that gives a text one label, or cannot be loaded.
+    """
+    parts = (Path(model) / HEAD).is_file()
+    if not parts and Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+        raise ArtifactError(f"{model}: no classifier here (no config.json); {MAKE}")
+    place = str(Path(model) / BACKBONE) if parts else model
+    check_checkpoint(place)
+    config, tokenizer = load_tokenizer(place)
+    labels = [config.id2label[number] for number in range(config.num_labels)]
+    module = _open_parts(model, len(labels)) if parts else _open_hosted(model, config)
+    positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
+    most = min(tokenizer.model_max_length, positions - RESERVED_POSITIONS.get(config.model_type, 0))
+    return SavedClassifier(module.eval(), tokenizer, labels, most)
+
+
+def _open_parts(model: str, classes: int) -> nn.Module:
+    from safetensors.torch import load_file
+
+    classifier = Classifier(load_backbone(str(Path(model) / BACKBONE)), classes, seed=0)
+    with loading(f"{model}/{HEAD}"):
+        left = classifier.load_state_dict(load_file(Path(model) / HEAD), strict=False)
+    if left.unexpected_keys or any(not name.startswith("backbone.") for name in left.missing_keys):
+        raise ArtifactError(f"{model}/{HEAD}: does not hold dense and out, weight and bias, alone")
+    return classifier
+
+
+def _open_hosted(model: str, config: Any) -> nn.Module:
+    from transformers import AutoModelForSequenceClassification
+
+    kinds = config.architectures or ["a model of unknown architecture"]
+    if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+        raise ArtifactError(f"{model}: holds {', '.join(kinds)}, not a sequence classifier; {MAKE}")
+    if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
+        what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
+        raise ArtifactError(f"{model}: {what}: must give a text one label of several")
+    with loading(model):
+        loaded, report = AutoModelForSequenceClassification.from_pretrained(
+            model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        )
+    if report["missing_keys"]:
+        raise ArtifactError(f"{model}: weights are missing, for example {min(report['missing_keys'])}")
+    return _Hosted(loaded)

@@ -1,1 +1,0 @@
-"""Masked language modelling as pure functions: what text, which tokens, at what cost."""

@@ -1,0 +1,1 @@
+"""Transformer models: loading, identity, new ones from a size name, heads, variable-length attention."""

@@ -1,0 +1,171 @@
+"""Comparison of two arms on a task: better, worse or undecided, by the one rule of docs/design.md, Statistics.
+
+A verdict needs both: a sign-flip p over the seeds of at most 0.05, after Holm over all questions of the report, and
+a two-level bootstrap interval, over seeds and test examples, without zero. Everything else is undecided, for a reason.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dana.report.bootstrap import paired_bootstrap
+from dana.report.cells import PREDICTIONS, Finetuned
+from dana.report.statistics import (
+    ALPHA,
+    MOST_SEEDS,
+    fewest_seeds,
+    holm,
+    mean_interval,
+    paired_differences,
+    seeds_to_decide,
+    sign_flip_p,
+)
+
+BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
+INCOMPARABLE, UNASKED = "not compared", "not asked"
+ADAPTED = "adapted"  # the arm's name where a run has only one
+CONTROLS = ("base", "general", "random")
+RIVALS = ("base", "random")  # what our arm must beat: no adaptation, and as much text chosen at random
+
+
+@dataclass(frozen=True)
+class ArmComparison:
+    """Two arms on a task. Numbers that cannot be had are NaN.
+
+    Attributes:
+        task: Its name.
+        metric: Of the first arm.
+        arm: The first arm.
+        other: The arm it is compared with.
+        asked: Whether it is a question of the report; no other row gets a verdict.
+        n: Seeds; 0 where the two are not compared.
+        mean: Of the seeds' differences, arm minus other.
+        std: Their standard deviation, ddof 1.
+        error: Standard deviation of the two-level bootstrap.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        p: Of the sign-flip test over seeds.
+        p_holm: The same after Holm over the report's questions; NaN where nothing is asked.
+        verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
+        reasons: Why there is no verdict; empty where there is one or nothing is asked.
+        seeds: About how many seeds would decide it; NaN where that is not known or no number would.
+        plan: What would decide it, in words; empty where `reasons` say so, it is decided or nothing can be said.
+    """
+
+    task: str
+    metric: str
+    arm: str
+    other: str
+    asked: bool = False
+    n: int = 0
+    mean: float = math.nan
+    std: float = math.nan
+    error: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    p_holm: float = math.nan
+    verdict: str = UNASKED
+    reasons: tuple[str, ...] = ()
+    seeds: float = math.nan
+    plan: str = ""
+
+
+def own_arm(arms: Iterable[str]) -> str:
+    """The arm that was selected and weighted: dana, the only one a run has, or one that is no other's control."""
+    found = list(arms)
+    named = [arm for arm in ("dana", ADAPTED) if arm in found]
+    others = [arm for arm in found if arm not in CONTROLS]
+    return (named or others or [ADAPTED])[0]
+
+
+def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
+    """What is asked of a task: our arm against base and random text; where neither is there, against every arm.
+
+    Where all arms are controls, each of them against base.
+    """
+    ours = own_arm(arms)
+    if ours not in arms:
+        return [(arm, "base") for arm in arms if arm != "base" and "base" in arms]
+    others = [arm for arm in arms if arm != ours]
+    return [(ours, arm) for arm in RIVALS if arm in others] or [(ours, arm) for arm in others]
+
+
+def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs to show: the questions, then every arm with base, and our arm with the others."""
+    ours = own_arm(arms)
+    pairs = [(arm, "base") for arm in reversed(arms) if arm != "base" and "base" in arms]
+    others = [(ours, arm) for arm in reversed(arms) if arm != ours and ours in arms]
+    return list(dict.fromkeys([*questions(arms), *pairs, *others]))
+
+
+def compare_arms(cells: Sequence[Finetuned]) -> list[ArmComparison]:
+    """Every comparison of a report, with its verdict."""
+    found: list[tuple[ArmComparison, Finetuned, Finetuned]] = []
+    for task in dict.fromkeys(cell.task for cell in cells):
+        arms = {cell.arm: cell for cell in cells if cell.task == task}
+        asked = questions(list(arms))
+        for pair in contrasts(list(arms)):
+            cell, other = arms[pair[0]], arms[pair[1]]
+            found.append((replace(_measure(cell, other), asked=pair in asked), cell, other))
+    tested = [row.asked and row.verdict != INCOMPARABLE for row, _, _ in found]
+    adjusted = iter(holm([row.p for (row, _, _), test in zip(found, tested, strict=True) if test]))
+    return [
+        _judge(replace(row, p_holm=next(adjusted)), cell, other, sum(tested)) if test else row
+        for (row, cell, other), test in zip(found, tested, strict=True)
+    ]
+
+
+def _measure(cell: Finetuned, other: Finetuned) -> ArmComparison:
+    row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm)
+    unlike = cell.unlike(other)
+    if unlike:
+        return replace(row, verdict=INCOMPARABLE, reasons=tuple(unlike))
+    paired = paired_differences(cell.scores, other.scores)
+    seeds = mean_interval(paired)
+    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=sign_flip_p(paired))
+    own, its = cell.predictions, other.predictions
+    if own is None or its is None or seeds.n < 2:
+        return row
+    both = paired_bootstrap(own.predicted, its.predicted, own.labels, own.classes, cell.metric)
+    return replace(row, error=both.std, low=both.low, high=both.high)
+
+
+def _judge(row: ArmComparison, cell: Finetuned, other: Finetuned, count: int) -> ArmComparison:
+    """The row with its verdict, or with every reason why there is none."""
+    collapsed = len(cell.collapsed) + len(other.collapsed)
+    reasons = [f"{collapsed} of {2 * row.n} models collapsed"] if collapsed else []
+    fewest = fewest_seeds(count)
+    if row.n < fewest:
+        seeds, asked = (
+            "1 seed is" if row.n == 1 else f"{row.n} seeds are",
+            "" if count == 1 else f" for {count} questions",
+        )
+        least = min(1.0, count * 2.0 ** (1 - row.n))
+        reasons.append(f"{seeds} too few{asked}, p cannot fall below {least:.2g}; at least {fewest} are needed")
+    elif row.p_holm > ALPHA:
+        reasons.append(f"p = {row.p_holm:.2g} after Holm is above {ALPHA}")
+    if cell.predictions is None or other.predictions is None:
+        reasons.append(f"{PREDICTIONS} is missing, and without it the test set's part of the error is unknown")
+    elif row.low <= 0 <= row.high:
+        reasons.append("the interval holds zero")
+    if not reasons:
+        sign = 1 if cell.direction == "higher" else -1
+        return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
+    row = replace(row, verdict=UNDECIDED, reasons=tuple(reasons))
+    return row if collapsed else _planned(row, count)
+
+
+def _planned(row: ArmComparison, count: int) -> ArmComparison:
+    """The row with how many seeds would decide it, from its mean and deviations."""
+    if not math.isfinite(row.error) or row.mean == 0:
+        fewest = fewest_seeds(count)
+        return replace(row, seeds=fewest) if row.n < fewest else row
+    needed = seeds_to_decide(row.mean, row.std, row.error, row.n, count)
+    if needed is None:
+        return replace(row, plan="no number of seeds would decide it, the test set is too small for such a difference")
+    if needed > MOST_SEEDS:
+        return replace(row, plan=f"it would take more than {MOST_SEEDS:,} seeds")
+    needed = max(needed, row.n + 1)
+    plan = f"about {needed} seeds would decide it, if mean and deviation stay"
+    return replace(row, seeds=needed, plan=plan if needed > fewest_seeds(count) else "")

@@ -1,0 +1,1 @@
+"""Scoring a corpus in shards by any number of processes."""

@@ -1,0 +1,144 @@
+"""Cost of a scoring before it runs: sources to a table of time, memory and disk, measured on a sample."""
+
+import resource
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.core.logging import minutes
+from dana.core.schemas import Document
+from dana.corpus.documents import Tally, read_documents
+from dana.corpus.inputs import Inputs
+from dana.corpus.places import HUB, find_files, format_of
+from dana.encoders.store import create_encoder
+from dana.scoring.inputs import Selection
+
+DOCUMENTS = 400  # to read, over all files
+UNITS = 512  # to encode
+SCORE_BYTES = 24  # of a row of scores, compressed
+CORPUS_SHARE = 0.4  # of the text's bytes, compressed
+PACKED = (".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class SampledSources:
+    """Documents from the beginning of every source.
+
+    Attributes:
+        documents: The sample.
+        expected: Estimated number of documents of the sources; exact for Parquet.
+        seconds: Time to read one document.
+    """
+
+    documents: list[Document]
+    expected: float
+    seconds: float
+
+
+def estimate(
+    sources: Sequence[str],
+    out: Path,
+    selection: Selection,
+    inputs: Inputs,
+    on_bad_record: str,
+    encodes: bool,
+    processes: int,
+) -> str:
+    """A table of the time, memory and disk that a scoring takes on this machine.
+
+    Args:
+        sources: Files, folders and globs of the general text.
+        out: Folder of the run, which is left out of the sources.
+        selection: How text is cut, embedded and stored.
+        inputs: How records become documents.
+        on_bad_record: ``fail`` or ``skip``.
+        encodes: Whether the selector embeds every unit.
+        processes: How many will share the scoring.
+
+    Raises:
+        ConfigError: If there are no sources, or one cannot be sampled without reading all of it.
+    """
+    require(bool(sources), "general", sources, "at least one file, folder or glob")
+    sample = _sample(sources, out, inputs, on_bad_record)
+    characters = np.mean([len(document.text) for document in sample.documents])
+    started = time.monotonic()
+    splitter = selection.splitter()
+    spans = [splitter(document.text) for document in sample.documents]
+    splitting = (time.monotonic() - started) / len(sample.documents)
+    units = sum(map(len, spans)) / len(sample.documents)
+    rate, dims = _encoding_rate(sample.documents, spans, selection.encoder) if encodes else (None, 0)
+    total = sample.expected * units
+    seconds = sample.expected * sample.seconds  # one process reads
+    scoring = sample.expected * splitting + (total / rate if rate else 0.0)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    stored = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20 if selection.store else 0
+    reading, encoding = minutes(seconds), f"{rate:,.0f} units/s" if rate else "none"
+    disk = (sample.expected * characters * CORPUS_SHARE + total * SCORE_BYTES) / 1e9
+    parts = f"reading {reading}, scoring {minutes(scoring)} over {processes} process(es)"
+    rows = [
+        ("documents", f"{sample.expected:,.0f}", f"sampled {len(sample.documents)}, {characters:,.0f} characters each"),
+        ("units", f"{total:,.0f}", f"{units:.1f} a document"),
+        ("encoding", encoding, f"{selection.encoder}, one process, after a warm-up"),
+        ("time", minutes(seconds + scoring / processes), parts),
+        (
+            "memory",
+            f"{memory * 1.3:,.0f} MB a process",
+            "of which the sample took three quarters; the corpus adds none",
+        ),
+        ("disk", f"{disk:,.2f} GB", "corpus and scores"),
+    ]
+    if stored:
+        where = f"{stored} bytes a distinct unit, in {selection.store}; none with --store none"
+        rows.append(("store", f"{total * stored / 1e9:,.2f} GB", where))
+    return "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
+
+
+def _sample(sources: Sequence[str], out: Path, inputs: Inputs, on_bad_record: str) -> SampledSources:
+    for source in sources:
+        if source.startswith(HUB):
+            raise ConfigError(f"{source}: a dry run cannot know the size of a streamed dataset")
+    files = [Path(file) for file in find_files(sources, out)]
+    each = max(1, DOCUMENTS // len(files))
+    documents: list[Document] = []
+    expected, seconds = 0.0, 0.0
+    for file in files:
+        started = time.monotonic()
+        some = list(islice(read_documents([str(file)], on_bad_record, Tally(), inputs=inputs), each))
+        seconds += time.monotonic() - started
+        documents += some
+        expected += _expected(file, some, len(some) < each)
+    if not documents:
+        raise ConfigError(f"{', '.join(sources)}: no document in the sample")
+    return SampledSources(documents, expected, seconds / len(documents))
+
+
+def _expected(file: Path, some: list[Document], whole: bool) -> float:
+    """How many documents a file has, from its size and those that were read."""
+    if whole or not some:
+        return len(some)
+    if format_of(file) == ".parquet":
+        return pq.read_metadata(file).num_rows
+    text = "\n".join(document.text for document in some).encode("utf-8", "replace")
+    size = len(zlib.compress(text, 6)) if file.suffix in PACKED else len(text) * 1.05
+    return file.stat().st_size / (size / len(some))
+
+
+def _encoding_rate(documents: list[Document], spans: list, spec: str) -> tuple[float, int]:
+    """Units encoded a second, and their dimensions."""
+    texts = [document.text[a:b] for document, own in zip(documents, spans, strict=True) for a, b in own]
+    chosen = np.random.default_rng(0).permutation(len(texts))[:UNITS]
+    some = [texts[row] for row in chosen]
+    encoder = create_encoder(spec)
+    warm = max(1, len(some) // 4)
+    dims = encoder.encode(some[:warm]).shape[1]
+    started = time.monotonic()
+    encoder.encode(some[warm:] or some)
+    return len(some[warm:] or some) / (time.monotonic() - started), dims

@@ -1,0 +1,244 @@
+"""Classifier selector: a transformer fine-tuned on task against general units; minus its logit (Domain-Finetune)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dana.core.artifacts import read_json, write_json
+from dana.core.config import require
+from dana.core.device import device_named
+from dana.core.errors import DataError
+from dana.core.logging import progress
+from dana.core.registry import ENCODERS
+from dana.core.rng import derive_seed, generator
+from dana.core.torch_seed import seeded
+from dana.corpus.unit_stream import Units
+from dana.encoders.minilm import minilm_folder
+from dana.encoders.transformer import CPU_TOKENS, TransformerEncoder, fixed_batches, padded_batch
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity
+from dana.models.heads import RESERVED_POSITIONS
+from dana.selectors.base import FittedSelector, Selector
+
+NEGATIVES = ("pre_ranked", "random")
+FOREIGN_SHARE = 2 / 3  # of the general units, from the least similar one, of which negatives are drawn
+DEVICE_TOKENS = 8192  # in one forward pass when scoring, padding included; on a CPU the encoder's number
+SORTED_STEPS = 16  # steps whose units are sorted by length together
+CLIP = 1.0  # norm of a gradient
+
+
+@dataclass(frozen=True)
+class ClassifierSelector(Selector):
+    """Binary classifier of task against general units; a score below 0 is classified as task text.
+
+    Its negatives are unlabelled: some are text of the task's domain, and the classifier learns to put such text low
+    (learning from positive and unlabelled examples). Pre-ranking keeps most of them out: negatives come from the two
+    thirds of the general sample whose vectors are least similar to the task's mean. Both classes weigh the same,
+    so "below 0" means more like the task than like a negative and not a probability in the corpus; the kept share
+    at 0 (Domain-Finetune-Positive) is what the classifier finds, not a number that is given.
+
+    Attributes:
+        model: Folder or Hub name of a transformer; by default that of the run's encoder, or MiniLM where the run's
+            encoder is none.
+        negatives: ``pre_ranked``, by cosine in the space of the run's encoder, or ``random``.
+        ratio: Negatives for each task unit.
+        epochs: Passes over task units and negatives.
+        learning_rate: Of the first step; it falls linearly to 0.
+        batch_size: Units a step.
+        max_tokens: Longer units are cut here, special tokens included.
+
+    References:
+        Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models, section 4.2 and
+        the appendix (5 epochs, Adam, 2e-5, batches of 64 on each of 4 GPUs); the number of negatives is not given.
+    """
+
+    model: str | None = None
+    negatives: str = "pre_ranked"
+    ratio: float = 1.0
+    epochs: int = 5
+    learning_rate: float = 2e-5
+    batch_size: int = 64
+    max_tokens: int = 128
+    takes: ClassVar[tuple[str, ...]] = ("encoder",)
+
+    def __post_init__(self) -> None:
+        require(self.negatives in NEGATIVES, "negatives", self.negatives, f"one of {', '.join(NEGATIVES)}")
+        require(self.ratio > 0, "ratio", self.ratio, "above 0")
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+
+    @cached_property
+    def _model(self) -> str:
+        if self.model is not None:
+            return self.model
+        encoder = ENCODERS.create(self.settings.encoder)
+        return encoder.model if isinstance(encoder, TransformerEncoder) else str(minilm_folder())
+
+    def samples(self, task_units: int) -> Mapping[str, int]:
+        """``background``: what negatives are drawn from."""
+        drawn_from = self.ratio / FOREIGN_SHARE if self.negatives == "pre_ranked" else self.ratio
+        return {"background": max(1, math.ceil(task_units * drawn_from))}
+
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedClassifier":
+        """Choose negatives and fine-tune.
+
+        Raises:
+            ArtifactError: If the model cannot be loaded.
+            DataError: If the task has no unit.
+        """
+        if not len(task):
+            raise DataError("the task has no unit")
+        negatives = self.draw_negatives(task.texts, general["background"].texts, seed)
+        device = device_named()
+        with seeded(derive_seed(seed, "selector", "classifier"), device if device.type == "cuda" else None):
+            network, tokenizer = _load(self._model, num_labels=2, id2label={0: "general", 1: "task"})
+            self._train(network.to(device), tokenizer, task.texts, negatives, seed)
+        return FittedClassifier(self, network.eval(), tokenizer, {"task": len(task), "negatives": len(negatives)})
+
+    def draw_negatives(self, task: Sequence[str], general: Sequence[str], seed: int) -> list[str]:
+        """Texts of the general units that stand for the other class, `ratio` for each of the task.
+
+        Args:
+            task: Texts of the task's units.
+            general: Texts that they are drawn from.
+            seed: Root seed.
+        """
+        rows = np.arange(len(general))
+        if self.negatives == "pre_ranked":
+            rows = least_similar(self.settings.embed(task), self.settings.embed(general))
+        order = generator(seed, "selector", "classifier", "negatives").permutation(rows.size)
+        return [general[row] for row in rows[order[: max(1, round(self.ratio * len(task)))]]]
+
+    def _train(self, network: Any, tokenizer: Any, task: Sequence[str], negatives: Sequence[str], seed: int) -> None:
+        """Adam on cross-entropy in which both classes weigh the same, whatever their numbers."""
+        most = _longest(self.max_tokens, network, tokenizer)
+        ids = tokenizer([*task, *negatives], truncation=True, max_length=most)["input_ids"]
+        labels = torch.tensor([1] * len(task) + [0] * len(negatives))
+        weights = torch.tensor([len(ids) / 2 / len(negatives), len(ids) / 2 / len(task)], device=network.device)
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate, fused=True)
+        steps = self.epochs * math.ceil(len(ids) / self.batch_size)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+        random = generator(seed, "selector", "classifier", "order")
+        network.train()
+        with progress(what="classifier", unit="units", total=self.epochs * len(ids)) as bar:
+            for _ in range(self.epochs):
+                for rows in _batches([len(tokens) for tokens in ids], self.batch_size, random):
+                    found = _logits(network, tokenizer, [ids[row] for row in rows])
+                    wanted = labels[rows].to(network.device)
+                    losses = torch.nn.functional.cross_entropy(found, wanted, reduction="none")
+                    (losses * weights[wanted]).mean().backward()
+                    torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+                    optimizer.step()
+                    schedule.step()
+                    optimizer.zero_grad()
+                    bar.update(len(rows))
+
+    def load(self, folder: Path) -> "FittedClassifier":
+        """See :meth:`dana.selectors.base.Selector.load`."""
+        network, tokenizer = _load(str(folder / "model"))
+        counts = read_json(folder / "selector.json")["units"]
+        return FittedClassifier(self, network.to(device_named()).eval(), tokenizer, counts)
+
+    def identity(self) -> dict[str, Any]:
+        """See :meth:`dana.selectors.base.Selector.identity`; the model's weights, too."""
+        return {**super().identity(), "model": model_identity(self._model)}
+
+
+@dataclass(frozen=True)
+class FittedClassifier(FittedSelector):
+    """A fine-tuned sequence classifier; saved, transformers opens its folder ``model`` alone.
+
+    Attributes:
+        selector: Its parameters.
+        network: Of transformers, in evaluation mode; label 1 is the task.
+        tokenizer: Its tokenizer.
+        units: How many task units and negatives it was trained on.
+    """
+
+    selector: ClassifierSelector
+    network: Any
+    tokenizer: Any
+    units: dict[str, int]
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {"classifier": self.units}
+
+    def score_units(self, units: Units) -> np.ndarray:
+        """The logit of general minus that of task, in nats; below 0 is classified as task text."""
+        scores = np.zeros(len(units))
+        if not len(units):
+            return scores
+        most = _longest(self.selector.max_tokens, self.network, self.tokenizer)
+        ids = self.tokenizer(list(units.texts), truncation=True, max_length=most, verbose=False)["input_ids"]
+        lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
+        batch = CPU_TOKENS if self.network.device.type == "cpu" else DEVICE_TOKENS
+        with torch.inference_mode():
+            for rows, size, width in fixed_batches(lengths, most, batch):
+                filled = [ids[row] for row in rows] + [ids[rows[0]]] * (size - len(rows))
+                found = _logits(self.network, self.tokenizer, filled, width)[: len(rows)].double()
+                scores[rows] = (found[:, 0] - found[:, 1]).cpu().numpy()
+        return scores
+
+    def save(self, folder: Path) -> None:
+        """Write the model folder ``model`` and ``selector.json``."""
+        self.network.save_pretrained(folder / "model")
+        self.tokenizer.save_pretrained(folder / "model")
+        write_json(folder / "selector.json", {**self.selector.identity(), "units": self.units})
+
+
+def least_similar(task: Tensor, general: Tensor) -> np.ndarray:
+    """Rows of the two thirds of the general vectors with the lowest cosine to the mean of the task's, lowest first.
+
+    Args:
+        task: Shape (units, dims).
+        general: Shape (units, dims).
+
+    References:
+        Aharoni and Goldberg 2020, section 4.2, Domain-Cosine and negative sampling with pre-ranking.
+    """
+    centre = task.double().mean(0, keepdim=True)
+    similar = torch.nn.functional.cosine_similarity(general.double(), centre).cpu().numpy()
+    return np.argsort(similar, kind="stable")[: math.ceil(FOREIGN_SHARE * len(general))]
+
+
+def _longest(most: int, network: Any, tokenizer: Any) -> int:
+    """Tokens of the longest unit: what is asked for, or what the model can read if that is less."""
+    config = network.config
+    positions = getattr(config, "max_position_embeddings", most + 2) - RESERVED_POSITIONS.get(config.model_type, 0)
+    return min(most, positions, tokenizer.model_max_length)
+
+
+def _batches(lengths: Sequence[int], size: int, random: np.random.Generator) -> list[list[int]]:
+    """Rows of each step of an epoch, at random but alike in length within 16 steps, so that little is padding."""
+    order, batches = random.permutation(len(lengths)), []
+    for start in range(0, order.size, SORTED_STEPS * size):
+        rows = sorted(order[start : start + SORTED_STEPS * size].tolist(), key=lambda row: lengths[row])
+        batches += [rows[at : at + size] for at in range(0, len(rows), size)]
+    return [batches[place] for place in random.permutation(len(batches))]
+
+
+def _load(model: str, **head: Any) -> tuple[Any, Any]:
+    """Sequence classifier and tokenizer of a checkpoint."""
+    from transformers import AutoModelForSequenceClassification
+
+    check_checkpoint(model)
+    with loading(model):
+        network = AutoModelForSequenceClassification.from_pretrained(
+            model, use_safetensors=True, dtype=torch.float32, **head
+        )
+    return network, load_own_tokenizer(model)
+
+
+def _logits(network: Any, tokenizer: Any, ids: Sequence[Sequence[int]], width: int | None = None) -> Tensor:
+    tokens, mask = padded_batch(ids, width or max(map(len, ids)), tokenizer.pad_token_id or 0)
+    return network(input_ids=tokens.to(network.device), attention_mask=mask.to(network.device)).logits.float()

@@ -1,0 +1,149 @@
+"""Fusion selector: a weighted sum of several selectors' scores, each standardised on general units it has not seen.
+
+Words and vectors err on different texts, so their sum finds what neither finds alone. ``--selector auto`` learns the
+weights by cross-validation (:mod:`dana.ranking.stacking`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dana.core.artifacts import read_json, write_json
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.core.logging import get_logger
+from dana.core.origin import origin_of
+from dana.core.statistics import Moments
+from dana.corpus.unit_stream import Units
+from dana.selectors.base import FittedSelector, Selector
+from dana.selectors.build import create_selector
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class FittedFusion(FittedSelector):
+    """Fitted selectors, and the weight and scale of each.
+
+    Attributes:
+        parts: One a selector.
+        weights: One a selector, not negative.
+        moments: Mean and standard deviation of each one's scores of its general sample.
+    """
+
+    parts: tuple[FittedSelector, ...]
+    weights: tuple[float, ...]
+    moments: tuple[tuple[float, float], ...]
+
+    def score_units(self, units: Units) -> np.ndarray:
+        """Σ w_k (s_k - mean_k) / std_k; a selector that gave every unit of the sample one score adds nothing."""
+        scores = np.zeros(len(units))
+        for part, weight, (mean, std) in zip(self.parts, self.weights, self.moments, strict=True):
+            if weight and std > 0:
+                scores += weight * (part.score(units) - mean) / std
+        return scores
+
+    def save(self, folder: Path) -> None:
+        """Write each selector in a folder of its own, and the scales."""
+        for number, part in enumerate(self.parts):
+            part.save(folder / str(number))
+        write_json(folder / "selector.json", {"weights": self.weights, "moments": self.moments})
+
+
+@dataclass(frozen=True)
+class FusionSelector(Selector):
+    """Weighted sum of standardised scores; higher = more foreign.
+
+    Attributes:
+        parts: Specs of selectors or detectors, joined by ``+``: ``moore_lewis+lexical+svm``.
+        weights: One number a part, joined by ``+``; equal where none are given. They are scaled to sum to one.
+
+    References:
+        Kittler, Hatef, Duin and Matas 1998, On combining classifiers (the sum rule).
+    """
+
+    parts: str = "lexical+svm"
+    weights: str | float | None = None
+    crosses_itself: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        names = self._specs
+        require(all(names), "parts", self.parts, "specs joined by +")
+        require(len(set(names)) == len(names), "parts", self.parts, "specs joined by +, each once")
+        nested = {name.partition(":")[0] for name in names} & {"fusion", "auto"}
+        require(not nested, "parts", self.parts, "specs joined by +, none of them a fusion or auto")
+        shares = self._shares  # checks the numbers
+        fits = len(shares) == len(names)
+        require(fits, "weights", self.weights, f"{len(names)} numbers joined by +, as many as parts")
+
+    @property
+    def _specs(self) -> list[str]:
+        return self.parts.split("+")
+
+    @cached_property
+    def _shares(self) -> tuple[float, ...]:
+        if self.weights is None:
+            return (1 / len(self._specs),) * len(self._specs)
+        try:
+            numbers = [float(number) for number in str(self.weights).split("+")]
+        except ValueError as error:
+            raise ConfigError(f"weights={self.weights!r}: must be numbers joined by +") from error
+        total = sum(numbers)
+        good = min(numbers) >= 0 and 0 < total < float("inf")
+        require(good, "weights", self.weights, "numbers from 0, joined by +, not all of them 0")
+        return tuple(number / total for number in numbers)
+
+    @cached_property
+    def _selectors(self) -> Sequence[Selector]:
+        return [create_selector(spec, self.context) for spec in self._specs]
+
+    @property
+    def takes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What its parts use of the run's settings."""
+        return tuple(sorted({name for part in self._selectors for name in part.uses}))
+
+    def samples(self, task_units: int) -> Mapping[str, int]:
+        """What its parts want, a name once, the largest."""
+        wanted: dict[str, int] = {}
+        for part in self._selectors:
+            for name, size in part.samples(task_units).items():
+                wanted[name] = max(size, wanted.get(name, 0))
+        return wanted
+
+    def announce_cost(self, task_units: int, general_units: int) -> None:
+        """See :meth:`dana.selectors.base.Selector.announce_cost`."""
+        for part in self._selectors:
+            part.announce_cost(task_units, general_units)
+
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedFusion:
+        """Fit every part, and standardise its scores of a sample that it does not take for task text.
+
+        Of a part that is cross-fitted each is scored by the fit of the other half.
+        """
+        fitted, moments = [], []
+        for spec, part in zip(self._specs, self._selectors, strict=True):
+            own = {name: general[name].first(size) for name, size in part.samples(len(task)).items()}
+            fitted.append(part.fit(task, own, seed))
+            general_units = next((units for name, units in own.items() if name != "contamination"), task)
+            moments.append(Moments.of(fitted[-1].score(general_units)))
+            if not moments[-1].std > 0:
+                log.warning(
+                    "fusion    %s scores all of %d general units alike: it adds nothing", spec, len(general_units)
+                )
+        return FittedFusion(tuple(fitted), self._shares, tuple((each.mean, each.std) for each in moments))
+
+    def load(self, folder: Path) -> FittedFusion:
+        """See :meth:`dana.selectors.base.Selector.load`."""
+        about = read_json(folder / "selector.json")
+        parts = [part.load(folder / str(number)) for number, part in enumerate(self._selectors)]
+        moments = [(float(mean), float(std)) for mean, std in about["moments"]]
+        return FittedFusion(tuple(parts), tuple(map(float, about["weights"])), tuple(moments))
+
+    def identity(self) -> dict[str, Any]:
+        """The parts' own, with their weights."""
+        parts = [{**part.identity(), "code": origin_of(part)} for part in self._selectors]
+        return {"selector": "FusionSelector", "weights": list(self._shares), "parts": parts}

@@ -1,0 +1,140 @@
+"""Lexical selector: logistic regression on hashed TF-IDF of words and word parts, task against general text."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from dana.core.config import require
+from dana.corpus.character_ngrams import CharacterNgrams
+from dana.corpus.hashed_ngrams import BucketCounts, HashedNgrams
+from dana.corpus.unit_stream import Units
+from dana.selectors.base import FittedSelector, Selector
+
+_BRACKETS = re.compile(r"-[lr][rcs]b-")
+_CLITIC = re.compile(r"\s*(n)?['\u2019](?=(?:s|t|re|ve|ll|d|m)\b)")
+_PLAIN = re.compile(r"[^\W\d_]+|((?:\d|(?<!\w)@)(?:[.,]?[\d@])*)")
+NUMBER = "0"
+
+
+def plain_words(text: str) -> list[str]:
+    """Lower-cased words of letters, and ``0`` for every number; punctuation and markup are dropped.
+
+    What a data set's preparation left behind is the same on both sides, so that it neither gives task text away nor
+    hides text like it: a word and its clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names of
+    treebanks (``-LRB-``) are dropped like brackets, and an ``@`` that stands for a number is one (as in PubMed RCT).
+    """
+    plain = _CLITIC.sub(r"\1", _BRACKETS.sub(" ", text.lower()))
+    return [NUMBER if found[1] else found[0] for found in _PLAIN.finditer(plain)]
+
+
+@dataclass(frozen=True)
+class FittedLexical(FittedSelector):
+    """Inverse document frequencies and weights by bucket.
+
+    Attributes:
+        idf: float64 of shape (2, buckets): of words, and of characters in words.
+        weights: Same shape, of task against general text.
+        intercept: Added to the weighted sum.
+        order: Longest n-gram of words.
+        characters: Longest n-gram of characters.
+    """
+
+    idf: Tensor
+    weights: Tensor
+    intercept: float
+    order: int
+    characters: int
+
+    def score_units(self, units: Units) -> np.ndarray:
+        """Minus the logit of being task text, at equal shares of both; above 0 is more like general text."""
+        found = np.full(len(units), self.intercept)
+        for number, kind in enumerate(kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])):
+            found += tf_idf(kind.counts(units.texts), self.idf[number].numpy()) @ self.weights[number].numpy()
+        return -found
+
+
+@dataclass(frozen=True)
+class LexicalSelector(Selector):
+    """Linear classifier of words, word pairs and word parts, task against general text; higher = more foreign.
+
+    Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside these, with values
+    (1 + log count) * idf, each text of length 1 in either kind, so that a long text is not further out than a short
+    one. Both classes weigh the same, however many units they have.
+
+    Attributes:
+        order: Longest n-gram of words.
+        characters: Longest n-gram of characters inside a word, from 2.
+        buckets: Of the hash, a kind of n-grams.
+        c: Inverse strength of the L2 penalty.
+        background: General units that the task is told from.
+
+    References:
+        Manning, Raghavan and Schuetze 2008, Introduction to information retrieval, section 6.4 (TF-IDF);
+        fitted by scikit-learn's ``LogisticRegression``.
+    """
+
+    order: int = 2
+    characters: int = 5
+    buckets: int = 2**18
+    c: float = 5.0
+    background: int = 5000
+    fitted_type: ClassVar[type] = FittedLexical
+
+    def __post_init__(self) -> None:
+        require(self.c > 0, "c", self.c, "above 0")
+        require(self.background >= 1, "background", self.background, "at least 1")
+        require(self.characters >= 2, "characters", self.characters, "at least 2")
+        kinds_of_ngrams(self.order, self.characters, self.buckets)
+
+    def samples(self, task_units: int) -> Mapping[str, int]:
+        """``background``: the other class."""
+        return {"background": self.background}
+
+    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedLexical:
+        """Count, weigh and separate; nothing is random.
+
+        Raises:
+            DataError: If the task or the sample has no word.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        features, frequencies = [], []
+        for kind in kinds_of_ngrams(self.order, self.characters, self.buckets):
+            both = [kind.counts_of(task.texts, "task"), kind.counts_of(general["background"].texts, "background")]
+            counts = sparse.vstack(both, format="csr")
+            units = np.bincount(counts.indices, minlength=self.buckets)
+            frequencies.append(np.log((1 + counts.shape[0]) / (1 + units)) + 1)
+            features.append(tf_idf(counts, frequencies[-1]))
+        rows = sparse.hstack(features, format="csr")
+        model = LogisticRegression(C=self.c, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=0)
+        fitted = model.fit(rows, np.arange(rows.shape[0]) < len(task))
+        idf, weights = (torch.from_numpy(part.copy()) for part in (np.stack(frequencies), fitted.coef_.reshape(2, -1)))
+        return FittedLexical(idf, weights, float(fitted.intercept_[0]), self.order, self.characters)
+
+
+def kinds_of_ngrams(order: int, characters: int, buckets: int) -> tuple[BucketCounts, ...]:
+    """The two kinds of features: n-grams of words, and of characters inside a word."""
+    return HashedNgrams(order, buckets, plain_words), CharacterNgrams(2, characters, buckets, plain_words)
+
+
+def tf_idf(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
+    """(1 + log count) * idf, every row that has a word scaled to length 1.
+
+    Args:
+        counts: Shape (texts, buckets).
+        idf: Shape (buckets,).
+    """
+    repeats = counts.data.astype(np.int64)
+    # A table, because a vectorised logarithm may round the last numbers of an array otherwise than the first.
+    logs = np.array([0.0, *map(math.log, range(1, int(repeats.max(initial=0)) + 1))])
+    values = (1 + logs[repeats]) * idf[counts.indices]
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    lengths = np.sqrt(np.bincount(rows, weights=values**2, minlength=counts.shape[0]))
+    return sparse.csr_array((values / lengths[rows], counts.indices, counts.indptr), shape=counts.shape)

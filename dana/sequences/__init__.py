@@ -1,0 +1,1 @@
+"""Training sequences cut out of a tokenised corpus, free of any objective."""

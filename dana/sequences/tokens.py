@@ -1,0 +1,180 @@
+"""Tokenised corpus: documents in, one stream of token ids with the last character of each token out.
+
+Text is tokenised once; whatever the weights keep of it is cut out of the stream afterwards, so that a change of
+weights, arm or window length costs no tokenising.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dana.core.errors import ConfigError
+from dana.core.logging import tracked
+from dana.core.mapped import ArrayWriter, map_arrays
+from dana.core.schemas import Document, parts, read_batches, write_parts
+
+FILE = "tokens.safetensors"
+TOKENISED = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("characters", pa.int64(), nullable=False),
+    ]
+)
+DOCUMENTS_AT_ONCE = 512  # enough for the tokenizer's threads, little enough to hold their offsets
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """One document's place in the stream.
+
+    Attributes:
+        doc_id: Its id.
+        first: Its first token.
+        after: The token behind its last.
+        characters: Length of its text.
+    """
+
+    doc_id: str
+    first: int
+    after: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenised corpus, without special tokens, documents end to end.
+
+    Attributes:
+        ids: Integers of shape (tokens,), in memory or mapped from disk.
+        last: uint32 of shape (tokens,), the last character of each token in its document, never falling
+            within a document. (The first may be a space before the word, the last never is behind it.)
+        table: The documents, :data:`TOKENISED`, in memory or as a folder.
+    """
+
+    ids: np.ndarray
+    last: np.ndarray
+    table: pa.Table | Path
+
+    @classmethod
+    def open(cls, folder: Path) -> "Tokens":
+        """What :func:`write_tokens` wrote, mapped.
+
+        Raises:
+            ArtifactError: If the file is missing or broken.
+        """
+        arrays = map_arrays(folder / FILE)
+        return cls(arrays["ids"], arrays["last"], folder)
+
+    @classmethod
+    def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
+        """Tokenise a little text in memory."""
+        pieces = list(tokenise(documents, tokenizer))
+        empty = np.zeros(0, dtype=np.uint32)
+        return cls(
+            np.concatenate([empty, *(ids for ids, _, _ in pieces)]),
+            np.concatenate([empty, *(last for _, last, _ in pieces)]),
+            pa.concat_tables([TOKENISED.empty_table(), *(table for _, _, table in pieces)]),
+        )
+
+    def documents(self) -> Iterator[Tokenised]:
+        """Every document in corpus order."""
+        after = 0
+        for batch in self._batches():
+            for doc_id, tokens, characters in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield Tokenised(doc_id, after, after + tokens, characters)
+                after += tokens
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if isinstance(self.table, pa.Table):
+            yield from self.table.to_batches()
+            return
+        for part in parts(self.table):
+            yield from read_batches(part, TOKENISED.names)
+
+
+def uncut(tokenizer: Any) -> Any:
+    """A copy of a tokenizer's core (``tokenizers.Tokenizer``) that neither cuts nor pads, and takes all text as text.
+
+    Who writes "[MASK]" gets a bracket, a word and a bracket, never the special token: it is no word of the text.
+
+    Raises:
+        ConfigError: If the tokenizer is slow: it does not know where its tokens end.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed")
+    from tokenizers import Tokenizer
+
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    if state["model"]["type"] == "Unigram":  # its pieces are looked up in the text, special ones too: rename those
+        special = {token["content"] for token in state["added_tokens"] if token["special"]}
+        vocabulary = state["model"]["vocab"]
+        state["model"]["vocab"] = [
+            ["\uffff" + piece if piece in special else piece, odds] for piece, odds in vocabulary
+        ]
+    copy = Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
+    copy.encode_special_tokens = True
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
+    """Token ids, last characters and a table of documents, some hundred documents at a time.
+
+    Args:
+        documents: In corpus order.
+        tokenizer: A fast Hugging Face tokenizer; its threads share the work.
+
+    Raises:
+        ConfigError: If the tokenizer is slow: it does not know where its tokens end.
+    """
+    whole, stream = uncut(tokenizer), iter(documents)
+    while some := list(islice(stream, DOCUMENTS_AT_ONCE)):
+        encodings = whole.encode_batch([document.text for document in some], add_special_tokens=False)
+        ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+        last = [
+            np.maximum.accumulate(np.array([max(first, end - 1) for first, end in encoding.offsets], dtype=np.uint32))
+            for encoding in encodings
+        ]
+        rows = {
+            "doc_id": [document.doc_id for document in some],
+            "tokens": [one.size for one in ids],
+            "characters": [len(document.text) for document in some],
+        }
+        yield np.concatenate(ids), np.concatenate(last), pa.Table.from_pydict(rows, schema=TOKENISED)
+
+
+def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, total: int | None = None) -> int:
+    """Tokenise a corpus into a folder: ``tokens.safetensors`` (ids, last) and ``part-*.parquet`` (documents).
+
+    Args:
+        documents: In corpus order.
+        tokenizer: A fast tokenizer.
+        folder: Where; it must exist.
+        total: How many documents there are, for the progress bar.
+
+    Returns:
+        The number of tokens.
+    """
+    small = len(tokenizer) <= 1 << 16
+    writer = ArrayWriter(folder / FILE, {"ids": "uint16" if small else "uint32", "last": "uint32"})
+    tokens = 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal tokens
+        counted = tracked(documents, what="tokenise", unit="documents", total=total)
+        for ids, last, table in tokenise(counted, tokenizer):
+            writer.append(ids=ids, last=last)
+            tokens += ids.size
+            yield table
+
+    write_parts(tables(), folder, TOKENISED)
+    writer.close()
+    return tokens

@@ -1,0 +1,1 @@
+"""Task cards, the labelled examples they name, presets and metrics."""

@@ -1,0 +1,181 @@
+"""Task cards: a labelled task described in YAML, read and checked; adding a task is adding one file to ``tasks/``."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dana.core.config import load, read_yaml, require
+from dana.core.errors import ConfigError, DataError, suggestion
+from dana.core.resources import resource
+from dana.tasks.preset import PRESETS, Preset
+
+METRICS = ("accuracy", "micro_f1", "macro_f1")
+SPLITS = ("train", "dev", "test")
+SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
+HUB_SPLITS = {"dev": "validation"}
+
+
+@dataclass(frozen=True)
+class TaskCard:
+    """One task that gives a single text one of several labels.
+
+    Attributes:
+        name: Short name.
+        title: One line.
+        version: Raised when a change of the card changes results.
+        labels: The full label set; metrics average over all of it.
+        metric: What the task is judged by: ``accuracy``, ``micro_f1`` or ``macro_f1``.
+        splits: Expected number of examples by split, or a list of accepted numbers.
+        data: ``local``: name of the folder with the splits; ``hub``: ``org/name`` or ``org/name:config``.
+        text: Field that holds the text; ``meta.body`` for one within another.
+        label: Field that holds the label.
+        id: Field that names an example, which every record must have; None takes ``id`` where there is one.
+        direction: ``higher`` is better, the only one there is.
+        presets: Hyper-parameters by name; always ``paper``, ``default`` and ``quick``.
+        aliases: Other names.
+        notes: Licence, provenance, what to beware of.
+        citation: Where the task comes from.
+        folder: The YAML file's.
+    """
+
+    name: str
+    title: str
+    version: int
+    labels: list[str]
+    metric: str
+    splits: dict[str, int | list[int]]
+    data: dict[str, str]
+    text: str = "text"
+    label: str = "label"
+    id: str | None = None
+    direction: str = "higher"
+    presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
+    aliases: list[str] = field(default_factory=list)
+    notes: str = ""
+    citation: str = ""
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        require(self.metric in METRICS, "metric", self.metric, f"one of {', '.join(METRICS)}")
+        require(self.direction == "higher", "direction", self.direction, "higher")
+        distinct = len(set(self.labels)) == len(self.labels) >= 2
+        require(distinct, "labels", self.labels, "at least two, all different")
+        require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
+        places = bool(self.data) and set(self.data) <= {"local", "hub"}
+        require(places, "data", self.data, "local, hub or both")
+
+    @classmethod
+    def read(cls, path: Path) -> "TaskCard":
+        """Read a card.
+
+        Raises:
+            ConfigError: Naming file, key and what is allowed.
+        """
+        values = read_yaml(path)
+        missing = {"name", "title", "version", "labels", "metric", "splits", "data"} - values.keys()
+        if missing:
+            raise ConfigError(f"{path}: the key {min(missing)!r} is missing")
+        if "folder" in values or not isinstance(values["labels"], list):
+            key = "folder" if "folder" in values else "labels"
+            allowed = "left out" if key == "folder" else "a list"
+            raise ConfigError(f"{path}: {key}={values[key]!r}: must be {allowed}")
+        # YAML reads 0, 1, yes and no as numbers and truths; in the data a label is what it is called.
+        given = {**values, "labels": [str(label) for label in values["labels"]]}
+        presets = _presets(path, given.pop("presets", {}))
+        return replace(load(cls, given, origin=str(path)), presets=presets, folder=path.parent)
+
+    def preset(self, name: str) -> Preset:
+        """A preset by name.
+
+        Raises:
+            ConfigError: If the card has none of this name.
+        """
+        if name not in self.presets:
+            known = suggestion(name, self.presets)
+            raise ConfigError(f"preset={name!r}: task {self.name} has no such preset{known}")
+        return self.presets[name]
+
+    def files(self, data: str | None, splits: Sequence[str]) -> list[str]:
+        """The sources of some splits, as :func:`dana.corpus.readers.read_records` takes them.
+
+        Args:
+            data: Folder that holds the splits, or the card's folder. Without it, the YAML file's own folder
+                and ``$DANA_DATA/tasks`` are searched for the card's folder; then the Hub is named, if the
+                card does.
+            splits: Of train, dev and test.
+
+        Raises:
+            DataError: If the data is nowhere; says where it was looked for and how to provide it.
+        """
+        return [self._source(data, split) for split in splits]
+
+    def _source(self, data: str | None, split: str) -> str:
+        local = self.data.get("local", self.name)
+        places = [Path(data) / local, Path(data)] if data else [self.folder / local]
+        if not data and os.environ.get("DANA_DATA"):
+            places.append(Path(os.environ["DANA_DATA"]) / "tasks" / local)
+        for place in places:
+            for suffix in SUFFIXES:
+                if (place / f"{split}{suffix}").is_file():
+                    return str(place / f"{split}{suffix}")
+        if "hub" in self.data and not data:
+            name, _, config = self.data["hub"].partition(":")
+            return f"hf:{name}:{config}:{HUB_SPLITS.get(split, split)}"
+        looked = ", ".join(str(place / f"{split}.jsonl[.gz]") for place in places)
+        raise DataError(
+            f"task {self.name}: no {split} data (looked for {looked}); "
+            f"name the folder with train, dev and test by --data, or put them in $DANA_DATA/tasks/{local}"
+        )
+
+
+def _presets(path: Path, values: Any) -> dict[str, Preset]:
+    """The presets every task has, with what the card says put in, and the card's own."""
+    if not isinstance(values, dict) or not all(isinstance(given, dict) for given in values.values()):
+        raise ConfigError(f"{path}: presets={values!r}: must map names to hyper-parameters")
+    own = {
+        name: load(Preset, {**asdict(PRESETS.get(name, Preset())), **given}, origin=f"{path}: presets.{name}")
+        for name, given in values.items()
+    }
+    return {**PRESETS, **own}
+
+
+@cache
+def _shipped() -> dict[str, Path]:
+    """Every name and alias of the shipped cards."""
+    names = {}
+    for path in sorted(resource("tasks").glob("*.yaml")):
+        for name in (path.stem, *read_yaml(path).get("aliases", [])):
+            names[name] = path
+    return names
+
+
+def card_names() -> list[str]:
+    """Names of the shipped cards, sorted."""
+    return sorted({path.stem for path in _shipped().values()})
+
+
+def find_card(name: str) -> TaskCard | None:
+    """The card of a name or YAML file; None if it is neither, so that it may be a text file.
+
+    Raises:
+        ConfigError: If the YAML file is missing or not a card.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return TaskCard.read(Path(name))
+    return TaskCard.read(_shipped()[name]) if name in _shipped() else None
+
+
+def load_card(name: str) -> TaskCard:
+    """The card of a name or YAML file.
+
+    Raises:
+        ConfigError: If there is none; the nearest name is suggested.
+    """
+    card = find_card(name)
+    if card is None:
+        known = suggestion(name, _shipped())
+        raise ConfigError(f"unknown task {name!r}{known} A card of your own is the path of a YAML file")
+    return card

@@ -1,0 +1,101 @@
+"""Labelled examples of a task, checked against its card."""
+
+from dataclasses import dataclass
+
+from dana.core.errors import DataError
+from dana.core.logging import get_logger
+from dana.core.rng import generator
+from dana.corpus.readers import read_records
+from dana.corpus.records import MISSING, Record, field_at
+from dana.corpus.text import normalise
+from dana.tasks.card import SPLITS, TaskCard
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One labelled text.
+
+    Attributes:
+        id: Given, or ``split-line``.
+        text: Normalised, never empty.
+        label: Position in the card's labels.
+    """
+
+    id: str
+    text: str
+    label: int
+
+
+def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Example]:
+    """Read one split. A number of examples that the card does not expect is a warning.
+
+    Args:
+        card: The task.
+        split: ``train``, ``dev`` or ``test``.
+        data: See :meth:`dana.tasks.card.TaskCard.files`.
+
+    Raises:
+        DataError: If there are no examples; or naming file and line of a bad record, a missing field, an
+            empty text or a label that is not the card's.
+    """
+    codes = {label: code for code, label in enumerate(card.labels)}
+    sources = card.files(data, [split])
+    examples = [_example(card, split, codes, record) for record in read_records(sources)]
+    if not examples:
+        raise DataError(f"{sources[0]}: holds no examples")
+    expected = card.splits.get(split, len(examples))
+    accepted = expected if isinstance(expected, list) else [expected]
+    if len(examples) not in accepted:
+        numbers = " or ".join(f"{number:,}" for number in accepted)
+        log.warning(
+            "%s: %s has %d examples where the card expects %s, so scores do not compare with published ones",
+            card.name,
+            split,
+            len(examples),
+            numbers,
+        )
+    return examples
+
+
+def _example(card: TaskCard, split: str, codes: dict[str, int], record: Record) -> Example:
+    if record.problem:
+        raise DataError(f"{record.place}: {record.problem}")
+    found = {name: record.get(name) for name in (card.text, card.label)}
+    absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
+    for name, value in {**found, **absent}.items():
+        if value is None:
+            held = ", ".join(key for key, value in record.fields.items() if value is not None)
+            raise DataError(f"{record.place}: no {name!r}; found {held or 'nothing'}")
+    text, label = found[card.text], str(found[card.label])
+    if not isinstance(text, str):
+        raise DataError(f"{record.place}: {card.text!r} is {type(text).__name__}, not text")
+    text = normalise(text)
+    if not text:
+        raise DataError(f"{record.place}: the text is empty")
+    if label not in codes:
+        raise DataError(f"{record.place}: label {label!r} is not among the card's: {', '.join(card.labels)}")
+    given = record.get(card.id or "id")
+    return Example(f"{split}-{record.line}" if given is None else str(given), text, codes[label])
+
+
+def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:
+    """All three splits, by name."""
+    return {split: read_split(card, split, data) for split in SPLITS}
+
+
+def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
+    """How many test examples have a text that is also in train, and in dev: what a model may remember."""
+    seen = {split: {example.text for example in splits[split]} for split in ("train", "dev")}
+    return {
+        f"test_in_{split}": sum(example.text in texts for example in splits["test"]) for split, texts in seen.items()
+    }
+
+
+def subset(examples: list[Example], most: int | None) -> list[Example]:
+    """A fixed random choice of at most so many examples, in their order; all of them if None."""
+    if most is None or most >= len(examples):
+        return examples
+    rows = generator(0, "finetune", "subset").permutation(len(examples))[:most]
+    return [examples[row] for row in sorted(rows)]

@@ -1,0 +1,161 @@
+"""Weighted examples for Hugging Face's Trainer: a data set, a collator, and the exact weighted loss of a step."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from transformers import Trainer, TrainerCallback
+
+from dana.core.config import require
+from dana.core.errors import ConfigError, DataError
+from dana.core.registry import OBJECTIVES
+from dana.objectives.batch import IGNORED, StepBatch
+from dana.objectives.loss import DENOMINATORS, loss_scale, micro_loss, token_losses
+from dana.sequences.examples import Batch, Examples
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+COLUMNS = ("input_ids", "weight", "example_id")
+ROWS_AT_ONCE = 8192
+
+
+def examples_dataset(examples: Examples) -> "Dataset":
+    """Examples to a ``datasets`` table: ``input_ids`` (special tokens included), ``weight`` and ``example_id``."""
+    import pyarrow as pa
+    from datasets import Dataset
+    from datasets.table import InMemoryTable
+
+    tables = []
+    for start in range(0, len(examples), ROWS_AT_ONCE):
+        batch = examples.take(np.arange(start, min(start + ROWS_AT_ONCE, len(examples))))
+        ids = pa.ListArray.from_arrays(pa.array(batch.offsets, pa.int32()), pa.array(batch.tokens))
+        tables.append(pa.table([ids, pa.array(batch.weights), pa.array(batch.ids)], names=COLUMNS))
+    return Dataset(InMemoryTable(pa.concat_tables(tables)))
+
+
+class WeightedCollator:
+    """Rows of :func:`examples_dataset` to padded tensors: ``input_ids``, ``attention_mask``, ``labels``, ``weight``.
+
+    Which tokens are labelled is a function of seed, :attr:`epoch` and ``example_id``, the one that ``dana adapt`` has.
+    Labels stand where the logits that predict them do; -100 elsewhere.
+
+    Args:
+        tokenizer: Of the model.
+        objective: Spec of an objective that predicts tokens, such as ``masked:mask_rate=0.15``.
+        seed: Of the masks.
+
+    Attributes:
+        epoch: How many times the text was gone through before; :class:`WeightedTrainer` keeps it.
+
+    Raises:
+        ConfigError: If the objective predicts something else than tokens, or a row lacks a column.
+    """
+
+    def __init__(self, tokenizer: Any, objective: str = "masked", seed: int = 0) -> None:
+        self._pad = tokenizer.pad_token_id or 0
+        self._objective = objective
+        self._collator = OBJECTIVES.create(objective).collator(tokenizer, seed)
+        self.epoch = 0
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Tensors of shape (rows, longest row), and ``weight`` of shape (rows,)."""
+        missing = [name for name in COLUMNS if name not in rows[0]]
+        if missing:
+            raise DataError(f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; see dana.training_dataset")
+        lengths = np.array([len(row["input_ids"]) for row in rows])
+        tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
+        ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
+        weights = np.array([row["weight"] for row in rows], dtype=np.float32)
+        batch = Batch(tokens, np.append(0, np.cumsum(lengths)), ids, weights)
+        made = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
+        if type(made) is not StepBatch:
+            raise ConfigError(f"objective={self._objective!r}: must be one that predicts tokens and nothing else")
+        real = np.arange(lengths.max()) < lengths[:, None]
+        columns = {"input_ids": (made.inputs, self._pad), "labels": (made.labels, IGNORED)}
+        padded = {name: np.full(real.shape, fill, dtype=np.int64) for name, (_, fill) in columns.items()}
+        for name, (flat, _) in columns.items():
+            padded[name][real] = flat
+        arrays = {**padded, "attention_mask": real.astype(np.int64), "weight": weights}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+class WeightedTrainer(Trainer):
+    """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.objectives.loss`).
+
+    Coefficients c and denominator Z are those of all examples of the step, on every rank and in every micro-batch, so
+    that the gradient does not depend on how the step is cut. A step whose weights are all 0 leaves the model as it is.
+
+    Args:
+        *args: Of ``transformers.Trainer``.
+        denominator: ``batch``, ``weight_sum`` or ``token_count``.
+        **kwargs: Of ``transformers.Trainer``; ``data_collator`` is a :class:`WeightedCollator`.
+
+    Raises:
+        ConfigError: If an argument would change the loss.
+    """
+
+    loss_is_scaled_for_ga = True  # compute_loss divides by the Z of all micro-batches
+
+    def __init__(self, *args: Any, denominator: str = "batch", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        require(denominator in DENOMINATORS, "denominator", denominator, f"one of {', '.join(DENOMINATORS)}")
+        own, collator = self.args, cast(WeightedCollator, self.data_collator)
+        require(isinstance(collator, WeightedCollator), "data_collator", collator, "a dana.WeightedCollator")
+        require(self.compute_loss_func is None, "compute_loss_func", self.compute_loss_func, "left out")
+        smoothing, kept = own.label_smoothing_factor, own.dataloader_persistent_workers
+        require(smoothing == 0, "label_smoothing_factor", smoothing, "0")
+        require(not kept, "dataloader_persistent_workers", kept, "False: workers must learn of a new epoch")
+        own.remove_unused_columns = False  # the weights are none of the model's arguments
+        self.denominator = denominator
+        self.add_callback(_EpochOfMasks(collator))
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
+        """The micro-batches of one optimizer step on this rank, each with its coefficients, and Z of all ranks."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        weights = [batch.pop("weight").cpu().numpy() for batch in batches]
+        counts = [(batch["labels"] != IGNORED).sum(1).cpu().numpy() for batch in batches]
+        ranks = gather_object([(np.concatenate(weights), np.concatenate(counts))])
+        everywhere = [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
+        scale = loss_scale(everywhere[0], everywhere[1], self.denominator)
+        start = sum(part.size for part, _ in ranks[: self.accelerator.process_index])
+        for batch, own in zip(batches, weights, strict=True):
+            found = scale.coefficients[start : start + own.size].astype(np.float32)
+            batch["coefficients"], start = torch.from_numpy(found).to(device), start + own.size
+        return batches, scale.total
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The share of a micro-batch in the step's loss; in evaluation, where no step is, the batch's own loss."""
+        given = {name: value for name, value in inputs.items() if name not in ("labels", "weight", "coefficients")}
+        labels, world, total = inputs["labels"], self.accelerator.num_processes, num_items_in_batch
+        coefficients = inputs.get("coefficients")
+        asked = labels != IGNORED
+        if coefficients is None:
+            own = loss_scale(inputs["weight"].cpu().numpy(), asked.sum(1).cpu().numpy(), self.denominator)
+            coefficients = torch.from_numpy(own.coefficients.astype(np.float32)).to(labels.device)
+            world, total = 1, own.total
+        outputs = model(**given)
+        losses = token_losses(outputs.logits[asked], labels[asked])
+        loss = micro_loss(losses, coefficients[asked.nonzero()[:, 0]], total or 1.0, world)
+        return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """Forward and backward passes of a micro-batch; returns its loss without gradient."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if num_items_in_batch == 0:
+            model.zero_grad()  # an optimizer passes over parameters without a gradient
+        return loss
+
+
+class _EpochOfMasks(TrainerCallback):
+    """Tells a collator which epoch begins."""
+
+    def __init__(self, collator: WeightedCollator) -> None:
+        self._collator = collator
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._collator.epoch = int((state.epoch or 0) + 1e-6)

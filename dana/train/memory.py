@@ -1,0 +1,143 @@
+"""Memory probe: a model and the run's longest examples in, the largest micro-batch that every rank holds out.
+
+A run cannot go on where memory ends in the middle of a step: some gradients are summed already, and other ranks
+wait in a collective operation. So the largest micro-batch of the run is tried beforehand on the model that is not
+wrapped yet, where no rank waits for another, and the ranks agree on the smallest of what they can hold.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dana.core.errors import DanaError
+from dana.core.logging import get_logger
+from dana.core.rng import derive_seed
+from dana.core.torch_seed import seeded
+from dana.objectives.base import Collator
+from dana.objectives.batch import StepBatch
+from dana.objectives.loss import micro_loss
+from dana.sequences.examples import Examples
+from dana.sequences.layout import BatchLayout, micro_batches
+from dana.train.model_setup import attending
+from dana.train.settings import TrainSettings
+
+log = get_logger(__name__)
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that a device has no memory left, in the words of CUDA, cuBLAS or Metal."""
+    said = isinstance(error, RuntimeError) and ("out of memory" in str(error) or "ALLOC_FAILED" in str(error))
+    return said or isinstance(error, torch.OutOfMemoryError)
+
+
+def can_run_out(device: torch.device) -> bool:
+    """Whether too large a micro-batch is an error there: a CPU swaps, or its process is killed."""
+    return device.type != "cpu"
+
+
+@contextmanager
+def no_memory_to_spare(what: str, budget: int) -> Iterator[None]:
+    """Turn an out-of-memory error inside into one line that names the setting; other processes may use the device too.
+
+    Raises:
+        DanaError: On the rank that it happens to; the launcher ends the others.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not ran_out(error):
+            raise
+        raise DanaError(
+            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, and the same command "
+            "goes on from the last checkpoint"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Tries the largest micro-batch of a run.
+
+    Attributes:
+        module: From :meth:`dana.objectives.base.Objective.module`, not wrapped yet, on its device.
+        batch: The longest examples that could meet in one step.
+        accelerator: Device, precision and ranks.
+        seed: For dropout.
+    """
+
+    module: Any
+    batch: StepBatch
+    accelerator: Any
+    seed: int
+
+    @classmethod
+    def of(
+        cls, module: Any, examples: Examples, collator: Collator, settings: TrainSettings, accelerator: Any
+    ) -> "Probe":
+        """The largest step of a run: as many of its longest examples as a step can have."""
+        longest = np.argsort(-examples.lengths, kind="stable")
+        tokens = settings.batch_tokens
+        many = settings.batch_size if tokens is None else tokens // int(examples.lengths.max()) + 1
+        rows = np.sort(longest[:many])
+        batch = collator.largest().step_batch(examples.take(rows), 0, "token_count")
+        return cls(module, batch, accelerator, derive_seed(settings.seed, "probe"))
+
+    def largest(self, shape: BatchLayout) -> BatchLayout:
+        """The same shape, its budget halved until a pass forward and back fits on every rank; collective.
+
+        Raises:
+            DanaError: If not even one example fits.
+        """
+        sharded = any(hasattr(value, "ds_id") for value in self.module.parameters())
+        if not can_run_out(self.accelerator.device) or sharded:  # ZeRO-3 may have cut the model up already
+            return shape
+        longest = int(self.batch.lengths.max())
+        least = max(longest, shape.width if shape.static else 0)
+        while not self._on_every_rank(self._holds(shape)):
+            if shape.budget <= least:
+                raise DanaError(
+                    f"out of memory with a micro-batch of one example of {longest} tokens: set max_tokens lower, "
+                    "take a smaller model, or free the device"
+                )
+            shape = replace(shape, budget=max(least, shape.budget // 2))
+            log.warning("memory    a micro-batch of %d tokens is tried, the batch stays the same", shape.budget)
+        return shape
+
+    def _holds(self, shape: BatchLayout) -> bool:
+        """Whether this rank holds one pass, besides the two moments of Adam and the gradients in transit."""
+        lengths = self.batch.lengths
+        world = self.accelerator.num_processes
+        # One row more than the longest examples fill: shorter ones may fill the budget to the last token.
+        budget = shape.budget + (0 if shape.static else max(int(lengths.max()), shape.width))
+        rows = micro_batches(lengths, budget, 0, world, shape.layout, shape.width)[0]  # rank 0's first has most
+        before = self.module.bf16, self.module.training
+        try:
+            room = [torch.empty_like(value) for value in self.module.parameters() for _ in range(2 + (world > 1))]
+            self.module.bf16 = shape.bf16
+            self.module.train()
+            with attending(self.module.model, shape.layout), seeded(self.seed, self.accelerator.device):
+                micro = self.batch.micro(rows, shape).to(self.accelerator.device)
+                with self.accelerator.autocast():
+                    losses = micro.losses(self.module)
+                micro_loss(losses, micro.coefficients, self.batch.scale.total or 1.0).backward()
+            del room
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            return False
+        finally:
+            self.module.zero_grad(set_to_none=True)
+            self.module.bf16, training = before
+            self.module.train(training)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        return True
+
+    def _on_every_rank(self, holds: bool) -> bool:
+        if self.accelerator.num_processes == 1:
+            return holds
+        failed = torch.tensor([float(not holds)], device=self.accelerator.device)
+        return not self.accelerator.reduce(failed).item()

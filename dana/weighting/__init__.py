@@ -1,0 +1,1 @@
+"""Anomaly scores to training weights, and the estimated in-domain share of what is kept."""

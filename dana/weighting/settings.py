@@ -1,0 +1,79 @@
+"""Settings of a weighing: the policy that turns scores into weights, and how much is kept."""
+
+import math
+from dataclasses import dataclass
+
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.weighting.weights import Budget
+
+POLICIES = ("sigmoid", "segments", "sampled")
+AUTO = "auto"
+PAPERS_BETA = 0.2
+
+
+@dataclass(frozen=True)
+class WeighSettings:
+    """How scores become weights.
+
+    Attributes:
+        policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
+            system), ``sampled`` draws segments with probability proportional to their weight.
+        beta: Share of the units to keep, in whole segments; also places the sigmoid's midpoint. The paper uses 0.2.
+            ``auto`` chooses it by held-out task text (docs/choosing-how-much.md).
+        budget: Instead of beta, ``"50000 units"``, ``"2e6 tokens"`` (of the tokenizer below), ``"300 documents"``, or a
+            share as beta is.
+        gamma: Units in a segment; the paper uses 15.
+        min_tail: A document's last, short segment is dropped if it has fewer units.
+        shrink: Draw the means of short segments towards that of all, as their few units demand
+            (:class:`dana.weighting.weights.Components`). The paper ranks the means as they are.
+        stream: Let segments run across documents, as the paper's one stream does. Selected text is still
+            broken at every document's end.
+        sharpness: The sigmoid's C. The paper gives no value; 4 is ours.
+        midpoint: The sigmoid's α on standardised scores; empty takes the beta-quantile, so that both modes
+            keep the same mass. The paper gives no value.
+        tokenizer: Folder or Hub name of the tokenizer that counts a budget in tokens.
+        seed: Decides the draw of ``sampled``.
+    """
+
+    policy: str = "segments"
+    beta: float | str = PAPERS_BETA
+    budget: str | float | None = None
+    gamma: int = 15
+    min_tail: int = 1
+    shrink: bool = True
+    stream: bool = False
+    sharpness: float = 4.0
+    midpoint: float | None = None
+    tokenizer: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.policy in POLICIES, "policy", self.policy, f"one of {', '.join(POLICIES)}")
+        is_share = not isinstance(self.beta, str) and 0 < self.beta <= 1
+        require(is_share or self.beta == AUTO, "beta", self.beta, "in (0, 1], or auto")
+        require(self.gamma >= 1, "gamma", self.gamma, "at least 1")
+        require(1 <= self.min_tail <= self.gamma, "min_tail", self.min_tail, f"in [1, gamma={self.gamma}]")
+        require(self.sharpness >= 0, "sharpness", self.sharpness, "at least 0")
+        finite = self.midpoint is None or math.isfinite(self.midpoint)
+        require(finite, "midpoint", self.midpoint, "a finite number, or null")
+        if self.kept.kind == "tokens" and self.tokenizer is None:
+            raise ConfigError(f"budget={self.budget!r}: counting tokens needs tokenizer=NAME")
+        if self.kept.kind == "documents" and self.stream:
+            raise ConfigError(f"budget={self.budget!r}: with stream=true a segment may be of several documents")
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether beta is still to be chosen, and something depends on it."""
+        placed = self.policy == "sigmoid" and self.midpoint is not None
+        return self.beta == AUTO and self.budget is None and not placed
+
+    @property
+    def share(self) -> float:
+        """Beta as a number; the paper's where it is still to be chosen, which is what a ranking goes by."""
+        return PAPERS_BETA if isinstance(self.beta, str) else self.beta
+
+    @property
+    def kept(self) -> Budget:
+        """The budget, or beta as one."""
+        return Budget.parse(self.budget) if self.budget is not None else Budget(self.share)

@@ -1,0 +1,232 @@
+"""The formulas of weighing: anomaly scores to sigmoid weights, segments, budgets and draws. DANA, section 3.2.
+
+Scores are of shape (units,), in corpus order, higher = more foreign. Weights are in [0, 1], 1 = in-domain.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from dana.core.config import require
+from dana.core.errors import ConfigError, DataError
+from dana.core.rng import derive_seed, hash_uniform
+from dana.core.statistics import Moments
+
+DROPPED = -1  # segment of a unit that no segment holds
+
+
+def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
+    """Ā = (A - μ) / σ; all zeros where every score is the same. DANA section 3.2."""
+    if not np.isfinite(scores).all():
+        raise DataError(f"scores[{int(np.flatnonzero(~np.isfinite(scores))[0])}] is not finite")
+    return (scores - moments.mean) / moments.std if moments.std > 0 else np.zeros_like(scores, dtype=np.float64)
+
+
+def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarray:
+    """Continuous weights λ = 1 / (1 + e^(-C (α - Ā))). DANA section 3.2.
+
+    Args:
+        standard: Standardised scores Ā.
+        sharpness: C >= 0; 0 gives 0.5 to all, infinity 1 where Ā < α.
+        midpoint: α; the standardised score that gets 0.5.
+    """
+    if np.isinf(sharpness):
+        return np.where(standard == midpoint, 0.5, (standard < midpoint).astype(np.float64))
+    return expit(sharpness * (midpoint - standard))
+
+
+def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: int = 1) -> np.ndarray:
+    """Number the segments: γ consecutive units each, never across documents.
+
+    Args:
+        document_starts: Row of each document's first unit, ascending, the first is 0. One entry, 0,
+            reads the corpus as one stream, as the paper does.
+        units: Number of units in all.
+        gamma: Units in a segment; the paper uses 15.
+        min_tail: A document's last, short segment is dropped if it has fewer units.
+
+    Returns:
+        int64 of shape (units,): segment numbers from 0 over the corpus, DROPPED for dropped tails.
+    """
+    rows = np.arange(units)
+    document = np.searchsorted(document_starts, rows, side="right") - 1
+    within = (rows - document_starts[document]) // gamma
+    new = np.ones(units, dtype=bool)
+    new[1:] = (document[1:] != document[:-1]) | (within[1:] != within[:-1])
+    segment = np.cumsum(new) - 1
+    if units == 0 or min_tail <= 1:
+        return segment
+    long_enough = np.bincount(segment) >= min_tail
+    renumbered = np.where(long_enough, np.cumsum(long_enough) - 1, DROPPED)
+    return renumbered[segment]
+
+
+def segment_means(values: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """y_j: mean value over each segment's units. Algorithm of DANA section 3.2, discrete λ."""
+    inside = segment != DROPPED
+    count = np.bincount(segment[inside])
+    return np.bincount(segment[inside], weights=values[inside]) / np.maximum(count, 1)
+
+
+@dataclass(frozen=True)
+class Components:
+    """Where the scores vary: y_ij = mean + segment_j + unit_ij, with independent normal effects.
+
+    Attributes:
+        mean: Of the segments, each weighted by what its mean is worth.
+        between: Variance of the segments' effects.
+        within: Variance of the units' effects.
+    """
+
+    mean: float
+    between: float
+    within: float
+
+    @classmethod
+    def of(cls, values: np.ndarray, segment: np.ndarray) -> "Components":
+        """Estimate them from the scores themselves, by the analysis of variance of unequal groups.
+
+        Where units say nothing of their segment (or no segment has two units) `between` is a millionth of `within`,
+        so that segments are in the order of their summed deviations, the limit.
+
+        Args:
+            values: Scores, shape (units,).
+            segment: Segment of each unit, DROPPED for none.
+
+        References:
+            Searle, Casella and McCulloch 1992, Variance components, section 3.6 (one-way, unbalanced data).
+        """
+        inside = segment != DROPPED
+        sizes = np.bincount(segment[inside]).astype(np.float64)
+        means = segment_means(values, segment)
+        units, groups = sizes.sum(), sizes.size
+        residual = np.square(values[inside] - means[segment[inside]]).sum()
+        within = float(residual / (units - groups)) if units > groups else 0.0
+        between = 0.0
+        if groups > 1:
+            average = (sizes * means).sum() / units
+            spread = (sizes * np.square(means - average)).sum() / (groups - 1)
+            between = float((spread - within) * (groups - 1) / (units - np.square(sizes).sum() / units))
+        between = max(between, 1e-6 * within)
+        worth = 1 / np.maximum(between + within / np.maximum(sizes, 1), 1e-300)
+        return cls(float((worth * means).sum() / worth.sum()), between, within)
+
+    def shrink(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """What a segment's mean would be if all its text were known: y_j drawn to the mean, the more the fewer units.
+
+        The mean of one unit varies as units do, so of many short segments some are low by chance alone, and would fill
+        the budget before long ones that are low throughout.
+
+        Args:
+            means: y_j, shape (segments,).
+            sizes: Units of each.
+
+        References:
+            Efron and Morris 1975, Data analysis using Stein's estimator (empirical Bayes).
+        """
+        return self.mean + (means - self.mean) * self.between / np.maximum(self.between + self.within / sizes, 1e-300)
+
+
+def parse_amount(text: str | float, key: str, kinds: Sequence[str]) -> tuple[float, str]:
+    """Read a share, ``0.2``, or a number of something, ``50000 units``.
+
+    Args:
+        text: What was given.
+        key: The setting's name, for the error.
+        kinds: What may be counted.
+
+    Returns:
+        The amount, and ``share`` or one of the kinds.
+
+    Raises:
+        ConfigError: If it is none of these.
+    """
+    number, _, kind = str(text).strip().partition(" ")
+    *others, last = (f'"N {name}"' for name in kinds)
+    allowed = f"a share in (0, 1], {', '.join(others)} or {last}"
+    try:
+        amount, kind = float(number), kind.strip() or "share"
+    except ValueError as error:
+        raise ConfigError(f"{key}={text!r}: must be {allowed}") from error
+    good = 0 < amount <= 1 if kind == "share" else kind in kinds and 0 < amount < np.inf
+    require(good, key, text, allowed)
+    return amount, kind
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to keep: a share of the units (the paper's β), or at most so many units, tokens or documents.
+
+    A share of the units, not of the segments: with short documents segments differ in size, and two selections of
+    equally many segments would hold different amounts of text. A document counts with the first of its segments.
+
+    Attributes:
+        amount: In (0, 1] for a share, else a positive count.
+        kind: ``share``, ``units``, ``tokens`` or ``documents``.
+    """
+
+    amount: float
+    kind: str = "share"
+
+    @classmethod
+    def parse(cls, text: str | float) -> "Budget":
+        """Read ``0.2``, ``50000 units``, ``2e6 tokens`` or ``300 documents``.
+
+        Raises:
+            ConfigError: If it is none of these.
+        """
+        return cls(*parse_amount(text, "budget", ("units", "tokens", "documents")))
+
+    def most(self, amounts: np.ndarray) -> float:
+        """The largest amount that may be kept.
+
+        Args:
+            amounts: See :meth:`count`.
+        """
+        return float(round(self.amount * amounts.sum())) if self.kind == "share" else self.amount
+
+    def count(self, order: np.ndarray, amounts: np.ndarray) -> int:
+        """How many segments of `order` to keep.
+
+        Args:
+            order: Segment numbers, best first.
+            amounts: Units (or tokens) of each segment; where documents are counted, the number of its document.
+
+        Returns:
+            The longest prefix that does not exceed the budget, at least one segment. With segments of one
+            size a share keeps the paper's β of them.
+        """
+        return max(1, int(np.searchsorted(self.held(order, amounts), self.most(amounts), side="right")))
+
+    def held(self, order: np.ndarray, amounts: np.ndarray) -> np.ndarray:
+        """What is kept with each segment of `order` and all before it; the arguments as for :meth:`count`."""
+        counted = amounts[order]
+        if self.kind == "documents":
+            first = np.unique(counted, return_index=True)[1]
+            counted = np.isin(np.arange(order.size), first)
+        return np.cumsum(counted)
+
+
+def drawn_order(relevance: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
+    """Segments in the order in which they are drawn, without replacement, with probability proportional to relevance.
+
+    Each segment's place is u^(1/λ) with u a hash of its key, so the draw does not depend on the order of the
+    corpus. It joins the generality of continuous weights with the speed of discrete ones (DANA, appendix C).
+
+    Args:
+        relevance: λ of each segment, in [0, 1]; segments with 0 are never drawn.
+        keys: uint64, one stable key a segment.
+        seed: Root seed.
+
+    Returns:
+        Numbers of the segments with a relevance above 0, the first drawn first.
+
+    References:
+        Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, algorithm A.
+    """
+    u = hash_uniform(derive_seed(seed, "weights", "sampled"), keys)
+    with np.errstate(divide="ignore"):
+        place = np.where(relevance > 0, np.log(np.maximum(u, 2.0**-60)) / relevance, -np.inf)
+    return np.argsort(-place, kind="stable")[: int((relevance > 0).sum())]

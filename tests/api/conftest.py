@@ -1,0 +1,47 @@
+"""Texts of two topics in memory, and settings that need no download."""
+
+import numpy as np
+import pytest
+
+import dana
+from tests.stages.two_topics import CELLS, COURTS, one_document
+
+FAST = {"encoder": "hashing:dims=64,words=1", "detectors": ["knn", "pca"]}
+
+
+@pytest.fixture(scope="session")
+def task_texts() -> list[str]:
+    random = np.random.default_rng(0)
+    return [one_document(CELLS, random, 3) for _ in range(60)]
+
+
+@pytest.fixture(scope="session")
+def general_texts() -> list[str]:
+    """An eighth of them is about cells, as the task is."""
+    random = np.random.default_rng(1)
+    return [one_document(CELLS if number % 8 == 0 else COURTS, random, 1 + number % 9) for number in range(120)]
+
+
+@pytest.fixture(scope="session")
+def pieces(tiny_tokenizer, tmp_path_factory):
+    """A BERT of two layers of 32 whose tokenizer has pieces for any word."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    from dana.core.torch_seed import seeded
+
+    folder = tmp_path_factory.mktemp("pieces")
+    tiny_tokenizer.save_pretrained(folder)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    with seeded(0):
+        BertForMaskedLM(
+            BertConfig(vocab_size=len(tiny_tokenizer), max_position_embeddings=64, **shape)
+        ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def weighed(task_texts, general_texts, tmp_path_factory):
+    """A run's folder with weights, and the table of them."""
+    out = tmp_path_factory.mktemp("run")
+    dana.score(task_texts, general_texts, out=out, detector="knn", encoder=FAST["encoder"])
+    return out, dana.weigh(out, policy="sigmoid", beta=0.3)

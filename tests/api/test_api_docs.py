@@ -1,0 +1,83 @@
+"""docs/api.md lists every public name; its code and that of docs/your-trainer.md run from top to bottom."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dana
+from tests import toy_task
+from tests.api.conftest import FAST
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def code_of(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def test_the_page_lists_every_name_and_no_other():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[`dana\.(\w+)`\]", text, re.MULTILINE) == re.findall(r"^### (\w+)$", text, re.MULTILINE)
+    assert set(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == set(dana.__all__)
+    for name, home in re.findall(r"^### (\w+)\n\n::: ([\w.]+)\n", text, re.MULTILINE):
+        assert home == f"{getattr(dana, name).__module__}.{name}"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, task_texts, general_texts, pieces):
+    """A folder with what the pages' code reads, where small stand-ins have the names of large things."""
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"text": task_texts}).to_csv("notes.csv", index=False)
+    pd.DataFrame(toy_task.rows(100, 1)).to_csv("labelled.csv", index=False)
+    Path("pool").mkdir()
+    with gzip.open("pool/a.jsonl.gz", "wt", encoding="utf-8") as stream:
+        stream.writelines(json.dumps({"text": text}) + "\n" for text in general_texts)
+    Path("runs/mine").mkdir(parents=True)
+    settings = {"selection": {"encoder": FAST["encoder"]}}
+    Path("runs/mine/settings.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    card = toy_task.write_task(tmp_path / "card")
+    return {
+        "bert-base-uncased": str(pieces),
+        '"chemprot"': f'"{card}"',
+        "steps=1000": "steps=2, max_tokens=24",
+        "seeds=5": "seeds=1, epochs=1, max_tokens=24",
+    }
+
+
+def run_page(page: str, place: dict[str, str]) -> dict:
+    names: dict = {}
+    for block in code_of(page):
+        for large, small in place.items():
+            block = block.replace(large, small)
+        exec(block, names)
+    return names
+
+
+def test_the_code_of_the_interface_runs(place, capsys):
+    names = run_page("api.md", place)
+    assert "task[1]: is NoneType, not a string: 'None'" in capsys.readouterr().out
+    assert names["scores"]["score"].notna().all()
+    assert set(names["weights"]["weight"]) != {0.0, 1.0}  # of the sigmoid, the last ones
+    assert list(names["results"]["seed"]) == [0]
+    assert not [
+        path.name for path in Path().iterdir() if path.name not in ("card", "labelled.csv", "notes.csv", "pool", "runs")
+    ]
+
+
+def test_the_code_for_other_trainers_runs(place):
+    dana.score("notes.csv", "pool/*.jsonl.gz", out="runs/mine", detector="knn")
+    kept = dana.weigh("runs/mine")["weight"].sum()
+    small = {
+        **place,
+        "max_tokens=256": "max_tokens=24",
+        "num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
+        "gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
+    }
+    names = run_page("your-trainer.md", small)
+    assert 0 < len(names["kept"]) <= kept
+    assert len(names["best"]) == len(names["rows"])  # segments weigh 1
+    assert names["trainer"].state.global_step == 1

@@ -1,0 +1,150 @@
+"""Lists, generators, pandas, datasets and paths become the same documents; others are refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from datasets import Dataset, DatasetDict
+
+from dana.api.inputs import as_sources
+from dana.core.errors import ArtifactError, ConfigError, DanaError, DataError
+from dana.corpus.documents import Tally, read_documents
+from dana.corpus.inputs import Inputs
+
+TEXTS = ["Cells divide.", 'A "quoted" text\nof two lines', "naïve \u4e2d\u6587 text"]
+
+
+def documents(given, folder, inputs=None):
+    inputs = inputs or Inputs()
+    sources = as_sources("general", given, folder, folder / "corpus", inputs)
+    return list(read_documents(sources, "fail", Tally(), inputs=inputs))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        tuple,
+        iter,
+        np.array,
+        pd.Series,
+        lambda texts: pd.Series(texts, index=[7, 8, 9]),
+        lambda texts: [{"text": text, "other": 1} for text in texts],
+        lambda texts: pd.DataFrame({"text": texts, "label": [0, 1, 2]}),
+        lambda texts: pd.DataFrame({"abstract": texts}),
+        lambda texts: (text for text in texts),
+    ],
+)
+def test_every_shape_gives_the_documents_of_a_list(shape, tmp_path):
+    assert documents(shape(TEXTS), tmp_path / "other") == documents(TEXTS, tmp_path / "list")
+
+
+def test_a_dataset_gives_the_documents_of_a_list(tmp_path):
+    expected = documents(TEXTS, tmp_path / "list")
+    rows = Dataset.from_dict({"text": TEXTS, "label": [0, 1, 2]})
+    assert documents(rows, tmp_path / "rows") == expected
+    assert documents(rows.to_iterable_dataset(), tmp_path / "stream") == expected
+
+
+def test_a_text_that_utf8_cannot_hold_is_read_as_from_a_file_that_escapes_it(tmp_path):
+    odd = "half \ud800 a pair"
+    (tmp_path / "general.jsonl").write_text(json.dumps({"text": odd}))
+    assert documents([odd], tmp_path / "run") == documents(tmp_path / "general.jsonl", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["word " * 60, "a\0b", "What is [this*?", "word " * 900])
+def test_a_text_that_is_no_valid_file_name_is_text(text, tmp_path):
+    assert documents([text], tmp_path) == documents([{"text": text}], tmp_path)
+
+
+def test_ids_and_sources_of_rows_are_kept_and_missing_ones_are_not_names(tmp_path):
+    table = pd.DataFrame({"id": [3, None], "source": ["a", "b"], "text": ["one", "two"]}, dtype=object)
+    first, second = documents(table, tmp_path)
+    assert (first.doc_id, first.source, second.source) == ("3", "a", "b")
+    assert len(second.doc_id) == 32
+    table["id"] = pd.to_datetime(["2020-01-02", None])
+    assert documents(table, tmp_path)[1].doc_id == second.doc_id
+
+
+def test_fields_are_those_of_the_settings(tmp_path):
+    rows = [{"meta": {"body": "one"}, "key": "k1", "id": "no"}]
+    found = documents(rows, tmp_path, Inputs(text_field=["title", "meta.body"], id_field="key"))
+    assert [(document.doc_id, document.text) for document in found] == [("k1", "one")]
+
+
+def test_a_record_parser_gets_whole_rows(tmp_path):
+    parser = tmp_path / "parser.py"
+    parser.write_text("def parse(row):\n    return {'text': row['title'] + row['body']}\n")
+    (found,) = documents([{"title": "A", "body": "B"}], tmp_path, Inputs(record_parser=f"{parser}:parse"))
+    assert found.text == "AB"
+
+
+def test_paths_are_left_as_they_are(tmp_path):
+    assert as_sources("general", "pool/*.jsonl", tmp_path, tmp_path, Inputs()) == ["pool/*.jsonl"]
+    given = [Path("a.txt"), Path("b")]
+    assert as_sources("general", given, tmp_path, tmp_path, Inputs()) == ["a.txt", "b"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ([], DataError, "general: is empty"),
+        (["one", None], DataError, "general[1]: is NoneType, not a string: 'None'"),
+        (["one", b"two"], DataError, "general[1]: is bytes, not a string"),
+        (pd.Series(["one", float("nan")]), DataError, "general[1]: is float, not a string: 'nan'"),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), ConfigError, "has no field 'text', but a, b; say text_field=NAME"),
+        (DatasetDict({"train": Dataset.from_dict({"text": ["x"]})}), ConfigError, "a DatasetDict of train; give one"),
+        (pd.DataFrame([["x", "y"]], columns=["text", "text"]), ConfigError, "has 2 columns 'text'; rename or drop one"),
+        (7, ConfigError, "general=7: must be a path, or an iterable of texts"),
+        ("One line\nand another", ConfigError, "is text, and a string must be a path; give a list of texts"),
+        (["README.md", "x"], ConfigError, "general[0]='README.md': is the name of a file"),
+        (["hf:org/name"], ConfigError, "is the name of a file, and a list of strings is text"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_one_line_and_leaves_nothing(given, error, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("x")
+    with pytest.raises(error) as raised:
+        documents(given, tmp_path / "run")
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.rglob("*")] == ["README.md"]
+
+
+def test_a_stream_is_read_once_and_written_as_it_comes(tmp_path):
+    taken = []
+
+    def stream():
+        for number in range(3):
+            taken.append(number)
+            yield f"text {number}"
+
+    documents(stream(), tmp_path)
+    assert taken == [0, 1, 2]
+    lines = (tmp_path / "inputs" / "general.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"text": f"text {number}"} for number in range(3)]
+
+
+def test_other_text_is_refused_once_something_was_made_of_the_first(tmp_path):
+    documents(["first"], tmp_path)
+    documents(["second"], tmp_path)  # nothing was made of the first
+    manifest = tmp_path / "corpus" / "__dana__" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    documents(["second"], tmp_path)
+    with pytest.raises(ArtifactError, match="other text is given now"):
+        documents(["third"], tmp_path)
+    assert json.loads((tmp_path / "inputs" / "general.jsonl").read_text()) == {"text": "second"}
+
+
+def test_errors_of_a_users_iterable_are_the_users(tmp_path):
+    def broken():
+        yield "one"
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as raised:
+        documents(broken(), tmp_path)
+    assert not isinstance(raised.value, DanaError)
+    assert not list(tmp_path.rglob("*.jsonl"))

@@ -1,0 +1,233 @@
+"""Weights in Hugging Face's Trainer: the examples, masks and steps of dana's own loop, however a step is cut."""
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoTokenizer, TrainingArguments
+
+import dana
+from dana.core.artifacts import read_json
+from dana.core.errors import ConfigError, DataError
+from dana.execution.accelerator import make_accelerator
+from dana.objectives.loss import DENOMINATORS
+from dana.objectives.masked import MaskedTokens
+from dana.sequences.examples import Batch
+from dana.train.loop import Prepared, take_step
+from dana.train.settings import TrainSettings
+from dana.train.speed import Meter, Work
+
+MAX_TOKENS = 24
+RATE = 0.5
+
+
+@pytest.fixture(scope="module")
+def tokenizer(pieces):
+    return AutoTokenizer.from_pretrained(pieces)
+
+
+@pytest.fixture(scope="module")
+def table(weighed, tokenizer):
+    return dana.training_dataset(weighed[0], tokenizer, max_tokens=MAX_TOKENS)
+
+
+@pytest.fixture
+def model(pieces):
+    """Without dropout, whose draws depend on how a step is cut; near zero, so that a step is large."""
+    model, _ = dana.load_model(pieces)
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    return model
+
+
+def own_steps(model, steps, tokenizer, denominator):
+    """Parameters after steps of dana's loop by plain gradient descent; each of rows and an epoch."""
+    settings = TrainSettings(steps=1, batch_size=1, max_tokens=MAX_TOKENS, clip=1e9)
+    accelerator = make_accelerator()
+    module = MaskedTokens().module(model)
+    optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
+    module, optimizer = accelerator.prepare(module, optimizer)
+    meter = Meter(Work.of(model), accelerator.device, 1)
+    prepared = Prepared(module, optimizer, accelerator, settings.batch_layout(model.config), meter)
+    collator = MaskedTokens().collator(tokenizer, 0)
+    for index, (rows, epoch) in enumerate(steps):
+        lengths = [len(row["input_ids"]) for row in rows]
+        batch = Batch(
+            np.concatenate([np.array(row["input_ids"], dtype=np.int32) for row in rows]),
+            np.append(0, np.cumsum(lengths)),
+            np.array([row["example_id"] for row in rows], dtype=np.uint64),
+            np.array([row["weight"] for row in rows], dtype=np.float32),
+        )
+        take_step(prepared, collator.step_batch(batch, epoch, denominator), RATE, index, settings)
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def trainers_steps(model, rows, tokenizer, folder, denominator="batch", batch=8, accumulation=1, decay=0.0, **given):
+    """Parameters after WeightedTrainer went through the rows, in their order."""
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        train_sampling_strategy="sequential",
+        max_grad_norm=0,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        **{"num_train_epochs": 1, **given},
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, weight_decay=decay)
+    constant = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    trainer = dana.WeightedTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        data_collator=dana.WeightedCollator(tokenizer),
+        optimizers=(optimizer, constant),
+        denominator=denominator,
+    )
+    trainer.train()
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def assert_alike(ours, theirs, before):
+    moved = max(float((ours[name] - before[name]).abs().max()) for name in ours)
+    assert moved > 1e-3  # so that a difference of 1e-6 says something
+    for name in ours:
+        torch.testing.assert_close(
+            theirs[name], ours[name], atol=1e-6, rtol=0, msg=lambda said, name=name: f"{name}: {said}"
+        )
+
+
+def test_the_table_has_the_examples_that_adapting_trains_on(weighed, table, pieces, tmp_path):
+    run = shutil.copytree(weighed[0], tmp_path / "run")  # that of all tests is adapted otherwise
+    shutil.rmtree(run / "adapted", ignore_errors=True)
+    assert table.column_names == ["input_ids", "weight", "example_id"]
+    dana.adapt(pieces, out=run, steps=1, batch_size=4, max_tokens=MAX_TOKENS, evaluations=1)
+    counts = read_json(run / "adapted" / "__dana__" / "manifest.json")["counts"]
+    assert len(table) == counts["windows"]
+    assert sum(map(len, table["input_ids"])) == counts["tokens_with_special"]
+    assert len(set(table["example_id"])) == len(table)
+    assert 0 < min(table["weight"]) < max(table["weight"]) <= 1
+
+
+def test_weights_of_a_table_are_those_of_the_folder(weighed, table, tokenizer):
+    again = dana.training_dataset(str(weighed[0]), tokenizer, weighed[1], max_tokens=MAX_TOKENS)
+    pd.testing.assert_frame_equal(again.to_pandas(), table.to_pandas())
+
+
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+@pytest.mark.parametrize(("batch", "accumulation"), [(8, 1), (2, 4)])
+def test_steps_are_those_of_our_loop(denominator, batch, accumulation, table, model, tokenizer, tmp_path):
+    rows = table.select(range(15))  # the second step has seven examples, its last micro-batch one
+    rows = rows.map(lambda row, place: {"weight": 0.0 if place in (3, 12) else row["weight"]}, with_indices=True)
+    twin = copy.deepcopy(model)
+    before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    steps = [(rows.select(range(8)), 0), (rows.select(range(8, 15)), 0)]
+    ours = own_steps(model, steps, tokenizer, denominator)
+    theirs = trainers_steps(twin, rows, tokenizer, tmp_path, denominator, batch, accumulation)
+    assert_alike(ours, theirs, before)
+
+
+def test_masks_change_from_epoch_to_epoch_as_ours_do(table, model, tokenizer, tmp_path):
+    rows = table.select(range(8))
+    twin, third = copy.deepcopy(model), copy.deepcopy(model)
+    before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    ours = own_steps(model, [(rows, 0), (rows, 1)], tokenizer, "batch")
+    theirs = trainers_steps(twin, rows, tokenizer, tmp_path, num_train_epochs=2, dataloader_num_workers=1)
+    assert_alike(ours, theirs, before)
+    same_masks = own_steps(third, [(rows, 0), (rows, 0)], tokenizer, "batch")
+    assert max(float((same_masks[name] - ours[name]).abs().max()) for name in ours) > 1e-4
+
+
+def test_a_step_of_weights_of_zero_leaves_the_model(table, model, tokenizer, tmp_path):
+    rows = table.select(range(8)).map(lambda row: {"weight": 0.0})
+    before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    after = trainers_steps(model, rows, tokenizer, tmp_path, decay=0.1)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_evaluation_is_the_weighted_loss_of_its_batches(table, model, tokenizer, tmp_path):
+    rows = table.select(range(8))
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], per_device_eval_batch_size=8)
+    collator = dana.WeightedCollator(tokenizer)
+    trainer = dana.WeightedTrainer(
+        model, arguments, eval_dataset=rows, data_collator=collator, denominator="weight_sum"
+    )
+    found = trainer.evaluate()["eval_loss"]
+    inputs = collator(list(rows))
+    weight, labels = inputs.pop("weight"), inputs.pop("labels")
+    with torch.no_grad():
+        logits = model.eval()(**inputs).logits
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+    asked = (labels != -100) * weight[:, None]
+    assert found == pytest.approx(float((losses * asked).sum() / asked.sum()), abs=1e-5)
+
+
+def test_a_second_rank_has_its_own_coefficients_and_evaluation_does_not_count_ranks(
+    table, model, tokenizer, tmp_path, monkeypatch
+):
+    rows, collator = list(table.select(range(8))), dana.WeightedCollator(tokenizer)
+    trainer = dana.WeightedTrainer(model, TrainingArguments(str(tmp_path), use_cpu=True), data_collator=collator)
+    before = float(trainer.compute_loss(model.eval(), collator(rows)).detach())
+    other, own = collator(rows[:3]), collator(rows[3:])
+    others, counts = ((part["labels"] != -100).sum(1).numpy() for part in (other, own))
+    first = other["weight"].numpy(), others
+    monkeypatch.setattr("dana.train.hf_trainer.gather_object", lambda mine: [first, *mine])
+    trainer.accelerator = SimpleNamespace(process_index=1, num_processes=2)
+    trainer.model_accepts_loss_kwargs = False  # what the Trainer would count is not used
+    (batch,), total = trainer.get_batch_samples(iter([dict(own)]), 1, torch.device("cpu"))
+    np.testing.assert_allclose(batch["coefficients"].numpy(), own["weight"].numpy() / counts, rtol=1e-6)
+    assert total == 8
+    assert float(trainer.compute_loss(model, collator(rows)).detach()) == pytest.approx(before, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data_collator": None}, "data_collator="),
+        ({"denominator": "mean"}, "denominator='mean': must be one of batch"),
+        ({"compute_loss_func": print}, "compute_loss_func="),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1: must be 0"),
+        ({"dataloader_persistent_workers": True, "dataloader_num_workers": 1}, "must be False: workers must learn"),
+    ],
+)
+def test_what_would_change_the_loss_is_refused(given, says, model, tokenizer, tmp_path):
+    own = {"data_collator", "denominator", "compute_loss_func"}
+    arguments = TrainingArguments(
+        str(tmp_path), use_cpu=True, report_to=[], **{name: value for name, value in given.items() if name not in own}
+    )
+    usual = {"data_collator": dana.WeightedCollator(tokenizer)}
+    chosen = {name: value for name, value in given.items() if name in own}
+    with pytest.raises(ConfigError) as raised:
+        dana.WeightedTrainer(model, arguments, **{**usual, **chosen})
+    assert says in str(raised.value)
+
+
+def test_rows_without_weights_and_objectives_of_pairs_are_refused(table, tokenizer):
+    with pytest.raises(DataError, match="a row has no weight, but input_ids, example_id"):
+        dana.WeightedCollator(tokenizer)(list(table.select(range(2)).remove_columns("weight")))
+    with pytest.raises(ConfigError, match="predicts tokens and nothing else"):
+        dana.WeightedCollator(tokenizer, "next_sentence")(list(table.select(range(2))))
+
+
+@pytest.mark.slow
+def test_two_ranks_take_the_steps_of_one(table, model, tokenizer, pieces, tmp_path):
+    rows = table.select(range(16))
+    rows.save_to_disk(tmp_path / "rows")
+    before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    ours = own_steps(model, [(rows.select(range(8)), 0), (rows.select(range(8, 16)), 0)], tokenizer, "batch")
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = Path(__file__).with_name("two_ranks.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([*launched, script, pieces, tmp_path], check=True, env=environment, timeout=280)
+    assert_alike(ours, torch.load(tmp_path / "after.pt"), before)

@@ -1,0 +1,23 @@
+"""WeightedTrainer in two processes, two micro-batches of two examples each a step: writes the model's parameters."""
+
+import sys
+from pathlib import Path
+
+import torch
+from datasets import load_from_disk
+from torch.distributed import get_rank
+from transformers import AutoTokenizer
+
+import dana
+from tests.api.test_trainer import trainers_steps
+
+if __name__ == "__main__":
+    checkpoint, folder = sys.argv[1], Path(sys.argv[2])
+    model, _ = dana.load_model(checkpoint)
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    rows, tokenizer = load_from_disk(folder / "rows"), AutoTokenizer.from_pretrained(checkpoint)
+    after = trainers_steps(model, rows, tokenizer, folder, batch=2, accumulation=2)
+    if get_rank() == 0:
+        torch.save(after, folder / "after.pt")

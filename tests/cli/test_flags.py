@@ -1,0 +1,70 @@
+"""Flags: what --help says of a setting is what its dataclass says, and no heavy package is imported to say it."""
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+from dana.cli.main import build_parser
+from dana.cli.setting_docs import setting_doc
+from dana.stages.settings import RunSettings
+
+
+def parsers():
+    """Every command's parser by name."""
+    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return commands.choices
+
+
+FLAGS = [
+    (name, flag, setting) for name, parser in parsers().items() for setting, flag in parser._defaults["flags"].items()
+]
+
+
+def settings(value, where=""):
+    """Full name and default of every setting."""
+    for item in fields(value):
+        inner = getattr(value, item.name)
+        if is_dataclass(inner):
+            yield from settings(inner, f"{where}{item.name}.")
+        else:
+            yield f"{where}{item.name}", inner
+
+
+def test_descriptions_and_defaults_are_those_of_the_dataclasses():
+    for key, default in settings(RunSettings()):
+        doc = setting_doc(key)
+        assert doc.text, f"{key} has no description in its class's docstring"
+        assert doc.default is None or doc.default == default, key
+
+
+@pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
+def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting):
+    default = "runs/quickstart" if command == "quickstart" else dict(settings(RunSettings()))[setting]
+    said = " ".join(parsers()[command].format_help().split())
+    line = said.rpartition(f" {flag} ")[2].partition(" --")[0]
+    if default not in (None, "", []):
+        shown = json.dumps(default).strip('"') if isinstance(default, bool | str) else default
+        assert f"default: {shown[0] if isinstance(shown, list) else shown}" in line
+
+
+def test_help_of_a_command_imports_nothing_heavy():
+    code = "import sys; from dana.cli.main import main\ntry: main(['adapt', '--help'])\nfinally: print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert out.returncode == 0
+    loaded = out.stdout.strip().splitlines()[-1].split()
+    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(loaded)
+
+
+def test_python_m_dana_is_the_command_dana():
+    command = str(Path(sys.executable).with_name("dana"))  # the environment's own, also where it is not on the path
+    lines = [
+        subprocess.run([*start, "weigh", "/nope"], capture_output=True, text=True)
+        for start in ([command], [sys.executable, "-m", "dana"])
+    ]
+    assert [(line.returncode, line.stdout, line.stderr) for line in lines] == [(2, "", lines[0].stderr)] * 2
+    assert "no scores here" in lines[0].stderr

@@ -1,0 +1,128 @@
+"""A flag or key=value that a command would ignore is refused, and accepted where it is looked at.
+
+A case is a command line, what is ignored in it, and what makes the same line accepted.
+"""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from dana.cli.given import settings_from
+from dana.cli.main import build_parser
+from dana.core.errors import ConfigError
+from dana.stages.unused import RULES
+
+JSON = "--task notes.txt --general pool.jsonl "
+PLAIN = "--task notes.txt --general pool.txt "
+P = "--set pretrain."
+CASES = [
+    # text
+    ("rank " + JSON + "--data folder", "--data", "--task chemprot"),
+    ("rank " + PLAIN + "--text-field body", "--text-field", "--general pool.jsonl"),
+    ("score " + PLAIN + "--id-field name", "--id-field", "--general hf:name"),
+    ("rank " + PLAIN + "--record-parser a.py:f", "--record-parser", "--general pool.jsonl"),
+    ("rank --task chemprot --general pool.jsonl --text-documents line", "--text-documents", "--general pool.txt"),
+    ("rank " + JSON + "--set hygiene.ngram=9", "hygiene.ngram", "--decontaminate chemprot"),
+    ("rank " + JSON + "--set hygiene.sentence=9", "hygiene.sentence", "--decontaminate chemprot"),
+    ("rank " + JSON + "--units window:64 --language de", "--language", "--units sentence"),
+    ("rank " + JSON + "--store none --set selection.store_dtype=int8", "selection.store_dtype", "--store folder"),
+    # ranking
+    ("rank --beta 0.3 --set ranking.protocol=paper", "--beta", "ranking.protocol=grouped"),
+    ("rank --set ranking.folds=4 ranking.protocol=paper", "ranking.folds", "ranking.protocol=grouped"),
+    ("rank --set selector=random", "selector", None),
+    # scores
+    ("score --selector random --detector knn", "--detector", "--selector detector"),
+    ("score --selector random --encoder hashing", "--encoder", "--units window:64"),
+    ("score --selector random --store folder", "--store", "--selector cascade"),
+    ("score --selector random --geometry l2", "--geometry", "--selector detector"),
+    ("score --selector random --set selection.general_share=0.1", "selection.general_share", "--selector detector"),
+    ("score --set ranking.seeds=2", "ranking.seeds", "--selector detector"),
+    ("score --detector knn --set ranking.seeds=2", "ranking.seeds", "--selector detector --detector auto"),
+    ("score --selector random --set weigh.beta=0.1", "weigh.beta", "--selector detector"),
+    ("score --set adapt.steps=3", "adapt.steps", None),
+    # weights
+    ("weigh x --gamma 9 --policy sigmoid", "--gamma", "--policy sampled"),
+    ("weigh x --budget '9 units' --policy sigmoid", "--budget", "--policy segments"),
+    ("weigh x --set weigh.min_tail=2 --policy sigmoid", "weigh.min_tail", "--policy segments"),
+    ("weigh x --set weigh.shrink=false --policy sigmoid", "weigh.shrink", "--policy segments"),
+    ("weigh x --set weigh.stream=true --policy sigmoid", "weigh.stream", "--policy segments"),
+    ("weigh x --sharpness 2", "--sharpness", "--policy sampled"),
+    ("weigh x --midpoint 0", "--midpoint", "--policy sigmoid"),
+    ("weigh x --set weigh.seed=3", "weigh.seed", "--policy sampled"),
+    ("weigh x --beta 0.1 --budget '9 units'", "--beta", "weigh.budget=null"),
+    ("weigh x --beta 0.1 --policy sigmoid --midpoint 0", "--beta", "--policy sampled"),
+    ("weigh x --set weigh.tokenizer=folder", "weigh.tokenizer", "--budget '9 tokens'"),
+    ("weigh x --set ranking.seeds=2", "ranking.seeds", None),
+    ("weigh x --set out=elsewhere", "out", None),
+    # training
+    ("adapt x --batch-size 8 --set adapt.batch_tokens=999", "--batch-size", "adapt.batch_tokens=null"),
+    ("adapt x --set adapt.warmup=0.1 adapt.warmup_steps=9", "adapt.warmup", "adapt.warmup_steps=null"),
+    ("adapt x --set adapt.evaluations=2 adapt.eval_every=9", "adapt.evaluations", "adapt.eval_every=null"),
+    ("adapt x --schedule constant --set adapt.floor=0.1", "adapt.floor", "--schedule cosine"),
+    ("adapt x --set adapt.cooldown=0.1", "adapt.cooldown", "--schedule wsd"),
+    ("adapt x --set weigh.beta=0.1", "weigh.beta", None),
+    (
+        "pretrain x " + P + "batch_size=8 pretrain.batch_tokens=999",
+        "pretrain.batch_size",
+        "pretrain.batch_tokens=null",
+    ),
+    ("pretrain x " + P + "warmup=0.1 pretrain.warmup_steps=9", "pretrain.warmup", "pretrain.warmup_steps=null"),
+    (
+        "pretrain x " + P + "evaluations=2 pretrain.eval_every=9",
+        "pretrain.evaluations",
+        "pretrain.eval_every=null",
+    ),
+    ("pretrain x " + P + "floor=0.1 pretrain.schedule=constant", "pretrain.floor", "pretrain.schedule=linear"),
+    ("pretrain x " + P + "cooldown=0.1", "pretrain.cooldown", "pretrain.schedule=wsd"),
+    ("pretrain x " + P + "replay=0.1", "pretrain.replay", None),
+    ("pretrain x --set adapt.steps=9", "adapt.steps", None),
+    ("pack x --set adapt.steps=9", "adapt.steps", None),
+    ("finetune --set adapt.steps=9", "adapt.steps", None),
+    # whole runs
+    ("quickstart --set task=notes.txt", "task", "harvest=null"),
+    ("run quickstart general=[pool.txt]", "general", "harvest=null"),
+    ("run quickstart size=mini model=folder", "size", "model=null"),
+]
+
+
+def settings(line):
+    parsed = build_parser().parse_args(shlex.split(line))
+    recipes = {"quickstart": "quickstart", "run": getattr(parsed, "recipe", None)}
+    return settings_from(parsed, recipes.get(parsed.command))
+
+
+@pytest.fixture(autouse=True)
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "pool.txt", "pool.jsonl"):
+        Path(name).write_text("{}")
+
+
+def with_cure(line, cure):
+    if cure.startswith("--"):
+        return f"{line} {cure}"
+    return f"{line} {cure}" if "--set" in line or line.startswith("run") else f"{line} --set {cure}"
+
+
+@pytest.mark.parametrize(("line", "ignored", "cure"), CASES, ids=[line for line, _, _ in CASES])
+def test_what_would_be_ignored_is_refused(line, ignored, cure):
+    with pytest.raises(ConfigError, match=f"^{ignored} is not looked at (with|by)"):
+        settings(line)
+    if cure:
+        settings(with_cure(line, cure))
+
+
+def test_every_rule_has_a_case():
+    covered = set()
+    for line, ignored, _ in CASES:
+        flags = {flag: key for key, flag in build_parser().parse_args(shlex.split(line)).flags.items()}
+        covered.add(flags.get(ignored, ignored))
+    for rule in {rule for rules in RULES.values() for rule in rules}:
+        assert covered & set(rule.settings.split()), f"no case for {rule.settings}"
+
+
+def test_a_recipe_may_hold_what_one_command_ignores():
+    Path("mine.yaml").write_text("weigh: {policy: sigmoid, gamma: 9, budget: 9 units}\nadapt: {cooldown: 0.1}\n")
+    assert settings("weigh x --config mine.yaml").weigh.gamma == 9
+    assert settings("adapt x --config mine.yaml").adapt.cooldown == 0.1

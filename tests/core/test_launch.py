@@ -1,0 +1,150 @@
+"""Processes of a launch as the environment tells of them, and what is said when one of them is gone."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from dana.core.errors import ConfigError, DanaError, EndedElsewhere
+from dana.core.launch import (
+    _meet,
+    alone,
+    first,
+    leads,
+    leave_launch,
+    meeting,
+    one_voice,
+    process_rank,
+    processes,
+    together,
+)
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Sets who this process is."""
+
+    def of(rank, world):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", str(world))
+
+    return of
+
+
+def test_the_first_process_leads_and_one_that_works_alone_does(launched):
+    launched(0, 2)
+    assert together()
+    assert leads()
+    launched(1, 2)
+    assert together()
+    assert not leads()
+    with alone():
+        assert leads()
+        assert not together()
+        assert first(lambda: 3) == 3, "nobody is waited for"
+    assert together()
+    assert not leads()
+    launched(0, 1)
+    assert leads()
+    assert not together()
+
+
+def test_the_first_process_works_alone_and_tells_the_others_of_an_error(launched, monkeypatch):
+    told = []
+    launched(0, 2)
+    monkeypatch.setattr("dana.core.launch._meet", lambda: None)
+    monkeypatch.setattr("dana.core.launch._sum", lambda number: told.append(number) or number)
+    monkeypatch.setattr("dana.core.launch._sent", lambda value: value)
+    assert first(together) is False
+
+    def fail():
+        raise ConfigError("wrong")
+
+    with pytest.raises(ConfigError, match="wrong"):
+        first(fail)
+    assert told == [0, ConfigError.exit_code]
+
+
+def test_the_others_end_with_the_exit_code_of_the_first(launched, monkeypatch):
+    launched(1, 2)
+    monkeypatch.setattr("dana.core.launch._sum", lambda number: 75)
+    monkeypatch.setattr("dana.core.launch._sent", lambda value: value)
+    with pytest.raises(EndedElsewhere) as raised:
+        first(lambda: 1)
+    assert raised.value.exit_code == 75
+
+
+def test_processes_that_did_not_find_each_other_are_refused(launched, monkeypatch):
+    launched(0, 2)
+    monkeypatch.setattr("accelerate.PartialState", lambda **how: SimpleNamespace(num_processes=1))
+    with pytest.raises(ConfigError, match="2 processes were launched, but 1 found each other"):
+        _meet()
+
+
+@pytest.mark.parametrize("world", ["0", "two", "-1"])
+def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, world):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    with pytest.raises(ConfigError, match="WORLD_SIZE="):
+        processes()
+
+
+def test_a_process_that_leaves_its_launch_is_one_alone(launched, monkeypatch):
+    launched(0, 2)
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    leave_launch()
+    assert (processes(), process_rank(), together()) == (1, 0, False)
+
+
+def test_several_processes_without_an_accelerator_meet_over_gloo(launched, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.delenv("ACCELERATE_USE_DEEPSPEED", raising=False)
+    launched(0, 2)
+    assert (meeting()["cpu"], meeting()["backend"]) == (True, None)
+    launched(0, 1)
+    assert meeting()["cpu"] is False
+    launched(0, 2)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    assert (meeting()["cpu"], meeting()["backend"]) == (False, "gloo")
+
+
+ENDS = """
+import torch
+from torch import distributed
+from dana.core.launch import wait_for_all
+
+wait_for_all()
+distributed.all_reduce_coalesced([torch.zeros(1) for _ in range(3000)], async_op=True).wait()
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_end_right_after_their_last_operation_end_well(tmp_path):
+    """A thread of the group frees 3,000 tensors then, which aborts 5 of 8 launches that give it no time."""
+    (tmp_path / "ends.py").write_text(ENDS)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    for _ in range(5):
+        done = subprocess.run([*launch, str(tmp_path / "ends.py")], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("said", ["pair.cc:553] Connection closed by peer [::1]:1", "Connection reset by peer"])
+def test_another_process_that_is_gone_is_one_line(launched, said):
+    launched(0, 2)
+    with pytest.raises(DanaError, match="another process of this launch has ended"), one_voice():
+        raise RuntimeError(said)
+    launched(0, 1)
+    with pytest.raises(RuntimeError, match="by peer"), one_voice():
+        raise RuntimeError(said)
+
+
+def test_errors_of_other_processes_than_the_first_come_later(launched, monkeypatch):
+    slept = []
+    monkeypatch.setattr("dana.core.launch.time.sleep", slept.append)
+    monkeypatch.setattr("dana.core.launch._have_met", lambda: False)
+    for rank, waits in ((0, []), (1, [30.0])):
+        launched(rank, 2)
+        with pytest.raises(ValueError, match="wrong"), one_voice():
+            raise ValueError("wrong")
+        assert slept == waits

@@ -1,0 +1,155 @@
+"""Components by name: specs, suggestions, and a third party's package beside ours."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from dana.core import registry
+from dana.core.errors import ConfigError, PluginError
+from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, parse_arguments
+from dana.detectors.knn import KNearestNeighbours
+from dana.detectors.pyod import PyOD
+from dana.encoders.hashing import HashingEncoder
+
+PLUGIN = Path(__file__).parents[1] / "plugins" / "toy_detector"
+
+
+def test_a_spec_gives_parameters_by_name_and_by_place():
+    assert DETECTORS.create("knn") == KNearestNeighbours(5)
+    assert DETECTORS.create("knn:k=10") == DETECTORS.create("knn:10") == KNearestNeighbours(10)
+    assert DETECTORS.create("dana:knn:k=3") == KNearestNeighbours(3)
+    assert DETECTORS.create("pyod:KNN,n_neighbors=3") == PyOD("KNN", n_neighbors=3)
+    assert ENCODERS.create("hashing:dims=64,words=1") == HashingEncoder(64, 1)
+
+
+def test_values_of_a_spec_are_typed_as_yaml_reads_them():
+    assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (
+        ["org/name"],
+        {"layer": -2, "rate": 0.5, "fast": True, "of": None},
+    )
+    assert parse_arguments("", "") == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        (
+            "knm",
+            PluginError,
+            "unknown detector 'knm'; did you mean 'knn'[?] Known: contrastive_knn, cosine",
+        ),
+        ("knn:q=1", ConfigError, r"'knn:q=1': .*'q'.*KNearestNeighbours takes: k: int = 5"),
+        ("knn:k=0", ConfigError, "k=0: must be at least 1"),
+        ("knn:k=ten", ConfigError, "'knn:k=ten': "),
+        ("knn:k=1,k=2", ConfigError, "'k' is given twice"),
+        ("knn:k=1,2", ConfigError, "the bare value '2' follows a named one"),
+        ("knn:1,2", ConfigError, r"'knn:1,2': too many positional arguments"),
+        ("knn:k=[1", ConfigError, r"'knn:k=\[1': .*not YAML"),
+        ("pyod", ConfigError, "'pyod': missing a required argument: 'name'"),
+        ("dana:knm", PluginError, "unknown detector 'knm'"),
+        ("", PluginError, "unknown detector ''"),
+    ],
+)
+def test_a_bad_spec_is_refused_with_what_is_allowed(spec, error, message):
+    with pytest.raises(error, match=message):
+        DETECTORS.create(spec)
+
+
+@pytest.mark.parametrize(("group", "kind"), [(ENCODERS, "encoder"), (SELECTORS, "selector"), (OBJECTIVES, "objective")])
+def test_every_group_names_its_kind(group, kind):
+    with pytest.raises(PluginError, match=f"unknown {kind} 'x'"):
+        group.create("x")
+
+
+def test_every_registered_name_of_ours_loads():
+    for group in (DETECTORS, ENCODERS, SELECTORS, OBJECTIVES):
+        for name in group.entries():
+            assert callable(group.load(name, "dana"))
+
+
+def test_listing_imports_nothing(monkeypatch):
+    claims = [EntryPoint("x", "a_module_that_is_not_there:X", "toys")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: claims)
+    assert list(Registry("toys").entries()) == ["x"]
+    with pytest.raises(PluginError, match=r"'x' of [?] does not load .*ModuleNotFoundError"):
+        Registry("toys").load("x")
+
+
+def test_a_missing_attribute_is_a_plugin_error(monkeypatch):
+    claims = [EntryPoint("x", "dana.core.registry:NotThere", "toys")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: claims)
+    with pytest.raises(PluginError, match="AttributeError"):
+        Registry("toys").load("x")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The toy package, installed into a folder of its own; runs dana with it on the path."""
+    import shutil
+
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(PLUGIN, folder / "source")  # building leaves files beside the source
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--target", str(folder / "site"), str(folder / "source")], check=True)
+
+    def dana(*arguments):
+        paths = [str(folder / "site"), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        command = [sys.executable, "-m", "dana", "detectors", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    return dana
+
+
+@pytest.fixture(scope="module")
+def listing(installed):
+    done = installed("list")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_third_partys_detectors_are_listed_beside_ours(listing):
+    lines = {line.split()[0]: line for line in listing}
+    assert lines["toy"].split()[1] == "toy-detector"
+    assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
+    assert "One minus the cosine to the mean" in lines["toy_convention"]
+    assert lines["pca"].split()[1] == "dana"
+
+
+def test_a_broken_plug_in_breaks_only_itself(listing, installed):
+    (line,) = [line for line in listing if line.startswith("toy_broken")]
+    assert "broken: " in line
+    assert "No module named 'a_package_that_is_not_there'" in line
+    assert sum("broken: " in line for line in listing) == 2  # and the name that two claim
+    done = installed("check", "toy_broken")
+    assert done.returncode == 2
+    assert "'toy_broken' of toy-detector does not load" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_claimants_of_a_name_are_named(listing, installed):
+    (line,) = [line for line in listing if line.startswith("knn")]
+    assert "claimed by dana, toy-detector; write DISTRIBUTION:knn" in line
+    done = installed("check", "knn")
+    assert done.returncode == 2
+    assert "is claimed by dana, toy-detector" in done.stderr
+
+
+@pytest.mark.parametrize("spec", ["toy_convention", "toy-detector:knn"])
+def test_a_third_partys_detector_passes_the_checks(installed, spec):
+    done = installed("check", spec)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 11
+    assert all(line.startswith("ok ") for line in lines)
+
+
+def test_what_breaks_the_contract_exits_with_two_and_counts(installed):
+    done = installed("check", "toy:factor=-9")  # measures from a point on the other side of the origin
+    assert done.returncode == 2
+    assert "FAILED" in done.stdout
+    assert "of 11 checks" in done.stderr

@@ -1,0 +1,167 @@
+"""Text of many languages: sentences end where the language says, and all of it goes through the whole selection."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dana.cli.main import main
+from dana.core.errors import ConfigError
+from dana.core.schemas import iterate_documents, read_table
+from dana.corpus.units import OTHERS, RULED, parse_units, sentences
+from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.scoring import Scoring, build_selector
+from dana.stages.corpus import corpus_stage
+from dana.stages.task import task_stage
+from dana.stages.weigh import weigh_stage
+from dana.weighting.settings import WeighSettings
+
+# Sentences as the language has them; "!" where the rules of English find others.
+TEXTS = {
+    "de": [
+        "!",
+        "Der Versuch dauerte ca. Zwölf Stunden, vgl. Abb. 3 im Anhang.",
+        "Am 3. Oktober war es aus.",
+        "Gut so!",
+    ],
+    "fr": ["!", "Elle habite av. Foch à Paris.", "Est-ce vrai ?", "Oui !"],
+    "es": ["!", "El Sr. García vive en la Avda. Goya.", "La Dra. Ruiz llegó tarde.", "¿Qué hora es?", "¡Es tarde!"],
+    "ru": ["!", "Он живёт на ул. Ленина в г. Москве.", "Это было в 1999 г. и позже.", "Как дела?", "Хорошо!"],
+    "el": ["!", "Ο κ. Παπαδόπουλος ήρθε χθες.", "Πού πήγες;", "Δεν ξέρω."],
+    "it": ["!", "Il sig. Rossi abita in via Roma.", "Perché?", "Non lo so!"],
+    "nl": ["!", "Dhr. De Vries woont in Utrecht.", "Hij kwam om 3 uur.", "Echt waar?"],
+    "uk": ["!", "Він живе на вул. Франка.", "Це було в 1999 р. і пізніше.", "Справді?"],
+    "hi": ["", "यह पहला वाक्य है।", "क्या यह दूसरा है?", "हाँ!"],
+    "ar": ["", "هذه جملة أولى.", "هل هذه جملة ثانية؟", "نعم!"],
+    "zh": ["", "这是第一句。", "这是第二句！", "真的吗？", "是的。"],
+    "ja": ["", "これは一つ目です。", "本当ですか？", "はい！"],
+    "tr": ["", "Bu ilk cümle.", "İkinci cümle mi?", "Evet!", "Prof. Yılmaz geldi."],
+    "ko": ["", "이것은 첫 문장이다.", "두 번째인가?", "그렇다!"],
+}
+SPACELESS = ("zh", "ja")
+
+
+def _cut(text, language):
+    return [text[start:end] for start, end in sentences(text, language)]
+
+
+def _text(language):
+    return ("" if language in SPACELESS else " ").join(TEXTS[language][1:])
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_sentences_end_where_the_language_says(language):
+    differs, *expected = TEXTS[language]
+    assert _cut(_text(language), language) == expected
+    assert (_cut(_text(language), "en") != expected) == bool(differs)
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_a_splitter_has_the_language_and_windows_have_none(language, byte_level):
+    text = _text(language)
+    splitter = replace(Selection(encoder="hashing"), language=language).splitter()
+    assert [text[start:end] for start, end in splitter(text)] == TEXTS[language][1:]
+    windows = parse_units("window:16").splitter(byte_level, language)(text)
+    assert "".join("".join(text[start:end] for start, end in windows).split()) == "".join(text.split())
+    assert len(windows) == -(-len(text.encode()) // 16)
+
+
+@pytest.mark.parametrize("code", ["xx", "", "EN", "german", "en-GB", "no"])
+def test_what_is_no_language_is_refused(code):
+    with pytest.raises(ConfigError, match=rf"language={code!r}: must be a code of ISO 639-1 .* am ar bg .* uk\)"):
+        Selection(language=code)
+
+
+def test_codes_are_distinct():
+    codes = f"{RULED} {OTHERS}".split()
+    assert len(codes) == len(set(codes)) == 182
+
+
+def test_the_language_belongs_to_the_fingerprint_unless_units_are_windows():
+    one, two = (Selection(encoder="hashing", language=code) for code in ("en", "de"))
+    assert one.identity() != two.identity()
+    assert replace(one, units="window:8").identity() == replace(two, units="window:8").identity()
+
+
+# What a language's two topics are put together from: beginnings, and ends of each.
+PARTS = {
+    "zh": (
+        ["今天", "昨天", "明天", "后来", "早上", "晚上", "现在", "最后"],
+        ["细胞吸收了蛋白质。", "基因改变了。", "酶结合了受体。", "抗体找到了肿瘤。"],
+        ["法官做出了判决。", "律师提出了上诉。", "证人来到了法庭。", "法院公布了裁定。"],
+    ),
+    "ja": (
+        ["今日", "昨日", "明日", "その後", "朝", "夜", "今", "最後に"],
+        ["細胞が増えた。", "遺伝子が変わった。", "酵素が働いた。", "抗体が見つかった。"],
+        ["裁判官が決めた。", "弁護士が話した。", "証人が来た。", "裁判所が認めた。"],
+    ),
+    "ru": (
+        ["Сегодня ", "Вчера ", "Завтра ", "Потом ", "Утром ", "Ночью ", "Теперь ", "Весной "],
+        ["клетка выросла.", "ген изменился.", "белок распался.", "опухоль исчезла."],
+        ["судья решил.", "адвокат ушёл.", "свидетель пришёл.", "суд начался."],
+    ),
+    "ar": (
+        ["اليوم ", "أمس ", "غدا ", "ثم ", "صباحا ", "ليلا ", "الآن ", "أخيرا "],
+        ["نمت الخلية.", "تغير الجين.", "عمل الإنزيم.", "ظهر الورم."],
+        ["حكم القاضي.", "تكلم المحامي.", "حضر الشاهد.", "بدأت المحكمة."],
+    ),
+    "hi": (
+        ["आज ", "कल ", "फिर ", "बाद में ", "सुबह ", "रात को ", "अब ", "अंत में "],
+        ["कोशिका बढ़ी।", "जीन बदला।", "एंजाइम ने काम किया।", "ट्यूमर मिला।"],
+        ["न्यायाधीश आए।", "वकील बोले।", "गवाह मिला।", "अदालत खुली।"],
+    ),
+}
+
+
+@pytest.mark.parametrize("language", PARTS)
+def test_any_script_goes_from_files_to_weights(tmp_path, language):
+    """Planted documents score lowest, by both kinds of weights they are kept, and every character is in a unit."""
+    begins, own, other = PARTS[language]
+    join = "" if language in SPACELESS else " "
+    task = [begin + end for begin in begins for end in own]
+    (tmp_path / "task.txt").write_text("\n".join(task), encoding="utf-8")
+    foreign = [begin + end for begin in begins for end in other]
+    random = np.random.default_rng(0)
+    rows = [
+        {"id": f"{kind}-{number}", "text": join.join(random.choice(kept, 4))}
+        for number in range(30)
+        for kind, kept in (("own", task), ("other", foreign))
+    ]
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    selection = Selection(encoder="hashing:dims=256,words=1", language=language, geometry="l2")
+    opened = TaskText(task_stage(str(tmp_path / "task.txt"), tmp_path / "run" / "task"))
+    general = GeneralCorpus(corpus_stage([str(pool)], tmp_path / "run" / "corpus"))
+    selector = build_selector("detector", "knn:k=1", selection)
+    Scoring(opened, general, selection, selector, tmp_path / "run" / "scores").whole()
+    scores = read_table(tmp_path / "run" / "scores").to_pandas()
+    texts = {document.doc_id: document.text for document in iterate_documents(tmp_path / "run" / "corpus")}
+    for doc_id, units in scores.groupby("doc_id"):
+        spans = zip(units["start"], units["end"], strict=True)
+        assert join.join(texts[doc_id][start:end] for start, end in spans) == texts[doc_id]
+        assert len(units) == 4
+    planted = scores["doc_id"].str.startswith("own-")
+    assert scores[planted]["score"].mean() < scores[~planted]["score"].mean()
+    for policy in ("sigmoid", "segments"):
+        settings = WeighSettings(policy=policy, beta=0.5, gamma=4)
+        made = weigh_stage(tmp_path / "run" / "scores", tmp_path / "run" / "corpus", settings, tmp_path / policy)
+        weights = read_table(made.path).to_pandas()
+        own_weights = weights["doc_id"].str.startswith("own-")
+        assert weights[own_weights]["weight"].mean() > 0.3 + weights[~own_weights]["weight"].mean()
+
+
+def test_the_command_takes_a_language_and_refuses_another(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    task = "\n".join(f"Der {number}. Oktober war kalt. Abb. {number} zeigt es." for number in range(40))
+    (tmp_path / "task.txt").write_text(task)
+    (tmp_path / "pool.txt").write_text("\n".join(f"Am {number}. Mai schien die Sonne. Gut." for number in range(60)))
+    line = ["score", "--task", "task.txt", "--general", "pool.txt", "--selector", "random"]
+    assert main([*line, "--out", "run", "--language", "xx"]) == 2
+    assert "language='xx': must be a code of ISO 639-1" in capsys.readouterr().err
+    assert main([*line, "--out", "run", "--language", "de"]) == 0
+    assert len(read_table(tmp_path / "run" / "scores")) == 120
+    assert main([*line, "--out", "run", "--language", "en"]) == 2
+    assert "--language: de there, en now" in capsys.readouterr().err
+    assert main([*line, "--out", "other", "--language", "en"]) == 0
+    assert len(read_table(tmp_path / "other" / "scores")) == 180

@@ -1,0 +1,138 @@
+"""Which files a source means: links are followed, a run never reads what it wrote, what is passed over is said."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from dana.cli.main import main
+from dana.core.errors import ConfigError, DataError
+from dana.corpus.places import expand, find_files
+from dana.corpus.readers import read_records
+
+
+@pytest.fixture
+def pool(tmp_path):
+    """Two files, one of them deeper."""
+    for name in ("a.txt", "in/b.txt"):
+        (tmp_path / "pool" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pool" / name).write_text(name)
+    return tmp_path / "pool"
+
+
+def _names(files, pool):
+    return [os.path.relpath(file, pool) for file in files]
+
+
+def test_links_to_folders_and_files_are_followed(pool, tmp_path):
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "c.txt").write_text("c")
+    (pool / "linked").symlink_to(tmp_path / "else")
+    (pool / "d.txt").symlink_to(tmp_path / "else" / "c.txt")
+    assert _names(expand(str(pool)), pool) == ["a.txt", "d.txt", "in/b.txt", "linked/c.txt"]
+    (tmp_path / "way").symlink_to(pool)
+    assert len(expand(str(tmp_path / "way"))) == 4
+
+
+def test_links_that_go_round_are_read_once(pool):
+    (pool / "in" / "up").symlink_to(pool)
+    (pool / "self").symlink_to(pool / "self")
+    assert _names(expand(str(pool)), pool) == ["a.txt", "in/b.txt"]
+    assert _names(expand(str(pool / "**" / "*.txt")), pool) == ["a.txt", "in/b.txt"]
+
+
+def test_a_link_to_nothing_is_named(pool):
+    (pool / "gone.txt").symlink_to(pool / "nowhere")
+    with pytest.raises(DataError, match=r"gone\.txt: a link to nothing"):
+        expand(str(pool))
+
+
+@pytest.mark.parametrize("source", ["", " "])
+def test_no_source_is_not_the_working_directory(source):
+    with pytest.raises(ConfigError, match="must be a file, folder, glob or hf: name"):
+        expand(source)
+
+
+@pytest.mark.parametrize("run", [".", "in/run"])
+def test_a_run_within_its_sources_does_not_read_itself(pool, run):
+    own = pool / "in" / "run"
+    (own / "corpus" / "__dana__").mkdir(parents=True)
+    for name in ("corpus/part-0.parquet", "ranking.csv", "tables/x.csv"):
+        (own / name).parent.mkdir(exist_ok=True)
+        (own / name).write_text("own")
+    for source in (str(pool), str(pool / "**" / "*")):
+        assert _names(map(str, find_files([source], own)), pool) == ["a.txt", "in/b.txt"]
+    other = pool / "other"
+    assert _names(find_files([str(pool)], other), pool) == ["a.txt", "in/b.txt"], "another run's, by its corpus"
+    assert _names(find_files([str(own / "tables" / "x.csv")], own), own) == ["tables/x.csv"], "named, it is meant"
+    assert _names(find_files([str(own / "t*" / "*.csv")], own), own) == ["tables/x.csv"]
+
+
+def test_a_run_in_the_folder_of_its_sources_is_refused(pool):
+    with pytest.raises(ConfigError, match="is the run's own folder, whose files would be read; choose another --out"):
+        find_files([str(pool / "in" / "..")], pool)
+
+
+def test_what_is_passed_over_is_counted_and_said(pool, tmp_path, caplog):
+    for name in ("x.pdf", "y.PDF", "README", ".hidden.txt"):
+        (pool / name).write_text("x")
+    (pool / "old" / "__dana__").mkdir(parents=True)
+    passed = Counter()
+    expand(str(pool), None, passed)
+    assert passed == {".pdf": 2, "without suffix": 1, "folder that dana wrote": 1}
+    caplog.set_level("INFO", "dana")
+    find_files([str(pool)], tmp_path / "out")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == f"input     {pool}: passed over: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):
+    def walk(root, followlinks, onerror):
+        onerror(PermissionError(13, "Permission denied", f"{root}/in"))
+        yield from ()
+
+    monkeypatch.setattr(os, "walk", walk)
+    with pytest.raises(DataError, match=r"in: cannot be read: Permission denied"):
+        expand(str(pool))
+
+
+def test_what_the_system_refuses_is_one_error_and_no_traceback(pool, monkeypatch):
+    from pathlib import Path
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    with pytest.raises(DataError, match=r"cannot be read: Permission denied"):
+        expand(str(pool))
+
+
+@pytest.mark.parametrize("error", [IndexError("list index out of range"), ImportError("no soundfile"), KeyError()])
+def test_whatever_a_dataset_raises_is_one_error(monkeypatch, error):
+    import datasets
+
+    def load_dataset(*_, **__):
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(DataError, match=r"hf:org/name: cannot be read: (list index|no soundfile|KeyError)"):
+        list(read_records(["hf:org/name"]))
+    with pytest.raises(ConfigError, match="source='hf:': must be hf:org/name"):
+        list(read_records(["hf:"]))
+
+
+@pytest.mark.parametrize(
+    ("task", "general", "says"),
+    [
+        ("notes.txt", "", "--general '': nothing is named"),
+        ("", "notes.txt", "--task '': nothing is named"),
+        (" ", "a", "--task '': nothing is named"),
+    ],
+)
+def test_an_empty_flag_is_refused_before_anything_is_read(tmp_path, monkeypatch, capsys, task, general, says):
+    (tmp_path / "notes.txt").write_text("one\ntwo\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["rank", "--task", task, "--general", general]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert says in line
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -1,0 +1,75 @@
+"""Unit streams and samples: uniform, disjoint, indifferent to order and batch."""
+
+import numpy as np
+import pytest
+
+from dana.core.rng import unit_keys
+from dana.core.schemas import Document
+from dana.corpus.unit_stream import Units, draw, units_of
+
+
+def _lines(text):
+    spans, start = [], 0
+    for line in text.split("\n"):
+        spans.append((start, start + len(line)))
+        start += len(line) + 1
+    return spans
+
+
+DOCUMENTS = [Document(f"d{i}", "s", "\n".join(f"unit {i} {j}" for j in range(1 + i % 7))) for i in range(300)]
+UNITS = sum(1 + i % 7 for i in range(300))
+
+
+def test_units_carry_their_document_and_span():
+    batches = list(units_of(DOCUMENTS[:3], _lines, batch=2))
+    assert [len(batch) for batch in batches] == [3, 3]
+    assert batches[1].texts == ["unit 2 0", "unit 2 1", "unit 2 2"]
+    assert batches[1].numbers.tolist() == [0, 1, 2]
+    assert [DOCUMENTS[2].text[a:b] for a, b in zip(batches[1].starts, batches[1].ends, strict=True)] == batches[1].texts
+
+
+def test_keys_are_distinct_and_do_not_depend_on_the_batch():
+    small = np.concatenate([batch.keys for batch in units_of(DOCUMENTS, _lines, batch=1)])
+    large = np.concatenate([batch.keys for batch in units_of(DOCUMENTS, _lines, batch=10**6)])
+    np.testing.assert_array_equal(small, large)
+    assert np.unique(small).size == UNITS
+    assert unit_keys("d2", np.array([1]))[0] == unit_keys("d2", np.arange(3))[1]
+
+
+@pytest.mark.parametrize("batch", [1, 64, 10**6])
+def test_samples_are_disjoint_seeded_and_ignore_order_and_batch(batch):
+    wanted = {"a": (1, 50), "b": (2, 50), "none": (3, 0)}
+    samples = draw(units_of(DOCUMENTS, _lines, batch), wanted)
+    assert [len(sample.ids) for sample in samples.values()] == [50, 50, 0]
+    assert not set(samples["a"].ids) & set(samples["b"].ids)
+    backwards = draw(units_of(DOCUMENTS[::-1], _lines, 7), wanted)
+    assert {name: sample.ids for name, sample in samples.items()} == {name: s.ids for name, s in backwards.items()}
+    assert samples["a"].ids != draw(units_of(DOCUMENTS, _lines), {"a": (9, 50)})["a"].ids
+    every = Units.join(list(units_of(DOCUMENTS, _lines, 100)))
+    rows = {unit: row for row, unit in enumerate(every.ids)}
+    drawn, again = samples["a"], every.rows(np.array([rows[unit] for unit in samples["a"].ids]))
+    assert drawn.ids == again.ids
+    assert drawn.sources == again.sources
+    assert drawn.texts == again.texts == [f"unit {doc_id[1:]} {unit}" for doc_id, unit in drawn.ids]
+    for name in ("starts", "ends", "keys", "numbers"):
+        assert getattr(drawn, name).tolist() == getattr(again, name).tolist()
+
+
+def test_a_small_corpus_gives_smaller_samples_and_nothing_twice():
+    samples = draw(units_of(DOCUMENTS[:5], _lines), {"a": (1, 10), "b": (2, 10)})
+    assert [len(sample.ids) for sample in samples.values()] == [8, 7]
+    assert len({*samples["a"].ids, *samples["b"].ids}) == 15
+    wanted = {"large": (1, 1000), "small": (2, 3), "middle": (3, 100), "none": (4, 0)}
+    sizes = {name: len(sample.ids) for name, sample in draw(units_of(DOCUMENTS[:5], _lines), wanted).items()}
+    assert sizes == {"large": 6, "small": 3, "middle": 6, "none": 0}
+    enough = draw(units_of(DOCUMENTS[:5], _lines), {"a": (1, 12), "b": (2, 3)})
+    assert [len(sample.ids) for sample in enough.values()] == [12, 3]
+
+
+def test_every_unit_is_equally_likely():
+    counts = np.zeros(7)
+    for seed in range(200):
+        for _, unit in draw(units_of(DOCUMENTS, _lines), {"a": (seed, 20)})["a"].ids:
+            counts[unit] += 1
+    expected = np.array([sum(1 + i % 7 > unit for i in range(300)) for unit in range(7)]) / UNITS * 4000
+    assert float(((counts - expected) ** 2 / expected).sum()) < 22.5  # 6 degrees of freedom, p = 0.001

@@ -1,0 +1,202 @@
+"""Units: spans that map back to the text, cover all of it, and are bounded."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dana.core.errors import ConfigError
+from dana.corpus.text import normalise
+from dana.corpus.units import LONGEST_SENTENCE, LONGEST_STRETCH, UnitSpec, parse_units, sentences, token_windows
+
+WORDS = st.sampled_from(
+    [
+        "Dr.",
+        "it",
+        "was",
+        "3.5",
+        "e.g.",
+        "no!",
+        "why?",
+        "👩‍👩‍👧",
+        "שלום.",
+        "مرحبا؟",
+        "日本語。",
+        "...",
+        "\n\n",
+        "\r\n",
+        "\t",
+        "“So”",
+    ]
+)
+TEXTS = st.one_of(
+    st.lists(WORDS, max_size=40).map(" ".join),
+    st.text(max_size=200),
+)
+
+
+def _holds(text, spans):
+    """Ordered, apart, trimmed, not empty, and nothing but white space outside."""
+    position = 0
+    for start, end in spans:
+        assert position <= start < end <= len(text)
+        assert not text[position:start].strip()
+        assert text[start:end] == text[start:end].strip()
+        position = end
+    assert not text[position:].strip()
+
+
+@settings(deadline=None, max_examples=150)
+@given(TEXTS)
+@example("")
+@example(" \n ")
+@example("One.\r\nTwo.\r\n\r\nThree.")
+@example("Smile 😀. Next 👍🏽! שלום עולם. סוף.")
+def test_sentences_cover_the_text_in_order(text):
+    spans = sentences(text)
+    _holds(text, spans)
+    assert all(end - start <= LONGEST_SENTENCE for start, end in spans)
+
+
+def test_sentences_by_hand():
+    text = "Dr. Smith came. He left at 3.5 hours!  Why?"
+    assert [text[a:b] for a, b in sentences(text)] == ["Dr. Smith came.", "He left at 3.5 hours!", "Why?"]
+
+
+def test_spans_count_characters_not_bytes():
+    text = "日本 😀 é. Then more."
+    assert [text[a:b] for a, b in sentences(text)] == ["日本 😀 é.", "Then more."]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
+def test_a_sentence_without_end_is_cut_at_white_space(lengths):
+    text = " ".join("x" * length for length in lengths)
+    spans = sentences(text)
+    _holds(text, spans)
+    assert max(end - start for start, end in spans) <= LONGEST_SENTENCE
+    short = [length for length in lengths if length <= LONGEST_SENTENCE // 2]
+    if len(short) == len(lengths):
+        assert all(end == len(text) or text[end] == " " for _, end in spans)
+
+
+def test_a_word_of_five_thousand_characters_becomes_three_units():
+    assert sentences("x" * 5000) == [(0, 2000), (2000, 4000), (4000, 5000)]
+
+
+def test_a_long_document_takes_time_in_proportion():
+    text = "No full stop here " * 60_000  # a megabyte
+    _holds(text, sentences(text))
+
+
+def test_a_book_without_spaces_takes_time_in_proportion_and_is_cut_behind_full_stops():
+    """In one piece it took 50 times as long for 7 times the text: five minutes for this one."""
+    text = "Vorwort " + "日本語。これは！" * 75_000
+    spans = sentences(text)
+    _holds(text, spans)
+    assert {text[a:b] for a, b in spans[1:]} == {"日本語。", "これは！"}
+    assert text[slice(*spans[0])] == "Vorwort 日本語。"
+
+
+def test_a_stretch_that_is_not_too_long_is_never_cut(monkeypatch):
+    seen = []
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", lambda language, text: seen.append(text) or [])
+    exactly = "é" * LONGEST_STRETCH
+    sentences(f"{exactly} {exactly}\n{exactly}")
+    sentences(f"a {exactly}y b")
+    assert seen == [f"{exactly} {exactly}\n{exactly}", f"a {exactly}", "y b"]
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+@pytest.mark.parametrize("text", ["", "  ", "one", "A line.\r\nAnother, 日本 😀 שלום " * 20])
+def test_windows_hold_the_asked_number_of_word_pieces(tiny_tokenizer, text, size):
+    text = normalise(text)
+    spans = token_windows(text, tiny_tokenizer, size)
+    _holds(text, spans)
+    counts = [len(tiny_tokenizer(text[a:b], add_special_tokens=False)["input_ids"]) for a, b in spans]
+    if size > 1:  # a window of one piece may begin within a word, and be cut again on its own
+        assert all(abs(count - size) <= size // 2 + 2 for count in counts[:-1])
+    pieces = len(tiny_tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert len(spans) == -(-pieces // size)
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=TEXTS, size=st.integers(1, 9))
+@example(text="\U000f0000 one two", size=1)
+def test_windows_cover_the_text_in_order(tiny_tokenizer, text, size):
+    text = normalise(text)
+    spans = token_windows(text, tiny_tokenizer, size)
+    if spans:  # text that is nothing but characters the tokenizer drops has no unit
+        _holds(text, spans)
+    else:
+        assert tiny_tokenizer.tokenize(text) == []
+
+
+def test_windows_of_bytes_never_share_a_character(byte_level):
+    assert token_windows("a 😀😀", byte_level, 4) == [(0, 1), (2, 3), (3, 4)]  # pieces 0, 4 and 8 begin the windows
+
+
+@settings(deadline=None, max_examples=60)
+@given(text=TEXTS, size=st.integers(1, 9))
+def test_windows_of_bytes_cover_the_text_in_order(byte_level, text, size):
+    text = normalise(text)
+    _holds(text, token_windows(text, byte_level, size))
+
+
+def test_specs_are_read_and_bad_ones_refused():
+    assert parse_units("sentence") == UnitSpec()
+    assert parse_units("window:256") == UnitSpec(256)
+    for spec in ("", "word", "sentence:3", "window", "window:0", "window:-1", "window:x"):
+        with pytest.raises(ConfigError, match=f"units='{spec}': must be sentence, or window:N"):
+            parse_units(spec)
+
+
+def test_windows_without_a_tokenizer_are_refused():
+    assert not parse_units("sentence").needs_tokenizer
+    for none in (None, object()):
+        with pytest.raises(ConfigError, match="choose an encoder with a fast tokenizer"):
+            parse_units("window:8").splitter(none)
+
+
+def test_a_splitter_does_what_its_spec_says(tiny_tokenizer):
+    assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
+    text = "the default of the settings"
+    assert parse_units("window:4").splitter(tiny_tokenizer)(text) == token_windows(text, tiny_tokenizer, 4)
+
+
+def test_long_text_that_is_not_ascii_takes_time_in_proportion_to_its_length():
+    import time
+
+    def seconds(text):
+        started = time.process_time()
+        spans = sentences(text)
+        assert "".join(text[start:end] for start, end in spans) == text
+        return time.process_time() - started
+
+    assert seconds("日本。" * 80_000) < 40 * max(0.05, seconds("日本。" * 4_000)), (
+        "20 times as long; squared would be 400"
+    )
+
+
+def test_blocks_of_long_text_end_where_sentences_do():
+    text = "Café society met. It talked! Did it agree? " * 400
+    short = sentences(text[: 43 * 20])
+    found = sentences(text)
+    assert len(text) > 4 * 4000
+    assert found[: len(short)] == short
+    assert [end - start for start, end in found] == [end - start for start, end in short[:3]] * 400
+
+
+def test_a_line_of_sixteen_megabytes_without_punctuation_takes_time_in_proportion():
+    """Each cut copied all that came after it: 16 MB took over a hundred times as long as one."""
+    import time
+
+    def seconds(text):
+        started = time.process_time()
+        spans = sentences(text)
+        assert all(after[0] == before[1] + 1 for before, after in pairwise(spans))
+        return time.process_time() - started
+
+    one = max(0.02, seconds("word and more " * 75_000))
+    assert seconds("word and more " * 1_200_000) < 50 * one

@@ -1,0 +1,81 @@
+"""Checks of encoders: the built-in ones pass, and each broken promise fails the check that names it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+from dana.encoders.checks import CHECKS, check_encoder
+from dana.encoders.hashing import HashingEncoder
+
+
+def _failed(candidate):
+    return {result.name for result in check_encoder(candidate) if not result.passed}
+
+
+@pytest.mark.parametrize("spec", ["hashing", "hashing:dims=64,words=1", "static"])
+def test_built_ins_pass_every_check(spec):
+    results = check_encoder(spec)
+    assert [str(result) for result in results if not result.passed or result.detail] == []
+    assert [result.name for result in results] == [check.__name__ for check in CHECKS]
+
+
+@dataclass(frozen=True)
+class Flawed:
+    """The hashing encoder; `flaw` breaks one promise."""
+
+    flaw: str = ""
+    calls: list = field(default_factory=list)
+
+    def encode(self, texts):
+        """What is promised, but for the flaw."""
+        self.calls.append(1)
+        if self.flaw == "needs a text" and not texts:
+            raise IndexError("no first text")
+        vectors = HashingEncoder(64).encode(texts)
+        if self.flaw == "writes into its input":
+            texts.sort()
+        changed = {
+            "float64": vectors.double,
+            "not finite": lambda: vectors / vectors,
+            "batch-dependent": lambda: vectors - vectors.mean(0) if len(texts) else vectors,
+            "counts its calls": lambda: vectors + len(self.calls),
+            "all alike": lambda: torch.ones_like(vectors) + 0.01 * torch.randn(len(texts), 64),
+        }
+        return changed.get(self.flaw, lambda: vectors)()
+
+    def identity(self):
+        """Its flaw."""
+        return {"flaw": self.flaw, "file": str(Path.home() / "model") if self.flaw == "has a path" else ""}
+
+
+@pytest.mark.parametrize(
+    ("flaw", "caught_by"),
+    [
+        ("float64", "vectors_are_float32_and_finite"),
+        ("not finite", "vectors_are_float32_and_finite"),
+        ("needs a text", "no_texts_give_no_vectors"),
+        ("batch-dependent", "order_and_batch_do_not_matter"),
+        ("counts its calls", "same_texts_same_vectors"),
+        ("writes into its input", "the_input_is_not_changed"),
+        ("has a path", "identity_is_plain_and_stable"),
+    ],
+)
+def test_a_flaw_is_caught_by_its_check(flaw, caught_by):
+    assert caught_by in _failed(Flawed(flaw))
+
+
+def test_vectors_that_tell_no_topics_apart_are_caught():
+    class Reversed(Flawed):
+        def encode(self, texts):
+            vectors = torch.zeros(len(texts), 2)
+            for row, text in enumerate(texts):
+                vectors[row, len(text) % 2] = 1 + len(text) % 3
+            return vectors
+
+    assert "a_topic_is_nearer_to_itself" in _failed(Reversed())
+
+
+def test_the_same_encoder_without_a_flaw_passes():
+    assert _failed(Flawed()) == set()

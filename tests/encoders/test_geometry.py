@@ -1,0 +1,133 @@
+"""Geometry: values by hand, rows of length 1, constant dimensions, whitening, files."""
+
+import pytest
+import torch
+
+from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.encoders.geometry import FittedGeometry, parse_geometry
+
+SAMPLE = torch.tensor([[3.0, 4.0], [0.0, 2.0], [6.0, 0.0]])  # mean (3, 2)
+
+
+def _cloud(rows=400, dims=6, seed=0):
+    scale = torch.arange(1.0, dims + 1)
+    return torch.randn(rows, dims, generator=torch.Generator().manual_seed(seed)) * scale + 5
+
+
+def test_none_changes_nothing():
+    fitted = parse_geometry("none").fit(SAMPLE)
+    assert torch.equal(fitted.apply(SAMPLE), SAMPLE)
+
+
+def test_l2_by_hand():
+    fitted = parse_geometry("l2").fit(SAMPLE)
+    expected = torch.tensor([[0.6, 0.8], [0.0, 1.0], [1.0, 0.0]])
+    torch.testing.assert_close(fitted.apply(SAMPLE), expected)
+
+
+def test_center_l2_by_hand():
+    fitted = parse_geometry("center+l2").fit(SAMPLE)
+    # (6, 6) - (3, 2) = (3, 4); (3, 2) is the mean itself
+    expected = torch.tensor([[0.6, 0.8], [0.0, 0.0]])
+    torch.testing.assert_close(fitted.apply(torch.tensor([[6.0, 6.0], [3.0, 2.0]])), expected)
+
+
+@pytest.mark.parametrize("spec", ["l2", "center+l2", "whiten:3"])
+def test_rows_end_with_length_one(spec):
+    fitted = parse_geometry(spec).fit(_cloud())
+    norms = fitted.apply(_cloud(seed=1)).norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones(400))
+
+
+@pytest.mark.parametrize("spec", ["none", "l2"])
+def test_a_zero_row_stays_zero(spec):
+    placed = parse_geometry(spec).fit(SAMPLE).apply(torch.zeros(1, 2))
+    assert torch.equal(placed, torch.zeros(1, 2))
+
+
+def test_dead_dimensions_are_dropped_by_all_but_none():
+    sample = torch.cat([_cloud(), torch.full((400, 1), 0.3)], dim=1)[:, [0, 6, 1, 2, 3, 4, 5]]
+    assert parse_geometry("none").fit(sample).apply(sample).shape == (400, 7)
+    for spec in ("l2", "center+l2"):
+        fitted = parse_geometry(spec).fit(sample)
+        assert fitted.kept.tolist() == [0, 2, 3, 4, 5, 6]
+        alive = torch.nn.functional.normalize((sample - fitted.shift)[:, fitted.kept])
+        torch.testing.assert_close(fitted.apply(sample), alive)
+    with pytest.raises(DataError, match="spans 6 dimensions"):
+        parse_geometry("whiten:7").fit(sample)
+
+
+def test_whitening_gives_uncorrelated_directions_of_variance_one():
+    mixed = _cloud() @ torch.randn(6, 6, generator=torch.Generator().manual_seed(3))
+    fitted = parse_geometry("whiten:4").fit(mixed)
+    placed = (mixed - fitted.shift) @ fitted.directions
+    torch.testing.assert_close(placed.T.cov(), torch.eye(4), rtol=0, atol=1e-3)
+    torch.testing.assert_close(placed.mean(0), torch.zeros(4), rtol=0, atol=1e-3)
+
+
+def test_whitening_keeps_the_leading_directions_with_a_fixed_sign():
+    sample = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    # variances 8/3 and 2/3: the first axis leads, divided by its standard deviation
+    directions = parse_geometry("whiten:1").fit(sample).directions
+    torch.testing.assert_close(directions, torch.tensor([[(3 / 8) ** 0.5], [0.0]]))
+    torch.testing.assert_close(parse_geometry("whiten:1").fit(-sample).directions, directions)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_largest_entry_of_a_whitened_direction_is_positive(seed):
+    mixed = _cloud(seed=seed) @ torch.randn(6, 6, generator=torch.Generator().manual_seed(seed))
+    directions = parse_geometry("whiten:5").fit(mixed).directions
+    assert (directions.gather(0, directions.abs().argmax(0, keepdim=True)) > 0).all()
+
+
+@pytest.mark.parametrize("spec", ["none", "l2", "center+l2", "whiten:3"])
+def test_saved_and_loaded_geometry_places_rows_equally(spec, tmp_path):
+    fitted = parse_geometry(spec).fit(_cloud())
+    fitted.save(tmp_path / "once")
+    fitted.save(tmp_path / "again")
+    loaded = FittedGeometry.load(tmp_path / "once")
+    assert torch.equal(loaded.apply(_cloud(seed=1)), fitted.apply(_cloud(seed=1)))
+    names = [path.name for path in sorted((tmp_path / "once").iterdir())]
+    assert names == ["geometry.json", "geometry.safetensors"]
+    for name in names:
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_fitting_and_applying_leave_their_input_alone():
+    sample, rows = _cloud(), _cloud(seed=1)
+    parse_geometry("whiten:3").fit(sample).apply(rows)
+    parse_geometry("center+l2").fit(sample).apply(rows)
+    assert torch.equal(sample, _cloud())
+    assert torch.equal(rows, _cloud(seed=1))
+
+
+def test_half_precision_embeddings_are_read_as_float32():
+    fitted = parse_geometry("center+l2").fit(_cloud().half())
+    placed = fitted.apply(_cloud(seed=1).half())
+    assert placed.dtype == torch.float32
+    torch.testing.assert_close(
+        placed, parse_geometry("center+l2").fit(_cloud()).apply(_cloud(seed=1)), rtol=0, atol=2e-3
+    )
+
+
+@pytest.mark.parametrize("spec", ["", "L2", "center", "whiten", "whiten:", "whiten:0", "whiten:-3", "whiten:x"])
+def test_an_unknown_geometry_is_refused_with_all_that_are_known(spec):
+    with pytest.raises(ConfigError, match=r"geometry='.*': must be one of none, l2, center\+l2, whiten:K"):
+        parse_geometry(spec)
+
+
+def test_bad_samples_and_rows_are_refused_by_name(tmp_path):
+    broken = _cloud()
+    broken[17, 2] = float("inf")
+    with pytest.raises(DataError, match="row 17 of the general sample is not finite"):
+        parse_geometry("l2").fit(broken)
+    with pytest.raises(DataError, match="has 1 units; the geometry needs at least 2"):
+        parse_geometry("l2").fit(SAMPLE[:1])
+    with pytest.raises(DataError, match="all rows of the general sample are the same"):
+        parse_geometry("center+l2").fit(torch.ones(5, 3))
+    with pytest.raises(DataError, match="all rows of the general sample are the same"):
+        parse_geometry("whiten:1").fit(torch.ones(5, 3))
+    with pytest.raises(DataError, match="embeddings have 6 dims, the geometry was fitted on 2"):
+        parse_geometry("l2").fit(SAMPLE).apply(_cloud())
+    with pytest.raises(ArtifactError, match=r"geometry\.json: cannot be read: No such file"):
+        FittedGeometry.load(tmp_path)

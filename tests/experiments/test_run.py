@@ -1,0 +1,158 @@
+"""``dana run`` from text to report: arms of any name, a plug-in's selector, several processes, a killed run."""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dana.cli.main import main
+from dana.core.artifacts import MANIFEST
+from dana.core.config import load
+from dana.core.schemas import read_table
+from dana.selectors.base import FittedSelector, Selector
+from dana.stages.run import plan_run, run_recipe
+from dana.stages.settings import RunSettings
+from tests.toy_task import rows, write_checkpoint, write_task
+
+ARMS = {
+    "general": "general",
+    "random": {"selector": "random"},
+    "dana": {"weigh": {"beta": 0.3}},
+    "mine": {"selector": "shortest:power=2"},
+    "tapt": "task",
+}
+
+
+@dataclass(frozen=True)
+class FittedShortest(FittedSelector):
+    """An exponent."""
+
+    power: float
+
+    def score_units(self, units):
+        """Characters to the power."""
+        return np.array([float(len(text)) ** self.power for text in units.texts])
+
+
+@dataclass(frozen=True)
+class Shortest(Selector):
+    """A selector of a third party: short units first."""
+
+    power: float = 1.0
+    fitted_type: ClassVar[type] = FittedShortest
+
+    def learn(self, task, general, seed):
+        """Nothing is learned."""
+        return FittedShortest(self.power)
+
+
+PLUGIN = f"[dana.selectors]\nshortest = {__name__}:Shortest\n"
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """The selector as an installed package: a dist-info folder on the path."""
+    info = tmp_path / "site" / "shortest-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shortest\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A recipe's task card, general text and model."""
+    folder = tmp_path_factory.mktemp("inputs")
+    card = write_task(folder)
+    lines = [json.dumps({"id": row["id"], "text": f"{row['text'].capitalize()}."}) for row in rows(150, 9)]
+    (folder / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return {
+        "task": str(card),
+        "general": [str(folder / "pool.jsonl")],
+        "model": str(write_checkpoint(folder / "model")),
+    }
+
+
+def recipe(inputs, out, **settings):
+    values = {
+        **inputs,
+        "out": str(out),
+        "selection": {"encoder": "hashing:dims=32"},
+        "ranking": {"detectors": ["knn", "pca"], "folds": 2},
+        "weigh": {"gamma": 1},
+        "adapt": {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0},
+        "finetune": {"preset": "quick", "seeds": 2, "epochs": 1},
+        "arms": ARMS,
+    }
+    return {**values, **settings}
+
+
+@pytest.mark.slow
+def test_five_arms_one_by_a_plug_in_from_text_to_report(inputs, plugin, tmp_path, capsys):
+    settings = load(RunSettings, recipe(inputs, tmp_path / "run"))
+    page = run_recipe(settings).read_text(encoding="utf-8")
+    assert all(arm in page for arm in ARMS)
+    table = pd.read_csv(tmp_path / "run" / "results.csv")
+    tuned = table[table["cell"].str.startswith("finetune/") & (table["metric"] == "score")]
+    assert tuned.groupby("arm")["seed"].apply(list).to_dict() == {arm: [0, 1] for arm in ("base", *ARMS)}
+    metrics = json.loads((tmp_path / "run" / "finetune" / "toy" / "mine" / "metrics.json").read_text())
+    assert tuned.loc[tuned["arm"] == "mine", "value"].tolist() == [row["score"] for row in metrics["seeds"]]
+    kept = read_table(tmp_path / "run" / "arms" / "mine" / "weights").to_pandas()
+    lengths = (kept["end"] - kept["start"]).groupby(kept["weight"] > 0).mean()
+    assert lengths[True] < lengths[False], "the plug-in's scores decide"
+    own = json.loads((tmp_path / "run" / "arms" / "tapt" / "corpus" / MANIFEST).read_text())
+    assert own["counts"]["documents"] == 120
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob(MANIFEST)}
+    run_recipe(settings)
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "a second run makes nothing"
+
+
+def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe(inputs, tmp_path / "run", arms=["general"])))
+    assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    cells = ["texts", "base", "adapt/general", "finetune/toy/base", "finetune/toy/general"]
+    assert listed == [f"missing  {cell}" for cell in cells]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_model_of_another_run_is_a_base(inputs, tmp_path):
+    run_recipe(load(RunSettings, recipe(inputs, tmp_path / "first", arms=["general"])))
+    model = tmp_path / "first" / "arms" / "general" / "adapted"
+    run_recipe(load(RunSettings, recipe({**inputs, "model": str(model)}, tmp_path / "second", arms=[])))
+    table = pd.read_csv(tmp_path / "second" / "results.csv")
+    assert set(table.loc[table["cell"] == "base", "artifact"]) == {str(model)}
+    (tmp_path / "first" / "corpus").rename(tmp_path / "gone")
+    grid = plan_run(load(RunSettings, recipe(inputs, tmp_path / "first", arms=["general"])))
+    assert grid.states()["texts"] == "changed", "what it made is gone"
+
+
+@pytest.mark.slow
+def test_a_card_without_data_fails_its_cells_and_no_others(inputs, tmp_path):
+    from dana.core.errors import DanaError
+
+    broken = write_task(tmp_path / "broken", name="broken")
+    (tmp_path / "broken" / "toy" / "test.jsonl").unlink()
+    cards = [inputs["task"], str(broken)]
+    with pytest.raises(
+        DanaError, match=r"2 of 7 cells failed: finetune/broken/base, finetune/broken/general. .*no test data"
+    ):
+        run_recipe(load(RunSettings, recipe(inputs, tmp_path / "run", arms=["general"], cards=cards)))
+    done = pd.read_csv(tmp_path / "run" / "results.csv")
+    assert {"finetune/toy/base", "finetune/toy/general"} <= set(done["cell"])
+    assert not done["cell"].str.startswith("finetune/broken").any()
+
+
+@pytest.mark.slow
+def test_two_jobs_make_what_one_makes(inputs, plugin, tmp_path):
+    arms = {name: ARMS[name] for name in ("dana", "mine")}
+    found = []
+    for name, jobs in (("one", 1), ("two", 2)):
+        run_recipe(load(RunSettings, recipe(inputs, tmp_path / name, jobs=jobs, arms=arms)))
+        files = ["results.csv", "finetune/toy/mine/predictions.parquet", "arms/dana/adapted/model.safetensors"]
+        found.append([(tmp_path / name / file).read_bytes() for file in files])
+    assert found[0] == found[1]

@@ -1,0 +1,124 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import toy_task
+from accelerate import Accelerator
+from transformers import AutoTokenizer
+
+from dana.core.errors import DanaError
+from dana.finetuning.encoded import Encoded
+from dana.finetuning.loop import predict, run_seed
+from dana.models.classifier import new_classifier
+from dana.tasks.examples import read_splits
+
+
+@pytest.fixture
+def encoded(toy_card, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    return {name: Encoded.of(split, tokenizer, 24) for name, split in read_splits(toy_card).items()}
+
+
+@pytest.fixture
+def run(toy_card, checkpoint, encoded):
+    def run(seed=0, model=checkpoint, **changes):
+        preset = replace(toy_card.preset("quick"), **changes)
+        return run_seed(model, encoded, toy_card, preset, seed, Accelerator(cpu=True))
+
+    return run
+
+
+def test_a_task_that_can_be_learnt_is_learnt(run, encoded):
+    result = run()
+    right = result.probabilities.argmax(1) == encoded["test"].labels
+    assert right.mean() > 0.9
+    assert np.allclose(result.probabilities.sum(1), 1, atol=1e-5)
+    assert result.dev_scores[-1] > max(0.9, result.dev_scores[0])
+    assert (result.epoch, len(result.dev_scores)) == (6, 6)
+
+
+def test_a_seed_is_reproducible_whatever_was_drawn_before(run):
+    torch.manual_seed(1)
+    first = run(epochs=1)
+    torch.manual_seed(2)
+    again = run(epochs=1)
+    assert np.array_equal(first.probabilities, again.probabilities)
+    assert not np.array_equal(first.probabilities, run(seed=1, epochs=1).probabilities)
+
+
+@pytest.mark.parametrize(("evaluate", "epoch"), [("last", 4), ("best", 2)])
+def test_the_last_epoch_is_tested_or_the_first_of_the_best(run, encoded, monkeypatch, evaluate, epoch):
+    """Dev stands in for test and its scores are made up, so it is known what each epoch's weights predict."""
+    made_up, predicted = iter([0.1, 0.9, 0.9, 0.5]), []
+
+    def remember(*arguments):
+        predicted.append(predict(*arguments))
+        return predicted[-1]
+
+    monkeypatch.setattr("dana.finetuning.loop.score_predictions", lambda *_: {"macro_f1": next(made_up)})
+    monkeypatch.setattr("dana.finetuning.loop.predict", remember)
+    encoded["test"] = encoded["dev"]
+    result = run(epochs=4, evaluate=evaluate)
+    assert (result.epoch, result.dev_scores) == (epoch, [0.1, 0.9, 0.9, 0.5])
+    equal = [np.array_equal(result.probabilities, one) for one in predicted[:4]]
+    assert equal == [place + 1 == epoch for place in range(4)]
+
+
+def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):
+    classifier = new_classifier(checkpoint, 3, 0)
+    whole = predict(classifier, encoded["test"], Accelerator(cpu=True))
+    monkeypatch.setattr("dana.finetuning.loop.EVALUATION_TOKENS", 50)
+    assert np.allclose(whole, predict(classifier, encoded["test"], Accelerator(cpu=True)), atol=1e-6)
+    rows = np.array([5])
+    with torch.no_grad():
+        alone = classifier(*encoded["test"].batch(rows, torch.device("cpu"))).softmax(-1)
+    assert np.allclose(whole[5], alone[0], atol=1e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_the_seed(run, tmp_path):
+    broken = toy_task.write_checkpoint(tmp_path / "broken", initializer_range=float("inf"))
+    with pytest.raises(DanaError, match=r"seed 0, step 1: the loss is nan; lower learning_rate="):
+        run(model=str(broken))
+
+
+def test_training_moves_every_part_of_the_model(checkpoint, encoded, toy_card, monkeypatch):
+    """Backbone and head: nothing is frozen by accident. BERT's pooler is loaded, but no part of the model."""
+    made = []
+
+    def remember(*arguments):
+        made.append(new_classifier(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr("dana.finetuning.loop.new_classifier", remember)
+    run_seed(checkpoint, encoded, toy_card, replace(toy_card.preset("quick"), epochs=1), 0, Accelerator(cpu=True))
+    before = dict(new_classifier(checkpoint, 3, 0).named_parameters())
+    still = {name for name, value in made[0].named_parameters() if torch.equal(value, before[name])}
+    assert {name for name in still if "pooler" not in name} == set()
+
+
+def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeypatch):
+    """15 steps an epoch, 30 in all: 3 of warm-up, then down to a 27th of the peak."""
+    training, rates, norms = [], [], []
+
+    class Recorder(torch.optim.SGD):
+        def step(self):
+            own = [
+                value.grad.norm() for group in self.param_groups for value in group["params"] if value.grad is not None
+            ]
+            norms.append(torch.stack(own).norm().item())
+            rates.append(self.param_groups[0]["lr"])
+
+    def watched(*arguments):
+        classifier = new_classifier(*arguments)
+        classifier.register_forward_pre_hook(lambda module, _: training.append(module.training))
+        return classifier
+
+    monkeypatch.setattr("dana.finetuning.loop.new_classifier", watched)
+    monkeypatch.setattr("dana.finetuning.loop.make_optimizer", lambda model, *_: Recorder(model.parameters(), 0.0))
+    monkeypatch.setattr("dana.finetuning.loop.CLIP", 1e-3)
+    run(epochs=2, learning_rate=0.27)
+    assert training == [*[True] * 15, False, *[True] * 15, False, False]  # dev after each epoch, test at the end
+    assert rates[:4] == pytest.approx([0.09, 0.18, 0.27, 0.27])
+    assert rates[-1] == pytest.approx(0.01)
+    assert norms == pytest.approx([1e-3] * 30, rel=1e-2)

@@ -1,0 +1,61 @@
+"""Two processes of one command: by a launcher, or side by side as a batch system starts them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent.parent
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "29541")
+PAIR = 29543  # port where the two processes of :func:`pair` meet
+
+
+def environment(**more):
+    return {**os.environ, "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(REPOSITORY), **more}
+
+
+def launch(launcher, *arguments, seconds=200):
+    """Run ``python -m`` or a file in two processes of a launcher; returns its exit code and all that was said."""
+    job = subprocess.Popen(
+        [sys.executable, *launcher, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=REPOSITORY,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        said, _ = job.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)  # this launcher's own processes
+        raise
+    return job.returncode, said
+
+
+def pair(*arguments):
+    """Start a program in two processes that meet, with nobody above them, as a batch system does."""
+    together = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PAIR)}
+    return [
+        subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=REPOSITORY,
+            env=environment(**together, RANK=rank, LOCAL_RANK=rank),
+        )
+        for rank in ("0", "1")
+    ]
+
+
+def ended(processes, seconds=150):
+    """Exit codes of processes, and what each said."""
+    try:
+        said = [process.communicate(timeout=seconds)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [process.returncode for process in processes], said

@@ -1,0 +1,145 @@
+"""Every command that the README launches, in two CPU processes, on a fresh folder and with the YAML of its recipe."""
+
+import json
+
+import pytest
+
+from dana.cli.main import main
+from tests.launch.processes import ACCELERATE, REPOSITORY, TORCHRUN, ended, launch, pair
+
+pytestmark = pytest.mark.slow
+
+RECIPES = REPOSITORY / "recipes"
+DANA = ("-m", "dana")
+SMALL = ("--encoder", "hashing", "--geometry", "l2", "--store", "none")
+TRAINING = ("steps=2", "batch_size=8", "max_tokens=24", "evaluations=0", "evaluation_tokens=200")
+
+
+def in_section(name, values=TRAINING):
+    return [f"{name}.{value}" for value in values]
+
+
+def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
+    """Rank, score, weigh, adapt, finetune, predict and report, each launched in two processes."""
+    run = inputs.folder / "steps"
+    texts = ("--task", inputs.card, "--general", inputs.pool, "--out", run, *SMALL)
+    tuned = run / "finetune" / "toy" / "dana"
+    labelled = inputs.folder / "labelled.jsonl"
+
+    def step(launcher, command, *arguments, yaml=True):
+        config = ("--config", RECIPES / f"{command}.yaml") if yaml else ()
+        program = (command,) if launcher[-1] == "dana" else (RECIPES / f"{command}.py",)
+        code, said = launch(launcher, *program, *arguments, *config)
+        assert code == 0, said
+        return said
+
+    said = step((*TORCHRUN, *DANA), "rank", *texts, "--detectors", "knn,pca", "--set", "ranking.folds=2")
+    assert said.count("ranking   written") == 1
+    assert "2 processes were launched; this is work for one" in said
+    said = step(ACCELERATE, "score", *texts, "--selector", "detector")
+    assert said.count("scores    written") == said.count("selector  written") == 1
+    assert "ranking   reused" in said
+    step((*TORCHRUN, *DANA), "weigh", run)
+    adapt = (run, "--model", inputs.model, "--set", *in_section("adapt"))
+    said = step((*TORCHRUN, *DANA), "adapt", *adapt)
+    assert "launch    2 process(es) on cpu, MULTI_CPU" in said
+    for kind in ("held_out", "tokens", "model"):
+        assert said.count(f"{kind:<9} written") == 1, said
+    assert json.loads((run / "adapted" / "__dana__" / "manifest.json").read_text())["execution"]["processes"] == 2
+    assert "model     reused" in step(ACCELERATE, "adapt", *adapt), "the recipe is the command"
+    finetune = ("--model", run / "adapted", "--task-card", inputs.card, "--seeds", "2", "--out", tuned)
+    quick = ("finetune.preset=quick", "finetune.epochs=1", "finetune.save=true")
+    said = step(TORCHRUN, "finetune", *finetune, "--set", *quick)
+    assert said.count("finetune  written") == 1
+    assert len(json.loads((tuned / "metrics.json").read_text())["seeds"]) == 2
+    step((*TORCHRUN, *DANA), "predict", f"{tuned}-model", inputs.pool, "--out", labelled, yaml=False)
+    assert len(labelled.read_text().splitlines()) == 240
+    step((*TORCHRUN, *DANA), "report", run, yaml=False)
+    assert (run / "report.html").is_file()
+    assert main(["verify", str(run)]) == 0
+    assert not [path for path in inputs.folder.rglob(".*") if path.name != ".dana"], "no lock, nothing half-written"
+
+
+def test_a_whole_recipe_and_a_model_from_scratch(inputs):
+    run = inputs.folder / "whole"
+    recipe = inputs.folder / "whole.yaml"
+    recipe.write_text(
+        json.dumps(
+            {
+                "task": inputs.card,
+                "general": [inputs.pool],
+                "selection": {"encoder": "hashing", "geometry": "l2", "store": "none"},
+                "ranking": {"detectors": ["knn"], "folds": 2},
+                "arms": ["random", "dana"],
+                "model": inputs.model,
+                "adapt": {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0},
+                "finetune": {"preset": "quick", "epochs": 1, "seeds": 2},
+            }
+        )
+    )
+    code, said = launch((*TORCHRUN, *DANA), "run", recipe, f"out={run}")
+    assert code == 0, said
+    assert said.count("model     written") == 2
+    assert (run / "report.html").is_file()
+    assert len((run / "results.csv").read_text().splitlines()) > 6
+    code, said = launch(
+        (*TORCHRUN, RECIPES / "pretrain.py"),
+        *(run, "--config", RECIPES / "pretrain.yaml", "--set", *in_section("pretrain"), "pretrain.vocabulary=200"),
+        *("pretrain.tokens=null", "pretrain.max_positions=32"),
+    )
+    assert code == 0, said
+    assert said.count("model     written") == 1
+    assert main(["verify", str(run)]) == 0
+
+
+def test_an_error_of_the_first_process_ends_both_with_one_line(inputs):
+    broken = inputs.folder / "broken.jsonl"
+    broken.write_text('{"text": "one"}\n{"text": \n')
+    run = inputs.folder / "broken"
+    codes, said = ended(pair("-m", "dana", "score", "--task", inputs.card, "--general", broken, "--out", run, *SMALL))
+    assert codes == [2, 2], said
+    assert [text.count("dana: error") for text in said] == [1, 0]
+    assert "broken.jsonl:2" in said[0]
+    assert "Traceback" not in "".join(said)
+    assert not (run / "corpus").exists()
+
+
+def test_an_error_that_all_processes_have_is_told_once(inputs):
+    code, said = launch((*TORCHRUN, *DANA), "adapt", inputs.folder / "nowhere", "--model", inputs.model)
+    assert code == 1, "torchrun's code for a worker that failed"
+    assert said.count("dana: error") == 1
+    assert "exitcode  : 2" in said
+
+
+def test_a_flag_that_nobody_knows_is_told_once(inputs):
+    code, said = launch((*TORCHRUN, *DANA), "adapt", inputs.folder, "--no-such-flag")
+    assert code == 1
+    assert said.count("unrecognized arguments: --no-such-flag") == 1
+
+
+def test_told_to_stop_the_first_process_and_the_one_that_waits_end_with_75(tmp_path):
+    began = tmp_path / "began"
+    script = f"""
+import sys, time
+from pathlib import Path
+from dana.core.errors import DanaError
+from dana.core.launch import first
+from dana.core.stop import ending_when_told
+
+def slow():
+    Path({str(began)!r}).touch()
+    time.sleep(100)
+
+try:
+    with ending_when_told():
+        first(slow)
+except DanaError as error:
+    sys.exit(error.exit_code)
+"""
+    both = pair("-c", script)
+    while not began.exists():
+        assert both[0].poll() is None
+    for process in reversed(both):
+        process.terminate()
+    codes, said = ended(both)
+    assert codes == [75, 75], said

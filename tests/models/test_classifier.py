@@ -1,0 +1,77 @@
+import pytest
+import torch
+import toy_task
+
+from dana.core.errors import ArtifactError
+from dana.models.classifier import new_classifier
+
+IDS = torch.tensor([[2, 6, 7, 3], [2, 8, 3, 0]])
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+
+
+def head(classifier):
+    return torch.cat(
+        [parameter.flatten() for parameter in (*classifier.dense.parameters(), *classifier.out.parameters())]
+    )
+
+
+def test_two_checkpoints_of_one_shape_start_from_the_same_head(checkpoint, tmp_path):
+    other = toy_task.write_checkpoint(tmp_path, seed=1)
+    first, second = new_classifier(checkpoint, 3, seed=4), new_classifier(str(other), 3, seed=4)
+    assert torch.equal(head(first), head(second))
+    weights = "backbone.embeddings.word_embeddings.weight"
+    assert not torch.equal(first.state_dict()[weights], second.state_dict()[weights])
+
+
+def test_another_seed_is_another_head(checkpoint):
+    assert not torch.equal(head(new_classifier(checkpoint, 3, 0)), head(new_classifier(checkpoint, 3, 1)))
+
+
+def test_the_head_does_not_depend_on_what_was_drawn_before(checkpoint):
+    torch.manual_seed(1)
+    first = head(new_classifier(checkpoint, 3, 0))
+    torch.manual_seed(2)
+    assert torch.equal(first, head(new_classifier(checkpoint, 3, 0)))
+
+
+@pytest.mark.parametrize("width", [32, 128])
+def test_the_head_is_as_strong_on_a_narrow_model_as_on_a_wide_one(tmp_path, width):
+    """Weights of spread 1 / sqrt(3 width) turn inputs of size 1 into outputs of size 0.58 at any width."""
+    model = toy_task.write_checkpoint(tmp_path, hidden_size=width)
+    dense = new_classifier(str(model), 3, 0).dense
+    assert dense.weight.std().item() == pytest.approx((3 * width) ** -0.5, rel=0.1)
+    assert dense(torch.randn(500, width)).std().item() == pytest.approx(3**-0.5, rel=0.15)
+
+
+def test_logits_are_the_head_on_the_first_token_by_hand(checkpoint):
+    classifier = new_classifier(checkpoint, 3, 0).eval()
+    with torch.no_grad():
+        first = classifier.backbone(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0, :]
+        hidden = torch.tanh(first @ classifier.dense.weight.T + classifier.dense.bias)
+        expected = hidden @ classifier.out.weight.T + classifier.out.bias
+        assert torch.allclose(classifier(IDS, MASK), expected, atol=1e-6)
+
+
+def test_padding_changes_nothing(checkpoint):
+    classifier = new_classifier(checkpoint, 3, 0).eval()
+    with torch.no_grad():
+        alone = classifier(IDS[1:, :3], MASK[1:, :3])
+        assert torch.allclose(classifier(IDS, MASK)[1], alone[0], atol=1e-6)
+
+
+def test_a_pickled_checkpoint_is_refused_in_one_line(tmp_path):
+    folder = toy_task.write_checkpoint(tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ArtifactError, match=r"needs weights as \*\.safetensors; found pytorch_model\.bin") as caught:
+        new_classifier(str(folder), 3, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_in_half_precision_is_fine_tuned_in_single(checkpoint, tmp_path):
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    AutoModelForMaskedLM.from_pretrained(checkpoint).to(torch.bfloat16).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path)
+    classifier = new_classifier(str(tmp_path), 3, 0)
+    assert {value.dtype for value in classifier.parameters()} == {torch.float32}
+    assert classifier(IDS, MASK).shape == (2, 3)

@@ -1,0 +1,79 @@
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AutoModelForMaskedLM,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+)
+
+from dana.models.heads import HEADS, SelectedLogits
+
+SHAPE = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+}
+CONFIGS = [
+    BertConfig(**SHAPE),
+    RobertaConfig(**SHAPE),
+    DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40),
+    ElectraConfig(**SHAPE, embedding_size=8),
+    ModernBertConfig(**SHAPE, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2),
+    MPNetConfig(**SHAPE),
+]
+UNKNOWN = AlbertConfig(**SHAPE, embedding_size=8)
+
+
+def batch():
+    tokens = torch.arange(30).reshape(3, 10) + 5
+    attention = torch.ones(3, 10, dtype=torch.long)
+    tokens[2, 6:], attention[2, 6:] = 1, 0
+    return tokens, attention, torch.tensor([0, 3, 14, 22])
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, UNKNOWN], ids=lambda config: config.model_type)
+def test_logits_and_gradients_are_the_models_own(config):
+    model = AutoModelForMaskedLM.from_config(config).eval()
+    tokens, attention, where = batch()
+
+    expected = model(input_ids=tokens, attention_mask=attention).logits.flatten(0, 1)[where]
+    expected.square().sum().backward()
+    gradients = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    model.zero_grad()
+    found = SelectedLogits(model)(tokens, where, attention_mask=attention)
+    found.square().sum().backward()
+
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    for name, value in model.named_parameters():
+        if value.grad is not None:
+            torch.testing.assert_close(value.grad, gradients[name], atol=1e-4, rtol=1e-4)
+
+
+def test_each_named_architecture_skips_the_full_logits():
+    assert {config.model_type for config in CONFIGS} <= set(HEADS)
+    assert UNKNOWN.model_type not in HEADS
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
+def test_the_vocabulary_projection_runs_on_the_asked_positions_only(config):
+    model = AutoModelForMaskedLM.from_config(config).eval()
+    seen = []
+    model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    tokens, attention, where = batch()
+    SelectedLogits(model)(tokens, where, attention_mask=attention)
+    assert seen == [(4, 60)]
+
+
+def test_asking_nothing_still_reaches_every_parameter():
+    model = AutoModelForMaskedLM.from_config(CONFIGS[0])
+    tokens, attention, _ = batch()
+    SelectedLogits(model)(tokens, torch.zeros(0, dtype=torch.long), attention_mask=attention).sum().backward()
+    assert all(value.grad is not None and not value.grad.any() for value in model.parameters())

@@ -1,0 +1,98 @@
+"""Packages that dana does not know: found by entry points, checked against the contract, run by the commands.
+
+The pages of docs/extend show these packages, word for word.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dana.cli.main import main
+from dana.core.schemas import read_table
+from dana.detectors.checks import check_detector
+from dana.encoders.checks import check_encoder
+from dana.selectors.checks import check_selector
+
+PLUGINS = Path(__file__).parent
+PAGES = PLUGINS.parents[1] / "docs" / "extend"
+CHECKED = [
+    (check_detector, "toy"),
+    (check_detector, "toy_convention"),
+    (check_detector, "toy_contrastive"),
+    (check_encoder, "trigrams"),
+    (check_selector, "vocabulary"),
+    (check_selector, "vocabulary:least=2"),
+]
+# A page, the package it shows, and the files of it, in order.
+SHOWN = [
+    ("detector", "toy_detector", [f"toy_detector/{name}.py" for name in ("convention", "native", "contrastive")]),
+    ("encoder", "toy_encoder", ["toy_encoder.py"]),
+    ("selector", "toy_selector", ["toy_selector.py"]),
+]
+
+
+@pytest.fixture
+def strangers(tmp_path, monkeypatch):
+    """Registers every package as pip would: its modules on the path, and a dist-info folder with its entry points."""
+    for package in ("toy_detector", "toy_encoder", "toy_selector"):
+        project = tomllib.loads((PLUGINS / package / "pyproject.toml").read_text())["project"]
+        info = tmp_path / "site" / f"{package}-0.1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+        lines = []
+        for group, entries in project["entry-points"].items():
+            own = {name: value for name, value in entries.items() if name != "knn"}  # a name of dana's, for other tests
+            lines += [f"[{group}]", *(f"{name} = {value}" for name, value in own.items())]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(PLUGINS / package)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+@pytest.mark.parametrize(("check", "spec"), CHECKED, ids=[spec for _, spec in CHECKED])
+def test_a_strangers_component_passes_every_check(strangers, check, spec):
+    results = check(spec)
+    assert len(results) >= 8
+    assert [str(result) for result in results if not result.passed or result.detail] == []
+
+
+def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    cells, courts = ["cell", "gene", "protein", "kinase", "assay"], ["court", "judge", "appeal", "motion", "tort"]
+
+    def document(words, sentences):
+        return " ".join(" ".join(random.choice(words, 7)).capitalize() + "." for _ in range(sentences))
+
+    monkeypatch.chdir(tmp_path)
+    Path("task.txt").write_text("\n\n".join(document(cells, 6) for _ in range(12)))
+    Path("general.txt").write_text("\n\n".join(document(cells if row % 5 == 0 else courts, 8) for row in range(40)))
+    texts = ["--task", "task.txt", "--general", "general.txt", "--encoder", "trigrams:dims=64"]
+    assert main(["rank", *texts, "--detectors", "toy,toy_convention,toy_contrastive", "--out", "run"]) == 0
+    table = Path("run/ranking/ranking.csv").read_text()
+    assert all(name in table for name in ("toy,", "toy_convention,", "toy_contrastive,"))
+    assert main(["score", *texts, "--detector", "toy_convention", "--out", "run"]) == 0
+    assert main(["score", *texts, "--detector", "toy_contrastive", "--out", "contrast"]) == 0
+    assert main(["score", *texts[:4], "--selector", "vocabulary:least=2", "--out", "other"]) == 0
+    for folder in ("run/scores", "contrast/scores", "other/scores"):
+        scores = read_table(Path(folder)).to_pandas()
+        own = scores["doc_id"].isin(scores["doc_id"].drop_duplicates().iloc[::5])  # every fifth document
+        assert scores[own]["score"].max() < scores[~own]["score"].min()
+
+
+@pytest.mark.parametrize(("page", "package", "files"), SHOWN, ids=[page for page, _, _ in SHOWN])
+def test_the_page_shows_the_package_and_its_code_runs(page, package, files, strangers):
+    blocks = re.findall(r"```(\w+)\n(.*?)```", (PAGES / f"{page}.md").read_text(), flags=re.DOTALL)
+    code = [text for language, text in blocks if language == "python"]
+    for name, text in zip(files, code, strict=False):
+        assert text == f"# {name}\n{(PLUGINS / package / name).read_text()}"
+    values: dict = {}
+    for text in code:
+        exec(text, values)
+    declared = (PLUGINS / package / "pyproject.toml").read_text()
+    entries = [line for language, text in blocks if language == "toml" for line in text.splitlines()]
+    assert entries
+    assert all(line in declared.splitlines() for line in entries)
+    commands = [text for language, text in blocks if language == "bash"]
+    assert all(f"dana {page}s check" in text for text in commands)

@@ -1,0 +1,1 @@
+"""A training objective by a third party."""

@@ -1,0 +1,201 @@
+"""Fine-tuned arms as they are read, and which of them may be compared."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from dana.core.artifacts import MANIFEST, write_json
+from dana.core.errors import ArtifactError
+from dana.report.cells import PREDICTIONS, read_cell
+
+
+@pytest.fixture
+def arms(tmp_path, write):
+    """Folders of two arms made alike."""
+    write["results"](tmp_path, arms={"base": 0.5, "dana": 0.7}, collapsed="")
+    return tmp_path / "finetune" / "toy"
+
+
+def unlike(arms):
+    return _cell(arms, "dana").unlike(_cell(arms, "base"))
+
+
+def _cell(arms, arm):
+    return read_cell(arms / arm / "metrics.json", arm)
+
+
+def _edit(file, **values):
+    write_json(file, {**json.loads(file.read_text()), **values})
+
+
+def _predictions(arms, change):
+    file = arms / "dana" / PREDICTIONS
+    pq.write_table(change(pq.read_table(file)), file)
+
+
+def _without_manifest(arms):
+    for arm in ("base", "dana"):
+        (arms / arm / MANIFEST).unlink()
+
+
+def test_only_the_model_differs_and_they_are_compared(arms):
+    assert unlike(arms) == []
+    cell = _cell(arms, "dana")
+    assert (cell.seeds, cell.predictions.predicted.shape, cell.predictions.classes) == (list(range(8)), (8, 300), 3)
+    _without_manifest(arms)
+    assert unlike(arms) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"epochs": 2}, ["epochs 3 against 2"]),
+        ({"max_train": 1000}, ["max_train not recorded against 1000"]),
+        ({"version": 2}, ["version 1 against 2"]),
+        ({"seeds": 6}, ["seeds 0 to 7 against 0 to 5"]),
+        ({"epochs": 2, "batch_size": 8}, ["batch_size not recorded against 8", "epochs 3 against 2"]),
+    ],
+)
+@pytest.mark.parametrize("manifest", [True, False])
+def test_what_differs_is_named(tmp_path, write, made, said, manifest):
+    write["results"](tmp_path, arms={"dana": 0.7}, collapsed="")
+    write["results"](tmp_path, arms={"base": 0.5}, collapsed="", **made)
+    arms = tmp_path / "finetune" / "toy"
+    if not manifest:
+        _without_manifest(arms)
+    assert unlike(arms) == said
+
+
+def test_other_data_is_named(arms):
+    manifest = arms / "base" / MANIFEST
+    content = json.loads(manifest.read_text())
+    content["depends_on"]["task"]["data"] = {"test.jsonl": "ef" * 16}
+    write_json(manifest, content)
+    assert unlike(arms) == ["test.jsonl differs"]
+
+
+def test_another_precision_is_named(arms):
+    for arm, precision in (("dana", "bf16"), ("base", "no")):
+        _edit(arms / arm / MANIFEST, precision=precision)
+    assert unlike(arms) == ["precision bf16 against no"]
+
+
+def test_the_manifest_of_an_older_dana_is_read(arms):
+    for arm in ("base", "dana"):
+        (arms / arm / MANIFEST).rename(arms / arm / "manifest.json")
+    assert unlike(arms) == []
+    manifest = arms / "base" / "manifest.json"
+    depends_on = json.loads(manifest.read_text())["depends_on"]
+    _edit(manifest, depends_on={**depends_on, "max_train": 5})
+    assert unlike(arms) == ["max_train not recorded against 5"]
+
+
+def test_other_test_examples_are_named_even_where_nothing_else_tells(arms):
+    _predictions(arms, lambda table: table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")))
+    assert unlike(arms) == ["the test examples differ (20 are in one alone)"]
+
+
+def test_examples_in_another_order_are_the_same_examples(arms):
+    expected = _cell(arms, "dana").predictions
+    _predictions(arms, lambda table: table.take(np.random.default_rng(0).permutation(table.num_rows)))
+    assert unlike(arms) == []
+    np.testing.assert_array_equal(_cell(arms, "dana").predictions.predicted, expected.predicted)
+
+
+def test_another_metric_is_named(arms):
+    file = arms / "dana" / "metrics.json"
+    predicted = _cell(arms, "dana").predictions
+    rows = [
+        {"seed": seed, "score": float((own == predicted.labels).mean())} for seed, own in enumerate(predicted.predicted)
+    ]
+    _edit(file, metric="accuracy", seeds=rows)
+    assert unlike(arms) == ["metric accuracy against macro_f1"]
+
+
+def test_an_old_run_without_settings_is_compared_with_nothing(arms):
+    _without_manifest(arms)
+    file = arms / "base" / "metrics.json"
+    content = json.loads(file.read_text())
+    content.pop("settings")
+    write_json(file, content)
+    assert unlike(arms) == ["the settings of base are not recorded"]
+
+
+def test_collapse_is_read_off_the_predictions_not_off_an_old_flag(tmp_path, write):
+    """The files say degenerate: false everywhere; seed 3 of base predicts two texts otherwise than the rest."""
+    write["results"](tmp_path, arms={"base": 0.5}, collapsed="base")
+    file = tmp_path / "finetune" / "toy" / "base" / "metrics.json"
+    assert read_cell(file, "base").collapsed == {3}
+    (file.parent / PREDICTIONS).unlink()
+    assert read_cell(file, "base").collapsed == set()
+    content = json.loads(file.read_text())
+    content["seeds"][1]["degenerate"] = True
+    write_json(file, content)
+    assert read_cell(file, "base").collapsed == {1}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"seeds": []}, r"seeds=\[\]: must be a list with a row a seed"),
+        ({"seeds": None}, r"seeds=None: must be a list"),
+        ({"seeds": [{"seed": 0}]}, "no key score"),
+        ({"seeds": [{"seed": 0, "score": None}]}, "score=None of seed 0: must be a finite number"),
+        ({"seeds": [{"seed": 0, "score": float("nan")}]}, "score=nan of seed 0: must be a finite number"),
+        ({"seeds": [{"seed": "0", "score": 0.5}]}, "seed='0': must be a whole number"),
+        ({"seeds": [{"seed": 1, "score": 0.5}] * 2}, "seed 1 is there twice"),
+        ({"direction": "up"}, r"direction='up': must be higher or lower"),
+        ({"metric": "bleu"}, "metric='bleu': must be one of accuracy, micro_f1, macro_f1"),
+        ({"seeds": [{"seed": 0, "score": 0.5}]}, r"has seeds 0 to 7, metrics.json 0"),
+    ],
+)
+def test_metrics_of_another_shape_are_refused_in_one_line(arms, values, said):
+    file = arms / "dana" / "metrics.json"
+    content = {**json.loads(file.read_text()), **values}
+    file.write_text(json.dumps(content))
+    with pytest.raises(ArtifactError, match=said) as caught:
+        _cell(arms, "dana")
+    assert str(file.parent) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def _truncated(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def _column(name, value):
+    def change(file):
+        table = pq.read_table(file)
+        column = table.column_names.index(name)
+        values = table[name].to_pylist()
+        values[5] = value
+        pq.write_table(table.set_column(column, name, pa.array(values, table[name].type)), file)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda file: file.write_bytes(b"junk"), "not Parquet"),
+        (lambda file: file.write_bytes(b""), "not Parquet"),
+        (_truncated, "not Parquet"),
+        (lambda file: pq.write_table(pq.read_table(file).slice(0, 0), file), "has no rows"),
+        (lambda file: pq.write_table(pq.read_table(file)[:900], file), "has seeds 0 to 2, metrics.json 0 to 7"),
+        (lambda file: pq.write_table(pq.read_table(file).slice(1), file), "its seeds have different test examples"),
+        (lambda file: pq.write_table(pq.read_table(file).drop_columns(["id"]), file), "no column id"),
+        (_column("prediction", 7), "a class outside 0 to 2"),
+        (_column("label", -1), "its seeds have different test examples"),
+        (_column("prediction", 1), r"seed 0 has macro_f1 0\.\d+, but 0\.\d+ by predictions\.parquet"),
+    ],
+)
+def test_predictions_that_are_not_these_are_refused_in_one_line(arms, change, said):
+    change(arms / "dana" / PREDICTIONS)
+    with pytest.raises(ArtifactError, match=said) as caught:
+        _cell(arms, "dana")
+    assert str(arms / "dana") in str(caught.value)
+    assert "\n" not in str(caught.value)

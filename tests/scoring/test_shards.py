@@ -1,0 +1,432 @@
+"""Scores have the same bytes whoever scored which shard, when, and however often they were killed."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dana.core.artifacts import fingerprint
+from dana.core.errors import ArtifactError, ConfigError, PluginError
+from dana.core.logging import tick
+from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
+from dana.corpus.tables import document_tables
+from dana.encoders.hashing import HashingEncoder
+from dana.scoring import scoring as scoring_module
+from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.prefetch import prefetch
+from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.shards import Share, shards_of
+from dana.selectors.random import FittedRandom
+from dana.stages.corpus import corpus_stage
+from dana.stages.task import task_stage
+from tests.stages.two_topics import SELECTION
+
+
+@pytest.fixture
+def scoring(texts, tmp_path, monkeypatch):
+    """Eight shards of a small pool, not scored yet."""
+    monkeypatch.setattr(scoring_module, "shards_of", lambda corpus: shards_of(corpus, 17))
+    task = TaskText(task_stage(str(texts / "cells.txt"), tmp_path / "task"))
+    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "corpus"))
+    selector = build_selector("detector", "knn", SELECTION)
+
+    def make(name="scores", **changes):
+        return replace(Scoring(task, general, SELECTION, selector, tmp_path / name), **changes)
+
+    return make
+
+
+def content(folder):
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_one_process_leaves_the_table_and_no_shards(scoring):
+    made = scoring().whole()
+    assert pq.read_table(made.path / "part-00000.parquet").num_rows == made.manifest["counts"]["units"] > 200
+    assert not scoring().shards.path.exists()
+    assert scoring().whole().fingerprint == made.fingerprint, "a second call finds it"
+
+
+@pytest.mark.parametrize("workers", [2, 3, 20])
+def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, workers):
+    expected = content(scoring("one").whole().path)
+    many = scoring("many")
+    many.prepare()
+    for number in random.Random(workers).sample(range(workers), workers):
+        worker = scoring("many")
+        worker.score(worker.prepared(), Share(number, workers))
+    assert content(many.merge().path) == expected
+
+
+def test_the_size_of_shards_and_batches_changes_no_score(scoring, monkeypatch):
+    expected = content(scoring("one").whole().path)
+    monkeypatch.setattr(scoring_module, "shards_of", lambda corpus: shards_of(corpus, 5))
+    original = scoring_module.units_of
+    monkeypatch.setattr(scoring_module, "units_of", lambda documents, splitter: original(documents, splitter, 7))
+    assert content(scoring("other").whole().path) == expected
+
+
+def test_merging_too_early_says_what_is_missing(scoring):
+    early = scoring()
+    with pytest.raises(ArtifactError, match=r"(\d) of \1 shards are not scored yet, the first is number 0"):
+        early.merge()
+    early.score(early.prepare(), Share(0, 2))
+    with pytest.raises(ArtifactError, match="the first is number 1; dana score, with the same flags"):
+        early.merge()
+    assert not early.folder.exists()
+
+
+def test_a_share_of_what_was_not_prepared_is_refused(scoring):
+    with pytest.raises(ArtifactError, match="make one with: dana score --prepare"):
+        scoring().prepared()
+
+
+def test_a_damaged_selector_is_one_line_that_names_the_file(scoring):
+    one = scoring()
+    one.prepare()
+    files = [path for path in sorted((one.shards.path / "selector").glob("__dana__/selector/**/*")) if path.is_file()]
+    assert len(files) == 5
+    for file in files:
+        whole = file.read_bytes()
+        file.write_bytes(b"x" * len(whole))
+        if file.name != "selector.json":  # which is for people: nothing reads it
+            with pytest.raises(ArtifactError, match=rf"{file.name}(:\d+)?: (damaged|cannot be read): "):
+                one.prepared()
+        file.write_bytes(whole)
+
+
+def test_another_detector_is_refused_with_the_difference(scoring):
+    begun = scoring()
+    begun.score(begun.prepare(), Share(0, 2))
+    other = scoring(selector=build_selector("detector", "pca", SELECTION))
+    for attempt in (other.prepare, other.prepared):
+        with pytest.raises(ArtifactError, match=r'selector\.detector: "knn" there, "pca" now'):
+            attempt()
+
+
+def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, monkeypatch):
+    expected = content(scoring("one").whole().path)
+    started = time.monotonic()
+    scoring("timing").whole()
+    takes, chance, alive = time.monotonic() - started, random.Random(0), 0
+    original = scoring_module.score_table
+
+    def slow(units, fitted):
+        time.sleep(takes / 20)
+        return original(units, fitted)
+
+    monkeypatch.setattr(scoring_module, "score_table", slow)
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:  # pragma: no cover
+            code = 1
+            try:
+                scoring("killed").whole()
+                code = 0
+            finally:
+                os._exit(code)
+        time.sleep(chance.uniform(0, takes / 2))
+        os.kill(child, signal.SIGKILL)
+        alive += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    assert alive >= 5
+    assert content(scoring("killed").whole().path) == expected
+
+
+def test_shards_of_another_scoring_are_never_merged(scoring):
+    """Whoever removes the selector's folder and takes another detector must not get a table of two."""
+    expected = content(scoring("one", selector=build_selector("detector", "pca", SELECTION)).whole().path)
+    begun = scoring("two")
+    begun.score(begun.prepare(), Share(0, 2))
+    shutil.rmtree(begun.shards.path / "selector")
+    other = scoring("two", selector=build_selector("detector", "pca", SELECTION))
+    assert content(other.whole().path) == expected
+
+
+def _scored(scoring):
+    done = scoring()
+    done.score(done.prepare(), Share())
+    return done
+
+
+def test_a_shard_in_anothers_place_is_scored_again(scoring):
+    expected = content(scoring("one").whole().path)
+    done = _scored(scoring)
+    shutil.copyfile(done.shards.file(0), done.shards.file(1))
+    assert [shard.number for shard in done.shards.missing(shards_of(done.general.artifact.path, 17))] == [1]
+    assert content(done.whole().path) == expected
+
+
+def test_a_flipped_bit_in_a_shard_is_found_when_it_is_merged(scoring):
+    done = _scored(scoring)
+    file = done.shards.file(3)
+    raw = bytearray(file.read_bytes())
+    raw[40] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(ArtifactError, match=r"shard-000003\.parquet: damaged .*remove it and score again"):
+        done.merge()
+    assert not done.folder.exists()
+    file.unlink()
+    assert done.whole().manifest["counts"]["units"] > 200
+
+
+def test_a_shard_is_written_aside_and_renamed(scoring, monkeypatch):
+    """Killed while it writes, a process must not leave a file that looks like a shard."""
+    done = scoring()
+    fitted = done.prepare()
+
+    def killed(table, where, **options):
+        where.write_bytes(b"PAR1 and half of the rest")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dana.scoring.shards.pq.write_table", killed)
+    with pytest.raises(KeyboardInterrupt):
+        done.score(fitted, Share())
+    assert not list(done.shards.path.glob("shard-*"))
+
+
+def test_scoring_into_a_folder_that_was_merged_away_is_one_line(scoring):
+    done = scoring()
+    fitted = done.prepare()
+    shutil.rmtree(done.shards.path)
+    with pytest.raises(ArtifactError, match="is gone; another process has merged or removed the shards"):
+        done.score(fitted, Share())
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"units": "window:8"}, {"geometry": "l2"}, {"max_task_units": 50}], ids=str
+)
+def test_the_fingerprint_of_scores_holds_all_that_decides_them(scoring, change):
+    changed = replace(SELECTION, **change)
+    one, other = scoring(), scoring(selection=changed, selector=build_selector("detector", "knn", changed))
+    assert fingerprint(one.depends_on) != fingerprint(other.depends_on)
+
+
+def test_windows_of_another_size_are_another_scoring(scoring):
+    sizes = [scoring(selection=replace(SELECTION, units=units)).depends_on for units in ("window:8", "window:9")]
+    assert fingerprint(sizes[0]) != fingerprint(sizes[1])
+
+
+def test_a_second_scoring_in_one_folder_waits_and_then_says_who_is_at_it(scoring, monkeypatch):
+    one = scoring()
+    monkeypatch.setattr("dana.core.locks.PATIENCE", 0.2)
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        monkeypatch.setattr(Scoring, "score", lambda scoring, fitted, share: time.sleep(60))
+        try:
+            one.whole()
+        finally:
+            os._exit(1)
+    try:
+        deadline = time.monotonic() + 30
+        while not (one.shards.path / "selector").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for attempt in (one.whole, one.merge):
+            with pytest.raises(ArtifactError, match=rf"scores-shards: process {child} on .* is writing it"):
+                attempt()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert one.whole().manifest["counts"]["units"] > 200, "taken over once it is dead"
+
+
+@pytest.mark.slow
+def test_two_commands_in_one_folder_destroy_nothing(texts, tmp_path):
+    """At the same moment, and again beside one that is killed."""
+    assert dana(*command(texts, tmp_path / "one")).returncode == 0
+    expected = content(tmp_path / "one" / "scores")
+    for start in range(2):
+        out = tmp_path / f"two-{start}"
+        line = [sys.executable, "-m", "dana", *command(texts, out)]
+        both = [subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        if start == 1:
+            time.sleep(6)
+            both[0].kill()
+        errors = [one.communicate(timeout=120)[1] for one in both]
+        codes = sorted(one.returncode for one in both)
+        assert codes in ([0, 0], [0, 2], [-9, 0], [-9, 2]), errors
+        assert "Traceback" not in "".join(errors)
+        assert dana(*command(texts, out)).returncode == 0
+        assert content(out / "scores") == expected
+        assert dana("verify", str(out)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (
+            lambda scores: np.where(np.arange(scores.size) == 2, np.nan, scores),
+            r"gave nan for unit 2 of document '.*1 of",
+        ),
+        (lambda scores: np.where(np.arange(scores.size) == 0, np.inf, scores), r"gave inf for unit 0 of document"),
+        (lambda scores: scores[:-1], r"gave scores of shape \(\d+,\) for \d+ units"),
+        (lambda scores: scores[:, None], r"gave scores of shape \(\d+, 1\) for"),
+    ],
+)
+def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch, wrong, says):
+    done = scoring(selector=build_selector("random", "", SELECTION))
+    original = FittedRandom.score
+    monkeypatch.setattr(FittedRandom, "score", lambda fitted, units: wrong(original(fitted, units)))
+    with pytest.raises(PluginError, match=says):
+        done.whole()
+    assert not done.folder.exists()
+    assert not done.shards.path.exists()
+
+
+class _Bars:
+    """Stands in for the progress bars and remembers how they moved."""
+
+    def __init__(self):
+        self.made = []
+
+    def __call__(self, *, what, unit, total=None):
+        bar = SimpleNamespace(what=what, unit=unit, total=total, first=total, n=0, moves=[])
+
+        def update(count):
+            bar.n += count
+            bar.moves.append(count)
+
+        bar.update = update
+        self.made.append(bar)
+        return nullcontext(bar)
+
+
+def test_bars_count_units_and_the_encoder_moves_them(scoring, monkeypatch):
+    bars = _Bars()
+    monkeypatch.setattr(scoring_module, "progress", bars)
+    original = HashingEncoder.encode
+
+    def ticking(encoder, texts):
+        tick(1)
+        return original(encoder, texts)
+
+    monkeypatch.setattr(HashingEncoder, "encode", ticking)
+    units = scoring().whole().manifest["counts"]["units"]
+    assert [(bar.what, bar.unit) for bar in bars.made] == [
+        ("drawing samples", "documents"),
+        ("fitting", "units"),
+        ("scoring", "units"),
+    ]
+    assert all(bar.n == bar.total for bar in bars.made)
+    assert bars.made[2].first == units
+    assert 1 in bars.made[1].moves
+    assert 1 in bars.made[2].moves
+    half = scoring("half")
+    half.score(half.prepare(), Share(0, 2))
+    assert bars.made[-1].first == pytest.approx(units / 2, rel=0.2)
+
+
+def test_a_shard_reads_its_documents_and_no_others(tmp_path):
+    documents = [Document(f"d{number}", "s", f"text {number}") for number in range(2500)]
+    write_parts(document_tables(documents), tmp_path, DOCUMENTS, rows_per_part=1500)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["part-00000.parquet", "part-00001.parquet"]
+    assert pq.ParquetFile(tmp_path / "part-00000.parquet").num_row_groups == 2, "groups of 1024 texts"
+    for size in (7, 1024, 5000):
+        found = shards_of(tmp_path, size)
+        assert [shard.number for shard in found] == list(range(len(found)))
+        assert [document for shard in found for document in shard.read()] == documents
+
+
+def test_written_parts_do_not_depend_on_how_they_came(tmp_path):
+    documents = [Document(f"d{number}", "s", f"text {number}") for number in range(2100)]
+    whole = list(document_tables(documents))
+    pieces = [part.slice(first, 333) for part in whole for first in range(0, part.num_rows, 333)]
+    for name, batches in (("whole", whole), ("pieces", pieces)):
+        assert write_parts(batches, tmp_path / name, DOCUMENTS, rows_per_part=1100) == 2100
+    assert content(tmp_path / "whole") == content(tmp_path / "pieces")
+    assert list(iterate_documents(tmp_path / "whole")) == documents
+
+
+def test_reading_ahead_keeps_order_passes_errors_on_and_stops(tmp_path):
+    assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
+
+    def broken():
+        yield 1
+        raise ValueError("line 2")
+
+    found = prefetch(broken())
+    assert next(found) == 1
+    with pytest.raises(ValueError, match="line 2"):
+        next(found)
+    seen = []
+
+    def endless():
+        while True:
+            seen.append(1)
+            yield 1
+
+    early = prefetch(endless(), depth=2)
+    next(early)
+    early.close()
+    count = len(seen)
+    time.sleep(0.05)
+    assert len(seen) == count <= 4, "bounded, and over when nobody reads"
+
+
+def test_shares_are_parsed_and_checked():
+    assert Share.parse("2/8") == Share(1, 8)
+    for wrong in ("0/8", "9/8", "2", "a/b", "2/", "-1/2"):
+        with pytest.raises(ConfigError, match=r"--shard=.*: must be i/N with i from 1 to N"):
+            Share.parse(wrong)
+
+
+def test_a_launch_says_who_is_who(monkeypatch):
+    assert Share.of_launch() == Share(0, 1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert Share.of_launch() == Share(1, 3)
+
+
+def command(texts, out, *more):
+    return [
+        *("score", "--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--out", str(out)),
+        *("--detector", "knn", "--encoder", SELECTION.encoder, *more),
+    ]
+
+
+def dana(*arguments):
+    return subprocess.run([sys.executable, "-m", "dana", *arguments], capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_two_launched_processes_and_separate_shares_give_the_bytes_of_one(texts, tmp_path):
+    assert dana(*command(texts, tmp_path / "one")).returncode == 0
+    expected = content(tmp_path / "one" / "scores")
+    recipe = str(Path(__file__).parent.parent.parent / "recipes" / "score.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", recipe]
+    two = subprocess.run(
+        [*launcher, *command(texts, tmp_path / "two")[1:]], capture_output=True, text=True, timeout=300
+    )
+    assert two.returncode == 0, two.stderr
+    assert content(tmp_path / "two" / "scores") == expected
+    for more in (["--prepare"], ["--shard", "2/2"], ["--shard", "1/2"], ["--merge"]):
+        done = dana(*command(texts, tmp_path / "apart", *more))
+        assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "apart" / "scores") == expected
+
+
+def test_a_dry_run_writes_nothing_and_is_near_the_truth(texts, tmp_path):
+    done = dana(*command(texts, tmp_path / "dry", "--dry-run"))
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "dry").exists()
+    found = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
+    units = score_count(texts, tmp_path)
+    assert float(found["units"].replace(",", "")) == pytest.approx(units, rel=0.2)
+    assert {"documents", "encoding", "time", "memory", "disk"} <= set(found)
+
+
+def score_count(texts, tmp_path):
+    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "counted"))
+    return int(np.sum([len(units) for units in general.units(SELECTION)]))

@@ -1,0 +1,171 @@
+"""From two piles of text to weights: rank, score, weigh on a corpus of two topical vocabularies."""
+
+import json
+
+import pytest
+from two_topics import GENERAL, PLANTED, SELECTION, frame_of, write_scores, write_weights_of
+
+from dana.core.artifacts import open_artifact
+from dana.core.errors import ArtifactError, DataError
+from dana.core.schemas import HELD_OUT_TASK, iterate_documents
+from dana.corpus.documents import Tally
+from dana.ranking.settings import RankSettings
+from dana.scoring.inputs import TaskText
+from dana.scoring.scoring import Scoring, build_selector
+from dana.stages.corpus import corpus_stage
+from dana.stages.held_out import held_out_stage
+from dana.stages.rank import rank_stage
+from dana.stages.task import task_stage
+from dana.weighting.kept_text import KEPT_TEXT
+
+
+def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(opened, texts, tmp_path):
+    task = opened[0].artifact
+    fit, held_out = (
+        {document.doc_id for document in iterate_documents(task.path / part)} for part in ("fit", "held_out")
+    )
+    assert not fit & held_out
+    assert len(fit) + len(held_out) == 60
+    assert 0 < len(held_out) <= 15
+    lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
+    (tmp_path / "cells.txt").write_text("\n\n".join(lines[::-1]), encoding="utf-8")
+    turned = task_stage(str(tmp_path / "cells.txt"), tmp_path / "task")
+    assert {document.doc_id for document in iterate_documents(turned.path / "held_out")} == held_out
+
+
+def test_every_unit_is_scored_once_and_its_span_holds_it(opened):
+    scores = frame_of(opened[2] / "scores")
+    documents = {document.doc_id: document for document in iterate_documents(opened[2] / "corpus")}
+    assert list(dict.fromkeys(scores["doc_id"])) == list(documents)
+    for doc_id, rows in scores.groupby("doc_id"):
+        assert rows["unit"].tolist() == list(range(len(rows))) == list(range(1 + int(doc_id.split("-")[1]) % 9))
+        text = documents[doc_id].text
+        assert " ".join(text[a:b] for a, b in zip(rows["start"], rows["end"], strict=True)) == text
+
+
+@pytest.mark.parametrize("detector", ["knn", "lof", "ocsvm", "robust_covariance"])
+def test_planted_documents_score_lower(texts, tmp_path, detector):
+    _, _, out = write_scores(texts, tmp_path, detector)
+    scores = frame_of(out / "scores").groupby("doc_id")["score"].mean()
+    planted = scores.index.str.startswith("planted")
+    assert planted.sum() == PLANTED
+    assert scores[planted].max() < scores[~planted].min()
+
+
+def test_held_out_task_text_scores_like_the_planted(opened):
+    import pyarrow.parquet as pq
+
+    held_out = pq.read_table(opened[2] / "scores" / HELD_OUT_TASK)["score"].to_numpy()
+    court = frame_of(opened[2] / "scores").query("source == 'court'")["score"]
+    assert held_out.max() < court.min()
+
+
+def test_other_libraries_open_the_tables_folders_as_they_are(opened, tmp_path, monkeypatch):
+    import datasets
+    import pandas as pd
+
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    weights = write_weights_of(opened, tmp_path / "weights").path
+    assert (weights / KEPT_TEXT).is_file()
+    for folder, text in ((opened[2] / "corpus", "text"), (opened[2] / "scores", "score"), (weights, "weight")):
+        expected = frame_of(folder)
+        assert pd.read_parquet(folder).equals(expected), folder
+        for arguments in ({"path": "parquet", "data_dir": str(folder)}, {"path": str(folder)}):
+            loaded = datasets.load_dataset(**arguments, split="train", cache_dir=str(tmp_path / "cache"))
+            assert loaded[text] == expected[text].tolist(), arguments
+
+
+def test_the_manifest_holds_the_moments_of_all_scores(opened):
+    manifest = open_artifact(opened[2] / "scores", "scores").manifest
+    scores = frame_of(opened[2] / "scores")["score"]
+    assert manifest["mean"] == pytest.approx(scores.mean())
+    assert manifest["std"] == pytest.approx(scores.std(ddof=0))
+    assert manifest["counts"]["units"] == len(scores)
+
+
+def test_a_rerun_reuses_and_changed_settings_are_refused_with_the_difference(opened, texts):
+    task, general, out = opened
+    folder = out / "again"
+    first = write_weights_of(opened, folder)
+    written = (folder / "part-00000.parquet").stat().st_mtime_ns
+    assert write_weights_of(opened, folder).manifest == first.manifest
+    assert (folder / "part-00000.parquet").stat().st_mtime_ns == written
+    with pytest.raises(ArtifactError, match=r"settings\.beta: 0\.2 there, 0\.3 now"):
+        write_weights_of(opened, folder, beta=0.3)
+    selector = build_selector("detector", "knn:k=9", SELECTION)
+    with pytest.raises(ArtifactError, match='detector: "knn" there, "knn:k=9" now'):
+        Scoring(task, general, SELECTION, selector, out / "scores").whole()
+    with pytest.raises(ArtifactError, match=r'on_bad_record: "fail" there, "skip" now'):
+        corpus_stage([str(texts / "pool.jsonl")], out / "corpus", "skip")
+
+
+def test_two_runs_in_different_folders_give_the_same_bytes(texts, tmp_path):
+    for name in ("one", "two"):
+        run = write_scores(texts, tmp_path / name, "iforest:trees=20")
+        for policy in ("segments", "sampled", "sigmoid"):
+            write_weights_of(run, run[2] / policy, policy=policy)
+        held_out_stage(run[2] / "corpus", run[2] / "held_out")
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
+    assert len(files) > 20
+    for file in files:
+        one, two = (tmp_path / name / file for name in ("one", "two"))
+        if file.name == "manifest.json":
+            manifests = [json.loads(path.read_text(encoding="utf-8")) for path in (one, two)]
+            for manifest in manifests:
+                assert manifest.pop("seconds") >= 0
+                del manifest["digest"]  # of the whole manifest, with its seconds
+            assert manifests[0] == manifests[1]
+        else:
+            assert one.read_bytes() == two.read_bytes(), file
+
+
+def test_general_text_is_held_out_by_a_hash_and_stays_in_the_corpus(opened, tmp_path):
+    artifact = held_out_stage(opened[2] / "corpus", tmp_path / "h")
+    ids = [document.doc_id for document in iterate_documents(artifact.path)]
+    assert len(ids) == (PLANTED + GENERAL) // 20
+    assert set(ids) < {document.doc_id for document in iterate_documents(opened[2] / "corpus")}
+    other = held_out_stage(opened[2] / "corpus", tmp_path / "o", seed=1)
+    assert ids != [document.doc_id for document in iterate_documents(other.path)]
+
+
+def test_too_small_a_task_is_refused_with_its_size(opened, tmp_path):
+    (tmp_path / "small.txt").write_text("\n".join(f"Cell number {n}." for n in range(18)), encoding="utf-8")
+    task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
+    selector = build_selector("detector", "knn", SELECTION)
+    with pytest.raises(DataError, match=r"the task has 1\d units; selection needs at least 20"):
+        Scoring(task, opened[1], SELECTION, selector, tmp_path / "scores").whole()
+    assert not (tmp_path / "scores").exists()
+    with pytest.raises(DataError, match="units"):
+        rank_stage(task, opened[1], SELECTION, RankSettings(["knn"]), tmp_path / "rank", 0.2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_a_handful_of_documents_one_is_held_out(tmp_path, seed):
+    (tmp_path / "few.txt").write_text("One.\nTwo.\nThree.", encoding="utf-8")
+    counts = task_stage(str(tmp_path / "few.txt"), tmp_path / "task", seed=seed).manifest["counts"]
+    assert counts["fit"] >= 1
+    assert counts["held_out"] >= 1
+    assert counts["fit"] + counts["held_out"] == 3
+
+
+def test_a_task_of_one_document_has_nothing_to_fit_on(tmp_path):
+    (tmp_path / "one.txt").write_text("Only this.", encoding="utf-8")
+    with pytest.raises(DataError, match="1 distinct documents are too few to fit on most and hold out some"):
+        task_stage(str(tmp_path / "one.txt"), tmp_path / "task")
+    assert [path.name for path in tmp_path.iterdir()] == ["one.txt"]
+
+
+def test_a_corpus_with_nothing_left_is_refused_with_its_tally(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": " "}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"no document left: 1 records in = 0 kept \+ 1 dropped"):
+        corpus_stage([str(tmp_path / "x.jsonl")], tmp_path / "corpus")
+    assert str(Tally()) == "0 records in = 0 kept + 0 dropped + 0 rejected"
+
+
+def test_sources_in_another_order_are_another_corpus(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name, encoding="utf-8")
+    sources = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    corpus_stage(sources, tmp_path / "corpus")
+    with pytest.raises(ArtifactError, match="order"):
+        corpus_stage(sources[::-1], tmp_path / "corpus")

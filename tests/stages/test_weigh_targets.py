@@ -1,0 +1,164 @@
+"""Weights for several runs on one pool: a target's share of the kept text, and what is refused."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from two_topics import CELLS, COURTS, frame_of, one_document, read_selected
+
+import dana
+from dana.cli.main import main
+from dana.core.errors import ConfigError
+from dana.core.files import file_digest
+from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents, parts, read_table, write_parts
+from dana.corpus.tables import document_tables
+from dana.sequences.runs import weights_by_document
+from dana.stages.weigh_targets import weigh_targets_stage
+from dana.weighting.kept_text import write_kept_text
+from dana.weighting.settings import WeighSettings
+
+STARS = [
+    "orbit",
+    "planet",
+    "comet",
+    "galaxy",
+    "nebula",
+    "quasar",
+    "pulsar",
+    "telescope",
+    "crater",
+    "eclipse",
+    "meteor",
+    "solstice",
+]
+SCORED = {"encoder": "hashing:dims=64,words=1", "detector": "knn"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs, of texts on cells and on stars, on a pool with 30 documents of each among 240."""
+    folder = tmp_path_factory.mktemp("targets")
+    random = np.random.default_rng(0)
+    kinds = random.permutation(["cells"] * 30 + ["stars"] * 30 + ["courts"] * 180).tolist()
+    vocabulary = {"cells": CELLS, "stars": STARS, "courts": COURTS}
+    records = [
+        {"id": f"{kind}-{n}", "source": kind, "text": one_document(vocabulary[kind], random, 1 + n % 5)}
+        for n, kind in enumerate(kinds)
+    ]
+    (folder / "pool.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    for name in ("cells", "stars"):
+        texts = "\n\n".join(one_document(vocabulary[name], random, 3) for _ in range(100))
+        (folder / f"{name}.txt").write_text(texts, encoding="utf-8")
+        dana.score(folder / f"{name}.txt", folder / "pool.jsonl", out=folder / "runs" / name, **SCORED)
+    return [folder / "runs" / "cells", folder / "runs" / "stars"]
+
+
+def write_targets(runs, folder, proportions=(0.75, 0.25), **settings):
+    return weigh_targets_stage(runs, proportions, WeighSettings(**{"gamma": 2, "beta": 0.15, **settings}), folder)
+
+
+@pytest.mark.parametrize("policy", ["segments", "sampled"])
+def test_each_target_keeps_its_own_text_in_its_proportion(runs, tmp_path, policy):
+    made = write_targets(runs, tmp_path / "w", policy=policy, sharpness=20.0)
+    weights = frame_of(made.path)
+    kept = weights[weights["weight"] > 0]
+    share = kept["target"].value_counts(normalize=True)
+    assert share["cells"] == pytest.approx(0.75, abs=0.03)
+    assert (kept["target"] == kept["source"]).mean() > 0.9
+    assert weights.loc[weights["weight"] == 0, "target"].isna().all()
+    assert not weights.duplicated(["doc_id", "unit"]).any()
+    assert round(0.15 * len(weights)) - 4 < len(kept) <= round(0.15 * len(weights))
+    lines = read_selected(made.path)
+    documents = {document.doc_id: document.text for document in iterate_documents(runs[0] / "corpus")}
+    assert all(line["text"] == documents[line["doc_id"]][line["start"] : line["end"]] for line in lines)
+    assert sum(line["last_unit"] - line["first_unit"] + 1 for line in lines) == len(kept)
+    assert {line["target"] for line in lines} == {"cells", "stars"}
+    scores = {run.name: frame_of(run / "scores").set_index(["doc_id", "unit"])["score"] for run in runs}
+    for line in lines:
+        units = [(line["doc_id"], unit) for unit in range(line["first_unit"], line["last_unit"] + 1)]
+        assert line["score"] == pytest.approx(scores[line["target"]].loc[units].mean())
+    assert made.manifest["targets"]["cells"]["weight"] == (kept["target"] == "cells").sum()
+    assert made.manifest["targets"]["stars"]["in_domain"]["kept"]["value"] > 0.8
+
+
+def test_a_line_of_kept_text_is_for_one_target(tmp_path):
+    write_parts(document_tables([Document("d", "s", "a b c d")]), tmp_path / "corpus", DOCUMENTS)
+    places = np.arange(4)
+    columns = [["d"] * 4, ["s"] * 4, places.astype(np.int32), 2 * places, 2 * places + 1, np.zeros(4)]
+    table = pa.table([pa.array(column) for column in columns], schema=SCORES)
+    target = np.array(["one", "one", "two", "None"])
+    assert write_kept_text(table, np.array([1, 1, 1, 0]), tmp_path / "corpus", tmp_path / "kept.gz", target) == 2
+    with gzip.open(tmp_path / "kept.gz", "rt", encoding="utf-8") as stream:
+        lines = [json.loads(line) for line in stream]
+    assert [(line["text"], line["target"]) for line in lines] == [("a b", "one"), ("c", "two")]
+
+
+def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path):
+    one = write_targets(runs, tmp_path / "one")
+    two = write_targets(runs[::-1], tmp_path / "two", proportions=(0.25, 0.75))
+    assert one.fingerprint == two.fingerprint
+    assert [file_digest(part) for part in parts(one.path)] == [file_digest(part) for part in parts(two.path)]
+
+
+def test_text_that_two_targets_want_is_kept_once(runs, tmp_path):
+    """The same task twice, by another name and seed: they share out what one would keep."""
+    twin = tmp_path / "twin"
+    shutil.copytree(runs[0], twin)
+    shutil.rmtree(twin / "scores")
+    dana.score(out=twin, encoder=SCORED["encoder"], detector="lof", seed=0)
+    weights = frame_of(write_targets([runs[0], twin], tmp_path / "w", proportions=(0.5, 0.5)).path)
+    kept = weights[weights["weight"] > 0]
+    assert kept["target"].value_counts().min() > 0.4 * len(kept)
+    assert (kept["source"] == "cells").mean() > 0.6
+
+
+def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"the same target as .*cells; give each once"):
+        write_targets([runs[0], runs[0]], tmp_path / "w")
+    other = tmp_path / "other"
+    (tmp_path / "pool.txt").write_text("A cell divides.\nA court rules.", encoding="utf-8")
+    dana.score(runs[0].parent.parent / "cells.txt", tmp_path / "pool.txt", out=other, **SCORED)
+    with pytest.raises(ConfigError, match=r"other: its scores are not of .*corpus; score the same general text"):
+        write_targets([runs[0], other], tmp_path / "w")
+    read = read_table
+    monkeypatch.setattr("dana.stages.weigh_targets.read_table", lambda path: read(path).slice(path.parent == runs[1]))
+    with pytest.raises(
+        ConfigError, match=r"stars: cut into other units than .*cells; score both with the same --units"
+    ):
+        write_targets(runs, tmp_path / "w")
+    assert not (tmp_path / "w").exists()
+
+
+def test_the_command_and_the_function_leave_the_same_table(runs, tmp_path, capsys):
+    flags = ["--proportions", "0.75,0.25", "--gamma", "2", "--beta", "0.15"]
+    assert main(["weigh", *map(str, runs), *flags, "--to", str(tmp_path / "w")]) == 0
+    said = capsys.readouterr().out
+    assert "cells (75%):" in said
+    assert "stars (25%):" in said
+    assert f"dana adapt {runs[0]} " in said
+    table = dana.weigh(runs, proportions=[0.75, 0.25], to=tmp_path / "v", gamma=2, beta=0.15)
+    pd.testing.assert_frame_equal(table, frame_of(tmp_path / "w"))
+    rows = pa.concat_tables([rows for _, rows in weights_by_document(tmp_path / "w")])  # as training reads them
+    np.testing.assert_array_equal(rows["weight"], table["weight"])
+    assert main(["weigh", *map(str, runs), "--proportions", "0.5,0.5", *flags[2:], "--to", str(tmp_path / "w")]) == 2
+    assert "proportions.cells: 0.75 there, 0.5 now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "2 runs: name the share of each, for example --proportions 0.7,0.3"),
+        (["--proportions", "0.7,0.3"], "--to is missing"),
+        (["--proportions", "most,rest", "--to", "w"], "must be numbers with commas between"),
+        (["--proportions", "0.7", "--to", "w"], "must be 2 numbers, one a target"),
+    ],
+)
+def test_proportions_that_are_amiss_end_in_one_line(runs, tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["weigh", *map(str, runs), *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()

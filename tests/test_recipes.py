@@ -1,0 +1,229 @@
+"""Every recipe of the tree is accepted by the command that its first lines name; published numbers parse and add up."""
+
+import csv
+import math
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from scipy.stats import ttest_rel
+
+from dana.cli.main import build_parser
+from dana.core.config import load, read_yaml
+from dana.core.errors import ConfigError
+from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
+from dana.core.resources import recipe
+from dana.detectors.build import as_detector
+from dana.encoders.geometry import parse_geometry
+from dana.stages.settings import RunSettings
+from dana.tasks.card import load_card
+
+ROOT = Path(__file__).parent.parent
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+PAPERS = sorted(path for path in (ROOT / "recipes" / "papers").iterdir() if path.is_dir())
+HEAD = ["table", "row", "column", "value", "std", "unit", "seeds", "source", "corrected", "known_error"]
+COMMAND = re.compile(r"\bdana (?:rank|score|weigh|adapt|pretrain|finetune|compare|run) [^#`]*?(?=$|  |[:;] |, |\s#|`)")
+
+
+def _name(path):
+    """As a user writes it: ``recipes/rank.yaml``, ``papers/dana/table1``."""
+    inside = path.relative_to(ROOT / "recipes")
+    return inside.with_suffix("").as_posix() if len(inside.parts) > 1 else f"recipes/{inside}"
+
+
+def _commands(path):
+    """The commands of the comment at the top that name the recipe."""
+    top = [line for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines() if line.startswith("#")]
+    found = [shlex.split(match[0]) for line in top for match in COMMAND.finditer(line)]
+    return [words[1:] for words in found if {_name(path), path.stem} & set(words)]
+
+
+def _published(paper):
+    with (paper / "published.csv").open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _numbers(paper, table):
+    """row → column → printed value."""
+    found = defaultdict(dict)
+    for row in _published(ROOT / "recipes" / "papers" / paper):
+        if row["table"] == table:
+            found[row["row"]][row["column"]] = float(row["value"])
+    return found
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=_name)
+def test_a_recipe_is_settings_of_known_components_and_tasks(path):
+    settings = load(RunSettings, read_yaml(path), origin=_name(path))
+    for spec in settings.ranking.specs():
+        as_detector(DETECTORS.create(spec))
+    if settings.detector != "auto":
+        as_detector(DETECTORS.create(settings.detector))
+    assert settings.selector_spec.partition(":")[0] in SELECTORS.entries()
+    ENCODERS.create(settings.selection.encoder)
+    parse_geometry(settings.selection.geometry)
+    for named in [*settings.cards, *([settings.task] if settings.task else [])]:
+        assert settings.finetune.preset in load_card(named).presets
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=_name)
+def test_the_first_lines_of_a_recipe_are_commands_that_take_it(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    commands = _commands(path)
+    assert commands, "no command that names the recipe"
+    for words in commands:
+        given = build_parser().parse_args(words)
+        assert recipe(getattr(given, "recipe", None) or given.config) == path
+        load(RunSettings, read_yaml(path), given.overrides, origin=_name(path))
+
+
+def test_a_setting_that_two_tables_of_a_paper_share_has_one_value():
+    """The YAMLs repeat what they share, so that each runs by itself; what a table is about may differ."""
+    about = {
+        "table2": {"weigh.gamma", "weigh.min_tail"},
+        "table5": {"adapt.steps", "arms.continuous", "ranking.detectors"},
+        "figure3": {"selection.units", "ranking.detectors"},
+    }
+    folder = ROOT / "recipes" / "papers" / "dana"
+    whole = yaml.safe_load((folder / "table4.yaml").read_text(encoding="utf-8"))
+    for name in ("table1", "table2", "table5", "figure3"):
+        for section, values in yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")).items():
+            nested = values.items() if isinstance(values, dict) else [("", values)]
+            for key, value in nested:
+                there = whole[section].get(key, value) if isinstance(values, dict) else whole[section]
+                label = f"{section}.{key}".rstrip(".")
+                assert there == value or label in about.get(name, ()), f"{name}: {label}"
+
+
+def test_a_recipe_is_found_by_name_and_a_misspelt_one_is_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = ROOT / "recipes" / "papers" / "dana" / "table4.yaml"
+    for name in ("papers/dana/table4", "papers/dana/table4.yaml", "recipes/papers/dana/table4.yaml"):
+        assert recipe(name) == table
+    with pytest.raises(ConfigError, match="papers/dana/table4"):
+        recipe("papers/dana/tabel4")
+    with pytest.raises(ConfigError):
+        recipe("../recipes/papers/dana/table4")
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
+def test_published_numbers_have_a_source_and_lie_where_their_unit_allows(paper):
+    rows = _published(paper)
+    assert list(rows[0]) == HEAD
+    places = [(row["table"], row["row"], row["column"]) for row in rows]
+    assert len(set(places)) == len(places), "a number is there twice"
+    for row in rows:
+        assert all(row[key] for key in ("table", "row", "column", "value", "unit", "source")), row
+        for value in (row["value"], row["corrected"] or row["value"]):
+            number = float(value)
+            assert math.isfinite(number)
+            if "%" in row["unit"] or row["unit"] == "SacreBLEU":
+                assert 0 <= number <= 100, row
+            elif row["unit"] in ("F1", "share", "correlation"):
+                assert 0 <= number <= 1, row
+        assert not row["std"] or float(row["std"]) >= 0
+        assert not row["seeds"] or int(row["seeds"]) > 1
+        assert not row["corrected"] or row["known_error"], "a correction says what was wrong"
+    assert "Claimed" in (paper / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_errors_named_in_dana_follow_from_its_tables():
+    table4, table6 = _numbers("dana", "Table 4"), _numbers("dana", "Table 6")
+    gains = {task: row["DANA"] - row["Base"] for task, row in table4.items()}
+    assert np.mean(list(gains.values())) == pytest.approx(1.01, abs=0.005)
+    assert np.mean([gain for task, gain in gains.items() if task != "SST"]) == pytest.approx(1.086, abs=0.001)
+    assert table4["RCT20k"]["LM"] > table4["RCT20k"]["DANA"]
+    ahead = [column for column, value in table4["AGNews"].items() if value > table4["AGNews"]["DANA"]]
+    assert ahead == ["General", "Random", "Task", "Distance"]
+    for task, row in table6.items():
+        assert row["DANA"] == pytest.approx(gains[task], abs=0.006)
+    rows = [row for row in _published(ROOT / "recipes" / "papers" / "dana") if row["column"] == "Domain Corpus"]
+    ours = [table6[row["row"]]["DANA"] for row in rows]
+    printed = [float(row["value"]) for row in rows]
+    meant = [float(row["corrected"] or row["value"]) for row in rows]
+    assert np.corrcoef(ours, printed)[0, 1] == pytest.approx(0.60, abs=0.005)
+    assert np.corrcoef(ours, meant)[0, 1] == pytest.approx(0.01, abs=0.005)
+
+
+def test_table_3_of_dana_is_what_the_task_cards_expect():
+    cards = {"RCT20k": "rct20k", "ACL-ARC": "acl_arc", "SciERC": "sciie", "SST": "sst2"}
+    for task, row in _numbers("dana", "Table 3").items():
+        card = load_card(cards.get(task, task.lower()))
+        assert len(card.labels) == row["classes"]
+        for split in ("train", "dev", "test"):
+            expected = card.splits[split]
+            accepted = expected if isinstance(expected, list) else [expected]
+            assert row[split] in accepted or task == "SST", f"{task} {split}: {row[split]}, card {accepted}"
+
+
+def test_the_errors_named_in_domain_clusters_follow_from_its_tables():
+    pairs = _numbers("domain_clusters", "Table 3")["Koran"]["new split"]
+    rows = _published(ROOT / "recipes" / "papers" / "domain_clusters")
+    meant = defaultdict(dict)
+    for row in rows:
+        if row["table"] == "Table 7":
+            meant[row["column"]][row["row"]] = float(row["corrected"] or row["value"])
+    for column, values in meant.items():
+        average = values.pop("Average")
+        # The averages of three rows that were printed to three digits.
+        assert np.mean(list(values.values())) == pytest.approx(average, abs=0.0025), column
+        method, kind = column.split(", ")
+        if kind == "precision":
+            recall = meant[f"{method}, recall"]["Koran"]
+            assert values["Koran"] == pytest.approx(recall * pairs / 500_000, abs=0.0006)
+    for row in _numbers("domain_clusters", "Table 6").values():
+        average = row.pop("Average")
+        assert np.mean(list(row.values())) == pytest.approx(average, abs=0.006)
+
+
+def test_the_errors_named_in_genre_follow_from_its_tables():
+    rows = [row for row in _published(ROOT / "recipes" / "papers" / "genre") if row["table"] == "Table 5"]
+    columns = defaultdict(list)
+    for row in rows:
+        if row["row"] != "Average":
+            columns[row["column"]].append(float(row["value"]))
+    for row in rows:
+        if row["row"] == "Average":
+            mean = np.mean(columns[row["column"]])
+            assert mean == pytest.approx(float(row["corrected"] or row["value"]), abs=0.051), row["column"]
+            assert bool(row["corrected"]) == (abs(mean - float(row["value"])) > 0.05)
+    gain = ttest_rel(columns["N=1000, aug adapt"], columns["N=1000, off-topic"])
+    assert gain.pvalue == pytest.approx(0.015, abs=0.001), "which the paper calls significant at 0.01"
+    sizes = _numbers("genre", "Table 1")
+    total = sizes.pop("Total")["texts"]
+    assert sum(row["texts"] for row in sizes.values()) == total
+
+
+def test_the_package_ships_every_folder_of_recipes_and_cards():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        shipped = tomllib.load(file)["tool"]["setuptools"]["data-files"]
+    there = {path for patterns in shipped.values() for pattern in patterns for path in ROOT.glob(pattern)}
+    wanted = {path for folder in ("recipes", "tasks") for path in (ROOT / folder).rglob("*.*") if path.suffix != ".pyc"}
+    assert wanted - there - {ROOT / "tasks" / "README.md"} == set()
+    for folder, patterns in shipped.items():
+        assert all(f"share/dana/{Path(pattern).parent}" == folder for pattern in patterns)
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_every_recipe_and_card(tmp_path):
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    copy = tmp_path / "source"
+    for name in ("dana", "recipes", "tasks", "accelerate_configs"):
+        shutil.copytree(ROOT / name, copy / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    subprocess.run([*build, str(copy)], check=True)
+    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+    shipped = {name.partition("share/dana/")[2] for name in names}
+    wanted = [*RECIPES, *(ROOT / "recipes" / "papers").rglob("*.csv"), *(ROOT / "recipes" / "papers").rglob("*.md")]
+    wanted += [*(ROOT / "tasks").glob("*.yaml"), *(ROOT / "accelerate_configs").glob("*.yaml")]
+    assert {path.relative_to(ROOT).as_posix() for path in wanted} <= shipped

@@ -1,0 +1,72 @@
+"""Trains, saves and goes on with parameters cut up by torch's fully_shard, on two CPU processes: FOLDER is written to.
+
+Accelerate refuses FSDP on CPUs, so the model is cut up here; all else is what a run does.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from dana.checkpoints.export import save_model
+from dana.checkpoints.state import load_state, save_state
+from dana.execution.accelerator import make_accelerator
+from dana.models.heads import SelectedLogits
+from dana.sequences.layout import BatchLayout
+from dana.train.loop import Prepared, train
+from dana.train.optimizer import make_optimizer
+from dana.train.records import Progress
+from dana.train.settings import Execution, TrainSettings
+from dana.train.speed import Meter, Work
+from tests.train.conftest import MASKED, bert, held_out, random_examples
+
+SETTINGS = TrainSettings(
+    steps=6, max_tokens=16, batch_size=8, evaluations=0, execution=Execution(micro_batch_tokens=64)
+)
+HELDOUT = held_out(random_examples(6, 11), random_examples(6, 12))
+
+
+class NoTokenizer:
+    """Stands in for a tokenizer, which is not what is tested."""
+
+    def save_pretrained(self, folder):
+        pass
+
+
+def sharded(accelerator):
+    model = bert()
+    module, meter = SelectedLogits(model), Meter(Work.of(model), accelerator.device, accelerator.num_processes)
+    fully_shard(module)
+    assert all(isinstance(value, DTensor) for value in module.parameters())
+    return Prepared(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64, width=16), meter)
+
+
+def train_until(prepared, until, done=None):
+    tokens = seen = 0
+    for record in train(prepared, random_examples(), MASKED, SETTINGS, HELDOUT, done):
+        tokens, seen = record.tokens, getattr(record, "examples", seen)
+        if record.kind == "step" and record.step == until:
+            return Progress(until, tokens, seen, 0.0, 0)
+    return None
+
+
+def main(folder):
+    accelerator = make_accelerator()
+    first = accelerator.is_main_process
+    stopped = sharded(accelerator)
+    done = train_until(stopped, until=3)
+    save_state(stopped, folder / "state.safetensors" if first else None)
+    accelerator.wait_for_everyone()
+    resumed = sharded(accelerator)
+    load_state(resumed, folder / "state.safetensors")
+    train_until(resumed, until=6, done=done)
+    save_state(resumed, folder / "end.safetensors" if first else None)
+    save_model(resumed, NoTokenizer(), folder / "model" if first else None)
+    accelerator.wait_for_everyone()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

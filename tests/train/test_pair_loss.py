@@ -1,0 +1,206 @@
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+
+from dana.core.errors import ConfigError
+from dana.models.heads import SelectedLogits
+from dana.objectives.batch import IGNORED
+from dana.objectives.loss import DENOMINATORS
+from dana.objectives.next_sentence import PairLogits
+from dana.sequences.layout import LAYOUTS, BatchLayout, micro_batches
+from dana.train.evaluation import evaluate
+from dana.train.loop import prepare, take_step
+from dana.train.planner import Planner
+from dana.train.settings import Execution, TrainSettings
+from tests.train.conftest import HELDOUT, PAIR_TOKENS, PAIRS, gradient_of_step, random_examples
+from tests.train.test_loop import parameters, steps, weigh
+
+
+def step_loss_of_transformers(model, batch, weights, denominator):
+    """The loss of a step pair by pair, through the model's own forward pass, and its plain next-sentence loss."""
+    tokens, hidden, relation = [0.0] * len(weights), [0] * len(weights), {}
+    bounds = batch.examples.offsets
+    for row, (first, last) in enumerate(pairwise(bounds)):
+        types = torch.from_numpy(batch.pairs.types[first:last])[None]
+        answer = model(torch.from_numpy(batch.inputs[first:last]).long()[None], token_type_ids=types)
+        chances = answer.prediction_logits[0].log_softmax(-1)
+        for place in np.flatnonzero(batch.labels[first:last] != IGNORED):
+            text = batch.pairs.texts[first + place]
+            tokens[text] = tokens[text] - chances[place, batch.examples.tokens[first + place]]
+            hidden[text] += 1
+        if batch.pairs.labels[row] != IGNORED:
+            relation[row] = -answer.seq_relationship_logits[0].log_softmax(-1)[batch.pairs.labels[row]]
+    if denominator == "batch":
+        masked = sum(w * s / n for w, s, n in zip(weights, tokens, hidden, strict=True) if n) / len(weights)
+        paired = sum(weights[row] * loss for row, loss in relation.items()) / len(weights)
+    else:
+        counted = weights if denominator == "weight_sum" else np.ones(len(weights))
+        masked = sum(w * s for w, s in zip(weights, tokens, strict=True)) / np.dot(counted, hidden)
+        paired = sum(weights[row] * loss for row, loss in relation.items()) / sum(counted[row] for row in relation)
+    return masked + paired, float(sum(relation.values()).detach()) / len(relation)
+
+
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+def test_loss_and_gradient_are_those_of_transformers_summed_pair_by_pair(tiny_model, paired, denominator):
+    sizes = np.where(np.arange(24) % 5 == 1, 1, paired.sizes)  # some are too short to be asked about
+    weights = np.where(np.arange(24) % 4 == 3, 0, paired.weights).astype(np.float32)
+    examples = replace(paired, sizes=sizes, weights=weights)
+    batch = PAIRS.step_batch(examples.take(np.arange(24)), 0, denominator)
+    assert set(batch.pairs.labels.tolist()) == {0, 1, IGNORED}
+    model = tiny_model(next_sentence=True)
+    loss, next_sentence = step_loss_of_transformers(model, batch, weights.astype(float).tolist(), denominator)
+    loss.backward()
+    expected = torch.cat([value.grad.flatten() for value in model.parameters()])
+
+    settings = TrainSettings(max_tokens=16, objective="next_sentence", denominator=denominator, clip=1e9)
+    prepared = prepare(tiny_model(next_sentence=True), settings, Accelerator(cpu=True), BatchLayout(budget=64))
+    taken, found = gradient_of_step(prepared, batch, settings)
+    assert taken.loss == pytest.approx(float(loss.detach()), abs=1e-6)
+    assert taken.other_losses["next_sentence"] == pytest.approx(next_sentence, abs=1e-6)
+    assert taken.grad_norm == pytest.approx(float(expected.norm()), rel=1e-5)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+@pytest.mark.parametrize("budget", [16, 50, 100])
+def test_the_cut_into_micro_batches_changes_nothing(run, paired, denominator, budget):
+    whole, records = run(paired, steps=4, denominator=denominator, objective="next_sentence")
+    cut, cut_records = run(paired, steps=4, denominator=denominator, objective="next_sentence", budget=budget)
+    torch.testing.assert_close(parameters(cut), parameters(whole), atol=1e-6, rtol=0)
+    for one, other in zip(steps(records), steps(cut_records), strict=True):
+        assert other.loss == pytest.approx(one.loss, abs=1e-6)
+        assert other.other_losses["next_sentence"] == pytest.approx(one.other_losses["next_sentence"], abs=1e-6)
+        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_add_up_to_the_whole_step(tiny_model, paired, world):
+    """What each rank's micro-batches contribute, an idle rank's included, sums to the loss of one rank."""
+    batch = PAIRS.step_batch(paired.take(np.arange(4)), 0, "batch")
+    module, shape = PairLogits(tiny_model(next_sentence=True)).eval(), BatchLayout(budget=16)
+
+    def contribution(rank, ranks):
+        cut = micro_batches(np.diff(batch.examples.offsets), shape.budget, rank, ranks, "padded", 0)
+        micros = [batch.micro(rows, shape) for rows in cut]
+        with torch.no_grad():
+            return [float((micro.losses(module) * micro.coefficients).sum()) for micro in micros]
+
+    (whole,), shares = [contribution(0, 1)], [contribution(rank, world) for rank in range(world)]
+    assert sum(map(sum, shares)) == pytest.approx(sum(whole), abs=1e-6)
+    assert (0.0 in [share for rank in shares for share in rank]) is (world == 3), (
+        "4 rows leave one of 3 idle at the end"
+    )
+
+
+def test_pairs_of_weight_zero_have_no_gradient(tiny_model, paired):
+    examples = weigh(paired, np.arange(24) % 2)
+    batch = PAIRS.step_batch(examples.take(np.arange(24)), 0, "weight_sum")
+    bounds = batch.examples.offsets
+    of_zero = [
+        row
+        for row, (first, last) in enumerate(pairwise(bounds))
+        if not examples.weights[batch.pairs.texts[first:last]].any()
+    ]
+    settings = TrainSettings(max_tokens=16, objective="next_sentence")
+    prepared = prepare(tiny_model(next_sentence=True), settings, Accelerator(cpu=True), BatchLayout(budget=512))
+    for rows, nothing in ((of_zero, True), ([1], False)):
+        micro = batch.micro([np.array([row]) for row in rows], prepared.shape)
+        prepared.module.zero_grad()
+        (micro.losses(prepared.module) * micro.coefficients).sum().backward()
+        gradients = torch.cat([value.grad.flatten() for value in prepared.module.parameters()])
+        assert bool((gradients == 0).all()) is nothing
+    assert len(of_zero) > 3
+
+
+def test_a_step_without_weight_leaves_the_model_as_it_is(run, tiny_model, paired):
+    prepared, records = run(weigh(paired, np.zeros(24)), steps=2, objective="next_sentence")
+    before = torch.cat([value.detach().flatten() for value in tiny_model(next_sentence=True).parameters()])
+    assert torch.equal(parameters(prepared), before)
+    assert [record.other_losses for record in steps(records)] == [None, None]
+
+
+@pytest.mark.parametrize(("denominator", "pairs"), [("batch", 2), ("weight_sum", 1), ("token_count", 2)])
+def test_pairs_count_where_no_masked_token_does(denominator, pairs, tiny_model):
+    def batches():
+        for seed in range(200):  # now and then both masked tokens are of the second text
+            texts = replace(random_examples(2, seed, np.array([1.0, 0.0])), special_tokens=PAIR_TOKENS)
+            batch = replace(texts, starts=np.array([0, 2]), sizes=np.array([2, 2])).take(np.arange(2))
+            yield PAIRS.step_batch(batch, 0, denominator)
+
+    batch = next(batch for batch in batches() if batch.counts[0] == 0)
+    model = tiny_model(next_sentence=True).eval()
+    ids, types = (values[None, : batch.lengths[0]] for values in (batch.inputs, batch.pairs.types))
+    answer = model(torch.from_numpy(ids).long(), token_type_ids=torch.from_numpy(types)).seq_relationship_logits[0]
+    expected = float(-answer.log_softmax(-1)[batch.pairs.labels[0]].detach()) / pairs
+    settings = TrainSettings(max_tokens=16, objective="next_sentence")
+    taken = take_step(prepare(model, settings, Accelerator(cpu=True), BatchLayout()), batch, 1e-4, 0, settings)
+    assert taken.loss == pytest.approx(expected, abs=1e-6)
+    assert taken.grad_norm > 0
+
+
+def test_held_out_losses_are_those_of_masked_tokens_alone(run, paired):
+    prepared, records = run(paired, steps=1, objective="next_sentence")
+    plain = SelectedLogits(prepared.module.model)
+    heldout = evaluate(plain, random_examples(6, 11), HELDOUT, BatchLayout(), Accelerator(cpu=True))
+    assert heldout.mean == pytest.approx(records[-1].task_loss, abs=1e-6)
+
+
+def test_all_tokens_of_the_step_are_counted_the_one_between_halves_too(run, paired):
+    _, records = run(paired, steps=3, objective="next_sentence")
+    assert steps(records)[-1].tokens == paired.lengths.sum() == paired.sizes.sum() + 3 * 24
+
+
+def texts_of_topics(count, seed):
+    """Texts whose tokens are all of one of five topics, so that halves of two texts mostly do not fit together."""
+    generator = np.random.default_rng(seed)
+    examples = random_examples(count, seed)
+    topic = np.repeat(generator.integers(0, 5, count), examples.sizes)
+    return replace(
+        examples, stream=(5 + 11 * topic + generator.integers(0, 11, topic.size)), special_tokens=PAIR_TOKENS
+    )
+
+
+def test_training_teaches_which_halves_belong_together(run):
+    _, records = run(texts_of_topics(256, 0), steps=250, batch_size=64, learning_rate=1e-2, objective="next_sentence")
+    losses = [record.other_losses["next_sentence"] for record in steps(records)]
+    assert np.mean(losses[:5]) == pytest.approx(math.log(2), abs=0.05), "a new head knows nothing"
+    assert np.mean(losses[-10:]) < 0.5, "halves that exchange within a topic cannot be told"
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "padded"])
+def test_layouts_without_a_row_for_each_pair_are_refused(layout):
+    with pytest.raises(ConfigError, match=f"layout='{layout}': must be auto or padded with objective=next_sentence"):
+        TrainSettings(objective="next_sentence", execution=Execution(layout=layout))
+    with pytest.raises(ConfigError, match="compile='on': must be auto or off with objective=next_sentence"):
+        TrainSettings(objective="next_sentence", execution=Execution(compile="on"))
+
+
+def test_the_planner_chooses_rows_and_says_why(tiny_model, paired, monkeypatch):
+    monkeypatch.setattr("dana.train.planner.SHORT", 0)
+    settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="next_sentence")
+    accelerator = Accelerator(cpu=True, mixed_precision="no")
+    choice = Planner(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator).choose()
+    assert (choice.shape.layout, choice.compiled) == ("padded", False)
+    assert choice.reasons[1].startswith("layout    padded: the only one of objective next_sentence, ")
+
+
+def test_memory_is_tried_with_pairs(tiny_model, paired, monkeypatch):
+    sizes, forward = [], PairLogits.forward
+
+    def small_memory(self, input_ids, where, **attention):
+        sizes.append(input_ids.numel())
+        if input_ids.numel() > 40:
+            raise torch.OutOfMemoryError("not enough")
+        return forward(self, input_ids, where, **attention)
+
+    monkeypatch.setattr("dana.train.memory.can_run_out", lambda device: True)
+    monkeypatch.setattr(PairLogits, "forward", small_memory)
+    settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="next_sentence")
+    accelerator = Accelerator(cpu=True, mixed_precision="no")
+    choice = Planner(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator).choose()
+    assert max(sizes) > 40 >= choice.shape.budget

@@ -1,0 +1,106 @@
+"""How much to keep: the smaller of two readings, and texts by which one of them or both cannot be told."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.stats import norm
+
+from dana.core.errors import DataError
+from dana.core.schemas import DOCUMENTS, SCORES, Document, write_parts
+from dana.corpus.tables import document_tables
+from dana.weighting import amount
+from dana.weighting.amount import choose_amount
+from dana.weighting.settings import WeighSettings
+
+CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]
+COURTS = ["court", "judge", "appeal", "verdict", "motion", "tort"]
+
+
+def scored(texts, scores, folder):
+    """Documents of one unit each in a folder, and their scores."""
+    documents = [Document(f"d{row:04d}", "pool", text) for row, text in enumerate(texts)]
+    write_parts(document_tables(documents), folder, DOCUMENTS)
+    ends = [len(text) for text in texts]
+    zeros = np.zeros(len(texts), dtype=np.int32)
+    columns = [[one.doc_id for one in documents], ["pool"] * len(texts), zeros, zeros.astype(np.int64), ends, scores]
+    return pa.table([pa.array(column) for column in columns], schema=SCORES)
+
+
+def amount_of(folder, like=60, others=540, held_out=40, distance=6.0, written=None, texts=None, **settings):
+    """Of units that score like the task and others; the best `written`, by default the former, have its words."""
+    random = np.random.default_rng(0)
+    written = like if written is None else written
+    pool = [" ".join(random.choice(CELLS, 8)) for _ in range(written)]
+    pool += [" ".join(random.choice(COURTS, 8)) for _ in range(like + others - written)]
+    task = [" ".join(random.choice(CELLS, 8)) for _ in range(held_out)]
+    pool, task = ([texts] * len(part) if texts else part for part in (pool, task))
+    scores = np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)])
+    scores = np.sort(scores)
+    order = random.permutation(like + others)
+    table = scored([pool[row] for row in order], scores[order], folder / "corpus")
+    task_table = scored(task, random.normal(0, 1, held_out), folder / "task")
+    return choose_amount(task_table, folder / "task", table, folder / "corpus", WeighSettings(**settings))
+
+
+def test_no_more_is_kept_than_is_like_the_task(tmp_path):
+    """A fifth of the pool has the task's words, but half of that scores like other text."""
+    found = amount_of(tmp_path, written=120)
+    assert found.by_perplexity == 0.2
+    assert found.beta == found.by_likeness == pytest.approx(0.1, abs=0.03)
+    assert (found.held_out_documents, found.counted_units) == (40, 600)
+    assert "but no more than" in found.reason
+
+
+def test_where_kinds_overlap_a_unit_counts_that_is_as_likely_of_the_task_as_not(tmp_path):
+    """Normal scores, task at 0 and others at 2: P(task | s) = 1/2 at s = 1 - ln((1 - π) / π) / 2."""
+    found = amount_of(tmp_path, like=900, others=2100, held_out=400, distance=2.0)
+    middle = 1 - np.log(0.7 / 0.3) / 2
+    assert found.by_likeness == pytest.approx(0.3 * norm.cdf(middle) + 0.7 * norm.cdf(middle - 2), abs=0.07)
+
+
+def test_perplexity_ends_before_all_that_scores_like_the_task(tmp_path):
+    found = amount_of(tmp_path, like=300, others=300, written=60)
+    assert found.by_likeness == pytest.approx(0.5, abs=0.1)
+    assert found.beta == found.by_perplexity <= 0.1
+    assert f"up to {100 * found.by_likeness:.3g} % of the pool is like the task" in found.reason
+
+
+@pytest.mark.parametrize("held_out", [3, 19])
+def test_few_held_out_units_leave_the_choice_to_perplexity(tmp_path, held_out):
+    found = amount_of(tmp_path, held_out=held_out)
+    assert found.by_likeness is None
+    assert found.beta == found.by_perplexity <= 0.1
+    assert all(cut.in_domain is None for cut in found.curve)
+    assert "cannot be told by the scores" in found.reason
+
+
+def test_texts_that_are_all_the_same_are_no_error(tmp_path):
+    found = amount_of(tmp_path, texts="a cell has a gene")
+    assert found.beta == found.by_likeness == pytest.approx(0.1, abs=0.03)
+
+
+def test_scores_by_chance_leave_the_choice_to_perplexity(tmp_path):
+    found = amount_of(tmp_path, distance=0.0)
+    assert found.by_likeness is None
+    assert found.beta == found.by_perplexity
+
+
+def test_where_none_of_the_pool_is_like_the_task_perplexity_decides(tmp_path):
+    found = amount_of(tmp_path, like=0, others=600, written=60, distance=9.0)
+    assert found.by_likeness == 0
+    assert found.beta == found.by_perplexity > 0
+    assert "by the scores none of the pool is like the task" in found.reason
+
+
+def test_without_held_out_text_nothing_is_chosen(tmp_path):
+    with pytest.raises(DataError, match="no held-out text to choose by; give a share"):
+        amount_of(tmp_path, held_out=0)
+
+
+def test_of_a_large_pool_the_documents_drawn_are_counted(tmp_path, monkeypatch):
+    whole = amount_of(tmp_path / "whole", others=1940, like=60)
+    monkeypatch.setattr(amount, "MOST_UNITS", 1000)
+    found = amount_of(tmp_path / "part", others=1940, like=60)
+    assert 900 < found.counted_units < 1100
+    assert found.curve[-1].units == whole.curve[-1].units == 2000
+    assert found.beta == pytest.approx(whole.beta, abs=0.015)

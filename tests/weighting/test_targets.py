@@ -1,0 +1,173 @@
+"""Several targets: nothing twice, the budget and the proportions held, whatever the order of the targets."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dana.core.errors import ConfigError, DataError
+from dana.weighting.policies import apply_policy
+from dana.weighting.settings import WeighSettings
+from dana.weighting.targets import NOBODY, Target, allot, apply_targets, check_targets
+from dana.weighting.weights import Budget
+
+
+@st.composite
+def wishes(draw):
+    """Orders of two to four targets, sizes of the segments, proportions, and a share."""
+    segments, targets = draw(st.integers(1, 60)), draw(st.integers(2, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    alike = draw(st.booleans())
+    orders = [random.permutation(segments) for _ in range(targets)]
+    orders = [orders[0]] * targets if alike else orders
+    proportions = random.dirichlet(np.ones(targets)).round(3) + 0.001
+    return orders, random.integers(1, 16, segments), proportions / proportions.sum(), draw(st.floats(0.01, 1.0))
+
+
+@given(wishes())
+def test_each_target_has_its_share_to_within_a_segment_and_nothing_is_kept_twice(given_wishes):
+    orders, sizes, proportions, beta = given_wishes
+    owner = allot(orders, sizes, Budget(beta), proportions)
+    most = round(beta * sizes.sum())
+    for row, (order, share) in enumerate(zip(orders, proportions, strict=True)):
+        own = np.flatnonzero(owner == row)
+        held = sizes[own].sum()
+        assert held <= share * most + 1e-6 or own.size == 1  # at least one segment
+        free = [one for one in order if owner[one] == NOBODY]
+        if free and own.size:  # the first that nobody has would not have fitted
+            assert held + sizes.max() > share * most - 1e-6
+            places = np.argsort(order)
+            assert places[own].max() < places[free[0]] or held + sizes[free[0]] > share * most - 1e-6
+
+
+@given(wishes())
+def test_no_target_and_segment_would_rather_have_each_other(given_wishes):
+    orders, sizes, proportions, beta = given_wishes
+    budget = Budget(beta)
+    owner = allot(orders, sizes, budget, proportions)
+    ranks = np.empty((len(orders), sizes.size))
+    for row, (order, share) in enumerate(zip(orders, proportions, strict=True)):
+        ranks[row, order] = np.cumsum(sizes[order]) / share
+    for one in np.flatnonzero(owner != NOBODY):
+        for row in range(len(orders)):
+            worst = ranks[row, owner == row].max(initial=-1.0)
+            assert not (ranks[row, one] < ranks[owner[one], one] - 1e-9 and ranks[row, one] < worst - 1e-9)
+
+
+def test_two_targets_that_want_the_same_take_turns_by_their_proportions():
+    order = np.arange(20)
+    owner = allot([order, order], np.ones(20), Budget(0.5), [0.8, 0.2])
+    # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at halves of its own
+    np.testing.assert_array_equal(owner[:10], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
+    owner = allot([order, order[::-1]], np.ones(20), Budget(10, "units"), [0.8, 0.2])
+    np.testing.assert_array_equal(np.flatnonzero(owner == 1), [18, 19])
+    np.testing.assert_array_equal(np.flatnonzero(owner == 0), np.arange(8))
+
+
+def test_a_segment_goes_to_the_target_that_wants_it_most_and_the_other_takes_its_next():
+    first, second = np.array([0, 1, 2, 3, 4, 5]), np.array([3, 0, 4, 5, 1, 2])
+    owner = allot([first, second], np.ones(6), Budget(4, "units"), [0.5, 0.5])
+    # 0 and 3 are first wishes; 1 is the first's second; the second's second, 0, is gone: it takes 4
+    np.testing.assert_array_equal(owner, [0, 0, NOBODY, 1, 1, NOBODY])
+
+
+def test_a_share_smaller_than_any_segment_still_has_one():
+    owner = allot([np.array([0, 1, 2]), np.array([2, 1, 0])], np.array([5, 5, 5]), Budget(2, "units"), [0.9, 0.1])
+    np.testing.assert_array_equal(owner, [0, NOBODY, 1])
+
+
+def test_documents_are_counted_once_a_target():
+    documents = np.array([0, 0, 1, 1, 2, 2])
+    orders = [np.array([0, 1, 2, 3, 4, 5]), np.array([5, 4, 3, 2, 1, 0])]
+    owner = allot(orders, documents, Budget(2, "documents"), [0.5, 0.5])
+    np.testing.assert_array_equal(owner, [0, 0, NOBODY, NOBODY, 1, 1])
+
+
+def test_segments_of_a_document_that_is_counted_do_not_end_a_target():
+    orders = [np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])]
+    owner = allot(orders, np.array([0, 0, 1, 1]), Budget(1, "documents"), [0.5, 0.5])
+    np.testing.assert_array_equal(owner, [0, 0, 1, 1])  # half a document each, which its first one exceeds
+
+
+def test_a_target_that_gets_nothing_is_warned_of(heard):
+    table = pa.table({"doc_id": ["a", "a"], "unit": [0, 1], "score": [0.0, 1.0]})  # one segment
+    found = apply_targets([Target("x", 0.6, table), Target("y", 0.4, table)], WeighSettings(beta=1.0))
+    assert found.target.tolist() == [0, 0]
+    assert heard.text.count("nothing is kept for target") == 1
+    assert "nothing is kept for target y" in heard.text
+
+
+@pytest.mark.parametrize("policy", ["segments", "sampled"])
+def test_a_least_tail_beyond_every_document_is_refused(policy):
+    targets = [Target(name, 0.5, table) for name, table in zip("ab", pool_of(0), strict=True)]
+    with pytest.raises(DataError, match="min_tail=200: every document is shorter; no segment is left"):
+        apply_targets(targets, WeighSettings(policy=policy, gamma=200, min_tail=200))
+
+
+def pool_of(seed, documents=40):
+    """Ids and units of a pool, and two targets' scores of it."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, 12, documents)
+    of = np.repeat(np.arange(documents), sizes)
+    columns = {"doc_id": [f"d{row}" for row in of], "unit": np.concatenate([np.arange(size) for size in sizes])}
+    scores = [random.normal(0, scale, documents)[of] + random.normal(size=of.size) for scale in (1.0, 40.0)]
+    return [pa.table({**columns, "score": score}) for score in scores]
+
+
+@pytest.mark.parametrize("policy", ["segments", "sampled", "sigmoid"])
+@pytest.mark.parametrize(("seed", "alike"), [(0, False), (1, False), (2, False), (0, True)])
+def test_the_order_of_the_targets_does_not_matter(policy, seed, alike):
+    tables, shares = pool_of(seed), (0.5, 0.5) if alike else (0.7, 0.3)
+    tables = [tables[0], tables[0]] if alike else tables
+    one, two = (Target(*about) for about in zip(("b", "a"), shares, tables, strict=True))
+    settings = WeighSettings(policy=policy, gamma=3, beta=0.3)
+    found, again = apply_targets([one, two], settings), apply_targets([two, one], settings)
+    np.testing.assert_array_equal(found.weighed.weight, again.weighed.weight)
+    np.testing.assert_array_equal(found.target, np.array([1, 0, NOBODY])[again.target])
+    assert found.weighed.counts == again.weighed.counts
+    assert found.components == again.components[::-1]
+    if policy != "sigmoid":
+        assert (found.weighed.weight == 1).sum() <= round(0.3 * one.table.num_rows)
+        assert ((found.weighed.weight > 0) == (found.target != NOBODY)).all()
+
+
+@pytest.mark.parametrize("policy", ["segments", "sampled"])
+def test_a_targets_scale_of_scores_does_not_decide(policy):
+    """The second target's scores vary forty times as much; each still has half of what is kept."""
+    targets = [Target(name, 0.5, table) for name, table in zip("ab", pool_of(0, 400), strict=True)]
+    found = apply_targets(targets, WeighSettings(policy=policy, gamma=3, beta=0.2, sharpness=1e4))
+    parts = [(found.target == row).sum() for row in range(2)]
+    assert abs(parts[0] - parts[1]) < 3
+    for row, target in enumerate(targets):
+        alone = apply_policy(target.table, WeighSettings(gamma=3, beta=0.1)).weight > 0
+        assert alone[found.target == row].mean() > 0.75  # what it would keep alone: a draw so sharp is of the best
+
+
+def test_sigmoid_takes_the_larger_weight_each_target_with_its_share():
+    targets = [Target(name, share, table) for name, share, table in zip("ab", (0.75, 0.25), pool_of(1), strict=True)]
+    found = apply_targets(targets, WeighSettings(policy="sigmoid", beta=0.2))
+    expected = []
+    for target in targets:
+        score = target.table["score"].to_numpy()
+        standard = (score - score.mean()) / score.std()
+        expected.append(1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2 * target.proportion) - standard))))
+    np.testing.assert_allclose(found.weighed.weight, np.max(expected, axis=0))
+    np.testing.assert_array_equal(found.target, np.argmax(expected, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("proportions", "targets", "settings", "message"),
+    [
+        ([1.0], 1, {}, r"proportions=\[1.0\]: must be left out"),
+        ([0.5, 0.3, 0.2], 2, {}, "must be 2 numbers"),
+        ([0.5, 0.4], 2, {}, "must be positive numbers that sum to 1"),
+        ([1.5, -0.5], 2, {}, "must be positive numbers that sum to 1"),
+        ([float("nan"), 0.5], 2, {}, "must be positive numbers that sum to 1"),
+        ([0.5, 0.5], 2, {"beta": "auto"}, "beta='auto': is chosen for one target"),
+        ([0.5, 0.5], 2, {"policy": "sigmoid", "midpoint": 0.0}, "midpoint=0.0: with several targets"),
+    ],
+)
+def test_proportions_that_share_out_no_budget_are_refused(proportions, targets, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        check_targets(proportions, targets, WeighSettings(**settings))

@@ -1,0 +1,203 @@
+"""Weights: values by hand, the limits of C, and what must not depend on order."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dana.core.errors import ConfigError, DataError
+from dana.core.statistics import Moments, effective_sample_size
+from dana.weighting.weights import (
+    DROPPED,
+    Budget,
+    Components,
+    drawn_order,
+    segment_ids,
+    segment_means,
+    sigmoid,
+    standardise,
+)
+
+
+def lowest_segments(means, amounts, budget):
+    """What the policy ``segments`` keeps, ascending."""
+    order = np.argsort(means, kind="stable")
+    return np.sort(order[: budget.count(order, amounts)])
+
+
+finite = arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e6, 1e6, width=32))
+
+
+@given(finite, st.integers(0, 60), st.integers(0, 60))
+def test_moments_merge_to_numpy_in_any_order(scores, a, b):
+    first, second = sorted((min(a, scores.size), min(b, scores.size)))
+    shards = [scores[second:], scores[:first], scores[first:second]]
+    merged = Moments()
+    for shard in shards:
+        merged = merged.merge(Moments.of(shard))
+    assert merged.count == scores.size
+    assert merged.mean == pytest.approx(scores.mean(), rel=1e-9, abs=1e-6)
+    assert merged.std == pytest.approx(scores.std(), rel=1e-6, abs=1e-3)
+
+
+def test_standardise_by_hand_and_constant_scores():
+    # mean 2, population variance ((1)^2 + 0 + (1)^2) / 3 = 2/3
+    scores = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(standardise(scores, Moments.of(scores)), [-(1.5**0.5), 0, 1.5**0.5])
+    same = np.full(4, 7.0)
+    np.testing.assert_array_equal(standardise(same, Moments.of(same)), np.zeros(4))
+    with pytest.raises(DataError, match=r"scores\[1\]"):
+        standardise(np.array([0.0, np.nan]), Moments.of(scores))
+
+
+def test_sigmoid_by_hand_and_at_its_limits():
+    standard = np.array([-2.0, -1.0, 0.0, 5.0])
+    assert sigmoid(standard, 4.0, -1.0)[0] == pytest.approx(1 / (1 + np.exp(-4.0)))  # C (α - Ā) = 4 (-1 + 2)
+    np.testing.assert_array_equal(sigmoid(standard, 0.0, -1.0), np.full(4, 0.5))
+    np.testing.assert_array_equal(sigmoid(standard, np.inf, -0.5), [1, 1, 0, 0])
+    np.testing.assert_allclose(sigmoid(standard, 1e6, -0.5), [1, 1, 0, 0], atol=1e-12)
+    assert np.isfinite(sigmoid(np.array([1e300, -1e300]), 1e5, 0.0)).all()
+
+
+@given(finite, st.floats(0.01, 50))
+def test_sigmoid_never_rises_with_the_score(scores, sharpness):
+    ordered = np.sort(scores)
+    assert (np.diff(sigmoid(ordered, sharpness, 0.0)) <= 0).all()
+
+
+@given(finite, st.floats(0.001, 1.0), st.randoms(use_true_random=False))
+def test_segments_of_one_unit_are_the_papers_discrete_weights(scores, beta, random):
+    # DANA, section 3.2: weight 1 for the round(βN) lowest scores, and never for none
+    kept = lowest_segments(scores, np.ones(scores.size), Budget(beta))
+    assert kept.size == max(1, round(beta * scores.size))
+    rest = np.delete(scores, kept)
+    if kept.size and rest.size:
+        assert scores[kept].max() <= rest.min()
+    order = list(range(scores.size))
+    random.shuffle(order)
+    again = lowest_segments(scores[order], np.ones(scores.size), Budget(beta))
+    np.testing.assert_array_equal(np.sort(scores[order][again]), np.sort(scores[kept]))
+
+
+def test_segments_of_47_units_as_one_stream():
+    # 47 units, γ = 15 -> three segments of 15 and a tail of 2
+    segment = segment_ids(np.array([0]), 47, 15, min_tail=15)
+    assert [int((segment == number).sum()) for number in range(3)] == [15, 15, 15]
+    assert (segment[45:] == DROPPED).all()
+    kept = segment_ids(np.array([0]), 47, 15)
+    assert (kept[45:] == 3).all()
+    means = segment_means(np.arange(47.0), segment)
+    np.testing.assert_allclose(means, [7, 22, 37])
+
+
+def test_segments_never_cross_documents():
+    segment = segment_ids(np.array([0, 3, 7]), 8, 2)
+    np.testing.assert_array_equal(segment, [0, 0, 1, 2, 2, 3, 3, 4])
+    without_tails = segment_ids(np.array([0, 3, 7]), 8, 2, min_tail=2)
+    np.testing.assert_array_equal(without_tails, [0, 0, -1, 1, 1, 2, 2, -1])
+    np.testing.assert_allclose(segment_means(np.arange(8.0), without_tails), [0.5, 3.5, 5.5])
+
+
+def test_lowest_segments_by_share_units_and_ties():
+    means, sizes = np.array([3.0, 1.0, 2.0, 1.0, 9.0]), np.array([15, 15, 4, 15, 15])
+    # 64 units: a fifth is 13, less than any full segment, so one is kept; 0.54 is 35, enough for 15 + 15 + 4
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(0.2)), [1])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(0.54)), [1, 2, 3])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(33, "units")), [1, 3])
+    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(34, "units")), [1, 2, 3])
+
+
+def test_a_budget_in_documents_counts_each_with_its_first_segment():
+    means, documents = np.array([3.0, 1.0, 2.0, 1.5, 9.0, 1.2]), np.array([7, 7, 8, 8, 9, 7])
+    # in order: segments 1 and 5 of document 7, 3 and 2 of 8, 0 of 7, 4 of 9
+    np.testing.assert_array_equal(lowest_segments(means, documents, Budget(1, "documents")), [1, 5])
+    np.testing.assert_array_equal(lowest_segments(means, documents, Budget(2, "documents")), [0, 1, 2, 3, 5])
+    np.testing.assert_array_equal(lowest_segments(means, documents, Budget(3, "documents")), np.arange(6))
+
+
+def test_sampled_follows_the_weights_and_ignores_the_order():
+    rng = np.random.default_rng(0)
+    relevance = np.repeat([0.0, 0.1, 0.9], 2000)
+    keys = rng.integers(0, 2**63, relevance.size).astype(np.uint64)
+    everything = drawn_order(relevance, keys, seed=1)
+    assert everything.size == 4000  # nothing of relevance 0
+    drawn = everything[:600]
+    assert (relevance[drawn] > 0).all()
+    # The first draws are nearly independent: 0.9 is nine times as likely as 0.1; exhaustion lowers the ratio a little.
+    assert 5 < (relevance[drawn] == 0.9).sum() / (relevance[drawn] == 0.1).sum() < 10
+    order = rng.permutation(relevance.size)
+    np.testing.assert_array_equal(keys[order][drawn_order(relevance[order], keys[order], seed=1)], keys[everything])
+    assert set(drawn_order(relevance, keys, seed=2)[:600]) != set(drawn)
+
+
+@pytest.mark.parametrize("text", ["0", "1.4", "-3 units", "5 words", "many", "inf units", "1e400 units"])
+def test_a_bad_budget_names_what_is_allowed(text):
+    with pytest.raises(ConfigError, match=r"share in \(0, 1\]"):
+        Budget.parse(text)
+
+
+def test_budget_reads_its_four_forms():
+    assert Budget.parse("0.2") == Budget(0.2)
+    assert Budget.parse("50000 units") == Budget(50000, "units")
+    assert Budget.parse("2e6 tokens") == Budget(2e6, "tokens")
+    assert Budget.parse("300 documents") == Budget(300, "documents")
+
+
+def test_effective_sample_size_by_hand():
+    assert effective_sample_size(np.array([1.0, 1.0, 0.0])) == 2
+    assert effective_sample_size(np.array([0.5, 1.0])) == pytest.approx(2.25 / 1.25)
+    assert effective_sample_size(np.zeros(3)) == 0
+
+
+def test_variance_components_by_hand():
+    # means 1 and 4, residuals -1, 1 and -1, 0, 1: within 4/3; average 2.8, spread 2 * 3.24 + 3 * 1.44 = 10.8 over 1;
+    # (10.8 - 4/3) / (5 - 13/5)
+    values, segment = np.array([0.0, 2, 3, 4, 5, 99]), np.array([0, 0, 1, 1, 1, DROPPED])
+    found = Components.of(values, segment)
+    assert found.within == pytest.approx(4 / 3)
+    assert found.between == pytest.approx((10.8 - 4 / 3) / 2.4)
+    one, two = found.between + found.within / 2, found.between + found.within / 3
+    assert found.mean == pytest.approx((1 / one + 4 / two) / (1 / one + 1 / two))
+    shrunk = found.shrink(np.array([1.0, 4.0]), np.array([2, 3]))
+    np.testing.assert_allclose(
+        shrunk, [found.mean + (y - found.mean) * found.between / v for y, v in [(1, one), (4, two)]]
+    )
+
+
+def test_components_are_found_again_from_simulated_scores():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 16, 4000)
+    segment = np.repeat(np.arange(4000), sizes)
+    values = 3 + rng.normal(0, 0.5, 4000)[segment] + rng.normal(0, 2, segment.size)
+    found = Components.of(values, segment)
+    assert (found.mean, found.between**0.5, found.within**0.5) == pytest.approx((3, 0.5, 2), rel=0.05)
+
+
+def test_equal_sizes_keep_their_order_and_one_segment_stays():
+    means = np.random.default_rng(0).normal(0, 1, 50)
+    values, segment = np.repeat(means, 4) + np.tile([-1, 1, -2, 2], 50), np.repeat(np.arange(50), 4)
+    shrunk = Components.of(values, segment).shrink(means, np.full(50, 4))
+    np.testing.assert_array_equal(np.argsort(shrunk), np.argsort(means))
+    alone = Components.of(np.array([1.0, 3.0]), np.array([0, 0]))
+    assert alone.shrink(np.array([2.0]), np.array([2])) == pytest.approx(2.0)
+    single = Components.of(np.array([5.0, 3.0, 4.0]), np.arange(3))
+    np.testing.assert_allclose(single.shrink(np.array([5.0, 3.0, 4.0]), np.ones(3)), [5, 3, 4])
+
+
+def test_one_unit_segments_no_longer_win_by_variance():
+    """Foreign text of one source, in segments of one unit and of 15; in-domain text in segments of 15."""
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([1, 15, 15], [3000, 800, 200])
+    level = np.repeat([1.0, 1.0, 0.0], [3000, 800, 200])  # the last are in-domain
+    segment = np.repeat(np.arange(4000), sizes)
+    values = (level + rng.normal(0, 0.2, 4000))[segment] + rng.normal(0, 1, segment.size)
+    means = segment_means(values, segment)
+    shrunk = Components.of(values, segment).shrink(means, sizes)
+    found = {}
+    for name, ranked in (("plain", means), ("shrunk", shrunk)):
+        kept = np.isin(np.arange(4000), lowest_segments(ranked, sizes, Budget(0.17)))
+        found[name] = [kept[:3000].mean(), kept[3000:3800].mean(), kept[3800:].mean()]
+    assert found["plain"][0] > 0.15, "what the paper's rule does"
+    assert found["shrunk"][0] < 0.02
+    assert found["shrunk"][2] > found["plain"][2] + 0.1
