@@ -37,13 +37,16 @@ RANK = [
     Flag("--beta", "weigh.beta", "share of the units that will be kept: the ranking is by the recall at it"),
 ]
 SCORE = [
-    Flag("--detector", "detector", "a detector such as knn or knn:k=10; auto takes the best of the ranking"),
+    Flag(
+        "--detector", "detector", "a detector to score by, as knn:k=10; auto with --selector detector: the best ranked"
+    ),
     Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
 ]
 WEIGH = [
     Flag("--policy", "weigh.policy"),
     Flag("--beta", "weigh.beta"),
     Flag("--budget", "weigh.budget"),
+    Flag("--below", "weigh.below"),
     Flag("--gamma", "weigh.gamma"),
     Flag("--sharpness", "weigh.sharpness"),
     Flag("--midpoint", "weigh.midpoint"),

@@ -18,8 +18,10 @@ from dana.core.schemas import Document
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import HUB, find_files, format_of
+from dana.corpus.units import Splitter
 from dana.encoders.store import create_encoder
 from dana.scoring.inputs import Selection
+from dana.selectors.base import Selector
 
 DOCUMENTS = 400  # to read, over all files
 UNITS = 512  # to encode
@@ -49,7 +51,7 @@ def estimate(
     selection: Selection,
     inputs: Inputs,
     on_bad_record: str,
-    encodes: bool,
+    selector: Selector,
     processes: int,
 ) -> str:
     """A table of the time, memory and disk that a scoring takes on this machine.
@@ -60,7 +62,7 @@ def estimate(
         selection: How text is cut, embedded and stored.
         inputs: How records become documents.
         on_bad_record: ``fail`` or ``skip``.
-        encodes: Whether the selector embeds every unit.
+        selector: What scores. The units that it is fitted on are counted where it embeds them; its fits are not.
         processes: How many will share the scoring.
 
     Raises:
@@ -69,13 +71,13 @@ def estimate(
     require(bool(sources), "general", sources, "at least one file, folder or glob")
     sample = _sample(sources, out, inputs, on_bad_record)
     characters = np.mean([len(document.text) for document in sample.documents])
-    started = time.monotonic()
-    splitter = selection.splitter()
-    spans = [splitter(document.text) for document in sample.documents]
-    splitting = (time.monotonic() - started) / len(sample.documents)
+    spans, splitting = _split(sample.documents, selection.splitter())
     units = sum(map(len, spans)) / len(sample.documents)
+    encodes = "encoder" in selector.uses
     rate, dims = _encoding_rate(sample.documents, spans, selection.encoder) if encodes else (None, 0)
     total = sample.expected * units
+    fitted = selection.max_task_units + min(total, sum(selector.samples(selection.max_task_units).values()))
+    fitting = fitted / rate if rate else 0.0
     seconds = sample.expected * sample.seconds  # one process reads
     scoring = sample.expected * splitting + (total / rate if rate else 0.0)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -83,11 +85,13 @@ def estimate(
     reading, encoding = minutes(seconds), f"{rate:,.0f} units/s" if rate else "none"
     disk = (sample.expected * characters * CORPUS_SHARE + total * SCORE_BYTES) / 1e9
     parts = f"reading {reading}, scoring {minutes(scoring)} over {processes} process(es)"
+    said = f"encodes up to {fitted:,.0f} units of task and general text; the fits come on top" if rate else "the fits"
     rows = [
         ("documents", f"{sample.expected:,.0f}", f"sampled {len(sample.documents)}, {characters:,.0f} characters each"),
         ("units", f"{total:,.0f}", f"{units:.1f} a document"),
         ("encoding", encoding, f"{selection.encoder}, one process, after a warm-up"),
-        ("time", minutes(seconds + scoring / processes), parts),
+        ("fitting", minutes(fitting) if rate else "unknown", said),
+        ("time", minutes(seconds + fitting + scoring / processes), f"{parts}, and fitting"),
         (
             "memory",
             f"{memory * 1.3:,.0f} MB a process",
@@ -129,6 +133,13 @@ def _expected(file: Path, some: list[Document], whole: bool) -> float:
     text = "\n".join(document.text for document in some).encode("utf-8", "replace")
     size = len(zlib.compress(text, 6)) if file.suffix in PACKED else len(text) * 1.05
     return file.stat().st_size / (size / len(some))
+
+
+def _split(documents: Sequence[Document], splitter: Splitter) -> tuple[list, float]:
+    """Spans of the units of each document, and the seconds that one document took."""
+    started = time.monotonic()
+    spans = [splitter(document.text) for document in documents]
+    return spans, (time.monotonic() - started) / len(documents)
 
 
 def _encoding_rate(documents: list[Document], spans: list, spec: str) -> tuple[float, int]:

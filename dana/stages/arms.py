@@ -91,6 +91,6 @@ def _weigh(key: str, about: Mapping[str, Any], weigh: WeighSettings) -> WeighSet
     if not differing:
         return weigh
     usual = asdict(weigh)
-    if "beta" in differing:
-        usual["budget"] = None  # either says how much is kept
+    if {"beta", "budget", "below"} & differing.keys():  # one of them says how much is kept
+        usual |= {"budget": None, "below": None}
     return load(WeighSettings, {**usual, **differing}, origin=f"{key}.weigh")

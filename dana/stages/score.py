@@ -8,6 +8,7 @@ from dana.core.logging import get_logger
 from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
 from dana.scoring.scoring import Scoring, build_selector
+from dana.selectors.base import Selector
 from dana.stages.rank import RANKING, budget_there, open_ranking, rank_stage
 from dana.stages.settings import RunSettings
 from dana.stages.task import find_task
@@ -20,7 +21,7 @@ def open_scoring(settings: RunSettings) -> Scoring:
     """Both texts, the detector (ranked first where it is ``auto``) and the place of the scores."""
     task, general = open_texts(settings)
     folder = Path(settings.out) / RANKING
-    if settings.detector == "auto" and "detector" in _uses(settings):
+    if settings.detector == "auto" and "detector" in _selector(settings).uses:
         budget = budget_there(folder, settings.weigh.share)
         rank_stage(task, general, settings.selection, settings.ranking, folder, budget)
     return open_prepared(settings)
@@ -55,9 +56,9 @@ def _of_read(out: Path, selector: str, detector: str, selection: Selection, fold
     return Scoring(task, general, selection, built, folder)
 
 
-def _uses(settings: RunSettings) -> tuple[str, ...]:
-    """The settings that the run's selector takes from the run."""
-    return build_selector(settings.selector_spec, settings.detector, settings.selection).uses
+def _selector(settings: RunSettings) -> Selector:
+    """The run's selector, with its detector as it is named, maybe ``auto``."""
+    return build_selector(settings.selector_spec, settings.detector, settings.selection)
 
 
 def estimate_score(settings: RunSettings) -> str:
@@ -71,7 +72,7 @@ def estimate_score(settings: RunSettings) -> str:
         settings.selection,
         settings.inputs,
         settings.on_bad_record,
-        encodes="encoder" in _uses(settings),
+        selector=_selector(settings),
         processes=processes(),
     )
 

@@ -131,6 +131,7 @@ WEIGH = [
     Rule("weigh.sharpness weigh.midpoint", lambda s: s.weigh.policy != "segments", "--policy {0.weigh.policy}"),
     Rule("weigh.seed", lambda s: s.weigh.policy == "sampled", "--policy {0.weigh.policy}"),
     Rule("weigh.beta", lambda s: s.weigh.budget is None, "--budget: both say how much is kept"),
+    Rule("weigh.beta", lambda s: s.weigh.below is None, "--below: both say how much is kept"),
     Rule(
         "weigh.beta",
         lambda s: s.weigh.policy != "sigmoid" or s.weigh.midpoint is None,

@@ -62,7 +62,10 @@ def apply_policy(table: pa.Table, settings: WeighSettings, tokens: np.ndarray | 
         order, components = segment_order(table, segment, settings)
         if components is not None:
             notes["shrunk"] = asdict(components)
-        kept = order[: settings.kept.count(order, segment_amounts(table, segment, settings.kept, tokens))]
+        if settings.below is None:
+            kept = order[: settings.kept.count(order, segment_amounts(table, segment, settings.kept, tokens))]
+        else:
+            kept = _below(settings.below, segment_means(score, segment))
         weight = (np.isin(segment, kept) & (segment != DROPPED)).astype(np.float64)
         counts["segments"] = {"in": int(segment.max()) + 1, "kept": int(kept.size)}
     counts["units"] = unit_counts(weight, segment)
@@ -136,6 +139,14 @@ def segment_order(
     keys = np.array([unit_keys(doc_id, np.array([unit]))[0] for doc_id, unit in zip(ids, units, strict=True)])
     relevance, _ = sigmoid_weights(means, settings, settings.share)
     return drawn_order(relevance, keys, settings.seed), components
+
+
+def _below(threshold: float, means: np.ndarray) -> np.ndarray:
+    """Numbers of the segments whose mean score, as it is, is below a threshold."""
+    kept = np.flatnonzero(means < threshold)
+    if not kept.size:
+        raise DataError(f"below={threshold:g}: no segment's mean score is; the lowest is {means.min():.4g}")
+    return kept
 
 
 def ranked_means(score: np.ndarray, segment: np.ndarray, components: Components | None) -> np.ndarray:

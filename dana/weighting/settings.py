@@ -23,6 +23,8 @@ class WeighSettings:
             ``auto`` chooses it by held-out task text (docs/choosing-how-much.md).
         budget: Instead of beta, ``"50000 units"``, ``"2e6 tokens"`` (of the tokenizer below), ``"300 documents"``, or a
             share as beta is.
+        below: Instead of a budget, keep every segment whose mean score is below this. At 0 ``classifier``, ``lexical``,
+            ``lda`` and ``svm`` take text for the task's.
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
         shrink: Draw the means of short segments towards that of all, as their few units demand
@@ -39,6 +41,7 @@ class WeighSettings:
     policy: str = "segments"
     beta: float | str = PAPERS_BETA
     budget: str | float | None = None
+    below: float | None = None
     gamma: int = 15
     min_tail: int = 1
     shrink: bool = True
@@ -52,11 +55,14 @@ class WeighSettings:
         require(self.policy in POLICIES, "policy", self.policy, f"one of {', '.join(POLICIES)}")
         is_share = not isinstance(self.beta, str) and 0 < self.beta <= 1
         require(is_share or self.beta == AUTO, "beta", self.beta, "in (0, 1], or auto")
-        require(self.gamma >= 1, "gamma", self.gamma, "at least 1")
+        require(1 <= self.gamma < 2**63, "gamma", self.gamma, "from 1 to 9223372036854775807")
         require(1 <= self.min_tail <= self.gamma, "min_tail", self.min_tail, f"in [1, gamma={self.gamma}]")
         require(self.sharpness >= 0, "sharpness", self.sharpness, "at least 0")
-        finite = self.midpoint is None or math.isfinite(self.midpoint)
-        require(finite, "midpoint", self.midpoint, "a finite number, or null")
+        for name in ("midpoint", "below"):
+            value = getattr(self, name)
+            require(value is None or math.isfinite(value), name, value, "a finite number, or null")
+        if self.below is not None and (self.policy != "segments" or self.budget is not None):
+            raise ConfigError(f"below={self.below!r}: takes the place of a budget, and needs policy=segments")
         if self.kept.kind == "tokens" and self.tokenizer is None:
             raise ConfigError(f"budget={self.budget!r}: counting tokens needs tokenizer=NAME")
         if self.kept.kind == "documents" and self.stream:
@@ -66,7 +72,7 @@ class WeighSettings:
     def is_auto(self) -> bool:
         """Whether beta is still to be chosen, and something depends on it."""
         placed = self.policy == "sigmoid" and self.midpoint is not None
-        return self.beta == AUTO and self.budget is None and not placed
+        return self.beta == AUTO and self.budget is None and self.below is None and not placed
 
     @property
     def share(self) -> float:

@@ -42,6 +42,9 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
     assert by_name["tight"].weigh == WeighSettings(gamma=7, policy="sigmoid", beta=0.1)
     counted = WeighSettings(budget="50 units")
     assert parse_arms({"a": {"weigh": {"beta": 0.1}}}, "random", counted)[0].weigh == WeighSettings(beta=0.1)
+    assert parse_arms({"a": {"weigh": {"below": 0.0}}}, "random", counted)[0].weigh == WeighSettings(below=0.0)
+    below = WeighSettings(below=0.0, gamma=7)
+    assert parse_arms({"a": {"weigh": {"budget": 0.1}}}, "random", below)[0].weigh == WeighSettings(budget=0.1, gamma=7)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -424,7 +425,14 @@ def test_a_dry_run_writes_nothing_and_is_near_the_truth(texts, tmp_path):
     found = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
     units = score_count(texts, tmp_path)
     assert float(found["units"].replace(",", "")) == pytest.approx(units, rel=0.2)
-    assert {"documents", "encoding", "time", "memory", "disk"} <= set(found)
+    assert {"documents", "encoding", "fitting", "time", "memory", "disk"} <= set(found)
+    wanted = SELECTION.max_task_units + units  # of the general text no more than there is
+    said = re.search(r"encodes up to ([\d,]+) units", done.stdout)[1].replace(",", "")
+    assert float(said) == pytest.approx(wanted, rel=0.05)
+    without_detector = command(texts, tmp_path / "dry")[:-4]
+    done = dana(*without_detector, "--dry-run", "--selector", "lexical")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^fitting +unknown", done.stdout, re.MULTILINE), "nothing is encoded for it"
 
 
 def score_count(texts, tmp_path):

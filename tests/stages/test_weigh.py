@@ -145,7 +145,7 @@ def test_weights_of_another_corpus_are_refused(opened, texts, tmp_path):
         ({"policy": "best"}, "policy='best': must be one of sigmoid, segments, sampled"),
         ({"beta": 0.0}, r"beta=0.0: must be in \(0, 1\], or auto"),
         ({"beta": "most"}, r"beta='most': must be in \(0, 1\], or auto"),
-        ({"gamma": 0}, "gamma=0: must be at least 1"),
+        ({"gamma": 0}, "gamma=0: must be from 1 to"),
         ({"min_tail": 9, "gamma": 3}, r"min_tail=9: must be in \[1, gamma=3\]"),
         ({"sharpness": -1.0}, "sharpness=-1.0: must be at least 0"),
         ({"midpoint": float("nan")}, "midpoint=nan: must be a finite number, or null"),

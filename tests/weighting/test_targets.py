@@ -166,6 +166,7 @@ def test_sigmoid_takes_the_larger_weight_each_target_with_its_share():
         ([float("nan"), 0.5], 2, {}, "must be positive numbers that sum to 1"),
         ([0.5, 0.5], 2, {"beta": "auto"}, "beta='auto': is chosen for one target"),
         ([0.5, 0.5], 2, {"policy": "sigmoid", "midpoint": 0.0}, "midpoint=0.0: with several targets"),
+        ([0.5, 0.5], 2, {"below": 0.0}, "below=0.0: shares out no budget between targets"),
     ],
 )
 def test_proportions_that_share_out_no_budget_are_refused(proportions, targets, settings, message):
