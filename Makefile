@@ -10,7 +10,7 @@ quickstart: .venv/offline
 	$(BIN)/dana quickstart
 
 test: .venv/test
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(BIN)/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-slow: .venv/test .venv/deepspeed
 	$(BIN)/python -m pytest -m slow
