@@ -13,8 +13,7 @@ from dana.ranking.precision import average_precisions, recalls_at
 from dana.ranking.stacking import stacking_weights
 from dana.selectors.base import Selector
 
-NEAR = 0.01  # average precision by which a single one must beat the fusion
-TIE = 0.001  # average precision within which one that needs no encoder is as good
+NEAR = 0.01  # average precision by which a single one must beat the fusion, and one with an encoder one without
 LEAST = 0.02  # weight below which a selector is left out of the fusion
 FUSION = "fusion"
 BUDGETS = (0.05, 0.2)
@@ -83,10 +82,10 @@ def choose_selector(
 ) -> ChosenSelector:
     """Fit, score and choose.
 
-    The choice is by average precision. A candidate that needs no encoder and is as good as the best, to 0.001, is
-    taken, the first of them. Else the fusion is, unless a single one is better by more than 0.01: the parts' errors
-    differ, so where chance could make a difference the fusion is the likelier to be right
-    (docs/results/selectors.md). Its own scores are made with weights learned on the other folds.
+    The choice is by average precision. The fusion is taken unless a single one is better by more than 0.01: the parts'
+    errors differ, so where chance could make a difference the fusion is the likelier to be right, also against one
+    that would cost less (docs/results/selectors.md). Its own scores are made with weights learned on the other folds.
+    Of single ones within 0.01 of the best, the first that needs no encoder is taken.
 
     Args:
         specs: Of the candidates.
@@ -136,14 +135,14 @@ def _choose(
     """Spec of the selector to use, and why."""
     best = max(rows, key=lambda row: row.ap)
     near = [row for row in rows if row.ap >= best.ap - NEAR]
-    without = [row for row in rows if row.name in cheap and row.ap >= best.ap - TIE]
-    chosen = without[0] if without else near[-1] if near[-1].name == FUSION else best
-    if chosen.name != FUSION:
+    if near[-1].name != FUSION:
+        chosen = next((row for row in near if row.name in cheap), best)
         said = f", as good as {best.name} ({best.ap:.3f}), which needs an encoder"
         if chosen is best:
             others = sorted((row for row in rows if row is not best), key=lambda row: -row.ap)
             said = "".join(f"; the next, {row.name}, {row.ap:.3f}" for row in others[:1])
         return chosen.name, f"{chosen.name} has average precision {chosen.ap:.3f}{said}"
+    chosen = near[-1]
     kept = [(spec, weight) for spec, weight in zip(specs, weights, strict=True) if weight >= LEAST]
     single = max((row for row in rows if row is not chosen), key=lambda row: row.ap)
     parts, shares = "+".join(spec for spec, _ in kept), "+".join(f"{weight:.3f}" for _, weight in kept)

@@ -59,11 +59,13 @@ def row(name, ap):
         ({"words": 0.7, "vectors": 0.8, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
         ({"words": 0.7, "vectors": 0.905, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
         ({"words": 0.7, "vectors": 0.92, FUSION: 0.9}, "vectors"),
-        ({"words": 0.8995, "vectors": 0.8, FUSION: 0.9}, "words"),
-        ({"words": 0.897, "vectors": 0.8, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
+        ({"words": 0.9, "vectors": 0.8, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
+        ({"words": 0.92, "vectors": 0.8, FUSION: 0.9}, "words"),
+        ({"words": 0.915, "vectors": 0.92, FUSION: 0.9}, "words"),
+        ({"words": 0.905, "vectors": 0.92, FUSION: 0.9}, "vectors"),
     ],
 )
-def test_the_fusion_is_taken_unless_one_is_better_or_one_without_an_encoder_is_as_good(aps, chosen):
+def test_the_fusion_is_taken_unless_one_is_better_and_of_near_ones_that_without_an_encoder(aps, chosen):
     rows = [row(name, ap) for name, ap in aps.items()]
     found, reason = _choose(rows, ["words", "vectors"], np.array([0.3, 0.7]), ["words"])
     assert found == chosen
