@@ -516,6 +516,12 @@ FLAGS = [
     ("run quickstart.yaml ranking.detectors=[knm]", "knn"),
     ("detectors list knn", "detectors check knn"),
     ("detectors check knn:k=2.5", "k"),
+    ("tasks list chemprot", "dana tasks show chemprot"),
+    ("tasks list --tag chemistri", "--tag 'chemistri'"),
+    ("tasks show", "dana tasks show chemprot"),
+    ("tasks show chemport", "did you mean 'chemprot'?"),
+    ("tasks show {folder}/nope.yaml", "nope.yaml"),
+    ("tasks show chemprot --tag science", "--tag belongs to list"),
 ]
 
 BROKEN = [

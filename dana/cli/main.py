@@ -15,6 +15,7 @@ from dana.cli.flags import Parser
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.stores import add_stores
+from dana.cli.task_cards import add_task_cards
 from dana.cli.tasks import add_tasks
 from dana.cli.training import add_training
 from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere
@@ -108,6 +109,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="also log details")
     add = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser
 
-    for group in (add_runs, add_selection, add_comparison, add_training, add_tasks, add_components, add_stores):
+    for group in (
+        add_runs,
+        add_selection,
+        add_comparison,
+        add_training,
+        add_tasks,
+        add_task_cards,
+        add_components,
+        add_stores,
+    ):
         group(add)
     return parser

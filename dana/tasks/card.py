@@ -1,6 +1,7 @@
 """Task cards: a labelled task described in YAML, read and checked; adding a task is adding one file to ``tasks/``."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -16,6 +17,7 @@ METRICS = ("accuracy", "micro_f1", "macro_f1")
 SPLITS = ("train", "dev", "test")
 SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}
+TAG = re.compile("[a-z][a-z0-9-]*")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class TaskCard:
         aliases: Other names.
         notes: Licence, provenance, what to beware of.
         citation: Where the task comes from.
-        folder: The YAML file's.
+        tags: What it is about and of which kind, lower-case words; no result depends on them.
+        origins: The YAML file.
     """
 
     name: str
@@ -56,7 +59,8 @@ class TaskCard:
     aliases: list[str] = field(default_factory=list)
     notes: str = ""
     citation: str = ""
-    folder: Path = Path()
+    tags: list[str] = field(default_factory=list)
+    origins: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         require(self.metric in METRICS, "metric", self.metric, f"one of {', '.join(METRICS)}")
@@ -66,6 +70,8 @@ class TaskCard:
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
         places = bool(self.data) and set(self.data) <= {"local", "hub"}
         require(places, "data", self.data, "local, hub or both")
+        words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(self.tags)
+        require(words, "tags", self.tags, "lower-case words with hyphens, all different")
 
     @classmethod
     def read(cls, path: Path) -> "TaskCard":
@@ -78,14 +84,19 @@ class TaskCard:
         missing = {"name", "title", "version", "labels", "metric", "splits", "data"} - values.keys()
         if missing:
             raise ConfigError(f"{path}: the key {min(missing)!r} is missing")
-        if "folder" in values or not isinstance(values["labels"], list):
-            key = "folder" if "folder" in values else "labels"
-            allowed = "left out" if key == "folder" else "a list"
-            raise ConfigError(f"{path}: {key}={values[key]!r}: must be {allowed}")
+        if "origins" in values:
+            raise ConfigError(f"{path}: origins={values['origins']!r}: must be left out")
+        if not isinstance(values["labels"], list):
+            raise ConfigError(f"{path}: labels={values['labels']!r}: must be a list")
         # YAML reads 0, 1, yes and no as numbers and truths; in the data a label is what it is called.
         given = {**values, "labels": [str(label) for label in values["labels"]]}
         presets = _presets(path, given.pop("presets", {}))
-        return replace(load(cls, given, origin=str(path)), presets=presets, folder=path.parent)
+        return replace(load(cls, given, origin=str(path)), presets=presets, origins=[path])
+
+    def expected(self, split: str) -> list[int]:
+        """The accepted numbers of examples of a split; empty if the card says nothing of it."""
+        counts = self.splits.get(split, [])
+        return counts if isinstance(counts, list) else [counts]
 
     def preset(self, name: str) -> Preset:
         """A preset by name.
@@ -114,7 +125,7 @@ class TaskCard:
 
     def _source(self, data: str | None, split: str) -> str:
         local = self.data.get("local", self.name)
-        places = [Path(data) / local, Path(data)] if data else [self.folder / local]
+        places = [Path(data) / local, Path(data)] if data else [origin.parent / local for origin in self.origins]
         if not data and os.environ.get("DANA_DATA"):
             places.append(Path(os.environ["DANA_DATA"]) / "tasks" / local)
         for place in places:

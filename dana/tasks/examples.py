@@ -45,9 +45,8 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
     examples = [_example(card, split, codes, record) for record in read_records(sources)]
     if not examples:
         raise DataError(f"{sources[0]}: holds no examples")
-    expected = card.splits.get(split, len(examples))
-    accepted = expected if isinstance(expected, list) else [expected]
-    if len(examples) not in accepted:
+    accepted = card.expected(split)
+    if accepted and len(examples) not in accepted:
         numbers = " or ".join(f"{number:,}" for number in accepted)
         log.warning(
             "%s: %s has %d examples where the card expects %s, so scores do not compare with published ones",

@@ -45,7 +45,11 @@ def test_a_missing_yaml_file_is_named(tmp_path):
         ({"data": {}}, r"toy\.yaml: data=\{\}: must be local, hub or both"),
         ({"data": {"url": "x"}}, r"toy\.yaml: data=\{'url': 'x'\}: must be local, hub or both"),
         ({"version": "first"}, r"toy\.yaml: .*version"),
-        ({"folder": "/"}, r"toy\.yaml: folder='/': must be left out"),
+        ({"origins": "/"}, r"toy\.yaml: origins='/': must be left out"),
+        ({"tags": ["Law"]}, r"toy\.yaml: tags=\['Law'\]: must be lower-case words with hyphens, all different"),
+        ({"tags": ["law", "law"]}, r"toy\.yaml: tags=\['law', 'law'\]: must be .*all different"),
+        ({"tags": "law"}, r"toy\.yaml: .*tags"),
+        ({"tag": ["law"]}, r"toy\.yaml: unknown key 'tag'; did you mean 'tags'\?"),
         ({"presets": ["quick"]}, r"toy\.yaml: presets=\['quick'\]: must map names to hyper-parameters"),
         (
             {"presets": {"quick": {"epoch": 3}}},
@@ -109,7 +113,7 @@ def test_seeds_are_a_number_or_a_list():
 
 
 def test_data_is_found_beside_the_card(toy_card):
-    assert toy_card.files(None, ["dev"]) == [str(toy_card.folder / "toy" / "dev.jsonl")]
+    assert toy_card.files(None, ["dev"]) == [str(toy_card.origins[0].parent / "toy" / "dev.jsonl")]
 
 
 @pytest.mark.parametrize("inside", ["toy", "."])

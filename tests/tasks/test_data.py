@@ -10,7 +10,7 @@ GOOD = {"id": "a", "text": "an apple", "label": "fruit"}
 
 
 def test_examples_have_id_text_and_the_number_of_their_label(toy_card):
-    toy_task.write_split(toy_card.folder / "toy", "dev", [GOOD, {"text": " zinc\r\n", "label": "metal"}])
+    toy_task.write_split(toy_card.origins[0].parent / "toy", "dev", [GOOD, {"text": " zinc\r\n", "label": "metal"}])
     assert read_split(toy_card, "dev") == [Example("a", "an apple", 0), Example("dev-2", "zinc", 1)]
 
 
@@ -49,13 +49,13 @@ def test_fields_may_lie_within_others_and_be_named_by_the_settings(tmp_path):
     ],
 )
 def test_a_bad_record_is_named_by_file_and_line(toy_card, bad, says):
-    path = toy_task.write_split(toy_card.folder / "toy", "dev", [GOOD, bad])
+    path = toy_task.write_split(toy_card.origins[0].parent / "toy", "dev", [GOOD, bad])
     with pytest.raises(DataError, match=f"{path}:2: {says}"):
         read_split(toy_card, "dev")
 
 
 def test_a_split_without_examples_is_refused(toy_card):
-    (toy_card.folder / "toy" / "dev.jsonl").write_text("\n\n")
+    (toy_card.origins[0].parent / "toy" / "dev.jsonl").write_text("\n\n")
     with pytest.raises(DataError, match=r"dev\.jsonl: holds no examples"):
         read_split(toy_card, "dev")
 
@@ -64,7 +64,7 @@ def test_a_number_the_card_does_not_expect_is_a_warning(toy_card, caplog):
     caplog.set_level(logging.WARNING, "dana")
     read_splits(toy_card)
     assert not caplog.messages
-    toy_task.write_split(toy_card.folder / "toy", "dev", [GOOD])
+    toy_task.write_split(toy_card.origins[0].parent / "toy", "dev", [GOOD])
     read_split(toy_card, "dev")
     assert caplog.messages == [
         "toy: dev has 1 examples where the card expects 30, so scores do not compare with published ones"

@@ -1,0 +1,30 @@
+"""Rows of named values to aligned lines of text: numbers to the right, all else to the left."""
+
+from collections.abc import Mapping, Sequence
+
+Value = str | int | float | None
+
+
+def aligned(rows: Sequence[Mapping[str, Value]]) -> str:
+    """A heading and a line a row.
+
+    Args:
+        rows: All with the keys of the first, in its order. Integers get thousands separators, other numbers three
+            decimals; None is ``-``.
+    """
+    columns = []
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        cells = [name, *map(_cell, values)]
+        width = max(map(len, cells))
+        right = all(isinstance(value, int | float | None) for value in values)
+        columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3f}" if isinstance(value, float) else value

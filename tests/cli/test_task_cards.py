@@ -1,0 +1,28 @@
+"""``dana tasks``: list, show."""
+
+import toy_task
+import yaml
+
+from dana.cli.main import main
+from dana.tasks.card import card_names
+
+
+def test_list_has_a_line_a_card_and_a_tag_filters(capsys):
+    assert main(["tasks", "list"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["name", "metric", "labels", "train", "dev", "test", "data", "tags", "title"]
+    assert [line.split()[0] for line in lines] == card_names()
+    assert main(["tasks", "list", "--tag", "news"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["agnews", "hyperpartisan"]
+
+
+def test_show_prints_yaml_and_where_the_data_is(tmp_path, capsys):
+    path = toy_task.write_task(tmp_path / "cards")
+    toy_task.write_split(tmp_path / "other" / "toy", "dev", [])
+    assert main(["tasks", "show", str(path), "--data", str(tmp_path / "other")]) == 0
+    said = capsys.readouterr().out
+    assert f"# dev: {tmp_path / 'other' / 'toy' / 'dev.jsonl'}\n" in said
+    assert "# test: missing: task toy: no test data (looked for " in said
+    assert yaml.safe_load(said)["labels"] == ["fruit", "metal", "bird"]
+    assert main(["tasks", "show", "citation_intent"]) == 0
+    assert "name: acl_arc\n" in capsys.readouterr().out

@@ -1,0 +1,15 @@
+"""Aligned text tables."""
+
+from dana.core.text_table import aligned
+
+
+def test_numbers_go_right_and_text_left_with_separators_and_three_decimals():
+    rows = [
+        {"split": "train", "examples": 1688, "drift": None},
+        {"split": "test", "examples": 9, "drift": 0.12345},
+    ]
+    assert aligned(rows) == "split  examples  drift\ntrain     1,688      -\ntest          9  0.123"
+
+
+def test_a_last_column_of_text_leaves_no_spaces_behind():
+    assert aligned([{"a": 1, "b": "x"}, {"a": 22, "b": "long"}]).splitlines() == [" a  b", " 1  x", "22  long"]
