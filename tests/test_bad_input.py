@@ -522,6 +522,12 @@ FLAGS = [
     ("tasks show chemport", "did you mean 'chemprot'?"),
     ("tasks show {folder}/nope.yaml", "nope.yaml"),
     ("tasks show chemprot --tag science", "--tag belongs to list"),
+    ("tasks list --strict", "--strict belongs to check"),
+    ("tasks check", "dana tasks check chemprot"),
+    ("tasks check {card} --out {task}", "task.jsonl"),
+    ("tasks check {card} --out {task}/deeper", "deeper"),
+    ("tasks check {card} --data {folder}/nope", "nope"),
+    ("tasks check {card} --corpus {folder}/nope.jsonl --out {out}", "nope.jsonl"),
 ]
 
 BROKEN = [
@@ -644,6 +650,10 @@ BROKEN = [
     ("report {run}", "ranking", text("run/ranking/__dana__/manifest.json", "[]")),
     ("report {run}", "metrics.json", text("run/finetune/toy/base/metrics.json", "{")),
     ("report {run}", "part-00000.parquet", cut("run/scores/part-00000.parquet")),
+    ("tasks check {card} --out {out}", "label 'bird'", card(labels=["fruit", "metal"])),
+    ("tasks check {card} --out {out}", "test.jsonl", remove("cards/toy/test.jsonl")),
+    ("tasks check {card} --out {out}", "holds no examples", text("cards/toy/dev.jsonl", "\n")),
+    ("tasks show {card}", "tags=['Not Lower']", card(tags=["Not Lower"])),
 ]
 
 ENVIRONMENT = [

@@ -8,6 +8,7 @@
     ├── ArtifactError    something on disk that dana wrote, or should have
     │   └── Contradiction    it is there, and was made from other settings
     ├── PluginError      a detector, encoder or selector that cannot be found or loaded
+    ├── Warned           a check found what it warns of, and was told to be strict; exit code 1
     ├── Preempted        told to stop, and what was done is saved; exit code 75
     └── EndedElsewhere   another process of the launch failed and has said why; nothing is printed
 """
@@ -53,6 +54,12 @@ class Contradiction(ArtifactError):
 
 class PluginError(DanaError):
     """A named component is unknown, ambiguous or broken."""
+
+
+class Warned(DanaError):
+    """A check that was told to be strict found something to warn of; the warnings are printed."""
+
+    exit_code = 1
 
 
 class Preempted(DanaError):

@@ -10,7 +10,7 @@ def aligned(rows: Sequence[Mapping[str, Value]]) -> str:
 
     Args:
         rows: All with the keys of the first, in its order. Integers get thousands separators, other numbers three
-            decimals; None is ``-``.
+            decimals, or one digit where these would be zeros; None is ``-``.
     """
     columns = []
     for name in rows[0]:
@@ -27,4 +27,6 @@ def _cell(value: Value) -> str:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.3f}" if isinstance(value, float) else value
+    if isinstance(value, float):
+        return f"{value:.0e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
+    return value

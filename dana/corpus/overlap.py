@@ -44,7 +44,7 @@ class Overlap(NamedTuple):
 class OverlapIndex:
     """Every n-gram of the evaluation texts, and every sentence shorter than an n-gram.
 
-    Memory: the words of the evaluation texts, 22 bytes a run and 16 MB, however many texts are looked up.
+    Memory: the words of the evaluation texts, 24 bytes a run and 16 MB, however many texts are looked up.
 
     Attributes:
         tasks: Names.
@@ -54,7 +54,7 @@ class OverlapIndex:
         hashes: Shape (runs,), uint64, ascending.
         starts: Shape (runs,), int64, where the run begins in `blob`.
         sizes: Shape (runs,), int32, its bytes.
-        codes: Shape (runs,), int16, whose it is: a position in `tasks`.
+        codes: Shape (runs,), int32, whose it is: a position in `tasks`.
         prefixes: Shape (2 ** 24,), bool, whether any hash begins with these 24 bits.
     """
 
@@ -92,7 +92,7 @@ class OverlapIndex:
         runs = _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         starts, ends, rows = runs
         hashes = block.hashed(runs)
-        owners = np.array(codes, dtype=np.int16)[rows]
+        owners = np.array(codes, dtype=np.int32)[rows]
         order = np.lexsort((starts, owners, hashes))
         kept = order[_first_of_equals(block.blob, hashes[order], owners[order], starts[order], ends[order])]
         prefixes = np.zeros(1 << _FILTER_BITS, dtype=bool)

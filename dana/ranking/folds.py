@@ -7,13 +7,13 @@ would test a detector on text it was fitted on.
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from dana.core.rng import generator
-from dana.corpus.text import words
+from dana.corpus.shingles import shingle_matrix
 
-SHINGLE = 4  # words
 ALIKE = 0.5  # share of the shorter document's shingles that makes two documents near duplicates
-COMMON = 500  # shingles of more documents are boilerplate: they join nothing, which also bounds the work
 STRETCHES = 10  # pieces of consecutive units that a document becomes where it is most of the task
 
 
@@ -31,32 +31,19 @@ def groups_of(texts: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     Returns:
         int64 of shape (units,), from 0 in order of first appearance.
     """
-    from scipy.sparse import coo_array, csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    rows: dict[str, int] = {}
-    columns: dict[str, int] = {}
-    pairs: set[tuple[int, int]] = set()
+    rows: dict[str, list[str]] = {}
     for text, document in zip(texts, documents, strict=True):
-        row = rows.setdefault(document, len(rows))
-        pairs.update((row, columns.setdefault(shingle, len(columns))) for shingle in _shingles(text))
-    at = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
-    at = at[np.bincount(at[:, 1], minlength=len(columns))[at[:, 1]] <= COMMON]
-    held = csr_array((np.ones(len(at)), (at[:, 0], at[:, 1])), shape=(len(rows), max(1, len(columns))))
+        rows.setdefault(document, []).append(text)
+    held, _ = shingle_matrix(rows.values())
     shared = coo_array(held @ held.T)
-    sizes = np.bincount(at[:, 0], minlength=len(rows))
+    sizes = np.diff(held.indptr)
     one, two = shared.coords
     alike = shared.data >= ALIKE * np.minimum(sizes[one], sizes[two])
-    links = csr_array((np.ones(alike.sum()), (one[alike], two[alike])), shape=held.shape[:1] * 2)
+    links = csr_array((np.ones(alike.sum()), (one[alike], two[alike])), shape=(len(rows), len(rows)))
     _, labels = connected_components(links, directed=False)
     _, first, group = np.unique(labels, return_index=True, return_inverse=True)
-    number = np.argsort(np.argsort(first))[group]
-    return number[[rows[document] for document in documents]].astype(np.int64)
-
-
-def _shingles(text: str) -> set[str]:
-    parts = words(text).split()
-    return {" ".join(parts[start : start + SHINGLE]) for start in range(max(1, len(parts) - SHINGLE + 1))} - {""}
+    number = dict(zip(rows, np.argsort(np.argsort(first))[group], strict=True))
+    return np.array([number[document] for document in documents], dtype=np.int64)
 
 
 def stretches(groups: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, bool]:

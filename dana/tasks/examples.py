@@ -1,5 +1,6 @@
 """Labelled examples of a task, checked against its card."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dana.core.errors import DataError
@@ -40,11 +41,11 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
         DataError: If there are no examples; or naming file and line of a bad record, a missing field, an
             empty text or a label that is not the card's.
     """
-    codes = {label: code for code, label in enumerate(card.labels)}
-    sources = card.files(data, [split])
-    examples = [_example(card, split, codes, record) for record in read_records(sources)]
-    if not examples:
-        raise DataError(f"{sources[0]}: holds no examples")
+    examples = []
+    for place, example in read_labelled(card, split, data):
+        if not example.text:
+            raise DataError(f"{place}: the text is empty")
+        examples.append(example)
     accepted = card.expected(split)
     if accepted and len(examples) not in accepted:
         numbers = " or ".join(f"{number:,}" for number in accepted)
@@ -56,6 +57,21 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
             numbers,
         )
     return examples
+
+
+def read_labelled(card: TaskCard, split: str, data: str | None = None) -> Iterator[tuple[str, Example]]:
+    """Stream the examples of a split, each with its file and line; a text may be empty.
+
+    Raises:
+        DataError: As :func:`read_split`, but for empty texts.
+    """
+    codes = {label: code for code, label in enumerate(card.labels)}
+    sources, found = card.files(data, [split]), False
+    for record in read_records(sources):
+        found = True
+        yield record.place, _example(card, split, codes, record)
+    if not found:
+        raise DataError(f"{sources[0]}: holds no examples")
 
 
 def _example(card: TaskCard, split: str, codes: dict[str, int], record: Record) -> Example:
@@ -70,13 +86,10 @@ def _example(card: TaskCard, split: str, codes: dict[str, int], record: Record) 
     text, label = found[card.text], str(found[card.label])
     if not isinstance(text, str):
         raise DataError(f"{record.place}: {card.text!r} is {type(text).__name__}, not text")
-    text = normalise(text)
-    if not text:
-        raise DataError(f"{record.place}: the text is empty")
     if label not in codes:
         raise DataError(f"{record.place}: label {label!r} is not among the card's: {', '.join(card.labels)}")
     given = record.get(card.id or "id")
-    return Example(f"{split}-{record.line}" if given is None else str(given), text, codes[label])
+    return Example(f"{split}-{record.line}" if given is None else str(given), normalise(text), codes[label])
 
 
 def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:
@@ -86,10 +99,15 @@ def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Examp
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
     """How many test examples have a text that is also in train, and in dev: what a model may remember."""
-    seen = {split: {example.text for example in splits[split]} for split in ("train", "dev")}
-    return {
-        f"test_in_{split}": sum(example.text in texts for example in splits["test"]) for split, texts in seen.items()
-    }
+    return {f"test_in_{split}": len(in_both(splits["test"], splits[split])) for split in ("train", "dev")}
+
+
+def in_both(examples: list[Example], others: list[Example]) -> list[tuple[Example, list[Example]]]:
+    """The examples whose text others have, too, each with those that have it."""
+    by_text: dict[str, list[Example]] = {}
+    for other in others:
+        by_text.setdefault(other.text, []).append(other)
+    return [(example, by_text[example.text]) for example in examples if example.text in by_text]
 
 
 def subset(examples: list[Example], most: int | None) -> list[Example]:

@@ -160,7 +160,7 @@ class Cleaner:
         return kept
 
     def _without_overlap(self, documents: Iterable[Document], removed: "_Removed") -> Iterator[Document]:
-        for block in _blocks(documents):
+        for block in document_blocks(documents):
             shared: dict[int, list[Overlap]] = {}
             for overlap in self._index.find([document.text for document in block]):
                 shared.setdefault(overlap.row, []).append(overlap)
@@ -183,7 +183,7 @@ def _without_near_duplicates(
             removed.near_duplicate(document, first)
 
 
-def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+def document_blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Consecutive documents in blocks of at most 256 documents, or some 500,000 characters."""
     block: list[Document] = []
     characters = 0

@@ -1,0 +1,73 @@
+"""Word shingles: documents to a sparse matrix of the runs of four words they hold, and to their nearest near duplicate.
+
+Words alone count (:func:`dana.corpus.text.words`), so marks, punctuation and case make no difference.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from dana.corpus.text import words
+
+SHINGLE = 4  # words
+COMMON = 500  # shingles of more documents are boilerplate: they join nothing, which also bounds the work
+COLUMNS = 2**31 - 1  # that a shingle is hashed to: of 200,000 shingles some ten pairs fall together
+ROWS_AT_ONCE = 256
+
+
+def shingle_matrix(documents: Iterable[Sequence[str]]) -> tuple[csr_array, np.ndarray]:
+    """Which document holds which run of four words; one of fewer words is a single run. O(words).
+
+    Args:
+        documents: Each a list of texts; no run goes from one text into the next.
+
+    Returns:
+        Ones, shape (documents, distinct shingles), without the shingles of more than 500 documents; and the distinct
+        shingles of each document with those, int64 of shape (documents,).
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    hashing = HashingVectorizer(analyzer=_shingles, n_features=COLUMNS, binary=True, norm=None, alternate_sign=False)
+    hashed = hashing.transform(documents)
+    _, columns, counts = np.unique(hashed.indices, return_inverse=True, return_counts=True)
+    held = csr_array((hashed.data, columns, hashed.indptr), shape=(hashed.shape[0], max(1, counts.size)))
+    rare = np.flatnonzero(counts <= COMMON)
+    return csr_array(held[:, rare]), np.diff(hashed.indptr).astype(np.int64)
+
+
+def nearest_rows(held: csr_array, sizes: np.ndarray, rows: np.ndarray, others: np.ndarray, least: float) -> np.ndarray:
+    """The most similar of some documents for each of some, by the Jaccard index of their shingles.
+
+    Common shingles count as not shared, so an index is never too high. Work grows with the shingles of `rows` times
+    the documents that hold one, 500 at most; memory is that of 256 rows.
+
+    Args:
+        held: From :func:`shingle_matrix`, as is `sizes`.
+        sizes: Distinct shingles of each document.
+        rows: Documents, shape (rows,).
+        others: Documents to look among, none of them in `rows`.
+        least: Smallest Jaccard index that counts.
+
+    Returns:
+        int64 of shape (rows,): a document of `others`, of a tie the first; -1 where none is similar enough.
+    """
+    found = np.full(rows.size, -1, dtype=np.int64)
+    among = held[others].T
+    for start in range(0, rows.size, ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        shared = coo_array(held[block] @ among)
+        at, other = shared.coords
+        jaccard = shared.data / (sizes[block][at] + sizes[others][other] - shared.data)
+        order = np.lexsort((other, -jaccard, at))
+        best = order[np.unique(at[order], return_index=True)[1]]
+        best = best[jaccard[best] >= least]
+        found[start + at[best]] = others[other[best]]
+    return found
+
+
+def _shingles(texts: Sequence[str]) -> Iterator[str]:
+    for text in texts:
+        parts = words(text).split()
+        for start in range(max(min(len(parts), 1), len(parts) - SHINGLE + 1)):
+            yield " ".join(parts[start : start + SHINGLE])

@@ -1,0 +1,135 @@
+"""``dana tasks check``: a task's splits, and a corpus, to tables of sizes, labels and overlap, and to warnings."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from dana.core.artifacts import write_text
+from dana.core.errors import ConfigError
+from dana.core.logging import get_logger
+from dana.core.text_table import Value, aligned
+from dana.corpus.documents import Tally, read_documents
+from dana.tasks.card import SPLITS, TaskCard, load_card
+from dana.tasks.corpus_overlap import corpus_row
+from dana.tasks.examples import read_labelled
+from dana.tasks.split_labels import label_rows, split_rows
+from dana.tasks.split_overlap import overlap_rows
+
+log = get_logger(__name__)
+
+SIGNIFICANT, NOTABLE = 0.01, 0.05  # p value and total variation distance of a drift that is warned of
+Rows = list[dict[str, Value]]
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """What was found in a task's data.
+
+    Attributes:
+        tables: Rows by name: ``splits``, ``labels``, ``overlap``; ``corpus`` where one was named.
+        warnings: What is wrong, and what to do about it, a line each.
+    """
+
+    tables: dict[str, Rows]
+    warnings: list[str]
+
+    def __str__(self) -> str:
+        shown = {**self.tables, "labels": _by_split(self.tables["labels"])}
+        parts = [f"{name}\n{aligned(rows)}" for name, rows in shown.items()]
+        return "\n\n".join([*parts, "\n".join(f"warning: {said}" for said in self.warnings) or "no warnings"])
+
+
+def check_task(name: str, data: str | None = None, corpus: Sequence[str] = (), out: Path | None = None) -> TaskCheck:
+    """Read all splits of a task and report on them.
+
+    Args:
+        name: A task card's name or YAML file.
+        data: Folder that holds the card's data.
+        corpus: Files, folders, globs or ``hf:`` names of text, whose overlap with the test texts is measured. Records
+            that cannot be read are counted.
+        out: Folder for a CSV a table.
+
+    Raises:
+        ConfigError: If there is no such card, or `out` is no folder.
+        DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.read_labelled`.
+    """
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out}: is a file; name a folder for the tables")
+    card = load_card(name)
+    every = {split: [example for _, example in read_labelled(card, split, data)] for split in SPLITS}
+    splits = {split: [example for example in examples if example.text] for split, examples in every.items()}
+    tables = {"splits": split_rows(card, every), "labels": label_rows(card, every), "overlap": overlap_rows(splits)}
+    if corpus:
+        tally = Tally()
+        tables["corpus"] = [corpus_row(splits["test"], read_documents(corpus, "skip", tally))]
+        log.info("corpus    %s", tally)
+    check = TaskCheck(tables, [*_of_splits(card, tables["splits"]), *_of_overlap(card, tables)])
+    if out is not None:
+        _write(check, out)
+    return check
+
+
+def _write(check: TaskCheck, out: Path) -> None:
+    """A CSV a table, and the warnings; one that an earlier check left and this one has not goes."""
+    frames = {name: pd.DataFrame(rows) for name, rows in check.tables.items()}
+    for name, frame in {**frames, "warnings": pd.DataFrame({"warning": check.warnings})}.items():
+        write_text(out / f"{name}.csv", frame.to_csv(index=False))
+    if "corpus" not in frames:
+        (out / "corpus.csv").unlink(missing_ok=True)
+
+
+def _by_split(rows: Rows) -> Rows:
+    """A row a label: its count and share in each split."""
+    found: dict[Value, dict[str, Value]] = {}
+    for row in rows:
+        both = {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
+        found.setdefault(row["label"], {"label": row["label"]}).update(both)
+    return list(found.values())
+
+
+def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
+    """Warnings of sizes, empty texts and labels."""
+    for row in rows:
+        split = row["split"]
+        if row["expected"] and row["examples"] not in card.expected(str(split)):
+            yield (
+                f"{split}: {row['examples']:,} examples where the card expects {row['expected']}: get the whole split,"
+                f" or put the number into {card.origins[0]}; scores do not compare with published ones"
+            )
+        if row["empty"]:
+            yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: drop them, no other command reads them"
+        if row["absent_labels"]:
+            what = "no model learns them" if split == "train" else "they count 0 in a mean over the labels"
+            yield f"{split}: no example of {row['absent_labels']}: {what}; split anew, or say so beside the scores"
+        drift, p = row["drift"], row["drift_p"]
+        if isinstance(drift, float) and isinstance(p, float) and drift > NOTABLE and p < SIGNIFICANT:
+            yield (
+                f"{split}: labels are shared out otherwise than in train (total variation {drift:.3f}, p {p:.1g}):"
+                " split at random within labels, or say so beside the scores"
+            )
+
+
+def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
+    """Warnings of repeated texts and of text that splits, or test and the corpus, share."""
+    for row in tables["overlap"]:
+        split, within = row["split"], row["within"]
+        if not row["examples"]:
+            continue
+        number = f"{row['examples']:,} of {row['of']:,} examples ({row['share']:.1%})"
+        if row["kind"] == "contradicting":
+            where = "in it" if split == within else f"in {within}"
+            yield f"{split}: {number} have another label for the same text {where}: mend or drop these labels"
+        elif split == within:
+            yield f"{split}: {number} repeat an earlier text: keep one of each"
+        elif row["kind"] == "exact":
+            yield f"{split}: {number} are also in {within}: drop them from {within}, or report scores without them"
+        else:
+            yield f"{split}: {number} are nearly in {within}: look at them, and drop the same from {within}"
+    for row in tables.get("corpus", []):
+        if row["examples"]:
+            yield (
+                f"test: {row['examples']:,} of {row['of']:,} examples ({row['share']:.1%}) share text with"
+                f" the corpus (documents: {row['documents']:,}): rank and score with --decontaminate {card.name}"
+            )

@@ -1,0 +1,138 @@
+"""A task's data checked: tables, warnings, files."""
+
+import json
+
+import pandas as pd
+import pytest
+import toy_task
+
+from dana.core.errors import DataError
+from dana.stages.check_task import check_task
+from dana.tasks.card import load_card
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A card whose data has no flaw."""
+    monkeypatch.delenv("DANA_DATA", raising=False)
+    toy_task.write_task(tmp_path)
+    for split, count in (("train", 120), ("dev", 30), ("test", 60)):
+        write(tmp_path, split, clean(split, count))
+    return tmp_path
+
+
+def clean(split, count):
+    """Texts with no word in common."""
+    labels = list(toy_task.SIGNS)
+    return [{"id": f"{split}-{at}", "text": f"{split} text number{at}", "label": labels[at % 3]} for at in range(count)]
+
+
+def write(folder, split, rows):
+    toy_task.write_split(folder / "toy", split, rows)
+
+
+def check(folder, **more):
+    return check_task(str(folder / "toy.yaml"), **more)
+
+
+def test_clean_data_gives_no_warning(folder):
+    found = check(folder)
+    assert found.warnings == []
+    assert str(found).endswith("\n\nno warnings")
+    assert set(found.tables) == {"splits", "labels", "overlap"}
+
+
+def test_labels_are_shown_a_line_each_and_split_by_split(folder):
+    heading, first, *_ = str(check(folder)).split("labels\nlabel")[1].splitlines()
+    assert heading.split() == ["train", "share_train", "dev", "share_dev", "test", "share_test"]
+    assert first.split() == ["fruit", "40", "0.333", "10", "0.333", "20", "0.333"]
+
+
+@pytest.mark.parametrize(
+    ("split", "rows", "says"),
+    [
+        ("dev", clean("dev", 27), "dev: 27 examples where the card expects 30: get the whole split, or"),
+        ("test", [*clean("test", 59), {"text": " \n", "label": "bird"}], "test: 1 of 60 texts are empty: drop"),
+        ("train", [row for row in clean("train", 180) if row["label"] != "metal"], "no example of metal: no model"),
+        ("test", [row for row in clean("test", 90) if row["label"] != "metal"], "no example of metal: they count 0"),
+        ("test", [{**row, "label": "bird"} for row in clean("test", 60)], "than in train (total variation 0.667, p "),
+        ("train", [*clean("train", 119), clean("train", 1)[0]], "train: 1 of 120 examples (0.8%) repeat an earlier"),
+        (
+            "dev",
+            [*clean("dev", 29), {"text": "dev text number0", "label": "bird"}],
+            "dev: 2 of 30 examples (6.7%) have another label for the same text in it: mend or drop",
+        ),
+        (
+            "test",
+            [*clean("test", 59), clean("train", 1)[0]],
+            "test: 1 of 60 examples (1.7%) are also in train: drop them from train, or report scores without them",
+        ),
+        (
+            "test",
+            [*clean("test", 59), {"text": "Dev text number7!", "label": "fruit"}],
+            "test: 1 of 60 examples (1.7%) are nearly in dev: look at them, and drop the same from dev",
+        ),
+        (
+            "test",
+            [*clean("test", 59), {"text": "train text number0", "label": "bird"}],
+            "have another label for the same text in train: mend or drop these labels",
+        ),
+    ],
+)
+def test_a_flaw_is_warned_of_with_what_to_do(folder, split, rows, says):
+    write(folder, split, rows)
+    assert any(says in warning for warning in check(folder).warnings)
+
+
+def test_a_drift_that_is_small_or_may_be_chance_is_no_warning(folder):
+    rows = clean("test", 60)
+    write(folder, "test", [{**row, "label": "bird"} if at < 6 else row for at, row in enumerate(rows)])
+    [_, _, test] = check(folder).tables["splits"]
+    assert test["drift"] > 0.05
+    assert test["drift_p"] > 0.01
+    assert check(folder).warnings == []
+
+
+def test_each_table_is_a_csv_that_pandas_opens_and_an_old_corpus_goes(folder, tmp_path):
+    out = tmp_path / "out"
+    general = tmp_path / "general.jsonl"
+    shared = " ".join(f"w{at}" for at in range(15))
+    write(folder, "test", [*clean("test", 59), {"text": shared, "label": "bird"}])
+    general.write_text(json.dumps({"id": "g", "text": shared}) + "\nnot JSON\n")
+    found = check(folder, corpus=[str(general)], out=out)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "corpus.csv",
+        "labels.csv",
+        "overlap.csv",
+        "splits.csv",
+        "warnings.csv",
+    ]
+    assert pd.read_csv(out / "corpus.csv")[["examples", "documents", "of_documents"]].values.tolist() == [[1, 1, 1]]
+    assert pd.read_csv(out / "splits.csv")["examples"].tolist() == [120, 30, 60]
+    assert len(pd.read_csv(out / "labels.csv")) == 9
+    assert pd.read_csv(out / "warnings.csv")["warning"].tolist() == found.warnings
+    assert found.warnings == [
+        "test: 1 of 60 examples (1.7%) share text with the corpus (documents: 1): rank and score with"
+        " --decontaminate toy"
+    ]
+    write(folder, "test", clean("test", 60))
+    check(folder, out=out)
+    assert not (out / "corpus.csv").exists()
+    assert len(pd.read_csv(out / "warnings.csv")) == 0
+
+
+def test_a_label_that_the_card_does_not_know_is_an_error(folder):
+    write(folder, "dev", [*clean("dev", 3), {"text": "x", "label": "fish"}])
+    with pytest.raises(DataError, match=r"dev\.jsonl:4: label 'fish' is not among the card's: fruit, metal, bird"):
+        check(folder)
+
+
+def test_the_known_leak_of_acl_arc_is_found(dana_data):
+    rows = {(row["split"], row["within"], row["kind"]): row for row in check_task("citation_intent").tables["overlap"]}
+    counts = {key: row["examples"] for key, row in rows.items()}
+    assert counts["test", "train", "exact"] == 52
+    assert counts["dev", "train", "exact"] == 43
+    assert counts["train", "train", "exact"] == 418
+    assert counts["test", "train", "contradicting"] == 6
+    assert rows["test", "train", "exact"]["of"] == 139
+    assert "52 of the 139" in load_card("acl_arc").notes
