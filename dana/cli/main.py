@@ -40,7 +40,7 @@ setting (for example --set adapt.learning_rate=5e-5). recipes/*.yaml list them w
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 for warnings of a strict check, 2 for all the user can mend, 75 after a stop."""
+    """Run one command; returns the exit code: 0, 1 for a strict check's warnings, 2 for errors, 75 after a stop."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parsed = argparse.Namespace()
     try:

@@ -99,7 +99,7 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
                 f" or put the number into {card.origins[0]}; scores do not compare with published ones"
             )
         if row["empty"]:
-            yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: drop them, no other command reads them"
+            yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: drop them, no command takes them"
         if row["absent_labels"]:
             what = "no model learns them" if split == "train" else "they count 0 in a mean over the labels"
             yield f"{split}: no example of {row['absent_labels']}: {what}; split anew, or say so beside the scores"
