@@ -103,7 +103,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
                 elinewidth=1,
                 label=arm,
             )
-        axes.set(xlabel="tokens seen", ylabel="nats a hidden token", title=f"{text} text, held out")
+        axes.set(xlabel="tokens seen", ylabel="nats a masked token", title=f"{text} text, held out")
         axes.xaxis.set_major_formatter(_engineering())
         _legend(axes, 4, above=1.1)
 

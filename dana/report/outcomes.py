@@ -53,7 +53,7 @@ def settings_groups(cells: Sequence[Finetuned]) -> list[str]:
 
 
 def loss_table(evaluations: pd.DataFrame) -> Table:
-    """A row a text and arm: the first and the last loss, nats a hidden token."""
+    """A row a text and arm: the first and the last loss, nats a masked token."""
     rows = []
     for text, arm in product(("task", "general"), evaluations["arm"].unique()):
         own = evaluations[evaluations["arm"] == arm].sort_values("step", kind="stable")
@@ -85,7 +85,7 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         ),
     )
     caption = (
-        "Nats a hidden token ± standard error over examples. The same tokens are hidden every time and in "
+        "Nats a masked token ± standard error over examples. The same tokens are masked every time and in "
         "every arm, so differences are surer than these errors say. Perplexity is e to the loss."
     )
     return Table("losses", caption, pd.DataFrame(rows), columns)
