@@ -5,6 +5,7 @@ half of the uncertainty, so both are drawn again here. A report's intervals are 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +14,20 @@ from dana.report.statistics import Interval
 
 BATCH = 100  # draws at a time
 METRICS = ("accuracy", "micro_f1", "macro_f1")
+
+
+@dataclass(frozen=True)
+class TwoLevelInterval(Interval):
+    """The interval over seeds and test examples, and what of it comes from the examples.
+
+    Attributes:
+        examples: Standard deviation over test sets of the difference, the part that all seeds share: the root of the
+            covariance of two seeds' differences. Not a number with one seed.
+        mixed: The same of the part that is a seed's own.
+    """
+
+    examples: float
+    mixed: float
 
 
 def paired_bootstrap(
@@ -24,7 +39,7 @@ def paired_bootstrap(
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
-) -> Interval:
+) -> TwoLevelInterval:
     """Difference in mean score between two arms, with a percentile interval over seeds and test examples.
 
     In every resample the seeds and the examples are drawn with replacement, the same for both arms.
@@ -56,29 +71,42 @@ def paired_bootstrap(
     true, predicted = _tallies(kinds[:1], classes), _tallies(kinds[1:], classes)
     tallies = (predicted * true, predicted, true)
     random = generator(seed, "report", "bootstrap")
-    found = []
+    found, by_seed = [], []
     for begin in range(0, resamples, BATCH):
         many = min(BATCH, resamples - begin)
-        found.append(_differences(tallies, _draw(random, np.ones(seeds), many), _draw(random, counts, many), metric))
+        weights = _draw(random, np.ones(seeds), many)
+        by_seed.append(_differences(tallies, _draw(random, counts, many), metric))
+        found.append((by_seed[-1] * weights).sum(1) / seeds)
     drawn = np.concatenate(found)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    observed = _differences(tallies, np.ones((1, seeds)), counts[None].astype(np.float64), metric)[0]
-    return Interval(float(observed), float(drawn.std(ddof=1)), float(low), float(high), seeds)
+    observed = _differences(tallies, counts[None].astype(np.float64), metric).mean()
+    ends = float(observed), float(drawn.std(ddof=1)), float(low), float(high)
+    return TwoLevelInterval(*ends, seeds, *_parts(np.concatenate(by_seed)))
 
 
-def _differences(tallies: Sequence[np.ndarray], seeds: np.ndarray, examples: np.ndarray, metric: str) -> np.ndarray:
-    """Difference in mean score of each draw.
+def _differences(tallies: Sequence[np.ndarray], examples: np.ndarray, metric: str) -> np.ndarray:
+    """Each seed's difference in score, of each draw of examples: (draws, seeds).
 
     Args:
         tallies: Right, predicted and true classes, of shape (kinds, models, classes); the models are the first
             arm's seeds, then the other's.
-        seeds: How often each counts, of shape (draws, seeds).
-        examples: The same of each kind, of shape (draws, kinds).
+        examples: How often each kind counts, of shape (draws, kinds).
         metric: Which score.
     """
     right, predicted, true = (np.tensordot(examples, tally, 1) for tally in tallies)  # (draws, models, classes)
-    scores = score_of_counts(right, predicted, true, metric).reshape(len(seeds), 2, -1)
-    return ((scores[:, 0] - scores[:, 1]) * seeds).sum(1) / seeds.shape[1]
+    scores = score_of_counts(right, predicted, true, metric).reshape(len(examples), 2, -1)
+    return scores[:, 0] - scores[:, 1]
+
+
+def _parts(by_seed: np.ndarray) -> tuple[float, float]:
+    """Standard deviations over draws of examples: what seeds share, and what is a seed's own; (draws, seeds) in."""
+    seeds = by_seed.shape[1]
+    if seeds < 2:
+        return float("nan"), float("nan")
+    covariance = np.cov(by_seed, rowvar=False)
+    each = float(np.trace(covariance)) / seeds
+    shared = (float(covariance.sum()) - each * seeds) / (seeds * (seeds - 1))
+    return float(np.sqrt(max(shared, 0.0))), float(np.sqrt(max(each - max(shared, 0.0), 0.0)))
 
 
 def _draw(random: np.random.Generator, counts: np.ndarray, draws: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Paired statistics of two arms over seeds: t interval, sign-flip test, Holm correction, seeds needed.
+"""Paired statistics of two arms over seeds: t interval, sign-flip test, Holm correction, fewest seeds.
 
 An arm is fine-tuned once for each of a few seeds, and two arms share the seeds: head, order and dropout are
 the same, so results are paired and only differences count. All scores are "higher is better".
@@ -13,7 +13,6 @@ import numpy as np
 from dana.core.rng import generator
 
 ALPHA = 0.05  # largest adjusted p of a verdict
-MOST_SEEDS = 1000  # beyond this, how many would decide is no use to anyone
 EXACT_AT_MOST = 12  # pairs: 4,096 sign patterns
 RANDOM_FLIPS = 20_000
 
@@ -121,33 +120,3 @@ def fewest_seeds(questions: int) -> int:
     Six for one question, seven for two, eight for four, nine for eight.
     """
     return 1 + math.ceil(math.log2(max(questions, 1) / ALPHA))
-
-
-def seeds_to_decide(mean: float, std: float, error: float, n: int, questions: int) -> int | None:
-    """About how many seeds would decide a question, if mean and deviation stayed what they are.
-
-    The least number at which both the p (taken from Student's t, for as many questions) and the interval (taken as
-    normal) would decide. What `error` has beyond the seeds' part comes from the test examples, and no seed lowers
-    it. So planned, a rerun decides in about half of the cases.
-
-    Args:
-        mean: Of the differences.
-        std: Their standard deviation over seeds, ddof 1.
-        error: Standard deviation of the two-level bootstrap.
-        n: Seeds so far.
-        questions: How many Holm adjusts for.
-
-    Returns:
-        The number, one more than :data:`MOST_SEEDS` for any larger one; None where no number of seeds would do.
-    """
-    from scipy.stats import norm, t
-
-    z = float(norm.ppf(1 - ALPHA / 2))
-    examples = max(0.0, error**2 - std**2 * (n - 1) / n**2)
-    if mean**2 <= z**2 * examples:
-        return None
-    for seeds in range(fewest_seeds(questions), MOST_SEEDS + 1):
-        reach = float(t.ppf(1 - ALPHA / (2 * max(questions, 1)), seeds - 1)) * std / math.sqrt(seeds)
-        if abs(mean) > max(reach, z * math.sqrt(examples + std**2 / seeds)):
-            return seeds
-    return MOST_SEEDS + 1

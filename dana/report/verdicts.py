@@ -10,16 +10,8 @@ from dataclasses import dataclass, replace
 
 from dana.report.bootstrap import paired_bootstrap
 from dana.report.cells import PREDICTIONS, Finetuned
-from dana.report.statistics import (
-    ALPHA,
-    MOST_SEEDS,
-    fewest_seeds,
-    holm,
-    mean_interval,
-    paired_differences,
-    seeds_to_decide,
-    sign_flip_p,
-)
+from dana.report.power import MOST_SEEDS, Spread, seeds_needed
+from dana.report.statistics import ALPHA, fewest_seeds, holm, mean_interval, paired_differences, sign_flip_p
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
 INCOMPARABLE, UNASKED = "not compared", "not asked"
@@ -42,13 +34,17 @@ class ArmComparison:
         mean: Of the seeds' differences, arm minus other.
         std: Their standard deviation, ddof 1.
         error: Standard deviation of the two-level bootstrap.
+        examples: Standard deviation over test sets of what all seeds share: no number of seeds takes it away.
+        mixed: The same of a seed's own part.
         low: Lower end of its 95 % interval.
         high: Upper end.
         p: Of the sign-flip test over seeds.
         p_holm: The same after Holm over the report's questions; NaN where nothing is asked.
         verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
         reasons: Why there is no verdict; empty where there is one or nothing is asked.
-        seeds: About how many seeds would decide it; NaN where that is not known or no number would.
+        collapsed: How many of both arms' models collapsed.
+        seeds: About how many seeds would decide it in four of five reruns; NaN where that is not known or no number
+            would.
         plan: What would decide it, in words; empty where `reasons` say so, it is decided or nothing can be said.
     """
 
@@ -61,12 +57,15 @@ class ArmComparison:
     mean: float = math.nan
     std: float = math.nan
     error: float = math.nan
+    examples: float = math.nan
+    mixed: float = math.nan
     low: float = math.nan
     high: float = math.nan
     p: float = math.nan
     p_holm: float = math.nan
     verdict: str = UNASKED
     reasons: tuple[str, ...] = ()
+    collapsed: int = 0
     seeds: float = math.nan
     plan: str = ""
 
@@ -123,18 +122,18 @@ def _measure(cell: Finetuned, other: Finetuned) -> ArmComparison:
         return replace(row, verdict=INCOMPARABLE, reasons=tuple(unlike))
     paired = paired_differences(cell.scores, other.scores)
     seeds = mean_interval(paired)
-    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=sign_flip_p(paired))
+    collapsed = len(cell.collapsed) + len(other.collapsed)
+    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=sign_flip_p(paired), collapsed=collapsed)
     own, its = cell.predictions, other.predictions
     if own is None or its is None or seeds.n < 2:
         return row
     both = paired_bootstrap(own.predicted, its.predicted, own.labels, own.classes, cell.metric)
-    return replace(row, error=both.std, low=both.low, high=both.high)
+    return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, mixed=both.mixed)
 
 
 def _judge(row: ArmComparison, cell: Finetuned, other: Finetuned, count: int) -> ArmComparison:
     """The row with its verdict, or with every reason why there is none."""
-    collapsed = len(cell.collapsed) + len(other.collapsed)
-    reasons = [f"{collapsed} of {2 * row.n} models collapsed"] if collapsed else []
+    reasons = [f"{row.collapsed} of {2 * row.n} models collapsed"] if row.collapsed else []
     fewest = fewest_seeds(count)
     if row.n < fewest:
         seeds, asked = (
@@ -153,15 +152,15 @@ def _judge(row: ArmComparison, cell: Finetuned, other: Finetuned, count: int) ->
         sign = 1 if cell.direction == "higher" else -1
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
     row = replace(row, verdict=UNDECIDED, reasons=tuple(reasons))
-    return row if collapsed else _planned(row, count)
+    return row if row.collapsed else _planned(row, count)
 
 
 def _planned(row: ArmComparison, count: int) -> ArmComparison:
-    """The row with how many seeds would decide it, from its mean and deviations."""
+    """The row with how many seeds would decide it on this test set, from its mean and deviations."""
     if not math.isfinite(row.error) or row.mean == 0:
         fewest = fewest_seeds(count)
         return replace(row, seeds=fewest) if row.n < fewest else row
-    needed = seeds_to_decide(row.mean, row.std, row.error, row.n, count)
+    needed = seeds_needed(Spread(row.std, row.examples, row.mixed), row.mean, count, other_texts=False)
     if needed is None:
         return replace(row, plan="no number of seeds would decide it, the test set is too small for such a difference")
     if needed > MOST_SEEDS:

@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dana.report.statistics import (
-    MOST_SEEDS,
     fewest_seeds,
     holm,
     mean_interval,
     paired_differences,
-    seeds_to_decide,
     sign_flip_p,
 )
 
@@ -111,20 +109,3 @@ def test_the_fewest_seeds_are_those_whose_least_p_passes_holm(questions, fewest)
     assert fewest_seeds(questions) == fewest
     least = [holm([sign_flip_p([1.0] * n), *[1.0] * (questions - 1)])[0] for n in (fewest - 1, fewest)]
     assert least[0] > 0.05 >= least[1]
-
-
-def test_seeds_to_decide_by_hand():
-    """Mean 1, std 2, no error from examples: 2 t(.975, n-1) / sqrt(n) < 1 first at n = 18 (4.220 / 4.243)."""
-    n = 8
-    alone = 2.0 * math.sqrt((n - 1) / n**2)  # what a bootstrap over seeds alone gives
-    assert seeds_to_decide(1.0, 2.0, alone, n, 1) == 18
-    assert seeds_to_decide(-1.0, 2.0, alone, n, 1) == 18
-    assert seeds_to_decide(1.0, 2.0, alone, n, 2) > 18
-    assert seeds_to_decide(1.0, 0.0, 0.0, n, 2) == 7  # never fewer than the test needs
-
-
-def test_no_number_of_seeds_makes_up_for_a_small_test_set():
-    assert seeds_to_decide(1.0, 0.1, 0.6, 8, 1) is None  # 1.96 * 0.6 > 1, whatever the seeds
-    assert seeds_to_decide(1.0, 0.1, 0.4, 8, 1) == 6
-    assert seeds_to_decide(0.001, 2.0, 0.7, 8, 1) is None
-    assert seeds_to_decide(0.01, 2.0, 2.0 * math.sqrt(7 / 64), 8, 1) == MOST_SEEDS + 1

@@ -1,0 +1,171 @@
+"""What n seeds and a test set can see: by hand, at its limits, and as often as it says when verdicts are simulated."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dana.report import verdicts
+from dana.report.bootstrap import paired_bootstrap
+from dana.report.power import (
+    MOST_SEEDS,
+    Spread,
+    assumed_spread,
+    detectable,
+    pooled,
+    seeds_needed,
+    smallest_detectable,
+    standard_effect,
+)
+from dana.report.statistics import fewest_seeds
+from tests.report.test_verdicts import cell
+
+SEEDS_ALONE = Spread(2.0, 0.0, 0.0)
+TEXTS_ALONE = Spread(0.0, 0.5, 0.0)
+
+
+def test_with_six_seeds_all_must_agree():
+    """Φ(d)⁶ = 0.8 at d = 1.793; a t test of the same level would be taken in with 1.615."""
+    assert standard_effect(6, 1) == pytest.approx(1.7935, abs=1e-3)
+    assert stats.norm.cdf(standard_effect(6, 1)) ** 6 == pytest.approx(0.8)
+    assert stats.norm.cdf(standard_effect(9, 8)) ** 9 == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("n", "questions", "extreme"), [(7, 1, 3), (8, 2, 3), (10, 4, 6)])
+def test_with_more_the_power_is_that_of_t_at_the_level_the_flips_attain(n, questions, extreme):
+    shift = standard_effect(n, questions) * math.sqrt(n)
+    critical = stats.t.isf(extreme / 2**n, n - 1)
+    assert stats.nct.sf(critical, n - 1, shift) == pytest.approx(0.8)
+
+
+def test_the_effect_agrees_with_the_textbook_for_many_seeds():
+    """n = 34 for an effect of 0.5, two-sided 0.05, power 0.8 (Cohen 1988, table 2.4.1, one sample)."""
+    assert standard_effect(34, 1) == pytest.approx(0.5, abs=0.01)
+
+
+def test_too_few_seeds_see_nothing():
+    assert detectable(SEEDS_ALONE, 5, 1) == math.inf
+    assert detectable(SEEDS_ALONE, 6, 2) == math.inf
+    assert detectable(SEEDS_ALONE, 6, 1) < math.inf
+    with pytest.raises(ValueError, match="6 seeds decide nothing of 2 questions"):
+        standard_effect(6, 2)
+
+
+def test_of_seeds_alone_it_is_the_effect_in_standard_deviations():
+    assert detectable(SEEDS_ALONE, 8, 1) == pytest.approx(2 * standard_effect(8, 1))
+    assert detectable(SEEDS_ALONE, 8, 2) > detectable(SEEDS_ALONE, 8, 1) > detectable(SEEDS_ALONE, 9, 1)
+
+
+def test_of_examples_alone_it_is_the_floor_whatever_the_seeds():
+    """1.960 + 0.842 standard deviations before a run; once the test set is drawn, 1.960."""
+    floor = smallest_detectable(TEXTS_ALONE)
+    assert floor == pytest.approx(0.5 * (1.959964 + 0.841621), abs=1e-5)
+    assert detectable(TEXTS_ALONE, 7, 1) == detectable(TEXTS_ALONE, 500, 1) == pytest.approx(floor)
+    again = smallest_detectable(TEXTS_ALONE, other_texts=False)
+    assert again == detectable(TEXTS_ALONE, 9, 1, other_texts=False) == pytest.approx(0.5 * 1.959964, abs=1e-5)
+
+
+def test_both_parts_together_by_hand():
+    spread, n = Spread(0.03, 0.02, 0.025), 8
+    error = math.sqrt(0.02**2 + 0.03**2 / n)
+    width = math.sqrt(0.02**2 + (7 * 0.03**2 + 15 * 0.025**2) / 64)
+    by_interval = 1.959964 * width + 0.841621 * error
+    assert detectable(spread, n, 1) == pytest.approx(by_interval, rel=1e-5)
+    own = 0.1 / math.sqrt(n)
+    by_seeds = standard_effect(n, 4) * 0.1 + 0.841621 * (math.hypot(0.001, own) - own)
+    assert detectable(Spread(0.1, 0.001, 0.0), n, 4) == pytest.approx(by_seeds, rel=1e-5)
+
+
+def test_seeds_needed_is_the_first_number_that_sees_it():
+    spread = Spread(0.03, 0.01, 0.02)
+    needed = seeds_needed(spread, -0.04, 2)
+    assert detectable(spread, needed, 2) <= 0.04 < detectable(spread, needed - 1, 2)
+    assert seeds_needed(spread, 10.0, 2) == fewest_seeds(2) == 7
+    assert seeds_needed(SEEDS_ALONE, 0.01, 1) == MOST_SEEDS + 1
+
+
+def test_no_number_of_seeds_sees_less_than_the_floor():
+    assert seeds_needed(TEXTS_ALONE, 1.40, 1) is None
+    assert seeds_needed(TEXTS_ALONE, 1.41, 1) == 6
+    assert seeds_needed(TEXTS_ALONE, 1.40, 1, other_texts=False) == 6
+    assert seeds_needed(TEXTS_ALONE, 0.97, 1, other_texts=False) is None
+
+
+def test_what_is_assumed_shrinks_with_the_test_set_down_to_the_seeds_own():
+    few, many = assumed_spread(100), assumed_spread(10**9)
+    assert few == Spread(pytest.approx(math.sqrt(0.0021)), pytest.approx(0.0316228), pytest.approx(math.sqrt(0.002)))
+    assert many.seeds == pytest.approx(0.01, abs=1e-5)
+    assert many.examples < 1e-4
+
+
+def test_pooled_by_hand():
+    assert pooled([Spread(3.0, 0.0, 1.0), Spread(4.0, 2.0, 1.0)]) == Spread(
+        pytest.approx(math.sqrt(12.5)), pytest.approx(math.sqrt(2)), pytest.approx(1.0)
+    )
+
+
+# Simulated models: base is right on a text with probability a half; ours with what is added by the text (± `by_text`,
+# the same in all seeds), by the seed (deviation `by_seed`, the same on all texts) and by the true difference.
+
+
+def known_spread(texts: int, by_text: float, by_seed: float) -> Spread:
+    """The exact spread of their difference."""
+    mixed = (0.25 - by_text**2 - by_seed**2 + 0.25) / texts
+    return Spread(math.sqrt(by_seed**2 + mixed), by_text / math.sqrt(texts), math.sqrt(mixed))
+
+
+def models(random, seeds: int, texts: int, by_text: float, by_seed: float, difference: float):
+    ours = 0.5 + random.choice([-by_text, by_text], texts) + random.normal(0, by_seed, seeds)[:, None] + difference
+    return random.random((seeds, texts)) < ours, random.random((seeds, texts)) < 0.5
+
+
+def decided(difference: float, repeats: int, questions: int, **about) -> float:
+    """Share of repeats in which the report's own method says that ours is better or, of no difference, anything."""
+    random = np.random.default_rng(5)
+    said = []
+    for _ in range(repeats):
+        ours, base = models(random, difference=difference, **about)
+        cells = [cell("base", base), cell("dana", ours)]
+        # Of a second question that is as far from being decided as can be, Holm's first step is twice the p.
+        others = [replace(cell("base", base), task=f"t{place}") for place in range(1, questions)]
+        others += [replace(cell("dana", base), task=f"t{place}") for place in range(1, questions)]
+        said.append(verdicts.compare_arms([*cells, *others])[0].verdict)
+    return sum(word == "better" or (word == "worse" and not difference) for word in said) / repeats
+
+
+REGIMES = [
+    (1, {"seeds": 6, "texts": 100, "by_text": 0.3, "by_seed": 0.02}),  # as few seeds as can be
+    (1, {"seeds": 8, "texts": 150, "by_text": 0.1, "by_seed": 0.0}),  # the examples decide
+    (1, {"seeds": 9, "texts": 120, "by_text": 0.0, "by_seed": 0.12}),  # the seeds decide
+    (2, {"seeds": 8, "texts": 120, "by_text": 0.1, "by_seed": 0.08}),  # two questions
+]
+
+
+@pytest.mark.parametrize(("questions", "about"), REGIMES)
+def test_the_stated_difference_is_found_four_times_in_five_by_the_verdict_itself(questions, about, monkeypatch):
+    """Standard error of 150 repeats: 0.033; the formula itself is right within about 0.05."""
+    monkeypatch.setattr(verdicts, "paired_bootstrap", partial(paired_bootstrap, resamples=200))
+    spread = known_spread(about["texts"], about["by_text"], about["by_seed"])
+    smallest = detectable(spread, about["seeds"], questions)
+    assert 0.70 < decided(smallest, 150, questions, **about) < 0.90
+
+
+@pytest.mark.parametrize(("questions", "about"), REGIMES[:3])
+def test_a_difference_that_is_not_there_is_claimed_at_most_once_in_twenty(questions, about, monkeypatch):
+    monkeypatch.setattr(verdicts, "paired_bootstrap", partial(paired_bootstrap, resamples=200))
+    assert decided(0.0, 150, questions, **about) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 150)
+
+
+def test_the_spread_is_found_again_in_predictions():
+    about = {"seeds": 40, "texts": 2000, "by_text": 0.3, "by_seed": 0.02}
+    ours, base = models(np.random.default_rng(1), difference=0.05, **about)
+    row = verdicts.compare_arms([cell("base", base), cell("dana", ours)])[0]
+    expected = known_spread(2000, 0.3, 0.02)
+    assert row.examples == pytest.approx(expected.examples, rel=0.1)
+    assert row.mixed == pytest.approx(expected.mixed, rel=0.05)
+    assert row.std == pytest.approx(expected.seeds, rel=0.25)
+    both = expected.examples**2 + (39 * row.std**2 + 79 * expected.mixed**2) / 40**2
+    assert row.error == pytest.approx(math.sqrt(both), rel=0.1), "the interval's width that power reckons with"
