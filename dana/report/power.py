@@ -1,7 +1,8 @@
 """Spread of paired differences to the smallest difference a verdict can see, and to the number of seeds one takes.
 
 A verdict (:mod:`dana.report.verdicts`) wants a sign-flip p over the seeds after Holm, and a two-level bootstrap
-interval without zero. The mean difference of n seeds on one test set is taken as normal around the true one, with variance
+interval without zero. The mean difference of n seeds on one test set is taken as normal around the true one, with
+variance
 
     V = examples² + seeds² / n,
 

@@ -106,7 +106,7 @@ def compare_arms(cells: Sequence[Finetuned]) -> list[ArmComparison]:
         asked = questions(list(arms))
         for pair in contrasts(list(arms)):
             cell, other = arms[pair[0]], arms[pair[1]]
-            found.append((replace(_measure(cell, other), asked=pair in asked), cell, other))
+            found.append((replace(measure_pair(cell, other), asked=pair in asked), cell, other))
     tested = [row.asked and row.verdict != INCOMPARABLE for row, _, _ in found]
     adjusted = iter(holm([row.p for (row, _, _), test in zip(found, tested, strict=True) if test]))
     return [
@@ -115,7 +115,8 @@ def compare_arms(cells: Sequence[Finetuned]) -> list[ArmComparison]:
     ]
 
 
-def _measure(cell: Finetuned, other: Finetuned) -> ArmComparison:
+def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
+    """Two arms' difference on a task, not judged yet; or why they are not compared."""
     row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm)
     unlike = cell.unlike(other)
     if unlike:

@@ -20,6 +20,7 @@ from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
 from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm
+from dana.stages.forecast import forecast
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.pack import pack_stage
@@ -54,7 +55,10 @@ def run_recipe(settings: RunSettings) -> Path:
     """
     shares = processes() == 1 or settings.jobs == 1
     require(shares, "jobs", settings.jobs, "1 where several processes were launched: they share each cell's work")
-    run_grid(plan_run(settings), settings.jobs)
+    grid = plan_run(settings)
+    for line in forecast_run(settings):
+        log.info("power     %s", line)
+    run_grid(grid, settings.jobs)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
     return first(lambda: report_stage(out))
@@ -77,6 +81,14 @@ def plan_run(settings: RunSettings) -> Grid:
     if settings.model:
         check_checkpoint(settings.model)
     return Grid(Path(settings.out), tuple(_cells(settings, selectors)))
+
+
+def forecast_run(settings: RunSettings) -> list[str]:
+    """A line a task card: which differences the run can decide; see :func:`dana.stages.forecast.forecast`."""
+    read = _with_harvest(settings)
+    unmade = read.task if settings.harvest is not None and not Path(read.task).is_file() else None
+    named = read.cards or [read.task]
+    return forecast(settings, [CARD_NAME if card == unmade else load_card(card) for card in named])
 
 
 def _refuse_unused(arm: Arm, settings: RunSettings) -> None:

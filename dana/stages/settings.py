@@ -48,6 +48,10 @@ class RunSettings:
             names to ``general``, ``task`` or ``{selector: SPEC, detector: SPEC, weigh: {what differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
+        detect: The smallest difference of scores that matters; before the first cell ``dana run`` says how many seeds
+            would see it.
+        pilot: Folder of an earlier run whose results say how much scores vary; where none is named, this run's own say
+            it, if there are any.
         jobs: Cells of the recipe that run side by side, each in a process of its own.
     """
 
@@ -72,6 +76,8 @@ class RunSettings:
     arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["general", "random", "dana"])
     cards: list[str] = field(default_factory=list)
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
+    detect: float = 0.02
+    pilot: str | None = None
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -79,6 +85,7 @@ class RunSettings:
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
         named = all(source.strip() for source in self.general)
         require(named, "general", self.general, "files, folders, globs or hf: names, none of them empty")
+        require(0 < self.detect <= 1, "detect", self.detect, "in (0, 1]")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
 
