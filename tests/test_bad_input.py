@@ -184,6 +184,7 @@ RANK = f"rank --task {{task}} --general {{pool}} --out {{out}} {HASHING} --detec
 SCORE = f"score --task {{task}} --general {{pool}} --out {{out}} {HASHING} --detector knn "
 SELECT = "score --task {task} --general {pool} --out {out} --selector "
 WEIGH = "weigh {run} --to {out} "
+COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
 TUNE = TUNE_ONLY + SEEDS + " "
@@ -334,6 +335,23 @@ FLAGS = [
     (WEIGH + "--set weigh.min_tail=99", "min_tail"),
     (WEIGH + "--set weigh.shrink=perhaps", "shrink"),
     (WEIGH + "--budget '5 units' --beta 0.2", "--budget"),
+    ("weigh {run} {run} --proportions 0.5,0.5 --to {out}", "each once"),
+    ("weigh {run} {folder}/nope --proportions 0.5,0.5 --to {out}", "nope"),
+    ("weigh {run} --proportions 0.5,0.5 --to {out}", "proportions"),
+    ("weigh {run} {folder}/other --to {out}", "proportions"),
+    ("score --general {pool} --out {out}", "task"),
+    ("score --task {task} --out {out}", "general"),
+    ("score --task {task} --general {folder}/nope.jsonl --out {out}", "nope.jsonl"),
+    ("compare --task {task} --out {out}", "general"),
+    (COMPARE + "--selectors lexcal", "did you mean 'lexical'?"),
+    (COMPARE + "--selectors random random", "distinct"),
+    (COMPARE + "--fit 0", "fit"),
+    (COMPARE + "--seeds 0", "seeds"),
+    (COMPARE + "--plants 0", "plants"),
+    (COMPARE + "--others -5", "others"),
+    (COMPARE + "--budgets '5 pages'", "budgets"),
+    (COMPARE + "--runs {folder}/nope", "nope"),
+    (COMPARE + "--jobs 0", "jobs"),
     (WEIGH + "--below 0 --beta 0.2", "--below"),
     (WEIGH + "--below 0 --budget '5 units'", "below"),
     (WEIGH + "--below 0 --policy sampled", "below"),

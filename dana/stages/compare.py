@@ -75,7 +75,7 @@ def _tasks(settings: RunSettings) -> list[str]:
 
 
 def _check(settings: RunSettings) -> None:
-    """Look up every task and selector before any text is read."""
+    """Look up every task, selector and run before any text is read."""
     compare = settings.compare
     tasks = _tasks(settings)
     require(bool(tasks or compare.runs), "tasks", compare.tasks, "at least one, or runs")
@@ -90,6 +90,8 @@ def _check(settings: RunSettings) -> None:
             if "detector" in selector.uses and settings.detector == "auto":
                 raise ConfigError(f"selectors={spec!r}: name its detector, for example {spec}:knn")
             selector.identity()
+    for run in compare.runs:
+        list(_of_run(settings, Path(run)))
 
 
 def _plantings(settings: RunSettings) -> Iterator[Cell]:

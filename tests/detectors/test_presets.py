@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from dana.core.config import load, read_yaml
 from dana.core.registry import DETECTORS, ENCODERS
 from dana.detectors.base import fit_detector
 from dana.detectors.iforest import IsolationForest
@@ -17,6 +18,7 @@ from dana.detectors.ocsvm import OneClassSVM
 from dana.detectors.pyod import PyOD
 from dana.detectors.robust_covariance import RobustCovariance
 from dana.encoders.geometry import parse_geometry
+from dana.stages.settings import RunSettings
 
 PAPER = Path(__file__).parents[2] / "recipes" / "papers" / "dana" / "table4.yaml"
 # The paper gives no parameters; isolation forest on the vectors as they are.
@@ -36,6 +38,19 @@ def test_the_papers_recipe_names_detectors_with_library_defaults():
     assert [DETECTORS.create(spec) for spec in recipe["ranking"]["detectors"]] == PAPER_DETECTORS
     assert DETECTORS.create(recipe["detector"]) == PAPER_FOREST
     assert recipe["selection"]["geometry"] == "none"
+
+
+def test_the_papers_recipe_is_read_with_the_papers_settings():
+    settings = load(RunSettings, read_yaml(PAPER), ["task=chemprot", "general=[pool]"], origin="table4")
+    assert (settings.selection.units, settings.selection.general_share) == ("window:256", 0.1)
+    assert (settings.ranking.protocol, settings.ranking.prevalence) == ("paper", 0.5)
+    weigh = settings.weigh
+    assert (weigh.policy, weigh.beta, weigh.gamma, weigh.min_tail) == ("segments", 0.2, 15, 15)
+    assert (weigh.stream, weigh.shrink) == (True, False)
+    assert (settings.adapt.steps, settings.adapt.batch_size, settings.adapt.learning_rate) == (50_000, 256, 1e-4)
+    by_name = {arm.name: arm.selector for arm in settings.described_arms}
+    assert by_name["lm"] == "moore_lewis:background=task"
+    assert by_name["dana"] == "detector"
 
 
 SPECS = ["iforest", "lof", "ocsvm", "knn", "pca", "robust_covariance", "cosine"]

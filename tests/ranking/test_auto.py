@@ -94,6 +94,14 @@ def test_auto_finds_the_tasks_documents_and_says_what_it_chose(heard):
     assert fitted.spec.startswith("fusion:parts=lexical+lda,weights=")
     assert "the fusion of lexical" in heard.text
     json.dumps(fitted.notes)
+    header, *rows = heard.text.split("selectors on held-out task text\n")[1].splitlines()[:4]
+    columns = header.split()
+    cost = {row.split()[0]: dict(zip(columns[-2:], map(float, row.split()[-2:]), strict=True)) for row in rows}
+    assert columns[-2:] == ["fit_s", "score_s"]
+    assert set(cost) == {"lexical", "lda", "fusion"}
+    for column in ("fit_s", "score_s"):
+        assert cost["fusion"][column] == pytest.approx(cost["lexical"][column] + cost["lda"][column], abs=2e-3)
+        assert cost["lexical"][column] > 0
 
 
 def test_a_candidate_that_finds_the_task_weighs_more_than_chance():
@@ -155,6 +163,10 @@ def test_a_bad_spec_is_refused_before_any_text_is_read(spec, said):
 def test_a_fusion_in_a_fusion_and_an_unknown_part_are_refused():
     with pytest.raises(ConfigError, match="none of them a fusion"):
         create_selector("fusion:parts=fusion+lexical", CONTEXT)
+    with pytest.raises(ConfigError, match="task='4 units': must be at least 5 to choose by"):
+        AutoSelector("lexical", context=CONTEXT).fit(sentences(CELLS, 4, 0), sentences(COURTS, 50, 0))
+    with pytest.raises(DataError, match="nothing is left for the background sample"):
+        AutoSelector("lexical", context=CONTEXT).fit(sentences(CELLS, 20, 0), {"background": [], "pieces": ["a b"]})
     with pytest.raises(DataError, match="too few documents"):
         AutoSelector("lexical", context=CONTEXT).fit(sentences(CELLS, 20, 0), ["one text"] * 2)
 

@@ -60,6 +60,28 @@ def test_the_page_stands_alone_and_asks_its_questions_in_order(whole_run):
     assert "No " not in page.words.split("What tells this task")[0]
 
 
+def test_a_beta_that_was_chosen_is_shown_with_its_curve(whole_run):
+    place = whole_run / "weights" / "__dana__" / "manifest.json"
+    manifest = json.loads(place.read_text(encoding="utf-8"))
+    shares = [0.05, 0.2, 1.0]
+    curve = [{"share": share, "units": 9, "perplexity": 70 + 9 * share, "perplexity_random": 90.0} for share in shares]
+    curve = [
+        {**cut, "above_best": 0.0, "standard_error": 0.01, "in_domain": 0.9 - share / 2}
+        for cut, share in zip(curve, shares, strict=True)
+    ]
+    before = Page(report_stage(whole_run).read_text(encoding="utf-8"))
+    place.write_text(
+        json.dumps(manifest | {"beta": {"beta": 0.2, "reason": "as well", "curve": curve}}), encoding="utf-8"
+    )
+    page = Page(report_stage(whole_run).read_text(encoding="utf-8"))
+    assert page.tags.count("svg") == before.tags.count("svg") + 1
+    said = "Perplexity is lowest at 5 % of the pool; 20 % is chosen"
+    html = (whole_run / "report.html").read_text(encoding="utf-8")
+    kept, after = html.split("What was kept?")[1].split("</section>", 1)
+    assert said in kept
+    assert said not in after
+
+
 def test_text_of_the_corpus_is_shown_and_never_markup(whole_run):
     html = report_stage(whole_run).read_text(encoding="utf-8")
     assert "tells of &lt;target (planted)&gt; &amp; others." in html
