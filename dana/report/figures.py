@@ -69,7 +69,7 @@ def kept_bars(frame: pd.DataFrame) -> Figure:
             color=COLOURS["ink"],
             zorder=3,
         )
-        axes.set_yticks(places, [_short(source) for source in shown["source"]])
+        axes.set_yticks(places, [shorten(source) for source in shown["source"]])
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_formatter(_percent())
@@ -172,8 +172,9 @@ def _engineering() -> Any:
     return EngFormatter(sep="")
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+def shorten(name: str, most: int = LONGEST_NAME) -> str:
+    """The end of a name, where it is too long for a figure."""
+    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def _identifier(name: str) -> str:

@@ -10,6 +10,7 @@ from dana.report.analysis import Analysis, analyse
 from dana.report.collect import RunFrames
 from dana.report.examples import UnitExample
 from dana.report.findings import Finding
+from dana.report.forest import forest
 from dana.report.provenance import versions
 from dana.report.svg import Figure
 from dana.report.tables import Table
@@ -135,5 +136,7 @@ def _results(analysis: Analysis) -> Section:
         )
         return _missing(question, "No fine-tuned model here.", commands)
     frame = analysis.seeds.frame
-    drawn = tuple(figures.seed_dots(frame, task) for task in frame["task"].unique())
-    return Section(question, findings.results_finding(analysis), drawn, (analysis.differences, analysis.results))
+    drawn = [figures.seed_dots(frame, task) for task in frame["task"].unique()]
+    if analysis.differences is not None and (overview := forest(analysis.differences.frame)):
+        drawn.insert(0, overview)
+    return Section(question, findings.results_finding(analysis), tuple(drawn), (analysis.differences, analysis.results))

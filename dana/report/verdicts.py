@@ -91,9 +91,10 @@ def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs to show: the questions, then every arm with base, and our arm with the others."""
+    """Pairs to show: the questions, every arm with base, selected ones with random, ours with the others."""
     ours = own_arm(arms)
     pairs = [(arm, "base") for arm in reversed(arms) if arm != "base" and "base" in arms]
+    pairs += [(arm, "random") for arm in reversed(arms) if arm not in CONTROLS and "random" in arms]
     others = [(ours, arm) for arm in reversed(arms) if arm != ours and ours in arms]
     return list(dict.fromkeys([*questions(arms), *pairs, *others]))
 

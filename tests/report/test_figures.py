@@ -6,6 +6,7 @@ import pytest
 from dana.report import figures
 from dana.report.analysis import analyse
 from dana.report.collect import collect
+from dana.report.forest import forest, forest_rows
 from dana.report.svg import draw_figure
 
 
@@ -87,3 +88,62 @@ def test_a_collapsed_seed_is_hollow(whole_run):
     assert "hollow: collapsed" in svg
     unfilled = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("general", "dana")}
     assert unfilled == {"general": 2, "dana": 1}  # the mean's bar, and the seed
+
+
+def differences(run):
+    return analyse(collect(run)).differences.frame
+
+
+def test_the_forest_has_a_row_for_every_arm_against_base_and_random(tmp_path, write):
+    for task in ("one", "two"):
+        write["results"](tmp_path, task, arms={"base": 0.5, "random": 0.6, "dana": 0.7, "mine": 0.65}, collapsed="")
+    rows = forest_rows(differences(tmp_path))
+    expected = {("dana", "base"), ("dana", "random"), ("random", "base"), ("mine", "base"), ("mine", "random")}
+    for task in ("one", "two"):
+        own = rows[rows["task"] == task]
+        assert len(own) == len(expected)
+        assert set(zip(own["arm"], own["other"], strict=True)) == expected
+    svg = forest(differences(tmp_path)).svg
+    shown = re.findall(r">([^<>]+)</text>", svg)
+    assert [text for text in shown if text in ("one", "two")] == ["one", "two"], "tasks in turn"
+    assert shown.count("dana − base, n = 8") == 2
+
+
+def test_what_is_decided_is_thick_and_filled_and_nothing_else_is(tmp_path, write):
+    def drawn(**arms):
+        folder = tmp_path / str(arms)
+        write["results"](folder, arms=arms, collapsed="")
+        figure = forest(differences(folder))
+        widths = re.findall(r"stroke: var\(--dana[^;]*; stroke-width: ([\d.]+)", figure.svg)
+        return figure.alt.split()[-1], widths[0], "fill: var(--dana" in figure.svg
+
+    assert drawn(base=0.5, dana=0.7) == ("better.", "3.6", True)
+    assert drawn(base=0.5, dana=0.501) == ("undecided.", "1.2", False)
+
+
+def test_the_forest_is_well_formed_and_what_is_not_compared_is_not_drawn(tmp_path, write):
+    write["results"](tmp_path, arms={"base": 0.5, "random": 0.5}, collapsed="")
+    write["results"](tmp_path, arms={"dana": 0.7}, collapsed="", epochs=1)
+    figure = forest(differences(tmp_path))
+    assert tree.fromstring(figure.svg).get("aria-label") == figure.alt
+    assert "dana" not in figure.svg
+    write["results"](tmp_path / "alone", arms={"base": 0.5}, collapsed="")
+    write["results"](tmp_path / "alone", arms={"dana": 0.7}, collapsed="", epochs=1)
+    assert forest(differences(tmp_path / "alone")) is None
+
+
+def test_the_forest_s_numbers_are_in_place(tmp_path, write):
+    """Left of the zero line where worse, and as long as the interval."""
+    write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "dana": 0.5}, collapsed="")
+    frame = differences(tmp_path)
+    row = frame[(frame["arm"] == "dana") & (frame["other"] == "base")].iloc[0]
+    svg = forest(frame).svg
+    (zero,) = re.findall(
+        r'd="M ([\d.]+) [\d.]+ \nL \1 [\d.]+ \n" clip-path="[^"]*" style="fill: none; stroke: var\(--ink', svg
+    )
+    ends = re.findall(
+        r'd="M ([\d.]+) ([\d.]+) \nL ([\d.]+) \2 \n" clip-path="[^"]*" style="fill: none; stroke: var\(--dana', svg
+    )
+    low, _, high = map(float, ends[0])
+    assert low < high < float(zero)
+    assert (float(zero) - low) / (float(zero) - high) == pytest.approx(row.low / row.high, rel=1e-3)

@@ -47,7 +47,7 @@ def test_the_page_stands_alone_and_asks_its_questions_in_order(whole_run):
     assert page.open == []
     assert page.requests == []
     assert "script" not in page.tags
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 6
     assert [question.split()[0] for question in page.questions] == [
         "What",
         "How",
