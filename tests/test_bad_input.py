@@ -113,6 +113,12 @@ def place(made, tmp_path) -> Place:
     return Place(tmp_path / "place")
 
 
+@pytest.fixture(autouse=True)
+def own_task_path(monkeypatch):
+    """What a case adds to the task path goes with it."""
+    monkeypatch.setenv("DANA_TASK_PATH", "")
+
+
 def contents(folder: Path) -> dict[str, str]:
     """Every file below a folder with a digest, and every folder."""
     found = {}
@@ -544,6 +550,9 @@ FLAGS = [
     ("tasks show {folder}/nope.yaml", "nope.yaml"),
     ("tasks show chemprot --tag science", "--tag belongs to list"),
     ("tasks list --strict", "--strict belongs to check"),
+    ("tasks list --task-path {folder}/crads", "did you mean"),
+    (RANK + "--task toys --task-path {folder}/cards", "did you mean 'toy'?"),
+    (TUNE + "--task-card toys --task-path {folder}/cards", "did you mean 'toy'?"),
     ("tasks check", "dana tasks check chemprot"),
     ("tasks check {card} --out {task}", "task.jsonl"),
     ("tasks check {card} --out {task}/deeper", "deeper"),
@@ -675,6 +684,9 @@ BROKEN = [
     ("tasks check {card} --out {out}", "test.jsonl", remove("cards/toy/test.jsonl")),
     ("tasks check {card} --out {out}", "holds no examples", text("cards/toy/dev.jsonl", "\n")),
     ("tasks show {card}", "tags=['Not Lower']", card(tags=["Not Lower"])),
+    ("tasks show {card}", "in a circle", card(include="toy.yaml")),
+    ("tasks list --task-path {folder}/cards", "also defined by", text("cards/sst2.yaml", "name: toy")),
+    (TUNE, "include='toyy.yaml'", card(include="toyy.yaml")),
 ]
 
 ENVIRONMENT = [
@@ -684,6 +696,7 @@ ENVIRONMENT = [
     ("RANK", "-1", "detectors list", "RANK"),
     ("WORLD_SIZE", "1.5", TRAIN, "WORLD_SIZE"),
     ("DANA_DATA", "/nope", RANK + "--task chemprot", "/nope"),
+    ("DANA_TASK_PATH", "/nope", RANK + "--task words", "/nope: no such folder of task cards"),
 ]
 
 

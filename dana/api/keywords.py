@@ -15,6 +15,7 @@ from dana.core.launch import processes
 from dana.stages.remember import recalled
 from dana.stages.settings import RunSettings, with_store
 from dana.stages.unused import first_unused
+from dana.tasks.finder import search_in
 
 Folder = str | Path
 
@@ -56,6 +57,7 @@ def settings_of(
     if run is not None:
         values = {**merge_sections(recalled(run, called), values), "out": str(run)}
     settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
+    search_in(settings.task_path)
     settings = _with_texts(settings, task, general)
     if said := first_unused(function, called, settings):
         raise ConfigError(re.sub(r"--(\w+) ", r"\1=", said).replace("--", ""))  # flags are keywords here

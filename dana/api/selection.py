@@ -13,7 +13,7 @@ from dana.stages.settings import RunSettings
 if TYPE_CHECKING:
     import pandas as pd
 
-RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data")
+RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data", "task_path")
 SCORE = (*RANK, "selector", "detector")
 NEEDED = ["doc_id", "unit", "score"]
 
@@ -29,7 +29,8 @@ def rank(
         general: General text, the same.
         out: Folder of the run, as ``dana rank --out`` leaves it; None uses a temporary one.
         **settings: Keys of the sections ``selection`` (``encoder``, ``geometry``, ``units``, ``seed`` …), ``ranking``
-            (``detectors``, ``folds`` …), ``inputs`` (``text_field`` …) and ``hygiene`` of a recipe; ``beta``, ``data``.
+            (``detectors``, ``folds`` …), ``inputs`` (``text_field`` …) and ``hygiene`` of a recipe; ``beta``, ``data``,
+            ``task_path``.
 
     Returns:
         A row a detector, with the columns of ``ranking.csv``; ``chosen`` is True for one.

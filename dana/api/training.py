@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Model = str | Path | tuple[Any, Any]
 ADAPT = ("adapt", "inputs", "hygiene", "on_bad_record", "data")
-FINETUNE = ("finetune", "data")
+FINETUNE = ("finetune", "data", "task_path")
 
 
 def adapt(
@@ -82,8 +82,8 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
         task: A task card's name or YAML file; or a mapping with ``train``, ``dev`` (or ``validation``) and ``test``,
             each a pandas table, a ``datasets.Dataset`` or a list of mappings with a text and a label.
         out: Folder of the result, as ``dana finetune --out`` leaves it; None uses a temporary one.
-        **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` of a
-            card; and, for a mapping, ``metric``: ``macro_f1`` (default), ``micro_f1`` or ``accuracy``.
+        **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` and
+            ``task_path`` of a card; and, for a mapping, ``metric``: ``macro_f1`` (default), ``micro_f1``, ``accuracy``.
 
     Returns:
         A row a seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every metric, ``seconds`` …

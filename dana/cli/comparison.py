@@ -18,6 +18,7 @@ FLAGS = [
     Flag("--runs", "compare.runs", options=MANY),
     Flag("--budgets", "compare.budgets", options=MANY),
     Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
     Flag("--encoder", "selection.encoder", "minilm, static, hashing, or transformer:NAME_OR_FOLDER"),
     Flag("--geometry", "selection.geometry"),
     Flag("--store", "selection.store"),

@@ -25,6 +25,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
     from dana.core.config import load, merge_sections, read_yaml
     from dana.core.resources import recipe
     from dana.stages.settings import RunSettings, with_store
+    from dana.tasks.finder import search_in
 
     paths = [recipe(named) for named in (base, getattr(parsed, "config", None)) if named]
     values: dict[str, Any] = {}
@@ -43,6 +44,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
         if "cards" in parsed.flags:
             memory.pop("model", None)
     parsed.settings = with_store(load(RunSettings, merge_sections(memory, values), overrides, origin=_origin(paths)))
+    search_in(parsed.settings.task_path)
     check_used(parsed, parsed.settings)
     return parsed.settings
 

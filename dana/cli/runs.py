@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command
+from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
 
 
@@ -15,7 +15,8 @@ def add_runs(add: AddCommand) -> None:
     """
     out = Flag("--out", "out", "folder of the run (default: runs/quickstart)")
     add_command(add, "quickstart", _quickstart, [out], reads=None).set_defaults(processes=True)
-    run = add_command(add, "run", _run, [Flag("--jobs", "jobs"), Flag("--pilot", "pilot")], settings=False, reads=None)
+    flags = [Flag("--jobs", "jobs"), Flag("--pilot", "pilot"), Flag("--task-path", "task_path", options=MANY)]
+    run = add_command(add, "run", _run, flags, settings=False, reads=None)
     run.set_defaults(processes=True)
     run.add_argument(
         "--dry-run",

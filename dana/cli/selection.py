@@ -16,6 +16,7 @@ TEXTS = [
     Flag("--task", "task"),
     Flag("--general", "general", options=MANY),
     Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
     Flag("--on-bad-record", "on_bad_record", "what to do with a record that cannot be read: fail or skip"),
     Flag("--text-field", "inputs.text_field", options=MANY),
     Flag("--id-field", "inputs.id_field"),

@@ -23,6 +23,8 @@ def add_task_cards(add: AddCommand) -> None:
     tasks.add_argument("action", choices=["list", "show", "check"])
     tasks.add_argument("name", nargs="?", metavar="NAME", help="show, check: a task card's name or YAML file")
     tasks.add_argument("--data", metavar="DIR", help="folder that holds a card's data, where it is not under DANA_DATA")
+    task_path = "folders whose cards are found by name, beside the shipped ones and those under DANA_TASK_PATH"
+    tasks.add_argument("--task-path", nargs="+", default=[], metavar="DIR", help=task_path)
     tasks.add_argument("--tag", metavar="TAG", help="list: only the cards with this tag")
     corpus = "check: text whose overlap with the test split is measured: files, folders, globs or hf: names"
     tasks.add_argument("--corpus", nargs="+", metavar="FILE", help=corpus)
@@ -44,9 +46,11 @@ def _tasks(parsed: argparse.Namespace) -> None:
     from dana.core.errors import ConfigError, Warned
     from dana.core.text_table import aligned
     from dana.stages.check_task import check_task
-    from dana.tasks.card import card_names, load_card
+    from dana.tasks.card import load_card
     from dana.tasks.described import card_rows, card_text
+    from dana.tasks.finder import card_names, search_in
 
+    search_in(parsed.task_path)
     for flag, action in OF_ACTION.items():
         if getattr(parsed, flag) and parsed.action != action:
             raise ConfigError(f"tasks {parsed.action}: --{flag} belongs to {action}")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dana.cli import hints
-from dana.cli.flags import ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command
+from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command
 from dana.cli.given import keep, kept_model, settings_folder, settings_from
 from dana.core.errors import ConfigError
 from dana.stages.unused import NO_FIELDS, NO_TXT, formats
@@ -14,6 +14,7 @@ FINETUNE = [
     Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
     Flag("--task-card", "cards", "a task card's name or YAML file", ONE_OF_A_LIST),
     Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
     Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's; a.b for a nested one"),
     Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
     Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),

@@ -29,6 +29,8 @@ class RunSettings:
         task: A card's name, a card's YAML file, or text: a file, glob or folder.
         general: Files, globs, folders, or ``hf:name[:config][:split]``.
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
+        task_path: Folders whose task cards are found by name, beside the shipped ones and those under
+            ``DANA_TASK_PATH``.
         on_bad_record: ``fail`` or ``skip`` (counted).
         inputs: How records of the general text and of plain task text become documents.
         hygiene: What is kept away from training: text of evaluation splits, near duplicates.
@@ -59,6 +61,7 @@ class RunSettings:
     task: str = ""
     general: list[str] = field(default_factory=list)
     data: str | None = None
+    task_path: list[str] = field(default_factory=list)
     on_bad_record: str = "fail"
     inputs: Inputs = field(default_factory=Inputs)
     hygiene: Hygiene = field(default_factory=Hygiene)

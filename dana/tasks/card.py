@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dana.core.config import load, read_yaml, require
+from dana.core.config import load, require
 from dana.core.errors import ConfigError, DataError, suggestion
-from dana.core.resources import resource
+from dana.tasks.finder import YAML, card_files
+from dana.tasks.include import card_values
 from dana.tasks.preset import PRESETS, Preset
 
 METRICS = ("accuracy", "micro_f1", "macro_f1")
@@ -41,7 +41,7 @@ class TaskCard:
         notes: Licence, provenance, what to beware of.
         citation: Where the task comes from.
         tags: What it is about and of which kind, lower-case words; no result depends on them.
-        origins: The YAML file.
+        origins: The YAML file, then those that it includes.
     """
 
     name: str
@@ -80,18 +80,19 @@ class TaskCard:
         Raises:
             ConfigError: Naming file, key and what is allowed.
         """
-        values = read_yaml(path)
+        values, origins = card_values(path)
+        origin = " with ".join(map(str, origins))
         missing = {"name", "title", "version", "labels", "metric", "splits", "data"} - values.keys()
         if missing:
-            raise ConfigError(f"{path}: the key {min(missing)!r} is missing")
+            raise ConfigError(f"{origin}: the key {min(missing)!r} is missing")
         if "origins" in values:
-            raise ConfigError(f"{path}: origins={values['origins']!r}: must be left out")
+            raise ConfigError(f"{origin}: origins={values['origins']!r}: must be left out")
         if not isinstance(values["labels"], list):
-            raise ConfigError(f"{path}: labels={values['labels']!r}: must be a list")
+            raise ConfigError(f"{origin}: labels={values['labels']!r}: must be a list")
         # YAML reads 0, 1, yes and no as numbers and truths; in the data a label is what it is called.
         given = {**values, "labels": [str(label) for label in values["labels"]]}
-        presets = _presets(path, given.pop("presets", {}))
-        return replace(load(cls, given, origin=str(path)), presets=presets, origins=[path])
+        presets = _presets(origin, given.pop("presets", {}))
+        return replace(load(cls, given, origin=origin), presets=presets, origins=origins)
 
     def expected(self, split: str) -> list[int]:
         """The accepted numbers of examples of a split; empty if the card says nothing of it."""
@@ -113,7 +114,7 @@ class TaskCard:
         """The sources of some splits, as :func:`dana.corpus.readers.read_records` takes them.
 
         Args:
-            data: Folder that holds the splits, or the card's folder. Without it, the YAML file's own folder
+            data: Folder that holds the splits, or the card's folder. Without it, the YAML files' own folders
                 and ``$DANA_DATA/tasks`` are searched for the card's folder; then the Hub is named, if the
                 card does.
             splits: Of train, dev and test.
@@ -125,7 +126,8 @@ class TaskCard:
 
     def _source(self, data: str | None, split: str) -> str:
         local = self.data.get("local", self.name)
-        places = [Path(data) / local, Path(data)] if data else [origin.parent / local for origin in self.origins]
+        beside = dict.fromkeys(origin.parent / local for origin in self.origins)
+        places = [Path(data) / local, Path(data)] if data else [*beside]
         if not data and os.environ.get("DANA_DATA"):
             places.append(Path(os.environ["DANA_DATA"]) / "tasks" / local)
         for place in places:
@@ -142,41 +144,27 @@ class TaskCard:
         )
 
 
-def _presets(path: Path, values: Any) -> dict[str, Preset]:
+def _presets(origin: str, values: Any) -> dict[str, Preset]:
     """The presets every task has, with what the card says put in, and the card's own."""
     if not isinstance(values, dict) or not all(isinstance(given, dict) for given in values.values()):
-        raise ConfigError(f"{path}: presets={values!r}: must map names to hyper-parameters")
+        raise ConfigError(f"{origin}: presets={values!r}: must map names to hyper-parameters")
     own = {
-        name: load(Preset, {**asdict(PRESETS.get(name, Preset())), **given}, origin=f"{path}: presets.{name}")
+        name: load(Preset, {**asdict(PRESETS.get(name, Preset())), **given}, origin=f"{origin}: presets.{name}")
         for name, given in values.items()
     }
     return {**PRESETS, **own}
-
-
-@cache
-def _shipped() -> dict[str, Path]:
-    """Every name and alias of the shipped cards."""
-    names = {}
-    for path in sorted(resource("tasks").glob("*.yaml")):
-        for name in (path.stem, *read_yaml(path).get("aliases", [])):
-            names[name] = path
-    return names
-
-
-def card_names() -> list[str]:
-    """Names of the shipped cards, sorted."""
-    return sorted({path.stem for path in _shipped().values()})
 
 
 def find_card(name: str) -> TaskCard | None:
     """The card of a name or YAML file; None if it is neither, so that it may be a text file.
 
     Raises:
-        ConfigError: If the YAML file is missing or not a card.
+        ConfigError: If the YAML file is missing or not a card, or of :func:`dana.tasks.finder.card_files`.
     """
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(YAML):
         return TaskCard.read(Path(name))
-    return TaskCard.read(_shipped()[name]) if name in _shipped() else None
+    path = card_files().get(name)
+    return TaskCard.read(path) if path else None
 
 
 def load_card(name: str) -> TaskCard:
@@ -187,6 +175,6 @@ def load_card(name: str) -> TaskCard:
     """
     card = find_card(name)
     if card is None:
-        known = suggestion(name, _shipped())
+        known = suggestion(name, card_files())
         raise ConfigError(f"unknown task {name!r}{known} A card of your own is the path of a YAML file")
     return card

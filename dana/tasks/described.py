@@ -48,7 +48,8 @@ def card_text(card: TaskCard, data: str | None) -> str:
         card: Which.
         data: See :meth:`dana.tasks.card.TaskCard.files`.
     """
-    lines = [f"# file: {card.origins[0]}"]
+    own, *included = card.origins
+    lines = [f"# file: {own}", *(f"# includes: {path}" for path in included)]
     lines += [f"# {split}: {place}" for split, place in _places(card, data).items()]
     values = {name: value for name, value in asdict(card).items() if name != "origins" and value not in (None, "", [])}
     return "\n".join(lines) + "\n" + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)

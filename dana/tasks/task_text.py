@@ -12,8 +12,9 @@ from dana.corpus.documents import SKIPPING, Tally, read_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import HUB
 from dana.corpus.text import document_id, normalise
-from dana.tasks.card import TaskCard, card_names, find_card
+from dana.tasks.card import TaskCard, find_card
 from dana.tasks.examples import read_split
+from dana.tasks.finder import card_names
 
 HELD_OUT_SHARE = 0.1
 _FIRST = np.zeros(1, dtype=np.int64)

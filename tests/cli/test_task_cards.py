@@ -4,7 +4,7 @@ import toy_task
 import yaml
 
 from dana.cli.main import main
-from dana.tasks.card import card_names
+from dana.tasks.finder import TASK_PATH, card_names
 
 
 def test_list_has_a_line_a_card_and_a_tag_filters(capsys):
@@ -47,3 +47,21 @@ def test_strict_makes_a_warning_exit_code_1(tmp_path, capsys, monkeypatch):
     said = capsys.readouterr()
     assert "warning: test: " in said.out
     assert f"dana: error: {path}: the check has warnings, see above (1)" in said.err
+
+
+def test_a_task_path_is_remembered_with_the_run_and_found_by_later_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("DANA_DATA", raising=False)
+    monkeypatch.setenv(TASK_PATH, "")
+    toy_task.write_task(tmp_path / "cards", name="words")
+    pool, run = tmp_path / "pool.jsonl", str(tmp_path / "run")
+    pool.write_text("".join(f'{{"text": "word{at} word{at + 1} apple pear"}}\n' for at in range(30)))
+    given = ["--general", str(pool), "--out", run, "--encoder", "hashing:dims=16", "--detectors", "knn,pca"]
+    cards = ["--task-path", str(tmp_path / "cards")]
+    assert main(["tasks", "list", *cards]) == 0
+    assert "words" in [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    monkeypatch.setenv(TASK_PATH, "")
+    assert main(["rank", "--task", "words", *given]) == 2
+    assert main(["rank", "--task", "words", *given, *cards]) == 0
+    monkeypatch.setenv(TASK_PATH, "")
+    capsys.readouterr()
+    assert main(["score", "--out", run, "--detector", "knn"]) == 0

@@ -2,7 +2,8 @@ import pytest
 import toy_task
 
 from dana.core.errors import ConfigError, DataError
-from dana.tasks.card import TaskCard, card_names, find_card, load_card
+from dana.tasks.card import TaskCard, find_card, load_card
+from dana.tasks.finder import card_names
 from dana.tasks.preset import PRESETS, Preset
 
 

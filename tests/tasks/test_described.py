@@ -5,8 +5,9 @@ import toy_task
 import yaml
 
 from dana.core.errors import ConfigError
-from dana.tasks.card import TaskCard, card_names, load_card
+from dana.tasks.card import TaskCard, load_card
 from dana.tasks.described import card_rows, card_text
+from dana.tasks.finder import card_names
 
 
 @pytest.mark.parametrize("name", card_names())
