@@ -99,3 +99,22 @@ def test_what_does_not_fit_is_refused(labels):
         paired_bootstrap(arm, arm[:3], labels, CLASSES, "accuracy")
     with pytest.raises(ValueError, match="metric='f1': must be one of accuracy, micro_f1, macro_f1"):
         paired_bootstrap(arm, arm, labels, CLASSES, "f1")
+
+
+def test_what_seeds_share_of_the_examples_is_told_from_what_is_their_own(labels):
+    """Seeds that agree share all of it; of others it is the mean covariance of two seeds' differences over texts."""
+    random = np.random.default_rng(6)
+    worse = np.repeat(_arm(random, labels, 0.6, 1), 3, 0)
+    alike = np.repeat(_arm(random, labels, 0.8, 1), 3, 0)
+    found = paired_bootstrap(alike, worse, labels, CLASSES, "accuracy")
+    each = ((alike[0] == labels).astype(float) - (worse[0] == labels)).std() / np.sqrt(labels.size)
+    assert found.examples == pytest.approx(each, rel=0.05)
+    assert found.mixed == pytest.approx(0, abs=1e-6)
+    own = _arm(random, labels, 0.8, 3)
+    found = paired_bootstrap(own, worse, labels, CLASSES, "accuracy")
+    differences = (own == labels).astype(float) - (worse == labels)
+    covariance = np.cov(differences, ddof=0) / labels.size
+    shared = covariance[~np.eye(3, dtype=bool)].mean()
+    assert found.examples == pytest.approx(np.sqrt(shared), rel=0.06)
+    assert found.mixed == pytest.approx(np.sqrt(np.diag(covariance).mean() - shared), rel=0.06)
+    assert np.isnan(paired_bootstrap(own[:1], worse[:1], labels, CLASSES, "accuracy", resamples=50).mixed)

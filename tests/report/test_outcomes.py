@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,16 @@ def test_a_comparison_is_a_row_and_what_there_is_not_is_a_dash():
     assert shown[:5] == ["t", "dana − base", "1", "+0.8000", "–"]
     assert shown[-1].startswith("undecided: 1 seed is too few, p cannot fall below 1; at least 6 are needed")
     assert difference_table(compare_arms(cells({"dana": [0.1]}))) is None
+
+
+def test_collapsed_models_of_both_arms_are_flagged_and_deviations_say_their_ddof():
+    made = [replace(cell, collapsed=frozenset({1})) if cell.arm != "dana" else cell for cell in cells(HAND)]
+    table = difference_table(compare_arms(made))
+    at = [column.header for column in table.columns].index("collapsed")
+    shown = {row[1]: row[at] for row, _ in table.rows()}
+    assert shown == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
+    assert set(table.frame["ddof"]) == {1}
+    assert table.frame["std"].iloc[0] == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
 
 
 def test_arms_that_were_made_otherwise_have_another_letter_and_are_shown_with_it():
