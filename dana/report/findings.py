@@ -10,18 +10,18 @@ import pandas as pd
 from dana.report.analysis import Analysis
 from dana.report.outcomes import interval_text
 from dana.report.tables import Table, each, metric_name, number, percent
-from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arm
+from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arms
 
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
 FOLLOWS_LENGTH = 0.3
 MOST_REASONS = 3
-# What our arm did to a rival, and what is asked.
+# What our arm did to a rival, and what is asked; the arm's name goes in where a report is about several.
 CLAIMS = {
-    "base": {BETTER: "adaptation helped", WORSE: "adaptation hurt", UNDECIDED: "adaptation helped"},
+    "base": {BETTER: "adaptation{by} helped", WORSE: "adaptation{by} hurt", UNDECIDED: "adaptation{by} helped"},
     "random": {
-        BETTER: "chosen text beat random text",
-        WORSE: "chosen text did worse than random text",
-        UNDECIDED: "chosen text beat random text",
+        BETTER: "{chosen} beat random text",
+        WORSE: "{chosen} did worse than random text",
+        UNDECIDED: "{chosen} beat random text",
     },
 }
 
@@ -59,24 +59,27 @@ def verdict(analysis: Analysis) -> str:
 
 def _judged(task: str, rows: Sequence[ArmComparison]) -> str:
     """What is decided, then what is not, each with its first reason; questions that share it are said together."""
-    decided = [_claim(row) for row in rows if row.verdict in (BETTER, WORSE)]
+    several = len({row.arm for row in rows}) > 1
+    decided = [_claim(row, several) for row in rows if row.verdict in (BETTER, WORSE)]
     said = [f"{'; '.join(decided)} ({max(row.n for row in rows)} seeds)"] if decided else []
     still: dict[tuple[bool, str], list[str]] = {}
     for row in rows:
         if row.verdict not in (BETTER, WORSE):
             unlike = row.verdict == INCOMPARABLE
             reasons = [_unlike(row)] if unlike else [*row.reasons[:1], *filter(None, [row.plan])]
-            still.setdefault((unlike, "; ".join(reasons)), []).append(_claim(row))
+            still.setdefault((unlike, "; ".join(reasons)), []).append(_claim(row, several))
     for (unlike, reason), asked in still.items():
         what = "cannot be said" if unlike else f"{'is' if len(asked) == 1 else 'are'} undecided"
         said.append(f"whether {' and whether '.join(asked)} {what}: {reason}")
     return f"On {task}, {'; '.join(said)}."
 
 
-def _claim(row: ArmComparison) -> str:
+def _claim(row: ArmComparison, several: bool) -> str:
     """What the verdict says; of an open question, what would be said if it were for our arm."""
     if row.other in CLAIMS and row.arm not in CONTROLS:
-        return CLAIMS[row.other][UNDECIDED if row.verdict == INCOMPARABLE else row.verdict]
+        said = CLAIMS[row.other][UNDECIDED if row.verdict == INCOMPARABLE else row.verdict]
+        by = f" by {row.arm}" if several else ""
+        return said.format(by=by, chosen=f"text chosen{by}" if several else "chosen text")
     return f"{row.arm} {'did worse than' if row.verdict == WORSE else 'beat'} {row.other}"
 
 
@@ -115,7 +118,7 @@ def highlights(analysis: Analysis) -> list[Finding]:
             ends = "" if np.isnan(row.low) else f" ({interval_text(row.low, row.high, 3)})"
             meaning = f"{row.arm} − {row.other}, {metric_name(row.metric)} on {row.task}{ends}: {row.verdict}"
             found.append(Finding(number(row.mean, 3, sign=True), meaning))
-    return found
+    return found[:4]
 
 
 def ranking_finding(table: Table) -> str:
@@ -186,7 +189,7 @@ def _kept(frame: pd.DataFrame) -> str:
 
 def losses_finding(table: Table) -> str:
     """What our arm's losses did on both texts, beside the other arms'."""
-    ours, text = own_arm(table.frame["arm"]), []
+    ours, text = next(iter(own_arms(table.frame["arm"])), None), []
     for name, rows in table.frame.groupby("text", sort=False):
         row = _row(rows, "arm", ours)
         row = rows.iloc[-1] if row is None else row
@@ -237,6 +240,6 @@ def making_finding(table: Table) -> str:
     return f"{len(table.frame)} steps, {number(table.frame['seconds'].sum() / 60, 1)} minutes together."
 
 
-def _row(frame: pd.DataFrame, key: str, value: str) -> Any:
+def _row(frame: pd.DataFrame, key: str, value: str | None) -> Any:
     rows = frame[frame[key] == value]
     return rows.iloc[0] if len(rows) else None

@@ -70,32 +70,32 @@ class ArmComparison:
     plan: str = ""
 
 
-def own_arm(arms: Iterable[str]) -> str:
-    """The arm that was selected and weighted: dana, the only one a run has, or one that is no other's control."""
+def own_arms(arms: Iterable[str]) -> list[str]:
+    """The arms that a report is about: dana, or adapted, where there is one; else all that are no control."""
     found = list(arms)
     named = [arm for arm in ("dana", ADAPTED) if arm in found]
-    others = [arm for arm in found if arm not in CONTROLS]
-    return (named or others or [ADAPTED])[0]
+    return named[:1] or [arm for arm in found if arm not in CONTROLS]
 
 
 def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """What is asked of a task: our arm against base and random text; where neither is there, against every arm.
+    """What is asked of a task: our arms against base and random text; where neither is there, against every other.
 
     Where all arms are controls, each of them against base.
     """
-    ours = own_arm(arms)
-    if ours not in arms:
+    ours = own_arms(arms)
+    if not ours:
         return [(arm, "base") for arm in arms if arm != "base" and "base" in arms]
-    others = [arm for arm in arms if arm != ours]
-    return [(ours, arm) for arm in RIVALS if arm in others] or [(ours, arm) for arm in others]
+    rivals = [arm for arm in RIVALS if arm in arms]
+    others = [arm for arm in arms if arm not in ours] or ours[1:]
+    return [(arm, other) for arm in ours for other in rivals or others if arm != other]
 
 
 def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs to show: the questions, every arm with base, selected ones with random, ours with the others."""
-    ours = own_arm(arms)
+    ours = own_arms(arms)[:1]
     pairs = [(arm, "base") for arm in reversed(arms) if arm != "base" and "base" in arms]
     pairs += [(arm, "random") for arm in reversed(arms) if arm not in CONTROLS and "random" in arms]
-    others = [(ours, arm) for arm in reversed(arms) if arm != ours and ours in arms]
+    others = [(own, arm) for own in ours for arm in reversed(arms) if arm != own]
     return list(dict.fromkeys([*questions(arms), *pairs, *others]))
 
 

@@ -61,6 +61,17 @@ def test_arms_made_otherwise_are_no_verdict_anywhere(tmp_path, write):
     assert findings.highlights(analysis)[0].value == "–"
 
 
+def test_several_selected_arms_are_all_asked_by_name(tmp_path, write):
+    write["results"](tmp_path, arms={"base": 0.6, "random": 0.7, "bm25": 0.8, "mine": 0.5}, collapsed="", seeds=16)
+    text = said(tmp_path)
+    assert "adaptation by bm25 helped; text chosen by bm25 beat random text" in text
+    assert "adaptation by mine hurt; text chosen by mine did worse than random text" in text
+    found = findings.highlights(analyse(collect(tmp_path)))
+    assert [one.meaning.split(",")[0] for one in found] == [
+        "bm25 − base", "bm25 − random", "mine − base", "mine − random",
+    ]  # fmt: skip
+
+
 def test_two_tasks_get_a_verdict_each(tmp_path, write):
     write["results"](tmp_path, task="first")
     write["results"](tmp_path, task="second", arms={"base": 0.8, "dana": 0.5})

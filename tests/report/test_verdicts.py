@@ -7,7 +7,7 @@ import pytest
 
 from dana.report.bootstrap import paired_bootstrap
 from dana.report.cells import Finetuned, Predictions
-from dana.report.verdicts import compare_arms, contrasts, own_arm, questions
+from dana.report.verdicts import compare_arms, contrasts, own_arms, questions
 
 SETTINGS = {"preset.epochs": 3}
 
@@ -47,6 +47,12 @@ def test_every_arm_is_shown_with_base_and_ours_with_the_others():
         (["base", "general", "random", "dana"], [("dana", "base"), ("dana", "random")]),
         (["base", "adapted"], [("adapted", "base")]),
         (["base", "mine"], [("mine", "base")]),
+        (
+            ["base", "random", "bm25", "mine"],
+            [("bm25", "base"), ("bm25", "random"), ("mine", "base"), ("mine", "random")],
+        ),
+        (["base", "mine", "dana"], [("dana", "base")]),
+        (["bm25", "mine"], [("bm25", "mine")]),
         (["roberta", "adapted"], [("adapted", "roberta")]),
         (["base", "general"], [("general", "base")]),
         (["base"], []),
@@ -58,10 +64,11 @@ def test_what_is_asked(arms, asked):
     assert set(asked) <= set(contrasts(arms))
 
 
-def test_our_arm_is_the_one_that_is_no_control():
-    assert own_arm(["base", "mine"]) == "mine"
-    assert own_arm(["base", "mine", "dana"]) == "dana"
-    assert own_arm(["base"]) == "adapted"
+def test_our_arms_are_those_that_are_no_controls():
+    assert own_arms(["base", "mine"]) == ["mine"]
+    assert own_arms(["base", "random", "general", "bm25", "mine"]) == ["bm25", "mine"]
+    assert own_arms(["base", "mine", "adapted", "dana"]) == ["dana"]
+    assert own_arms(["base"]) == []
 
 
 def test_a_gain_that_seeds_and_examples_bear_out_is_better_and_turned_round_worse():
