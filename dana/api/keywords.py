@@ -52,7 +52,7 @@ def settings_of(
             raise ConfigError(f"dana.{function}: unknown keyword {name!r}{suggestion(name, places)}")
         *section, key, is_list = places[name]
         inner = values.setdefault(section[0], {}) if section else values
-        inner[key] = [value] if is_list and isinstance(value, str) else _plain(value)
+        inner[key] = _plain([value] if is_list and isinstance(value, Folder) else value)
         called[".".join((*section, key))] = name
     if run is not None:
         values = {**merge_sections(recalled(run, called), values), "out": str(run)}

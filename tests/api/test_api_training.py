@@ -174,6 +174,15 @@ def test_a_task_that_is_no_card_and_no_splits_is_refused(task, checkpoint):
         dana.finetune(checkpoint, task)
 
 
+def test_a_card_is_found_in_the_folders_of_task_path(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("DANA_TASK_PATH", "")
+    toy_task.write_task(tmp_path, name="words")
+    brief = {**SEEDS, "seeds": 1}
+    with pytest.raises(ConfigError, match="unknown task 'words'"):
+        dana.finetune(checkpoint, "words", **brief)
+    assert len(dana.finetune(checkpoint, "words", task_path=tmp_path, **brief)) == 1
+
+
 def test_what_is_no_checkpoint_is_not_loaded(checkpoint, tmp_path):
     import torch
 

@@ -13,3 +13,7 @@ def test_numbers_go_right_and_text_left_with_separators_and_three_decimals():
 
 def test_a_last_column_of_text_leaves_no_spaces_behind():
     assert aligned([{"a": 1, "b": "x"}, {"a": 22, "b": "long"}]).splitlines() == [" a  b", " 1  x", "22  long"]
+
+
+def test_a_number_that_three_decimals_would_make_zero_keeps_a_digit():
+    assert aligned([{"p": 0.0}, {"p": 4.2e-17}, {"p": 0.0005}]).split() == ["p", "0.000", "4e-17", "0.001"]

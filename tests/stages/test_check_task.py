@@ -93,6 +93,14 @@ def test_a_drift_that_is_small_or_may_be_chance_is_no_warning(folder):
     assert check(folder).warnings == []
 
 
+def test_empty_texts_are_counted_and_not_taken_for_one_text(folder):
+    for split, count in (("train", 120), ("test", 60)):
+        write(
+            folder, split, [*clean(split, count - 2), *[{"text": " ", "label": label} for label in ("bird", "metal")]]
+        )
+    assert [warning.partition(" of ")[0] for warning in check(folder).warnings] == ["train: 2", "test: 2"]
+
+
 def test_each_table_is_a_csv_that_pandas_opens_and_an_old_corpus_goes(folder, tmp_path):
     out = tmp_path / "out"
     general = tmp_path / "general.jsonl"
