@@ -39,7 +39,7 @@ RANK = [
 ]
 SCORE = [
     Flag(
-        "--detector", "detector", "a detector to score by, as knn:k=10; auto with --selector detector: the best ranked"
+        "--detector", "detector", "a detector to score by, as knn:k=10; auto: the best of dana rank (selector detector)"
     ),
     Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
 ]
