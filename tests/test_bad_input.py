@@ -190,6 +190,7 @@ RANK = f"rank --task {{task}} --general {{pool}} --out {{out}} {HASHING} --detec
 SCORE = f"score --task {{task}} --general {{pool}} --out {{out}} {HASHING} --detector knn "
 SELECT = "score --task {task} --general {pool} --out {out} --selector "
 WEIGH = "weigh {run} --to {out} "
+EVALUATE = "evaluate --tasks {card} --preset quick --out {out} "
 COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
@@ -341,6 +342,13 @@ FLAGS = [
     (WEIGH + "--set weigh.min_tail=99", "min_tail"),
     (WEIGH + "--set weigh.shrink=perhaps", "shrink"),
     (WEIGH + "--budget '5 units' --beta 0.2", "--budget"),
+    (EVALUATE + "{folder}/nope", "nope"),
+    (EVALUATE + "a={model} a={labeller}", "different names"),
+    (EVALUATE + "a/b={model}", "a/b"),
+    (EVALUATE + "a=", "NAME=MODEL"),
+    (EVALUATE + "{task}", "task.jsonl"),
+    (EVALUATE + "{model} --tasks nope", "nope"),
+    ("evaluate {model} --out {out}", "tasks"),
     ("weigh {run} {run} --proportions 0.5,0.5 --to {out}", "each once"),
     ("weigh {run} {folder}/nope --proportions 0.5,0.5 --to {out}", "nope"),
     ("weigh {run} --proportions 0.5,0.5 --to {out}", "proportions"),

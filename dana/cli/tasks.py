@@ -1,4 +1,4 @@
-"""The commands for labelled tasks: ``dana finetune`` and ``dana predict``."""
+"""The commands for labelled tasks: ``dana finetune``, ``dana evaluate`` and ``dana predict``."""
 
 import argparse
 import sys
@@ -23,6 +23,12 @@ FINETUNE = [
     Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
     Flag("--out", "out", "folder for metrics.json and predictions.parquet"),
 ]
+EVALUATE = [
+    Flag("--tasks", "cards", "names or YAML files of task cards", MANY),
+    *(flag for flag in FINETUNE if flag.name in ("--data", "--task-path", "--seeds", "--preset")),
+    Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
+    Flag("--out", "out"),
+]
 
 
 def add_tasks(add: AddCommand) -> None:
@@ -32,6 +38,10 @@ def add_tasks(add: AddCommand) -> None:
         add: ``add_parser`` of the command line's subparsers.
     """
     add_command(add, "finetune", _finetune, FINETUNE).set_defaults(processes=True)
+    evaluate = add_command(add, "evaluate", _evaluate, EVALUATE, reads=("finetune",))
+    evaluate.set_defaults(processes=True)
+    evaluate.add_argument("checkpoints", nargs="+", metavar="MODEL", help="a folder or a Hub name, or NAME=MODEL")
+    evaluate.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
     predict = add_command(add, "predict", _predict, settings=False)
     predict.add_argument("model", help="what dana finetune --save wrote, or another classifier: a folder or a Hub name")
     predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders or globs of text, or hf: names")
@@ -75,6 +85,28 @@ def _finetune(parsed: argparse.Namespace) -> None:
     print(hints.after_finetune(settings, kept_model(run), artifact.path))
     if settings.finetune.save:
         print(f"model:   dana predict {artifact.path}-model FILE labels text with the model of the best seed")
+
+
+def _evaluate(parsed: argparse.Namespace) -> None:
+    """Fine-tune any checkpoints on any task cards, over seeds, and rank them.
+
+    A checkpoint is named by the last part of its path, or by NAME=MODEL; with one named base the report compares the
+    others with it, pair by pair over seeds and test examples. Writes OUT/leaderboard.csv (a row a checkpoint and task:
+    mean, standard deviation with ddof 1, 95 % interval over seeds), leaderboard.json (with provenance), report.html.
+    Killed, the same command goes on; a checkpoint or task that is added later is run alone.
+
+      dana evaluate base=bert-base-uncased mine=runs/mine/adapted --tasks chemprot acl_arc --seeds 8 --out runs/board
+    """
+    from dana.stages.evaluate import leaderboard, plan_evaluate, run_evaluate
+
+    settings = settings_from(parsed)
+    if parsed.dry_run:
+        states = plan_evaluate(parsed.checkpoints, settings).states()
+        print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
+        return
+    print(leaderboard(run_evaluate(parsed.checkpoints, settings)))
+    for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
+        print(f"written: {Path(settings.out) / name}")
 
 
 def _predict(parsed: argparse.Namespace) -> None:

@@ -85,9 +85,8 @@ def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
     ours = own_arms(arms)
     if not ours:
         return [(arm, "base") for arm in arms if arm != "base" and "base" in arms]
-    rivals = [arm for arm in RIVALS if arm in arms]
-    others = [arm for arm in arms if arm not in ours] or ours[1:]
-    return [(arm, other) for arm in ours for other in rivals or others if arm != other]
+    rivals = [arm for arm in RIVALS if arm in arms] or [arm for arm in arms if arm not in ours]
+    return [(arm, rival) for arm in ours for rival in rivals] or [(ours[0], arm) for arm in ours[1:]]
 
 
 def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:

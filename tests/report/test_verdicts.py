@@ -53,6 +53,7 @@ def test_every_arm_is_shown_with_base_and_ours_with_the_others():
         ),
         (["base", "mine", "dana"], [("dana", "base")]),
         (["bm25", "mine"], [("bm25", "mine")]),
+        (["one", "two", "three"], [("one", "two"), ("one", "three")]),
         (["roberta", "adapted"], [("adapted", "roberta")]),
         (["base", "general"], [("general", "base")]),
         (["base"], []),

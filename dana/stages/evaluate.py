@@ -1,0 +1,139 @@
+"""``dana evaluate``: checkpoints x task cards as a grid of fine-tunings, to a leaderboard and a report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dana.comparison.settings import slug
+from dana.core.artifacts import read_json, read_manifest, write_json, write_text
+from dana.core.config import require
+from dana.core.launch import first, processes
+from dana.core.text_table import Value, aligned
+from dana.experiments.cell import Cell
+from dana.experiments.grid import Grid
+from dana.experiments.runner import run_grid
+from dana.finetuning.results import METRICS
+from dana.models.folder import check_checkpoint
+from dana.report.statistics import mean_interval
+from dana.stages.report import report_stage
+from dana.stages.settings import RunSettings
+from dana.tasks.card import load_card
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEADERBOARD = "leaderboard"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on the leaderboard.
+
+    Attributes:
+        name: Its row.
+        model: Folder or Hub name.
+    """
+
+    name: str
+    model: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Checkpoint":
+        """Read ``NAME=MODEL`` or ``MODEL``, which is named by the last part of its path."""
+        name, named, model = text.rpartition("=")
+        return cls(name, model) if named else cls(slug(Path(text).name), text)
+
+
+def run_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> "pd.DataFrame":
+    """Fine-tune every checkpoint on every card, once a seed, and rank them; what was made before is reused.
+
+    Writes into the run's folder ``leaderboard.csv`` (a row a checkpoint and task), ``leaderboard.json`` (the same with
+    provenance), ``report.html`` (paired comparisons), ``results.csv`` and ``finetune/TASK/NAME``.
+
+    Args:
+        checkpoints: ``MODEL`` or ``NAME=MODEL``; with one named ``base`` the others are compared.
+        settings: The run's; of these ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are looked at.
+
+    Returns:
+        The leaderboard, as :func:`leaderboard` gives it.
+
+    Raises:
+        ConfigError: If a checkpoint or card is unknown or named twice, before anything is run.
+        DanaError: Of cells that failed, when all others are done.
+    """
+    shares = processes() == 1 or settings.jobs == 1
+    require(shares, "jobs", settings.jobs, "1 where several processes were launched: they share each cell's work")
+    grid = plan_evaluate(checkpoints, settings)
+    made = run_grid(grid, settings.jobs)
+    return first(lambda: _collect(grid, made))
+
+
+def plan_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> Grid:
+    """A cell a card and checkpoint."""
+    found = [Checkpoint.parse(text) for text in checkpoints]
+    names = [checkpoint.name for checkpoint in found]
+    require(bool(names), "checkpoints", checkpoints, "at least one")
+    twice = [name for name in names if names.count(name) > 1]
+    require(not twice, "checkpoints", checkpoints, "of different names; NAME=MODEL gives one")
+    require(bool(settings.cards), "tasks", settings.cards, "at least one task card")
+    for checkpoint in found:
+        good = bool(checkpoint.model) and checkpoint.name == slug(checkpoint.name)
+        require(good, "checkpoints", checkpoint.name, "MODEL or NAME=MODEL, the name of letters, digits, _ . and -")
+        check_checkpoint(checkpoint.model)
+    return Grid(Path(settings.out), tuple(_cells(found, settings)))
+
+
+def _cells(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Iterator[Cell]:
+    for named in settings.cards:
+        card = load_card(named)
+        for checkpoint in checkpoints:
+            place = f"finetune/{card.name}/{checkpoint.name}"
+            arguments = {"model": checkpoint.model, "card": named, "settings": settings.finetune}
+            arguments |= {"out": Path(settings.out) / place, "data": settings.data}
+            labels = {"task": card.name, "checkpoint": checkpoint.name}
+            yield Cell(place, "dana.stages.finetune:finetune_stage", arguments, labels=labels)
+
+
+def _collect(grid: Grid, made: dict[str, str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows, provenance = [], []
+    for cell in grid.cells:
+        folder = Path(made[cell.name])
+        metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
+        interval = mean_interval([row["score"] for row in metrics["seeds"]])
+        row = {**cell.labels, "model": cell.settings["model"], "metric": metrics["metric"], "mean": interval.mean}
+        row |= {"std": interval.std, "low": interval.low, "high": interval.high, "n": interval.n}
+        rows.append({**row, "collapsed": sum(seed["degenerate"] for seed in metrics["seeds"])})
+        about = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
+        provenance.append(
+            {**cell.labels, **about, "scores": {str(one["seed"]): one["score"] for one in metrics["seeds"]}}
+        )
+    table = pd.DataFrame(rows)
+    write_text(grid.folder / f"{LEADERBOARD}.csv", table.to_csv(index=False))
+    write_json(grid.folder / f"{LEADERBOARD}.json", {"results": provenance})
+    report_stage(grid.folder)
+    return table
+
+
+def leaderboard(table: "pd.DataFrame") -> str:
+    """The table as text: a line a checkpoint, best mean over tasks first; mean and standard deviation over seeds.
+
+    Args:
+        table: A row a checkpoint and task, with ``mean``, ``std`` (ddof 1) and ``collapsed``.
+    """
+    means = table.groupby("checkpoint", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable")
+    cells = {(str(row["checkpoint"]), str(row["task"])): _shown(row) for row in table.to_dict("records")}
+    columns = dict(zip(table["task"], table["metric"], strict=True))
+    rows: list[Mapping[str, Value]] = []
+    for name, mean in means.items():
+        scores = {f"{task} ({metric})": cells[str(name), str(task)] for task, metric in columns.items()}
+        rows.append({"checkpoint": str(name), "mean": f"{mean:.4f}", **scores})
+    return aligned(rows)
+
+
+def _shown(row: Mapping[Any, Any]) -> str:
+    spread = f" ± {row['std']:.4f}" if row["n"] > 1 else ""
+    collapsed = f" ({row['collapsed']} of {row['n']} collapsed)" if row["collapsed"] else ""
+    return f"{row['mean']:.4f}{spread}{collapsed}"
