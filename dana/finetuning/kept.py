@@ -14,6 +14,7 @@ from safetensors.torch import load_model, save_model
 
 from dana.core.artifacts import Draft, canonical, make, read_manifest, write_text
 from dana.core.errors import ArtifactError
+from dana.core.locks import locked
 from dana.core.logging import get_logger
 from dana.core.seals import flaws
 from dana.finetuning.encoded import Encoded
@@ -112,7 +113,8 @@ class Kept:
         make(self._waiting(result.seed), "trained", self._of(result.seed), write)
         for seed, rank in self._ranks().items():
             if rank < own:
-                shutil.rmtree(self._waiting(seed), ignore_errors=True)
+                with locked(self._waiting(seed)):  # whoever made it looks at it once more before it lets go
+                    shutil.rmtree(self._waiting(seed), ignore_errors=True)
 
     def restore(self, seed: int, classifier: Classifier) -> bool:
         """Put a seed's weights into a classifier; returns whether they were kept, whole."""
