@@ -21,6 +21,7 @@ log = get_logger(__name__)
 
 LEAST_UNITS = 20  # of held-out task text; of fewer nothing is estimated
 LOW = 0.7  # in-domain share of the kept text below which there is a warning
+RARE = 0.01  # in-domain share of the pool below which no smaller budget is advised
 
 
 def deciding(table: pa.Table, settings: WeighSettings, components: Components | None) -> np.ndarray:
@@ -127,6 +128,9 @@ def purity_text(found: dict[str, Any]) -> str:
 def warn_of_low_purity(found: dict[str, Any], target: str = "the task") -> None:
     """Warn where less than 70 % of the kept text is like the task: how much is filler, and which budget has less.
 
+    Where hardly any of the pool scores as the task does, no smaller budget is advised: a selector that was fitted on
+    both tells related text from the task's by its form too, and the nearest there is may be what is wanted.
+
     Args:
         found: From :func:`purity`.
         target: What it was estimated of, by name where there are several.
@@ -134,6 +138,10 @@ def warn_of_low_purity(found: dict[str, Any], target: str = "the task") -> None:
     if "unknown" in found or found["kept"]["value"] >= LOW:
         return
     kept, held, pool, mostly = found["kept"]["value"], found["kept_share"], found["pool"]["value"], found["mostly"]
+    if mostly > 0 and pool < RARE:
+        said = "by the scores hardly any of the pool (%.2g %%) is of one kind with %s; what is kept is the nearest"
+        log.warning("weights   " + said + " there is: look at it, dana report shows some", 100 * pool, target)
+        return
     said = f"of such text the pool holds about {100 * pool:.2g} %, and {100 * held:.2g} % is kept, "
     said += f"so {100 - 100 * kept:.0f} % of the choice is filler"
     if mostly == 0:

@@ -20,7 +20,7 @@ from dana.stages.arms import parse_arms
 from dana.stages.corpus import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
 from dana.weighting.kept_text import KEPT_TEXT
-from dana.weighting.purity import halved_documents, held_out_task, purity_text
+from dana.weighting.purity import halved_documents, held_out_task, purity_text, warn_of_low_purity
 from dana.weighting.settings import WeighSettings
 
 
@@ -220,6 +220,24 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
     lean = write_weights_of(planted, tmp_path / "lean", policy=policy, beta=0.08, sharpness=100.0).manifest["in_domain"]
     assert lean["kept"]["value"] > 0.8
     assert "like the task" not in heard.text
+
+
+@pytest.mark.parametrize(
+    ("pool", "mostly", "said"),
+    [
+        (
+            0.0016,
+            4e-5,
+            "hardly any of the pool (0.16 %) is of one kind with the task; what is kept is the nearest there",
+        ),
+        (0.0016, 0.0, "by the scores none of the pool is like it"),
+        (0.01, 0.004, "try --beta 0.004, beyond which a unit is more likely filler than not"),
+    ],
+)
+def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(heard, pool, mostly, said):
+    warn_of_low_purity({"pool": {"value": pool}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly})
+    assert said in heard.text
+    assert ("filler" in heard.text) == ("hardly any" not in said)
 
 
 def test_of_few_held_out_units_or_scores_by_chance_no_share_is_purity_text(opened, planted, tmp_path, monkeypatch):
