@@ -139,7 +139,7 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     caption = (
         "Differences of the same seed's scores. Interval: two-level bootstrap over seeds and test examples. p: "
         "two-sided sign-flip (paired permutation) test over seeds, exact up to 12. Holm's adjustment is over the "
-        "questions of all tasks: our arm against base and against random text. A verdict needs a p of at most 0.05 "
+        "questions of all tasks: our arms against base and against random text. A verdict needs a p of at most 0.05 "
         "after Holm, an interval without zero, and no collapsed model. The seeds that would decide it do so in four of "
         "five reruns on this test set. It is about these models: another run of adaptation is not drawn. Other rows "
         "are for reading."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dana.comparison.settings import slug
 from dana.core.artifacts import read_json, read_manifest, write_json, write_text
 from dana.core.config import require
-from dana.core.launch import first, processes
+from dana.core.launch import first
 from dana.core.text_table import Value, aligned
 from dana.experiments.cell import Cell
 from dana.experiments.grid import Grid
@@ -16,6 +16,7 @@ from dana.experiments.runner import run_grid
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.report.statistics import mean_interval
+from dana.stages.finetune_cells import finetune_cell, require_shared_cells
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
@@ -62,8 +63,7 @@ def run_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> "pd.DataF
         ConfigError: If a checkpoint or card is unknown or named twice, before anything is run.
         DanaError: Of cells that failed, when all others are done.
     """
-    shares = processes() == 1 or settings.jobs == 1
-    require(shares, "jobs", settings.jobs, "1 where several processes were launched: they share each cell's work")
+    require_shared_cells(settings.jobs)
     grid = plan_evaluate(checkpoints, settings)
     made = run_grid(grid, settings.jobs)
     return first(lambda: _collect(grid, made))
@@ -88,11 +88,8 @@ def _cells(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Iterator
     for named in settings.cards:
         card = load_card(named)
         for checkpoint in checkpoints:
-            place = f"finetune/{card.name}/{checkpoint.name}"
-            arguments = {"model": checkpoint.model, "card": named, "settings": settings.finetune}
-            arguments |= {"out": Path(settings.out) / place, "data": settings.data}
             labels = {"task": card.name, "checkpoint": checkpoint.name}
-            yield Cell(place, "dana.stages.finetune:finetune_stage", arguments, labels=labels)
+            yield finetune_cell(settings, named, card.name, checkpoint.name, checkpoint.model, labels)
 
 
 def _collect(grid: Grid, made: dict[str, str]) -> "pd.DataFrame":

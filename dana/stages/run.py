@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, open_artifact
-from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError
-from dana.core.launch import first, processes
+from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
@@ -20,6 +19,7 @@ from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
 from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm
+from dana.stages.finetune_cells import finetune_cell, require_shared_cells
 from dana.stages.forecast import forecast
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
@@ -53,8 +53,7 @@ def run_recipe(settings: RunSettings) -> Path:
         ConfigError: If what to fine-tune on is not a task card (plain text has no labels).
         DanaError: Of cells that failed, when all others are done.
     """
-    shares = processes() == 1 or settings.jobs == 1
-    require(shares, "jobs", settings.jobs, "1 where several processes were launched: they share each cell's work")
+    require_shared_cells(settings.jobs)
     grid = plan_run(settings)
     for line in forecast_run(settings):
         log.info("power     %s", line)
@@ -145,11 +144,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     for named in read.cards or [read.task]:
         card = CARD_NAME if settings.harvest is not None and named == read.task else load_card(named).name
         for arm_name, model in models.items():
-            arguments = {"model": Made(model), "card": named, "settings": settings.finetune, "data": settings.data}
-            folder = out / "finetune" / card / arm_name
-            labels = {"task": card, "arm": arm_name}
-            stage = "dana.stages.finetune:finetune_stage"
-            yield Cell(f"finetune/{card}/{arm_name}", stage, {**arguments, "out": folder}, labels=labels)
+            yield finetune_cell(settings, named, card, arm_name, Made(model), {"task": card, "arm": arm_name})
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:

@@ -1,10 +1,13 @@
-"""Fixtures of the selection stages: texts of two topics, and the scores made from them."""
+"""Fixtures of the stages: texts of two topics and the scores made from them; a labelled task and a checkpoint."""
 
 import json
 
 import numpy as np
 import pytest
+import toy_task
 
+from dana.finetuning.loop import run_seed
+from dana.stages import finetune
 from tests.stages.two_topics import CELLS, COURTS, GENERAL, PLANTED, one_document, write_scores
 
 
@@ -33,3 +36,27 @@ def texts(tmp_path_factory):
 def opened(texts, tmp_path_factory):
     """The two text artifacts and the scores made from them."""
     return write_scores(texts, tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def card(tmp_path, monkeypatch):
+    monkeypatch.delenv("DANA_DATA", raising=False)
+    return str(toy_task.write_task(tmp_path / "tasks"))
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("models") / "base"))
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The seeds that were run, in order."""
+    seeds = []
+
+    def remember(*arguments):
+        seeds.append(arguments[4])
+        return run_seed(*arguments)
+
+    monkeypatch.setattr(finetune, "run_seed", remember)
+    return seeds

@@ -19,17 +19,6 @@ QUICK = FinetuneSettings(preset="quick")
 BRIEF = FinetuneSettings(preset="quick", epochs=1, seeds=1)
 
 
-@pytest.fixture
-def card(tmp_path, monkeypatch):
-    monkeypatch.delenv("DANA_DATA", raising=False)
-    return str(toy_task.write_task(tmp_path / "tasks"))
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory):
-    return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("models") / "base"))
-
-
 def metrics(folder):
     return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 

@@ -21,30 +21,6 @@ from dana.stages.finetune import FinetuneSettings, finetune_stage
 BRIEF = FinetuneSettings(preset="quick", epochs=2, seeds=4)
 
 
-@pytest.fixture
-def card(tmp_path, monkeypatch):
-    monkeypatch.delenv("DANA_DATA", raising=False)
-    return str(toy_task.write_task(tmp_path / "tasks"))
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("models") / "base"))
-
-
-@pytest.fixture
-def ran(monkeypatch):
-    """The seeds that were run, in order."""
-    seeds = []
-
-    def remember(*arguments):
-        seeds.append(arguments[4])
-        return run_seed(*arguments)
-
-    monkeypatch.setattr(finetune, "run_seed", remember)
-    return seeds
-
-
 def outcome(folder):
     """All that is written, but how long it took."""
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))

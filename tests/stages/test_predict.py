@@ -33,11 +33,6 @@ def card(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("models") / "base"))
-
-
-@pytest.fixture(scope="module")
 def run(checkpoint, card, tmp_path_factory):
     """A finished fine-tuning; its model lies beside it."""
     out = tmp_path_factory.mktemp("runs") / "out"
@@ -48,19 +43,6 @@ def run(checkpoint, card, tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(run):
     return str(run.with_name("out-model"))
-
-
-@pytest.fixture
-def ran(monkeypatch):
-    """The seeds that were run, in order."""
-    seeds = []
-
-    def remember(*arguments):
-        seeds.append(arguments[4])
-        return run_seed(*arguments)
-
-    monkeypatch.setattr(finetune, "run_seed", remember)
-    return seeds
 
 
 def best_of(out):
