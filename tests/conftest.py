@@ -7,6 +7,8 @@ from pathlib import Path
 
 # Before torch is imported: bits depend on the number of threads, and tests compare this process with those it starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# float32 on every machine: tests compare to 1e-6, and some CPUs have bfloat16.
+os.environ.setdefault("ACCELERATE_MIXED_PRECISION", "no")
 
 import pyarrow as pa
 import pytest

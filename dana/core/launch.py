@@ -42,7 +42,7 @@ def processes() -> int:
         raise ConfigError(f"WORLD_SIZE={given!r}: must be the number of processes that were launched")
     # accelerate launch says where processes meet only if it was asked for several, and how many only if it
     # starts them. On a CPU it starts one, whatever it was asked for, which would train alone with exit code 0.
-    if "WORLD_SIZE" not in os.environ and {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys():
+    if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
         raise ConfigError(
             "accelerate launch was asked for several processes and started one, as it does on CPUs. On one machine: "
             "torchrun --standalone --nproc_per_node N -m dana ...; for one: --num_processes 1, and unset MASTER_ADDR"

@@ -66,7 +66,7 @@ def share_cores() -> None:
     Launchers set one OpenMP thread a process, whatever the machine has; a number above one is taken as meant.
     """
     given = int(os.environ.get("OMP_NUM_THREADS") or 1)
-    launched = {"LOCAL_WORLD_SIZE", "ACCELERATE_MIXED_PRECISION"} & os.environ.keys()
+    launched = {"LOCAL_WORLD_SIZE", "ACCELERATE_DYNAMO_BACKEND"} & os.environ.keys()
     if given == 1 and launched:
         torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 

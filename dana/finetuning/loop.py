@@ -13,6 +13,7 @@ from dana.core.errors import DanaError
 from dana.core.logging import progress
 from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
+from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded, order
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
@@ -71,7 +72,7 @@ def run_seed(
     card: TaskCard,
     preset: Preset,
     seed: int,
-    accelerator: Any,
+    precision: Precision,
     watch: Watch | None = None,
 ) -> SeedResult:
     """Fine-tune a checkpoint once; dev is measured after every epoch, test once.
@@ -82,7 +83,7 @@ def run_seed(
         card: The task.
         preset: Hyper-parameters.
         seed: Decides head, order and dropout.
-        accelerator: Gives device and precision. Nothing is shared between processes: each works on seeds of
+        precision: What to compute in, and where. Nothing is shared between processes: each works on seeds of
             its own.
         watch: Who is told how it goes; nobody if None.
 
@@ -91,7 +92,7 @@ def run_seed(
         DanaError: If the loss stops being finite.
     """
     started, watch = time.monotonic(), watch or Watch()
-    device, train, dev = accelerator.device, splits["train"], splits["dev"]
+    device, train, dev = precision.device, splits["train"], splits["dev"]
     classifier = new_classifier(model, len(card.labels), seed).to(device)
     optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
     steps = -(-len(train.tokens) // preset.batch_size) * preset.epochs
@@ -102,13 +103,13 @@ def run_seed(
                 watch.check_in()
                 rate = learning_rate_at(step, steps, preset.learning_rate, preset.warmup)
                 with seeded(derive_seed(seed, "finetune", "dropout", step), device):
-                    loss = _loss(classifier, train, rows, accelerator)
+                    loss = _loss(classifier, train, rows, precision)
                 _update(classifier, optimizer, loss, rate)
                 step += 1
                 bar.update(len(rows))
                 if not torch.isfinite(loss):
                     raise DanaError(f"seed {seed}, step {step}: the loss is {loss}; lower learning_rate={rate}")
-            predictions = predict(classifier, dev, accelerator, watch.check_in).argmax(1)
+            predictions = predict(classifier, dev, precision, watch.check_in).argmax(1)
             dev_scores.append(score_predictions(predictions, dev.labels, len(card.labels))[card.metric])
             bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
             if preset.evaluate == "best" and dev_scores[-1] > max([-1.0, *dev_scores[:-1]]):
@@ -116,17 +117,17 @@ def run_seed(
     if best:
         classifier.load_state_dict(best)
     tested = int(np.argmax(dev_scores)) + 1 if best else preset.epochs  # of a tie, the earlier epoch
-    probabilities = predict(classifier, splits["test"], accelerator, watch.check_in)
+    probabilities = predict(classifier, splits["test"], precision, watch.check_in)
     result = SeedResult(seed, tested, dev_scores, probabilities, round(time.monotonic() - started, 3))
     watch.keep(classifier, result)
     return result
 
 
-def _loss(classifier: Classifier, train: Encoded, rows: np.ndarray, accelerator: Any) -> Tensor:
+def _loss(classifier: Classifier, train: Encoded, rows: np.ndarray, precision: Precision) -> Tensor:
     classifier.train()
-    targets = torch.from_numpy(train.labels[rows]).to(accelerator.device)
-    with accelerator.autocast():
-        logits = classifier(*train.batch(rows, accelerator.device))
+    targets = torch.from_numpy(train.labels[rows]).to(precision.device)
+    with precision.autocast():
+        logits = classifier(*train.batch(rows, precision.device))
     return torch.nn.functional.cross_entropy(logits.float(), targets)
 
 
@@ -141,14 +142,14 @@ def _update(classifier: Classifier, optimizer: torch.optim.Optimizer, loss: Tens
 
 @torch.no_grad()
 def predict(
-    classifier: Classifier, split: Encoded, accelerator: Any, check_in: Callable[[], None] = lambda: None
+    classifier: Classifier, split: Encoded, precision: Precision, check_in: Callable[[], None] = lambda: None
 ) -> np.ndarray:
     """Probabilities, float32 of shape (examples, labels), in the order of the split.
 
     Args:
         classifier: Gives logits of shape (rows, labels).
         split: What to predict.
-        accelerator: Gives device and precision.
+        precision: What to compute in, and where.
         check_in: Called before every batch.
     """
     classifier.eval()
@@ -158,8 +159,8 @@ def predict(
     while start < longest_first.size:
         check_in()
         fit = max(1, EVALUATION_TOKENS // int(lengths[longest_first[start]]))
-        with accelerator.autocast():
-            logits = classifier(*split.batch(longest_first[start : start + fit], accelerator.device))
+        with precision.autocast():
+            logits = classifier(*split.batch(longest_first[start : start + fit], precision.device))
         found.append(logits.float().softmax(-1).cpu().numpy())
         start += fit
     probabilities = np.concatenate(found)

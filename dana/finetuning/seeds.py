@@ -113,5 +113,15 @@ def refuse_others(folder: Path, there: dict[str, Any], now: dict[str, Any]) -> N
     same = {"precision": precision}
     if differences := "; ".join(differing({**there, **same}, now)):
         raise Contradiction(folder, "finetune", {**there, **same}, now, differences)
-    if before != precision:
-        raise ConfigError(f"{folder}: was run with mixed_precision={before}, this launch says {precision}")
+    refuse_precision(folder, before, precision)
+
+
+def refuse_precision(folder: Path, before: str | None, now: str) -> None:
+    """Refuse to go on in another precision.
+
+    Raises:
+        ConfigError: Says which environment variable keeps to the one before.
+    """
+    if before != now:
+        keep = f"to go on with it, set ACCELERATE_MIXED_PRECISION={before}"
+        raise ConfigError(f"{folder}: was run with mixed_precision={before}, this is {now}; {keep}")

@@ -20,11 +20,12 @@ from dana.core.logging import get_logger
 from dana.core.stop import StopRequest
 from dana.corpus.documents import source_digests
 from dana.execution.accelerator import make_accelerator
+from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.kept import Kept, write_model
 from dana.finetuning.loop import SeedResult, Watch, run_seed
 from dana.finetuning.results import METRICS, read_results, results_table, write_results
-from dana.finetuning.seeds import Seeds
+from dana.finetuning.seeds import Seeds, refuse_precision
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.classifier import Classifier, load_tokenizer, new_classifier
 from dana.models.folder import model_identity
@@ -64,8 +65,9 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     config, tokenizer = load_tokenizer(model)
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
-    if accelerator.mixed_precision == "fp16":
-        raise ConfigError("mixed_precision='fp16': must be no or bf16 for fine-tuning")
+    precision = Precision.of(accelerator)
+    if precision.name not in ("no", "bf16"):
+        raise ConfigError(f"mixed_precision={precision.name!r}: must be no or bf16 for fine-tuning")
     decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
     decisive["id"] = task.id or "id"
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
@@ -75,8 +77,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         "preset": hyper,
         "max_train": settings.max_train,
     }
-    seeds = Seeds(out.with_name(f"{out.name}-seeds"), {**origin, "precision": accelerator.mixed_precision})
-    job = _Finetuning(model, task, preset, settings, tokenizer, data, seeds, accelerator, out)
+    seeds = Seeds(out.with_name(f"{out.name}-seeds"), {**origin, "precision": precision.name})
+    job = _Finetuning(model, task, preset, settings, tokenizer, data, seeds, accelerator, precision, out)
     if settings.save:
         job.kept.check()
     return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
@@ -104,6 +106,7 @@ class _Finetuning:
     data: str | None
     seeds: Seeds
     accelerator: Any
+    precision: Precision
     out: Path
 
     def run(self, depends_on: dict[str, Any]) -> Artifact:
@@ -147,9 +150,7 @@ class _Finetuning:
         Raises:
             ConfigError: If it was made in another precision.
         """
-        before, now = manifest.get("precision"), self.accelerator.mixed_precision
-        if before != now:
-            raise ConfigError(f"{self.out}: was run with mixed_precision={before}, this launch says {now}")
+        refuse_precision(self.out, manifest.get("precision"), self.precision.name)
         for result in read_results(self.out):
             if not self.seeds.has(result.seed):
                 self.seeds.run(result.seed, partial(replace, result))
@@ -176,7 +177,7 @@ class _Finetuning:
         }
         write_results(draft.path, self.task, said, results, splits["test"])
         draft.counts |= {name: len(split.tokens) for name, split in encoded.items()}
-        draft.notes["precision"] = self.accelerator.mixed_precision
+        draft.notes["precision"] = self.precision.name
 
     def _run(self, encoded: dict[str, Encoded], missing: list[int]) -> list[SeedResult]:
         """The results of all seeds, in their order, on the first process; every one runs its share of the missing.
@@ -205,7 +206,7 @@ class _Finetuning:
 
         name = f"{self.task.name} {arm_name(self.out, self.model)}"
         watch = Watch(name, check_in, keep)
-        return lambda: run_seed(self.model, encoded, self.task, self.preset, seed, self.accelerator, watch)
+        return lambda: run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, watch)
 
     @property
     def kept(self) -> Kept:

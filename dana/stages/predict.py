@@ -23,6 +23,7 @@ from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
 from dana.corpus.text import normalise
 from dana.execution.accelerator import make_accelerator
+from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.loop import predict
 from dana.finetuning.saved import open_classifier
@@ -142,15 +143,15 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
         if not source.startswith(HUB):
             expand(source)  # a missing file fails before the model is loaded
     saved = open_classifier(model)
-    accelerator = make_accelerator()
-    module: Any = saved.module.to(accelerator.device)
+    precision = Precision.of(make_accelerator())
+    module: Any = saved.module.to(precision.device)
     trained_on = read_manifest(Path(model)) if Path(model).is_dir() else {}
     whole = full = 0
     with progress(what="predict", unit="texts") as bar:
         examples_left = text.examples(trained_on)
         while examples := list(islice(examples_left, BATCH)):
             encoded = Encoded.of(examples, saved.tokenizer, saved.max_tokens)
-            probabilities = predict(module, encoded, accelerator)
+            probabilities = predict(module, encoded, precision)
             codes = probabilities.argmax(1)
             columns = [
                 [example.id for example in examples],

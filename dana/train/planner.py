@@ -5,7 +5,6 @@ Each choice is printed with its reason, is kept in the manifest, and has an over
 :class:`dana.train.settings.Execution`.
 """
 
-import os
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from dana.core.launch import first
 from dana.core.logging import get_logger
+from dana.execution.precision import Precision
 from dana.objectives.base import Collator
 from dana.objectives.loss import micro_loss
 from dana.sequences.examples import Examples
@@ -27,7 +27,6 @@ from dana.train.settings import TrainSettings
 log = get_logger(__name__)
 
 SHORT = 500  # micro-batches a rank: of a shorter run, trying layouts on eight of them is more than 2 %
-BF16_PAYS = 1.2  # times as fast as float32
 WORTH = 1.05  # another layout must be so much faster than padded rows
 MEASURING = 0.02  # share of a run that trying to compile it may cost
 FIRST = 1024  # tokens that tell roughly how fast a model is
@@ -81,7 +80,9 @@ class Planner:
             DanaError: If memory does not hold one example.
         """
         execution, reasons = self._settings.execution, [self._batch_line()]
-        bf16 = self._bf16_at_once(reasons)
+        precision = Precision.of(self._accelerator)
+        reasons.append(f"precision {precision.name}: {precision.reason}")
+        bf16 = precision.name == "bf16" and not precision.launched
         if execution.layout != "auto" or execution.compile == "on" or len(self._layouts) == 1:
             shape, compiled = self._as_asked(bf16, reasons), execution.compile == "on"
         else:
@@ -130,8 +131,6 @@ class Planner:
         padded = self._probe.largest(padded)
         self._announce(padded)
         speed, shape = self._fastest(padded, reasons)
-        if self._accelerator.device.type == "cpu" and not self._launch_decides():
-            speed, shape = self._try_bf16(speed, shape, reasons)
         if self._settings.execution.compile == "auto":
             return self._try_compiling(speed, shape, reasons)
         return shape, False
@@ -140,10 +139,9 @@ class Planner:
         """Log what will be tried, and how long that and the run take, estimated by a first small pass."""
         rate = max(self._speed(replace(padded, budget=min(padded.budget, FIRST))), 1e-9)
         left = self._plan.tokens / rate / self._accelerator.num_processes
-        half = self._accelerator.device.type == "cpu" and not self._launch_decides()
-        takes = 2 * (len(self._layouts) + half) * min(padded.budget, self._batch.examples.tokens.size) / rate
-        what = f"{', '.join(self._layouts)} rows{' and bfloat16' if half else ''}"
-        log.info("planner   tries %s: about %.0f s, of about %.0f minutes to train", what, takes, left / 60)
+        takes = 2 * len(self._layouts) * min(padded.budget, self._batch.examples.tokens.size) / rate
+        what = ", ".join(self._layouts)
+        log.info("planner   tries %s rows: about %.0f s, of about %.0f minutes to train", what, takes, left / 60)
 
     def _fastest(self, padded: BatchLayout, reasons: list[str]) -> tuple[float, BatchLayout]:
         speeds, shapes, lines = {}, {}, []
@@ -160,29 +158,6 @@ class Planner:
             best = "padded"
         reasons.append(f"layout    {best}: {', '.join(lines)}")
         return speeds[best], shapes[best]
-
-    def _launch_decides(self) -> bool:
-        """Whether Accelerate's configuration says in which precision to compute."""
-        return bool(os.environ.get("ACCELERATE_MIXED_PRECISION")) or self._accelerator.mixed_precision != "no"
-
-    def _bf16_at_once(self, reasons: list[str]) -> bool:
-        """The precision where none is measured: the launch's, or bfloat16 on GPUs that have it."""
-        if self._launch_decides():
-            reasons.append(f"precision {self._accelerator.mixed_precision}: as the launch says (no = fp32)")
-            return False
-        if self._accelerator.device.type == "cuda":
-            supported = torch.cuda.is_bf16_supported(including_emulation=False)
-            reasons.append(f"precision {'bf16' if supported else 'fp32'}: what this GPU has")
-            return supported
-        return False
-
-    def _try_bf16(self, speed: float, shape: BatchLayout, reasons: list[str]) -> tuple[float, BatchLayout]:
-        """Measure bfloat16, which on CPUs ranges from half as fast to twice as fast."""
-        half = replace(shape, bf16=True)
-        found = self._speed(half)
-        pays = found >= BF16_PAYS * speed
-        reasons.append(f"precision {'bf16' if pays else 'fp32'}: bf16 {found:,.0f} tokens/s against {speed:,.0f}")
-        return (found, half) if pays else (speed, shape)
 
     def _try_compiling(self, eager: float, shape: BatchLayout, reasons: list[str]) -> tuple[BatchLayout, bool]:
         left = self._plan.tokens / eager / self._accelerator.num_processes

@@ -151,7 +151,7 @@ def test_a_world_size_that_is_no_number_of_processes_is_refused(size, monkeypatc
 def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypatch, capsys):
     """What accelerate launch --cpu --num_processes 2 leaves in the environment of the one process that it starts."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NO")
     assert processes() == 1
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     assert main(["weigh", "nowhere"]) == 2

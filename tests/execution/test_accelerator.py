@@ -60,13 +60,13 @@ def test_deepspeed_switched_off_by_the_cpu_flag_is_refused(monkeypatch):
     [
         ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}, 4),
         ({"LOCAL_WORLD_SIZE": "16", "OMP_NUM_THREADS": "1"}, 1),
-        ({"ACCELERATE_MIXED_PRECISION": "no", "OMP_NUM_THREADS": "1"}, 8),
+        ({"ACCELERATE_DYNAMO_BACKEND": "no", "OMP_NUM_THREADS": "1"}, 8),
         ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "3"}, None),
         ({"OMP_NUM_THREADS": "1"}, None),
     ],
 )
 def test_each_process_takes_its_share_of_the_cores_unless_told_otherwise(monkeypatch, environment, expected):
-    for name in ("LOCAL_WORLD_SIZE", "ACCELERATE_MIXED_PRECISION", "OMP_NUM_THREADS"):
+    for name in ("LOCAL_WORLD_SIZE", "ACCELERATE_DYNAMO_BACKEND", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 import torch
 import toy_task
-from accelerate import Accelerator
 from transformers import AutoTokenizer
 
 from dana.core.errors import DanaError
+from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded
-from dana.finetuning.loop import predict, run_seed
+from dana.finetuning.loop import Watch, predict, run_seed
 from dana.models.classifier import new_classifier
 from dana.tasks.examples import read_splits
+
+FLOAT32 = Precision(torch.device("cpu"), "no", False)
+HALF = Precision(torch.device("cpu"), "bf16", False)
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def encoded(toy_card, checkpoint):
 def run(toy_card, checkpoint, encoded):
     def run(seed=0, model=checkpoint, **changes):
         preset = replace(toy_card.preset("quick"), **changes)
-        return run_seed(model, encoded, toy_card, preset, seed, Accelerator(cpu=True))
+        return run_seed(model, encoded, toy_card, preset, seed, FLOAT32)
 
     return run
 
@@ -67,9 +70,9 @@ def test_the_last_epoch_is_tested_or_the_first_of_the_best(run, encoded, monkeyp
 
 def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):
     classifier = new_classifier(checkpoint, 3, 0)
-    whole = predict(classifier, encoded["test"], Accelerator(cpu=True))
+    whole = predict(classifier, encoded["test"], FLOAT32)
     monkeypatch.setattr("dana.finetuning.loop.EVALUATION_TOKENS", 50)
-    assert np.allclose(whole, predict(classifier, encoded["test"], Accelerator(cpu=True)), atol=1e-6)
+    assert np.allclose(whole, predict(classifier, encoded["test"], FLOAT32), atol=1e-6)
     rows = np.array([5])
     with torch.no_grad():
         alone = classifier(*encoded["test"].batch(rows, torch.device("cpu"))).softmax(-1)
@@ -91,7 +94,7 @@ def test_training_moves_every_part_of_the_model(checkpoint, encoded, toy_card, m
         return made[-1]
 
     monkeypatch.setattr("dana.finetuning.loop.new_classifier", remember)
-    run_seed(checkpoint, encoded, toy_card, replace(toy_card.preset("quick"), epochs=1), 0, Accelerator(cpu=True))
+    run_seed(checkpoint, encoded, toy_card, replace(toy_card.preset("quick"), epochs=1), 0, FLOAT32)
     before = dict(new_classifier(checkpoint, 3, 0).named_parameters())
     still = {name for name, value in made[0].named_parameters() if torch.equal(value, before[name])}
     assert {name for name in still if "pooler" not in name} == set()
@@ -122,3 +125,14 @@ def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeyp
     assert rates[:4] == pytest.approx([0.09, 0.18, 0.27, 0.27])
     assert rates[-1] == pytest.approx(0.01)
     assert norms == pytest.approx([1e-3] * 30, rel=1e-2)
+
+
+def test_a_seed_computes_in_its_precision_and_its_weights_stay_in_float32(encoded, toy_card, checkpoint, monkeypatch):
+    kept = []
+    watch = Watch(keep=lambda classifier, result: kept.append(classifier))
+    preset, results = replace(toy_card.preset("quick"), epochs=1), {}
+    for precision in (FLOAT32, HALF):
+        results[precision.name] = run_seed(checkpoint, encoded, toy_card, preset, 0, precision, watch).probabilities
+    assert not np.array_equal(results["no"], results["bf16"])
+    np.testing.assert_allclose(results["no"], results["bf16"], atol=0.1)
+    assert {value.dtype for value in kept[1].parameters()} == {torch.float32}

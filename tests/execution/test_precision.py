@@ -1,0 +1,48 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from dana.core.device import has_bf16
+from dana.execution.precision import Precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def launched_by_nobody(monkeypatch):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+
+
+def of(mixed_precision="no"):
+    return Precision.of(SimpleNamespace(device=CPU, mixed_precision=mixed_precision))
+
+
+@pytest.mark.parametrize(("has", "name"), [(True, "bf16"), (False, "no")])
+def test_without_a_launch_it_is_what_the_device_has(has, name, launched_by_nobody, monkeypatch):
+    monkeypatch.setattr("dana.execution.precision.has_bf16", lambda device: has)
+    assert of() == Precision(CPU, name, launched=False)
+    assert of().reason == "what this cpu device has"
+    with of().autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if has else torch.float32)
+
+
+def test_what_the_launch_says_holds(monkeypatch):
+    monkeypatch.setattr("dana.execution.precision.has_bf16", lambda device: True)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert of() == Precision(CPU, "no", launched=True)
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
+    assert of("fp16") == Precision(CPU, "fp16", launched=True)
+    assert of("bf16").reason == "as the launch says (no = fp32)"
+
+
+def test_a_cpu_has_it_by_its_instructions(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert not has_bf16(CPU)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert has_bf16(CPU)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    assert has_bf16(CPU)
+    assert not has_bf16(torch.device("meta"))
