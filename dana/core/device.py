@@ -11,7 +11,7 @@ def device_named(name: str = "auto") -> torch.device:
 def has_bf16(device: torch.device) -> bool:
     """Whether a device multiplies in bfloat16 by instructions of its own, which are several times as fast as float32.
 
-    A CPU that only imitates them is slower than in float32: asked is what the machine has, so that it always answers alike.
+    A CPU that only imitates them is slower than in float32. Asked is what the machine has, not how fast it is just now.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
