@@ -13,7 +13,7 @@ from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
 from dana.report.cells import Finetuned, read_cell
-from dana.report.examples import UnitExample, most_extreme
+from dana.report.examples import Shown, most_extreme
 from dana.report.files import read_columns, read_object, require_keys
 from dana.report.lineage import adaptations
 from dana.report.verdicts import ADAPTED, CONTROLS
@@ -62,15 +62,15 @@ class Selected:
         units: A row a general unit: source (category), planted (bool), characters, score, and weight where
             weights were made. What is kept is the sum of weights, so that all policies read alike.
         task: A row a held-out task unit: characters, score.
-        relevant: The units nearest to the task.
+        relevant: The units nearest to the task, by source.
         foreign: The units farthest from it.
         weights: The manifest of the weights; empty without.
     """
 
     units: pd.DataFrame
     task: pd.DataFrame
-    relevant: tuple[UnitExample, ...] = ()
-    foreign: tuple[UnitExample, ...] = ()
+    relevant: Shown = ()
+    foreign: Shown = ()
     weights: dict[str, Any] = field(default_factory=dict)
 
 
@@ -184,7 +184,8 @@ def read_selected(path: Path) -> Selected | None:
             units["weight"] = _weights(weights, table)
             break
         manifest = {}
-    relevant, foreign = most_extreme(table, path / "corpus")
+    given = units["weight"].to_numpy() if "weight" in units else None
+    relevant, foreign = most_extreme(table, path / "corpus", given)
     return Selected(units, task, relevant, foreign, manifest)
 
 

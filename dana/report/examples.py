@@ -1,7 +1,9 @@
-"""The text of the units with the lowest and the highest anomaly scores."""
+"""Scores to the units with the lowest and the highest of a few sources, each between its neighbours in its document."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +12,12 @@ import pyarrow.parquet as pq
 
 from dana.core.schemas import parts
 
-SHOWN = 5
-CANDIDATES = 50  # enough that, repeats of a document or a text left out, five remain
-LONGEST = 200
+SOURCES = 4  # shown
+UNITS = 2  # shown of a source
+CANDIDATES = 20  # of a source: enough that, repeats of a document or a text and short ones left out, two remain
+FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24
+LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit, and of a neighbour
+UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
 
 
 @dataclass(frozen=True)
@@ -20,40 +25,84 @@ class UnitExample:
     """One unit.
 
     Attributes:
-        source: Where it comes from.
         score: Its anomaly score.
-        text: On one line, at most 200 characters.
+        before: The end of the unit before it in its document, at most 120 characters; empty where there is none.
+        text: On one line, at most 300 characters.
+        after: The beginning of the unit after it, as `before`.
+        weight: What it was given; NaN where nothing was weighed.
     """
 
-    source: str
     score: float
+    before: str
     text: str
+    after: str
+    weight: float = float("nan")
 
     @property
-    def shown_score(self) -> str:
-        """Rounded for a page."""
-        return f"{self.score:.3f}".replace("-", "−")
+    def note(self) -> str:
+        """Score and weight, rounded for a page."""
+        weight = "" if np.isnan(self.weight) else f", weight {self.weight:.2g}"
+        return f"score {self.score:.3f}{weight}".replace("-", "−")
 
 
-def most_extreme(scores: pa.Table, corpus: Path) -> tuple[tuple[UnitExample, ...], tuple[UnitExample, ...]]:
-    """The most relevant and the most foreign units, five each, of distinct documents and texts.
+@dataclass(frozen=True)
+class SourceExamples:
+    """A source's units, of distinct documents and texts, the most extreme first."""
+
+    source: str
+    units: tuple[UnitExample, ...]
+
+
+Shown = tuple[SourceExamples, ...]
+
+
+def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Shown, Shown]:
+    """The most relevant and the most foreign units of at least eight words: two a source, of four sources.
+
+    With weights the sources are those with most text kept, of foreign units those with most text left out; without,
+    those with the most extreme units.
 
     Args:
-        scores: Of :data:`dana.core.schemas.SCORES`.
+        scores: Of :data:`dana.core.schemas.SCORES`, a document's units in a row.
         corpus: Folder of the documents that were scored; without it there are no examples.
+        weights: Relevance of shape (units,).
     """
-    if not parts(corpus):
+    if not parts(corpus) or not scores.num_rows:
         return (), ()
+    source = scores["source"].combine_chunks().dictionary_encode()
+    codes = source.indices.to_numpy()
+    names = source.dictionary.to_pylist()
+    characters = scores["end"].to_numpy() - scores["start"].to_numpy()
     order = np.argsort(scores["score"].to_numpy(), kind="stable")
-    relevant = scores.take(order[:CANDIDATES]).to_pylist()
-    foreign = scores.take(order[::-1][:CANDIDATES]).to_pylist()
-    texts = _texts(corpus, {row["doc_id"] for row in [*relevant, *foreign]})
-    return _examples(relevant, texts), _examples(foreign, texts)
+    order = order[characters[order] >= FEWEST_CHARACTERS]
+    kept = None if weights is None else characters * weights
+    left_out = None if weights is None else characters * (1 - weights)
+    found = [_candidates(rows, codes, text) for rows, text in ((order, kept), (order[::-1], left_out))]
+    every = np.concatenate([rows for side in found for rows in side.values()] or [np.empty(0, np.int64)])
+    texts = _texts(corpus, scores["doc_id"].take(pa.array(every)).unique())
+    relevant, foreign = (
+        [SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items()]
+        for side in found
+    )
+    return _some(relevant), _some(foreign)
 
 
-def _texts(corpus: Path, ids: set[str]) -> dict[str, str]:
+def _some(found: list[SourceExamples]) -> Shown:
+    return tuple(examples for examples in found if examples.units)[:SOURCES]
+
+
+def _candidates(order: np.ndarray, codes: np.ndarray, text: np.ndarray | None) -> dict[int, np.ndarray]:
+    """The first rows in `order` of each of a few sources, by its code; the one with most `text` first."""
+    if text is None:
+        ranked = list(dict.fromkeys(codes[order].tolist()))
+    else:
+        amount = np.bincount(codes, weights=text)
+        ranked = [code for code in np.argsort(-amount, kind="stable").tolist() if amount[code] > 0]
+    return {code: order[codes[order] == code][:CANDIDATES] for code in ranked[: 2 * SOURCES]}
+
+
+def _texts(corpus: Path, wanted: pa.Array) -> dict[str, str]:
     """Texts of some documents; only row groups that hold one are read whole."""
-    wanted = pa.array(sorted(ids))
     found: dict[str, str] = {}
     for part in parts(corpus):
         file = pq.ParquetFile(part)
@@ -65,19 +114,48 @@ def _texts(corpus: Path, ids: set[str]) -> dict[str, str]:
     return found
 
 
-def _examples(rows: list[dict], texts: dict[str, str]) -> tuple[UnitExample, ...]:
-    """The first of every document, then of every text."""
-    by_document: dict[str, dict] = {}
-    for row in rows:
-        by_document.setdefault(row["doc_id"], row)
+def _examples(
+    rows: np.ndarray, scores: pa.Table, texts: dict[str, str], weights: np.ndarray | None
+) -> tuple[UnitExample, ...]:
+    """The first unit of every document that is long enough, then the first of every text."""
+    beside = [np.clip(rows + step, 0, scores.num_rows - 1) for step in (-1, 0, 1)]
+    columns = scores.select(["doc_id", "unit", "start", "end", "score"])
+    before, units, after = (columns.take(pa.array(places)).to_pylist() for places in beside)
+    documents: set[str] = set()
     by_text: dict[str, UnitExample] = {}
-    for doc_id, row in by_document.items():
-        text = _shorten(texts.get(doc_id, "")[row["start"] : row["end"]])
-        if text:
-            by_text.setdefault(text, UnitExample(row["source"], row["score"], text))
-    return tuple(by_text.values())[:SHOWN]
+    for place, unit in enumerate(units):
+        document = texts.get(unit["doc_id"], "")
+        text = " ".join(document[unit["start"] : unit["end"]].split())
+        if unit["doc_id"] in documents or _words(text) < FEWEST_WORDS:
+            continue
+        documents.add(unit["doc_id"])
+        around = [_beside(unit, other[place], document) for other in (before, after)]
+        weight = float("nan") if weights is None else float(weights[rows[place]])
+        by_text.setdefault(
+            text, UnitExample(unit["score"], _end(around[0]), _beginning(text), _start(around[1]), weight)
+        )
+    return tuple(by_text.values())[:UNITS]
 
 
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+def _beside(unit: dict[str, Any], other: dict[str, Any], document: str) -> str:
+    """A neighbour's text on one line; empty where the row beside a unit is of another document, or is itself."""
+    alike = other["doc_id"] == unit["doc_id"] and other["unit"] != unit["unit"]
+    return " ".join(document[other["start"] : other["end"]].split()) if alike else ""
+
+
+def _words(text: str) -> int:
+    """Words with a letter, between spaces; in scripts that have no spaces two letters count as one."""
+    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
+    return max(spaced, len(UNSPACED.findall(text)) // 2)
+
+
+def _beginning(text: str, most: int = LONGEST) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _start(text: str) -> str:
+    return _beginning(text, LONGEST_BESIDE)
+
+
+def _end(text: str) -> str:
+    return text if len(text) <= LONGEST_BESIDE else "…" + text[1 - LONGEST_BESIDE :]

@@ -8,7 +8,7 @@ from dana.report import figures, findings
 from dana.report.amount_curve import amount_curve
 from dana.report.analysis import Analysis, analyse
 from dana.report.collect import RunFrames
-from dana.report.examples import UnitExample
+from dana.report.examples import Shown
 from dana.report.findings import Finding
 from dana.report.forest import forest
 from dana.report.provenance import versions
@@ -25,7 +25,7 @@ class Section:
         answer: A sentence or two with the numbers.
         figures: Drawn side by side where there is room.
         tables: Below the figures; those without columns go to files only.
-        examples: Units to read, by what they are examples of.
+        examples: Units to read by source, by what they are examples of.
         command: What makes it, where the run does not have it.
     """
 
@@ -33,7 +33,7 @@ class Section:
     answer: str
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table | None, ...] = ()
-    examples: tuple[tuple[str, tuple[UnitExample, ...]], ...] = ()
+    examples: tuple[tuple[str, Shown], ...] = ()
     command: str = ""
 
     @property
@@ -108,13 +108,13 @@ def _kept(analysis: Analysis, run: RunFrames) -> Section:
         return _missing(question, "No weights here.", "dana weigh DIR --policy segments --beta 0.2")
     beta = run.selected.weights.get("beta")
     drawn = [amount_curve(pd.DataFrame(beta["curve"]), beta["beta"])] if beta else []
-    examples = (("nearest to the task", run.selected.relevant), ("most foreign", run.selected.foreign))
+    examples = (("nearest to the task", run.selected.relevant), ("most foreign to it", run.selected.foreign))
     return Section(
         question,
         findings.selection_finding(analysis),
         (figures.kept_bars(analysis.kept.frame), *drawn),
         (analysis.planted, analysis.kept),
-        tuple((title, units) for title, units in examples if units),
+        tuple((title, shown) for title, shown in examples if shown),
     )
 
 

@@ -2,16 +2,14 @@ import json
 import shutil
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
-from dana.core.schemas import HELD_OUT_TASK, SCORES
+from dana.core.schemas import HELD_OUT_TASK
 from dana.report.analysis import analyse
 from dana.report.collect import arm_order, collect
-from dana.report.examples import most_extreme
 
 
 def test_a_choice_that_is_not_among_its_candidates_is_refused(write, tmp_path):
@@ -58,25 +56,6 @@ def test_parts_that_are_not_there_are_none(tmp_path, write):
     assert run.selected is None
     assert run.evaluations is None
     assert [len(cell.scores) for cell in run.cells] == [8, 8, 8, 8]
-
-
-def test_examples_are_the_units_text_of_distinct_documents(whole_run):
-    run = collect(whole_run)
-    assert run.selected.relevant[0].score == run.selected.units["score"].min()
-    assert run.selected.foreign[0].score == run.selected.units["score"].max()
-    texts = [example.text for example in run.selected.relevant]
-    documents = [text.split("document ")[1].split(" ")[0] for text in texts]
-    assert len(set(documents)) == 5
-    assert all(text.startswith("Sentence number") and text.endswith("others.") for text in texts)
-
-
-def test_a_text_that_many_documents_repeat_is_one_example(whole_run):
-    table = pq.read_table(whole_run / "scores" / "part-00000.parquet")
-    same = pa.array([0] * table.num_rows, pa.int64())
-    ends = pa.array([8] * table.num_rows, pa.int64())
-    table = table.set_column(3, SCORES.field("start"), same).set_column(4, SCORES.field("end"), ends)
-    relevant, _ = most_extreme(table, whole_run / "corpus")
-    assert [example.text for example in relevant] == ["Sentence"]
 
 
 def test_a_run_with_one_arm_calls_it_adapted(tmp_path, write):
