@@ -49,6 +49,8 @@ def add_tasks(add: AddCommand) -> None:
     predict.add_argument(
         "--text-field", metavar="NAME", help="field with the text, or a.b (default: the card's, or text)"
     )
+    pair = "field with the second text, of a model of pairs (default: the card's)"
+    predict.add_argument("--text-pair-field", metavar="NAME", help=pair)
     predict.add_argument("--id-field", metavar="NAME", help="field with the id (default: id, or the file and line)")
     documents = "what one text of a .txt file is: line, paragraph, file or auto (default)"
     predict.add_argument("--text-documents", metavar="WHAT", help=documents)
@@ -112,8 +114,9 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 def _predict(parsed: argparse.Namespace) -> None:
     """Label new text with a fine-tuned model.
 
-    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). A row a text: id, text, label,
-    probability. MODEL is the folder OUT-model of dana finetune --save, or any sequence classifier of transformers.
+    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). A row a text: id, text (and
+    text_pair, of a model of pairs), label, probability. MODEL is the folder OUT-model of dana finetune --save, or any
+    sequence classifier of transformers.
 
       dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
       dana predict runs/chem/finetune-model notes.txt | head
@@ -132,6 +135,7 @@ def _predict(parsed: argparse.Namespace) -> None:
         text_documents=parsed.text_documents or "auto",
         record_parser=parsed.record_parser,
         on_bad_record=parsed.on_bad_record,
+        text_pair_field=parsed.text_pair_field,
     )
     if parsed.out is None:
         for table in predict_stage(parsed.model, text):

@@ -22,32 +22,49 @@ class Encoded:
         tokens: Token ids of each example, special tokens included.
         labels: int64 of shape (examples,).
         pad: Token id to pad with.
+        types: Of pairs, which of the two texts each token is of, 0 or 1; None where the tokenizer does not say.
     """
 
     tokens: list[list[int]]
     labels: np.ndarray
     pad: int
+    types: list[list[int]] | None = None
 
     @classmethod
     def of(cls, examples: list[Example], tokenizer: Any, max_tokens: int) -> "Encoded":
-        """Tokenise examples, each cut to `max_tokens`."""
-        texts = [example.text for example in examples]
-        tokens = tokenizer(texts, truncation=True, max_length=max_tokens)["input_ids"]
+        """Tokenise examples, each cut to `max_tokens`: of a pair the longer text first, a token at a time.
+
+        Args:
+            examples: All with a second text, or none.
+            tokenizer: The checkpoint's.
+            max_tokens: Special tokens included.
+        """
+        texts = [[example.text for example in examples]]
+        pairs = [example.pair for example in examples if example.pair is not None]
+        made = tokenizer(*texts, *([pairs] if pairs else []), truncation="longest_first", max_length=max_tokens)
         labels = np.array([example.label for example in examples], dtype=np.int64)
-        return cls(tokens, labels, tokenizer.pad_token_id or 0)
+        types = made.get("token_type_ids") if pairs else None
+        return cls(made["input_ids"], labels, tokenizer.pad_token_id or 0, types)
 
     @property
     def lengths(self) -> np.ndarray:
         """int64 of shape (examples,), tokens of each."""
         return np.array([len(tokens) for tokens in self.tokens], dtype=np.int64)
 
-    def batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Token ids and attention mask of some examples, both int64 of shape (rows, longest)."""
+    def batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, ...]:
+        """Token ids, attention mask and, where there are some, token types, each int64 of shape (rows, longest)."""
         lengths = torch.tensor([len(self.tokens[row]) for row in rows])
-        ids = torch.full((len(rows), int(lengths.max())), self.pad)
-        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-        ids[mask.bool()] = torch.tensor([token for row in rows for token in self.tokens[row]])
-        return ids.to(device), mask.to(device)
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = _filled(self.tokens, rows, mask, self.pad)
+        types = [] if self.types is None else [_filled(self.types, rows, mask, 0)]
+        return tuple(part.to(device) for part in (ids, mask.long(), *types))
+
+
+def _filled(values: list[list[int]], rows: np.ndarray, mask: Tensor, pad: int) -> Tensor:
+    """The values of some examples where the mask is true, row by row, and `pad` elsewhere."""
+    found = torch.full(mask.shape, pad)
+    found[mask] = torch.tensor([value for row in rows for value in values[row]])
+    return found
 
 
 def order(lengths: np.ndarray, size: int, seed: int, epoch: int) -> Iterator[np.ndarray]:

@@ -52,12 +52,14 @@ tags: [dana]
 
 Mean and deviation over seeds are in the run's `metrics.json`; this is one seed of it, chosen on the development data.
 
-{how}
+{how}{pairs}
 
 Everything it was made from is in `__dana__/manifest.json`.
 """
 ALONE = """It opens with `AutoModelForSequenceClassification.from_pretrained`, or with `pipeline("text-classification")`
 (give `truncation=True` for texts longer than {most} tokens), and `dana predict FOLDER FILE` labels text with it."""
+PAIRS = """ It reads pairs of texts: `tokenizer(text, text_pair)`, or
+`pipeline(...)({"text": ..., "text_pair": ...})`."""
 PARTS = """Transformers has no head like this one for {kind} models, so the folder holds the parts: `backbone/`, which
 `AutoModel` opens, and `head.safetensors`. Label text with `dana predict FOLDER FILE`, or open it in Python with
 `dana.finetuning.saved.open_classifier(FOLDER)`."""
@@ -195,7 +197,10 @@ def write_model(
         test=scores[card.metric],
         most=most,
         how=(ALONE if alone else PARTS).format(most=most, kind=kind),
+        pairs=PAIRS if card.text_pair else "",
     )
     write_text(draft.path / "README.md", text)
     draft.seeds["seed"] = result.seed
     draft.notes |= {"text_field": card.text, "id_field": card.id, "opens_with": "transformers" if alone else "dana"}
+    optional = {"text_pair_field": card.text_pair, "template": card.template}
+    draft.notes |= {name: value for name, value in optional.items() if value is not None}

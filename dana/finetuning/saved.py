@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from dana.core.errors import ArtifactError
-from dana.models.classifier import Classifier, load_tokenizer
+from dana.models.classifier import Classifier, inputs_of, load_tokenizer
 from dana.models.folder import check_checkpoint, load_backbone, loading, quiet_transformers
 from dana.models.heads import RESERVED_POSITIONS
 
@@ -36,7 +36,7 @@ class SavedClassifier:
     """A classifier ready to label texts.
 
     Attributes:
-        module: Token ids and attention mask to logits of shape (rows, labels).
+        module: Token ids, attention mask and perhaps token types to logits of shape (rows, labels).
         tokenizer: Its tokenizer.
         labels: Names, in the order of the logits.
         max_tokens: Longer texts are cut here, special tokens included.
@@ -55,12 +55,12 @@ class _Hosted(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        return self.model(**inputs_of(self.model, input_ids, attention_mask, token_type_ids)).logits
 
 
 def save_classifier(
-    classifier: Classifier, tokenizer: Any, labels: Sequence[str], probe: tuple[Tensor, Tensor], folder: Path
+    classifier: Classifier, tokenizer: Any, labels: Sequence[str], probe: tuple[Tensor, ...], folder: Path
 ) -> bool:
     """Write a classifier; returns whether transformers opens it alone.
 
@@ -68,7 +68,8 @@ def save_classifier(
         classifier: Fine-tuned; on the CPU.
         tokenizer: Its tokenizer, with the ``model_max_length`` the classifier was trained with.
         labels: Names, in the order of the logits.
-        probe: Token ids and attention mask of a few texts, on which what was written must agree with `classifier`.
+        probe: Token ids, attention mask and perhaps token types of a few texts, on which what was written must agree
+            with `classifier`.
         folder: Where; must exist.
     """
     classifier.eval()
@@ -129,7 +130,7 @@ def _first_linear(modules: dict[str, nn.Module], names: Sequence[str], like: nn.
 
 
 @torch.no_grad()
-def _agree(classifier: Classifier, folder: Path, probe: tuple[Tensor, Tensor]) -> bool:
+def _agree(classifier: Classifier, folder: Path, probe: tuple[Tensor, ...]) -> bool:
     """Whether transformers, alone, makes of the folder what we trained."""
     from transformers import AutoModelForSequenceClassification
 

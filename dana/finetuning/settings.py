@@ -22,7 +22,7 @@ class FinetuneSettings:
         evaluate: Instead of the preset's: ``last`` or ``best``.
         max_tokens: Instead of the preset's.
         max_train: Use so many training examples, the same for every model and seed.
-        text_field: Instead of the card's field for the text; so are the next two.
+        text_field: Instead of the card's field, or template, for the text; so are the next two.
         label_field: For the label.
         id_field: For the name of an example.
         save: Keep the model of the seed with the best development score, in ``OUT-model``.
@@ -57,7 +57,8 @@ class FinetuneSettings:
     def fields_of(self, card: TaskCard) -> TaskCard:
         """The card with the given names of fields put in."""
         text, label, name = self.text_field or card.text, self.label_field or card.label, self.id_field or card.id
-        return replace(card, text=text, label=label, id=name)
+        template = None if self.text_field else card.template
+        return replace(card, text=text, template=template, label=label, id=name)
 
     def _given(self) -> dict[str, Any]:
         names = (item.name for item in fields(Preset))

@@ -35,15 +35,24 @@ class Classifier(nn.Module):
                 layer.weight.copy_(torch.randn(layer.weight.shape, generator=random) * spread)
                 layer.bias.zero_()
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Logits of shape (rows, classes).
 
         Args:
             input_ids: Shape (rows, width).
             attention_mask: Same shape, 1 on real tokens.
+            token_type_ids: Same shape, 1 on tokens of the second text; a backbone without such is not told.
         """
-        first = self.backbone(input_ids=input_ids, attention_mask=attention_mask)[0][:, 0]
+        given = inputs_of(self.backbone, input_ids, attention_mask, token_type_ids)
+        first = self.backbone(**given)[0][:, 0]
         return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
+
+
+def inputs_of(model: Any, input_ids: Tensor, attention_mask: Tensor, types: Tensor | None = None) -> dict[str, Tensor]:
+    """The inputs that a model of transformers takes: token types only where it tells two of them apart."""
+    given = {"input_ids": input_ids, "attention_mask": attention_mask}
+    told = types is not None and getattr(model.config, "type_vocab_size", 0) > 1
+    return {**given, "token_type_ids": types} if types is not None and told else given
 
 
 def new_classifier(model: str, classes: int, seed: int) -> Classifier:

@@ -59,7 +59,7 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = (), o
         raise ConfigError(f"--out {out}: is a file; name a folder for the tables")
     card = load_card(name)
     every = {split: [example for _, example in read_labelled(card, split, data)] for split in SPLITS}
-    splits = {split: [example for example in examples if example.text] for split, examples in every.items()}
+    splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
     tables = {"splits": split_rows(card, every), "labels": label_rows(card, every), "overlap": overlap_rows(splits)}
     if corpus:
         tally = Tally()

@@ -70,6 +70,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         raise ConfigError(f"mixed_precision={precision.name!r}: must be no or bf16 for fine-tuning")
     decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
     decisive["id"] = task.id or "id"
+    optional = {name: getattr(task, name) for name in ("text_pair", "template")}
+    decisive |= {name: value for name, value in optional.items() if value is not None}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     origin = {
         "model": model_identity(model),

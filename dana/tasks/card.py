@@ -12,6 +12,7 @@ from dana.core.errors import ConfigError, DataError, suggestion
 from dana.tasks.finder import YAML, card_files
 from dana.tasks.include import card_values
 from dana.tasks.preset import PRESETS, Preset
+from dana.tasks.template import Template
 
 METRICS = ("accuracy", "micro_f1", "macro_f1")
 SPLITS = ("train", "dev", "test")
@@ -22,7 +23,7 @@ TAG = re.compile("[a-z][a-z0-9-]*")
 
 @dataclass(frozen=True)
 class TaskCard:
-    """One task that gives a single text one of several labels.
+    """One task that gives a text, or a pair of texts, one of several labels.
 
     Attributes:
         name: Short name.
@@ -33,6 +34,8 @@ class TaskCard:
         splits: Expected number of examples by split, or a list of accepted numbers.
         data: ``local``: name of the folder with the splits; ``hub``: ``org/name`` or ``org/name:config``.
         text: Field that holds the text; ``meta.body`` for one within another.
+        text_pair: Field that holds the second text, where the label is of two texts.
+        template: Makes the text of several fields instead, ``{title} {body}``.
         label: Field that holds the label.
         id: Field that names an example, which every record must have; None takes ``id`` where there is one.
         direction: ``higher`` is better, the only one there is.
@@ -52,6 +55,8 @@ class TaskCard:
     splits: dict[str, int | list[int]]
     data: dict[str, str]
     text: str = "text"
+    text_pair: str | None = None
+    template: str | None = None
     label: str = "label"
     id: str | None = None
     direction: str = "higher"
@@ -72,6 +77,9 @@ class TaskCard:
         require(places, "data", self.data, "local, hub or both")
         words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(self.tags)
         require(words, "tags", self.tags, "lower-case words with hyphens, all different")
+        require(self.template is None or self.text == "text", "text", self.text, "left out beside template")
+        require(self.text_pair is None or bool(self.text_pair.strip()), "text_pair", self.text_pair, "a field's name")
+        self.whole_text  # noqa: B018, which checks the template
 
     @classmethod
     def read(cls, path: Path) -> "TaskCard":
@@ -93,6 +101,11 @@ class TaskCard:
         given = {**values, "labels": [str(label) for label in values["labels"]]}
         presets = _presets(origin, given.pop("presets", {}))
         return replace(load(cls, given, origin=origin), presets=presets, origins=origins)
+
+    @property
+    def whole_text(self) -> Template:
+        """What makes the text of a record: mostly a single field."""
+        return Template.of_field(self.text) if self.template is None else Template.parse(self.template)
 
     def expected(self, split: str) -> list[int]:
         """The accepted numbers of examples of a split; empty if the card says nothing of it."""

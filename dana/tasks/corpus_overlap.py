@@ -21,7 +21,7 @@ def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> di
         documents: The corpus.
     """
     rule = Hygiene()
-    texts = {str(at): [example.text] for at, example in enumerate(examples)}
+    texts = {str(at): list(example.texts) for at, example in enumerate(examples)}
     index = OverlapIndex.build(texts, rule.ngram, rule.sentence)
     found: dict[int, str] = {}
     read = sharing = 0

@@ -16,17 +16,24 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Example:
-    """One labelled text.
+    """One labelled text, or pair of texts.
 
     Attributes:
         id: Given, or ``split-line``.
         text: Normalised, never empty.
         label: Position in the card's labels.
+        pair: The second text, normalised, never empty; None where the card names none.
     """
 
     id: str
     text: str
     label: int
+    pair: str | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, and the second where there is one."""
+        return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
 def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Example]:
@@ -43,8 +50,8 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
     """
     examples = []
     for place, example in read_labelled(card, split, data):
-        if not example.text:
-            raise DataError(f"{place}: the text is empty")
+        if not all(example.texts):
+            raise DataError(f"{place}: the {'' if not example.text else 'second '}text is empty")
         examples.append(example)
     accepted = card.expected(split)
     if accepted and len(examples) not in accepted:
@@ -77,19 +84,23 @@ def read_labelled(card: TaskCard, split: str, data: str | None = None) -> Iterat
 def _example(card: TaskCard, split: str, codes: dict[str, int], record: Record) -> Example:
     if record.problem:
         raise DataError(f"{record.place}: {record.problem}")
-    found = {name: record.get(name) for name in (card.text, card.label)}
+    whole = card.whole_text
+    texts = [*whole.fields, *([card.text_pair] if card.text_pair else [])]
+    found = {name: record.get(name) for name in (*texts, card.label)}
     absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
     for name, value in {**found, **absent}.items():
         if value is None:
             held = ", ".join(key for key, value in record.fields.items() if value is not None)
             raise DataError(f"{record.place}: no {name!r}; found {held or 'nothing'}")
-    text, label = found[card.text], str(found[card.label])
-    if not isinstance(text, str):
-        raise DataError(f"{record.place}: {card.text!r} is {type(text).__name__}, not text")
+    for name in texts:
+        if not isinstance(found[name], str):
+            raise DataError(f"{record.place}: {name!r} is {type(found[name]).__name__}, not text")
+    text, label = normalise(whole.fill(found)), str(found[card.label])
+    pair = normalise(found[card.text_pair]) if card.text_pair else None
     if label not in codes:
         raise DataError(f"{record.place}: label {label!r} is not among the card's: {', '.join(card.labels)}")
     given = record.get(card.id or "id")
-    return Example(f"{split}-{record.line}" if given is None else str(given), normalise(text), codes[label])
+    return Example(f"{split}-{record.line}" if given is None else str(given), text, codes[label], pair)
 
 
 def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:
@@ -98,16 +109,16 @@ def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Examp
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
-    """How many test examples have a text that is also in train, and in dev: what a model may remember."""
+    """How many test examples have a text (of a pair: both) that is also in train, in dev: what a model may remember."""
     return {f"test_in_{split}": len(in_both(splits["test"], splits[split])) for split in ("train", "dev")}
 
 
 def in_both(examples: list[Example], others: list[Example]) -> list[tuple[Example, list[Example]]]:
-    """The examples whose text others have, too, each with those that have it."""
-    by_text: dict[str, list[Example]] = {}
+    """The examples whose text (of a pair: both, in their order) others have, too, each with those that have it."""
+    by_texts: dict[tuple[str, ...], list[Example]] = {}
     for other in others:
-        by_text.setdefault(other.text, []).append(other)
-    return [(example, by_text[example.text]) for example in examples if example.text in by_text]
+        by_texts.setdefault(other.texts, []).append(other)
+    return [(example, by_texts[example.texts]) for example in examples if example.texts in by_texts]
 
 
 def subset(examples: list[Example], most: int | None) -> list[Example]:

@@ -102,7 +102,12 @@ class Cleaner:
     @cached_property
     def _index(self) -> OverlapIndex:
         texts = {
-            name: [example.text for split in EVALUATION for example in read_split(card, split, self._data)]
+            name: [
+                text
+                for split in EVALUATION
+                for example in read_split(card, split, self._data)
+                for text in example.texts
+            ]
             for name, card in self._cards.items()
         }
         return OverlapIndex.build(texts, self._settings.ngram, self._settings.sentence, self._language)

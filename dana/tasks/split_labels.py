@@ -14,7 +14,8 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
     """A row a split.
 
     ``drift`` is the total variation distance of the label shares to those of train, in [0, 1], and ``drift_p`` the p
-    value of Pearson's chi-square test that both are drawn from one distribution. Words are what spaces part.
+    value of Pearson's chi-square test that both are drawn from one distribution. Words are what spaces part, of a pair
+    those of both texts.
 
     Args:
         card: Its labels and expected sizes.
@@ -24,7 +25,7 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
     rows: list[dict[str, Value]] = []
     for split, examples in splits.items():
         counts = label_counts(card, examples)
-        lengths = [len(example.text.split()) for example in examples]
+        lengths = [sum(len(text.split()) for text in example.texts) for example in examples]
         median, most = (int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95))
         distance, p = (None, None) if split == "train" else label_drift(train, counts)
         absent = [label for label, count in zip(card.labels, counts, strict=True) if not count]
@@ -33,7 +34,7 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
                 "split": split,
                 "examples": len(examples),
                 "expected": " or ".join(map(str, card.expected(split))),
-                "empty": sum(not example.text for example in examples),
+                "empty": sum(not all(example.texts) for example in examples),
                 "median_words": median,
                 "words_95": most,
                 "drift": distance,

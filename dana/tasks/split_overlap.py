@@ -1,7 +1,8 @@
 """Examples by split to the texts that a split repeats, or that two splits share exactly or nearly, as rows of a table.
 
-Exact is the normalised text that a model sees. Near duplicates are other texts of which the runs of four words have a
-Jaccard index of at least 0.5: a word changed in a sentence of 20 words leaves 0.6.
+Exact is the normalised text that a model sees, of a pair both texts. Near duplicates are other texts of which the runs
+of four words, of a pair those of both together, have a Jaccard index of at least 0.5: a word changed in a sentence of
+20 words leaves 0.6.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,18 +52,18 @@ def near_matches(splits: Mapping[str, list[Example]]) -> dict[tuple[str, str], l
     Args:
         splits: Examples by split.
     """
-    first = {split: {example.text: example for example in reversed(examples)} for split, examples in splits.items()}
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(text for texts in first.values() for text in texts))}
-    held, sizes = shingle_matrix([text] for text in row_of)
-    texts = list(row_of)
+    first = {split: {example.texts: example for example in reversed(examples)} for split, examples in splits.items()}
+    row_of = {texts: row for row, texts in enumerate(dict.fromkeys(each for known in first.values() for each in known))}
+    held, sizes = shingle_matrix(row_of)
+    seen = list(row_of)
     found: dict[tuple[str, str], list[Match]] = {}
     for split, within in PAIRS:
-        rows = np.array([row_of[text] for text in first[split] if text not in first[within]], dtype=np.int64)
-        others = np.array([row_of[text] for text in first[within]], dtype=np.int64)
+        rows = np.array([row_of[texts] for texts in first[split] if texts not in first[within]], dtype=np.int64)
+        others = np.array([row_of[texts] for texts in first[within]], dtype=np.int64)
         nearest = nearest_rows(held, sizes, rows, others, NEAR).tolist()
-        like = {texts[row]: texts[other] for row, other in zip(rows.tolist(), nearest, strict=True) if other >= 0}
+        like = {seen[row]: seen[other] for row, other in zip(rows.tolist(), nearest, strict=True) if other >= 0}
         found[split, within] = [
-            (example, first[within][like[example.text]]) for example in splits[split] if example.text in like
+            (example, first[within][like[example.texts]]) for example in splits[split] if example.texts in like
         ]
     return found
 

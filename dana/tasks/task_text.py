@@ -36,16 +36,22 @@ def find_task(task: str) -> TaskCard | None:
 def card_texts(card: TaskCard, data: str | None) -> tuple[list[Document], list[Document]]:
     """Distinct training texts of a card to fit on, and development texts that are not among them to hold out.
 
+    Either text of a pair is a document.
+
     Args:
         card: The task.
         data: Folder of its data, where that is not under ``DANA_DATA``.
     """
-    fit = {text: None for example in read_split(card, "train", data) if (text := normalise(example.text))}
-    held_out = {text: None for example in read_split(card, "dev", data) if (text := normalise(example.text))}
+    fit, held_out = _distinct_texts(card, "train", data), _distinct_texts(card, "dev", data)
     return (
         [Document(document_id(card.name, text), card.name, text) for text in fit],
         [Document(document_id(card.name, text), card.name, text) for text in held_out if text not in fit],
     )
+
+
+def _distinct_texts(card: TaskCard, split: str, data: str | None) -> dict[str, None]:
+    texts = (text for example in read_split(card, split, data) for text in example.texts)
+    return dict.fromkeys(filter(None, map(normalise, texts)))
 
 
 def plain_texts(sources: list[str], inputs: Inputs, seed: int, tally: Tally) -> tuple[list[Document], list[Document]]:

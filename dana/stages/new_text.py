@@ -1,0 +1,130 @@
+"""New text to label: files in any format, by the fields of the training data, to a stream of examples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dana.core.config import require
+from dana.core.errors import DataError
+from dana.core.logging import get_logger
+from dana.corpus.inputs import Inputs
+from dana.corpus.places import HUB, stem
+from dana.corpus.readers import read_records
+from dana.corpus.records import MISSING, Record, field_at
+from dana.corpus.text import normalise
+from dana.tasks.examples import Example
+from dana.tasks.template import Template
+
+log = get_logger(__name__)
+
+TEXT = "--text-field names the field with the text"
+PAIR = "--text-pair-field names the field with the second text"
+
+
+@dataclass(frozen=True)
+class NewText:
+    """What to label.
+
+    Attributes:
+        files: Files, folders, globs or ``hf:`` names in any format of :mod:`dana.corpus.readers`.
+        text_field: Field with the text, ``a.b`` for one within another; None takes the one the model was trained on, or
+            its template, else ``text``.
+        id_field: Field with the id, which every record must have; None takes the training data's, mostly ``id``, and
+            calls a text without one by file and line.
+        text_documents: See :class:`dana.corpus.inputs.Inputs`; so is the next.
+        record_parser: Makes the fields ``text`` and ``id`` of a record, and that of the second text.
+        on_bad_record: ``fail`` or ``skip`` (counted).
+        text_pair_field: Field with the second text; None takes the one the model was trained on, if it was on pairs.
+    """
+
+    files: list[str]
+    text_field: str | None = None
+    id_field: str | None = None
+    text_documents: str = "auto"
+    record_parser: str | None = None
+    on_bad_record: str = "fail"
+    text_pair_field: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self.on_bad_record in ("fail", "skip"), "--on-bad-record", self.on_bad_record, "fail or skip")
+        self._inputs  # noqa: B018, which checks the others
+
+    @cached_property
+    def _inputs(self) -> Inputs:
+        named = [self.text_field] if self.text_field else ["text"]
+        return Inputs(named, self.id_field, self.text_documents, self.record_parser)
+
+    def examples(self, trained_on: dict[str, Any]) -> Iterator[Example]:
+        """The texts, normalised, as examples whose label says nothing.
+
+        Args:
+            trained_on: The model's manifest, which names the fields of the training data; empty if it has none.
+
+        Raises:
+            DataError: Naming file, line and problem of a bad record, unless they are skipped; or if there is
+                not one good record.
+        """
+        good = bad = 0
+        for record in self._records():
+            template, pair = (
+                self._template(record, trained_on),
+                self.text_pair_field or trained_on.get("text_pair_field"),
+            )
+            problem = record.problem or _problem(record, template, pair, self.id_field)
+            if not problem:
+                good += 1
+                text = normalise(template.fill({name: record.get(name) for name in template.fields}))
+                yield Example(self._name(record, trained_on), text, 0, normalise(record.get(pair)) if pair else None)
+            elif self.on_bad_record == "fail":
+                raise DataError(f"{record.place}: {problem} (--on-bad-record skip leaves such records out)")
+            else:
+                bad += 1
+        if not good:
+            left_out = f"; {bad} bad record(s) left out" if bad else ""
+            raise DataError(f"{', '.join(self.files)}: no text to label{left_out}")
+        if bad:
+            log.warning("%d bad record(s) left out of %d", bad, good + bad)
+
+    def _template(self, record: Record, trained_on: dict[str, Any]) -> Template:
+        """What makes the text of a record: mostly a single field."""
+        made_whole = self.text_field or self.record_parser or record.is_plain
+        if trained_on.get("template") and not made_whole:
+            return Template.parse(trained_on["template"])
+        fields = [self.text_field] if self.text_field else [trained_on.get("text_field") or "text", "text"]
+        return Template.of_field(next((name for name in fields if record.get(name) is not None), fields[0]))
+
+    def _records(self) -> Iterator[Record]:
+        """The records of the files, as the record parser makes them; without those that it leaves out."""
+        parser = self._inputs.parser
+        for record in read_records(self.files, self.text_documents):
+            if parser is None or record.problem or record.is_plain:
+                yield record
+                continue
+            made, problem = parser.parse(record.fields)
+            if made is not None or problem:
+                yield replace(record, fields=made or {}, problem=problem)
+
+    def _name(self, record: Record, trained_on: dict[str, Any]) -> str:
+        given = record.get(self.id_field or trained_on.get("id_field") or "id")
+        origin = record.origin if record.origin.startswith(HUB) else stem(Path(record.origin))
+        return f"{origin}-{record.line}" if given is None else str(given)
+
+
+def _problem(record: Record, template: Template, pair: str | None, id_field: str | None) -> str:
+    """Why a record has no text to label, or not the id that was asked for; empty if it has both."""
+    wanted = {**dict.fromkeys(template.fields, TEXT), **({pair: PAIR} if pair else {})}
+    held = ", ".join(name for name, value in record.fields.items() if value is not None)
+    for name, flag in wanted.items():
+        if record.get(name) is None:
+            return f"no {name!r}; found {held or 'nothing'}; {flag}"
+    if id_field and field_at(record.fields, id_field) is MISSING:
+        return f"no {id_field!r}; found {held}; --id-field names the field with the id"
+    values = {name: record.get(name) for name in wanted}
+    for name, value in values.items():
+        if not isinstance(value, str):
+            return f"{name!r} is {type(value).__name__}, not text"
+    if not normalise(template.fill(values)):
+        return "the text is empty"
+    return "the second text is empty" if pair and not normalise(values[pair]) else ""
