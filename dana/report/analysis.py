@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 
 from dana.report.collect import RunFrames
+from dana.report.cost import cost_table
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
 from dana.report.provenance import setting_table, step_table
 from dana.report.tables import (
@@ -33,6 +34,7 @@ class Analysis:
     seeds: Table | None
     results: Table | None
     differences: Table | None
+    cost: Table | None
     steps: Table
     settings: Table
 
@@ -60,6 +62,7 @@ def analyse(run: RunFrames) -> Analysis:
         seeds=seed_table(cells) if cells else None,
         results=result_table(cells) if cells else None,
         differences=difference_table(comparisons),
+        cost=cost_table(run),
         steps=step_table(run),
         settings=setting_table(run),
     )

@@ -1,6 +1,5 @@
 """A run's folder to data frames; what the run does not have is None or empty."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from dana.report.cells import Finetuned, read_cell
 from dana.report.examples import Shown, most_extreme
 from dana.report.files import read_columns, read_object, require_keys
 from dana.report.lineage import adaptations
+from dana.report.recorded import TRAINING, recorded_seconds, training_lines
 from dana.report.verdicts import ADAPTED, CONTROLS
 
 FUSION = "fusion"  # name of the row of all candidates together
@@ -86,6 +86,7 @@ class RunFrames:
         evaluations: A row an arm and evaluation: arm and :data:`EVALUATION`.
         cells: Every fine-tuned arm of every task, in the order of the tables.
         stages: A row a committed artifact, by place in the folder, and its manifest.
+        recorded: Seconds that a step's own records tell of, by its place.
     """
 
     path: Path
@@ -95,6 +96,7 @@ class RunFrames:
     evaluations: pd.DataFrame | None = None
     cells: tuple[Finetuned, ...] = ()
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    recorded: dict[str, float] = field(default_factory=dict)
 
 
 def collect(path: Path) -> RunFrames:
@@ -111,7 +113,9 @@ def collect(path: Path) -> RunFrames:
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
     ranking, choice, selected = read_ranking(path), read_choice(path), read_selected(path)
-    run = RunFrames(path, ranking, choice, selected, read_evaluations(path), read_cells(path, stages), stages)
+    evaluations, cells = read_evaluations(path), read_cells(path, stages)
+    recorded = {place: recorded_seconds(path / place) for place in stages}
+    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, recorded)
     if run.ranking is None and run.selected is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
             f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ here;"
@@ -216,7 +220,7 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
     folders |= {folder.parent.name: folder for folder in sorted(path.glob("arms/*/adapted"))}
     rows: list[dict[str, Any]] = []
     for arm, folder in folders.items():
-        file = folder / "training.jsonl"
+        file = folder / TRAINING
         if file.is_file():
             rows += [{"arm": arm, **row} for row in _evaluation_lines(file)]
     if not rows:
@@ -228,16 +232,7 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
 
 def _evaluation_lines(file: Path) -> list[dict[str, Any]]:
     rows = []
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{file}: cannot be read: {error}; make {file.parent} again") from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ArtifactError(f"{file}:{number}: not JSON: {error}") from error
-        require_keys(row, ("kind",), f"{file}:{number}")
+    for number, row in enumerate(training_lines(file), start=1):
         if row["kind"] == "evaluation":
             require_keys(row, EVALUATION, f"{file}:{number}")
             rows.append({name: _number(row[name], name, f"{file}:{number}") for name in EVALUATION})

@@ -233,13 +233,6 @@ def results_finding(analysis: Analysis) -> str:
     return "\n".join(text)
 
 
-def making_finding(table: Table) -> str:
-    """How long it took."""
-    if table.frame.empty:
-        return "No step left a manifest."
-    return f"{len(table.frame)} steps, {number(table.frame['seconds'].sum() / 60, 1)} minutes together."
-
-
 def _row(frame: pd.DataFrame, key: str, value: str | None) -> Any:
     rows = frame[frame[key] == value]
     return rows.iloc[0] if len(rows) else None

@@ -6,11 +6,11 @@ import pandas as pd
 
 from dana.report.collect import RunFrames
 from dana.report.files import flatten
-from dana.report.tables import Column, Table, number
+from dana.report.tables import Column, Table
 
 MOST_SETTINGS = 80
 # The order in which steps are taken; whatever else there is comes last.
-KINDS = ("harvest", "task", "corpus", "ranking", "scores", "held_out", "weights", "model", "finetune")
+KINDS = ("harvest", "task", "corpus", "ranking", "scores", "held_out", "weights", "tokens", "model", "finetune")
 DETAILS = ("by_source",)  # counts that have a table of their own
 
 
@@ -24,7 +24,7 @@ def _place(kind: Any) -> int:
 
 
 def step_table(run: RunFrames) -> Table:
-    """A row a step: counts, seconds, and the fingerprint of all it was made from."""
+    """A row a step: counts, and the fingerprint of all it was made from."""
     rows = []
     for place, manifest in steps(run).items():
         counts = "; ".join(
@@ -32,20 +32,15 @@ def step_table(run: RunFrames) -> Table:
             for key, value in flatten(manifest.get("counts", {}))
             if key.split(".")[0] not in DETAILS
         )
-        row = {
-            "step": place,
-            "kind": manifest.get("kind", ""),
-            "seconds": manifest.get("seconds", float("nan")),
-        }
+        row = {"step": place, "kind": manifest.get("kind", "")}
         rows.append({**row, "counts": counts, "fingerprint": str(manifest.get("fingerprint", ""))})
     columns = (
         Column("step", lambda row: row.step, numeric=False),
-        Column("seconds", lambda row: number(row.seconds, 1)),
         Column("counts", lambda row: row.counts, numeric=False),
         Column("fingerprint", lambda row: row.fingerprint[:8], numeric=False),
     )
     caption = "The fingerprint is of the settings and inputs: the same fingerprint, the same outcome."
-    names = ["step", "kind", "seconds", "counts", "fingerprint"]
+    names = ["step", "kind", "counts", "fingerprint"]
     return Table("steps", caption, pd.DataFrame(rows, columns=names), columns)
 
 

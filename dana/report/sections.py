@@ -8,6 +8,7 @@ from dana.report import figures, findings
 from dana.report.amount_curve import amount_curve
 from dana.report.analysis import Analysis, analyse
 from dana.report.collect import RunFrames
+from dana.report.cost import cost_finding
 from dana.report.examples import Shown
 from dana.report.findings import Finding
 from dana.report.forest import forest
@@ -72,7 +73,8 @@ def build_report(run: RunFrames) -> Report:
         _kept(analysis, run),
         _losses(analysis),
         _results(analysis),
-        Section("How was this made?", findings.making_finding(analysis.steps), (), (analysis.steps, analysis.settings)),
+        _cost(analysis),
+        Section("How was this made?", _steps(analysis), (), (analysis.steps, analysis.settings)),
     ]
     name, said = run.path.resolve().name, findings.verdict(analysis)
     return Report(name, said, findings.highlights(analysis), sections, versions(run), analysis.tables())
@@ -140,3 +142,12 @@ def _results(analysis: Analysis) -> Section:
     if analysis.differences is not None and (overview := forest(analysis.differences.frame)):
         drawn.insert(0, overview)
     return Section(question, findings.results_finding(analysis), tuple(drawn), (analysis.differences, analysis.results))
+
+
+def _cost(analysis: Analysis) -> Section:
+    said = "No step left a manifest." if analysis.cost is None else cost_finding(analysis.cost)
+    return Section("What did it cost?", said, (), (analysis.cost,))
+
+
+def _steps(analysis: Analysis) -> str:
+    return f"In {len(analysis.steps.frame)} steps, each of which left a manifest."

@@ -180,7 +180,7 @@ class Scoring:
         started, busy = time.monotonic(), 0.0
         with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, ticking(bar):
             scored: list[pa.Table] = []
-            done = 0
+            done, begun = 0, started
             for shard, units in prefetch(self._batches(missing)):
                 if units is not None:
                     before = time.monotonic()
@@ -189,8 +189,9 @@ class Scoring:
                     done += len(units)
                     bar.update(done - bar.n)  # less what the encoder ticked
                     continue
-                self.shards.write(shard.number, pa.concat_tables([SCORES.empty_table(), *scored]).combine_chunks())
-                scored = []
+                table, now = pa.concat_tables([SCORES.empty_table(), *scored]).combine_chunks(), time.monotonic()
+                self.shards.write(shard.number, table, now - begun)
+                scored, begun = [], now
             bar.total = done
         spent = time.monotonic() - started
         if missing:
@@ -266,4 +267,5 @@ class Scoring:
         draft.counts = {"units": write_parts(watched(), draft.path, SCORES), **made.manifest["counts"]}
         draft.seeds = made.manifest["seeds"]
         draft.notes |= {"mean": moments.mean, "std": moments.std}
+        draft.began -= made.manifest["seconds"] + self.shards.seconds(every)  # scores take more than joining them
         draft.notes |= {key: made.manifest[key] for key in ("audit", "choice") if key in made.manifest}

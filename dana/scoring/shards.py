@@ -1,6 +1,6 @@
 """Shards of a corpus: 1,024 documents each, scored in any order by any process, each written whole or not at all.
 
-Where a shard begins follows from the corpus alone, so its file has the same bytes whichever process writes it, and the
+Where a shard begins follows from the corpus alone, so it holds the same scores whichever process writes it, and the
 shards that a killed process did not write are written by the next one.
 """
 
@@ -18,6 +18,7 @@ from dana.core.launch import process_rank, processes
 from dana.core.schemas import DOCUMENTS, Document, parts
 
 DOCUMENTS_PER_SHARD = 1024
+SECONDS = b"dana.seconds"
 
 
 @dataclass(frozen=True)
@@ -106,28 +107,40 @@ class ShardFolder:
     def _stamp(self, number: int) -> dict[bytes, bytes]:
         return {b"dana.scoring": self.scoring.encode(), b"dana.shard": str(number).encode()}
 
+    def _is_stamped(self, number: int, metadata: dict[bytes, bytes] | None) -> bool:
+        return self._stamp(number).items() <= (metadata or {}).items()
+
     def missing(self, shards: Iterable[Shard]) -> list[Shard]:
         """Those that this scoring has no whole file of yet."""
         return [shard for shard in shards if not self._has(shard.number)]
 
     def _has(self, number: int) -> bool:
         try:
-            return pq.read_schema(self.file(number)).metadata == self._stamp(number)
+            return self._is_stamped(number, pq.read_schema(self.file(number)).metadata)
         except (OSError, pa.ArrowException):
             return False
 
-    def write(self, number: int, table: pa.Table) -> None:
+    def write(self, number: int, table: pa.Table, seconds: float) -> None:
         """Write a shard's file aside, put it on the disk, and rename it.
+
+        Args:
+            number: Of the shard.
+            table: Its scores.
+            seconds: That scoring it took; kept beside the scores until they are merged.
 
         Raises:
             ArtifactError: If the folder is gone.
         """
-        stamped = table.replace_schema_metadata(self._stamp(number))
+        stamped = table.replace_schema_metadata({**self._stamp(number), SECONDS: f"{seconds:.3f}".encode()})
         try:
             with replacing(self.file(number)) as temporary:
                 pq.write_table(stamped, temporary, compression="zstd", write_page_checksum=True)
         except FileNotFoundError as error:
             raise ArtifactError(f"{self.path}: is gone; another process has merged or removed the shards") from error
+
+    def seconds(self, shards: Iterable[Shard]) -> float:
+        """How long it took to score some shards, summed over the processes that did."""
+        return sum(float(pq.read_schema(self.file(shard.number)).metadata.get(SECONDS, 0)) for shard in shards)
 
     def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
         """Every shard's table, in order.
@@ -141,6 +154,6 @@ class ShardFolder:
                 table = pq.read_table(file, page_checksum_verification=True)
             except (OSError, pa.ArrowException) as error:
                 raise ArtifactError(f"{file}: damaged ({error}); remove it and score again") from error
-            if table.schema.metadata != self._stamp(shard.number):
+            if not self._is_stamped(shard.number, table.schema.metadata):
                 raise ArtifactError(f"{file}: is a shard of something else; remove it and score again")
             yield table.replace_schema_metadata(None)

@@ -1,5 +1,6 @@
 """Scores have the same bytes whoever scored which shard, when, and however often they were killed."""
 
+import json
 import os
 import random
 import re
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dana.core.artifacts import fingerprint
+from dana.core.artifacts import MANIFEST, fingerprint, sealed
 from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.logging import tick
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
@@ -159,6 +160,20 @@ def _scored(scoring):
     done = scoring()
     done.score(done.prepare(), Share())
     return done
+
+
+def test_the_seconds_of_scores_hold_fitting_and_every_shard(scoring):
+    done = _scored(scoring)
+    every = shards_of(done.general.artifact.path, 17)
+    measured = done.shards.seconds(every)
+    assert 0 < measured < 60
+    first = pq.read_table(done.shards.file(0)).replace_schema_metadata(None)
+    done.shards.write(0, first, 1000.0)
+    assert 1000 < done.shards.seconds(every) < 1000 + measured
+    selector = done.shards.path / "selector" / MANIFEST
+    manifest = {key: value for key, value in json.loads(selector.read_text()).items() if key != "digest"}
+    selector.write_text(json.dumps(sealed({**manifest, "seconds": 500.0})))
+    assert 1500 < done.whole().manifest["seconds"] < 1600
 
 
 def test_a_shard_in_anothers_place_is_scored_again(scoring):
