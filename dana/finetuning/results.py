@@ -49,6 +49,22 @@ def read_results(folder: Path) -> list[SeedResult]:
     return found
 
 
+def join_results(parts: Sequence[Path], folder: Path) -> None:
+    """Write results of several fine-tunings of a task, with other seeds each, as one.
+
+    Args:
+        parts: Folders of :func:`write_results`; in the order of the rows.
+        folder: Where.
+    """
+    told = [read_json(part / METRICS) for part in parts]
+    rows = [row for metrics in told for row in metrics["seeds"]]
+    seeds = [row["seed"] for row in rows]
+    settings = {**told[0]["settings"], "seeds": seeds}
+    write_json(folder / METRICS, {**told[0], "settings": settings, **_summary(rows)})
+    tables = [pq.read_table(part / PREDICTIONS) for part in parts]
+    pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
+
+
 def results_table(metrics: dict[str, Any]) -> str:
     """``metrics.json`` as text: a line a seed, then mean and standard deviation; a collapsed seed says so."""
     name = metrics["metric"]

@@ -51,6 +51,7 @@ class Finetuned:
         settings: All that decides the result but the model and the seeds, by name; None where it is not recorded.
         predictions: Of the test examples; None where they are not there.
         lineage: Where the model comes from.
+        nested: Whether each seed has a model of its own, selected and adapted with another seed.
     """
 
     task: str
@@ -62,6 +63,7 @@ class Finetuned:
     settings: dict[str, Any] | None
     predictions: Predictions | None
     lineage: Lineage = field(default_factory=Lineage)
+    nested: bool = False
 
     @property
     def seeds(self) -> list[int]:
@@ -160,6 +162,7 @@ def read_cell(file: Path, arm: str, adapted: dict[Weights, Adaptation] | None = 
         settings=_settings(metrics, manifest),
         predictions=predictions,
         lineage=trace(manifest.get("depends_on", {}).get("model"), adapted or {}),
+        nested=bool(manifest.get("nested")),
     )
 
 

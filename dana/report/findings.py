@@ -220,8 +220,10 @@ def results_finding(analysis: Analysis) -> str:
             f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}, p = {number(row.p, 4)}, "
             f"{number(row.p_holm, 4)} after Holm: {judged}."
         )
+    if any(row.nested for row in asked):
+        text.append("Each seed has a selection and an adaptation of its own: its spread is that of the whole way.")
     more = [row.seeds for row in asked if np.isfinite(row.seeds)]
-    if more:
+    if more and not any(row.nested for row in asked):
         seeds = int(max(more))
         text.append(f"For {seeds} seeds repeat dana finetune with --seeds {seeds}: those that are done are kept.")
     if analysis.results is not None:

@@ -42,6 +42,7 @@ class ArmComparison:
         p_holm: The same after Holm over the report's questions; NaN where nothing is asked.
         verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
         reasons: Why there is no verdict; empty where there is one or nothing is asked.
+        nested: Whether the seeds of either arm have models of their own.
         collapsed: How many of both arms' models collapsed.
         seeds: About how many seeds would decide it in four of five reruns; NaN where that is not known or no number
             would.
@@ -65,6 +66,7 @@ class ArmComparison:
     p_holm: float = math.nan
     verdict: str = UNASKED
     reasons: tuple[str, ...] = ()
+    nested: bool = False
     collapsed: int = 0
     seeds: float = math.nan
     plan: str = ""
@@ -125,6 +127,7 @@ def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
     seeds = mean_interval(paired)
     collapsed = len(cell.collapsed) + len(other.collapsed)
     row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=sign_flip_p(paired), collapsed=collapsed)
+    row = replace(row, nested=cell.nested or other.nested)
     own, its = cell.predictions, other.predictions
     if own is None or its is None or seeds.n < 2:
         return row

@@ -1,11 +1,14 @@
 """Cells of fine-tuning: a model and a task card to one cell of a grid, for ``dana run`` and ``dana evaluate``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dana.core.config import require
 from dana.core.launch import processes
 from dana.experiments.cell import Cell, Made
+from dana.stages.nested_seeds import FOLDER as NESTED
+from dana.stages.nested_seeds import suffix
 from dana.stages.settings import RunSettings
 
 
@@ -26,6 +29,36 @@ def finetune_cell(
     given = {"model": model, "card": card, "settings": settings.finetune, "data": settings.data}
     stage = "dana.stages.finetune:finetune_stage"
     return Cell(place, stage, {**given, "out": Path(settings.out) / place}, labels=labels)
+
+
+def finetune_cells(
+    settings: RunSettings, card: str, task: str, arm: str, model: str, labels: Mapping[str, str]
+) -> Iterator[Cell]:
+    """The cell ``finetune/TASK/ARM``; of an adapted arm with nested seeds, a cell a seed and one that joins them.
+
+    Args:
+        settings: Of the run.
+        card: The task card, as it was named.
+        task: The card's name.
+        arm: The arm's name.
+        model: The cell that makes its model; with nested seeds, that of the first of them.
+        labels: Columns of the table of results.
+    """
+    seeds = settings.nested_seeds
+    if model == "base" or len(seeds) < 2:
+        yield finetune_cell(settings, card, task, arm, Made(model), labels)
+        return
+    out, joined = Path(settings.out), f"finetune/{task}/{arm}"
+    parts = []
+    for place, seed in enumerate(seeds):
+        only = replace(settings, finetune=replace(settings.finetune, seeds=[seed], save=False), nested=False)
+        own = finetune_cell(only, card, task, arm, Made(f"{model}{suffix(place)}"), {})
+        folder = out / NESTED / str(place) / joined
+        parts.append((f"{joined}/{place}", folder))
+        yield replace(own, name=parts[-1][0], settings={**own.settings, "out": folder})
+    arguments = {"parts": [folder for _, folder in parts], "folder": out / joined}
+    after = tuple(name for name, _ in parts)
+    yield Cell(joined, "dana.stages.nested_seeds:join_seeds_stage", arguments, after, labels)
 
 
 def require_shared_cells(jobs: int) -> None:

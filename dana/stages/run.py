@@ -19,10 +19,11 @@ from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
 from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm
-from dana.stages.finetune_cells import finetune_cell, require_shared_cells
+from dana.stages.finetune_cells import finetune_cells, require_shared_cells
 from dana.stages.forecast import forecast
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
+from dana.stages.nested_seeds import home, suffix, with_seed
 from dana.stages.pack import pack_stage
 from dana.stages.pretrain import PretrainSettings, pretrain_stage
 from dana.stages.rank import comparison_text, run_rank
@@ -139,12 +140,21 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     yield Cell(
         "base", f"{__name__}:base_model", {**base, "adapt": _of_head(settings)}, ("texts",), **_training(work, settings)
     )
+    for arm in arms:
+        if arm.text == "task":
+            arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
+            yield Cell(f"text/{arm.name}", f"{__name__}:task_corpus", arguments, ("texts",))
     yield from _adapted(settings, arms)
+    for place in range(1, len(settings.nested_seeds)):
+        own = with_seed(settings, place)
+        yield from _weights(own, selectors, place)
+        yield from _adapted(own, arms, place)
     models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
     for named in read.cards or [read.task]:
         card = CARD_NAME if settings.harvest is not None and named == read.task else load_card(named).name
         for arm_name, model in models.items():
-            yield finetune_cell(settings, named, card, arm_name, Made(model), {"task": card, "arm": arm_name})
+            labels = {"task": card, "arm": arm_name}
+            yield from finetune_cells(settings, named, card, arm_name, model, labels)
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:
@@ -153,47 +163,44 @@ def _of_head(settings: RunSettings) -> AdaptSettings:
     return replace(AdaptSettings(), **{name: getattr(settings.adapt, name) for name in of_base})
 
 
-def _weights(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
-    """Scores, one cell for all arms that select alike, and the weights of each arm."""
+def _weights(settings: RunSettings, selectors: dict[str, tuple[str, str]], place: int = 0) -> Iterator[Cell]:
+    """Scores, one cell for all arms that select alike, and the weights of each arm; for the `place`-th seed."""
     out, scored = Path(settings.out), dict[tuple[str, str], str]()
+    at, arms_of = suffix(place), home(out, place)
     for arm in settings.described_arms:
         if arm.text != "selected":
             continue
         selector, detector = selectors[arm.name]
-        folder = out / "arms" / arm.name
+        folder = arms_of / "arms" / arm.name
         if (selector, detector) not in scored:
-            name = scored[selector, detector] = f"score/{arm.name}"
+            name = scored[selector, detector] = f"score/{arm.name}{at}"
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
-            place = out / "scores" if is_own else folder / "scores"  # the former is where dana score writes them
-            arguments = {"out": out, "selector": selector, "detector": detector, "folder": place}
+            scores = arms_of / "scores" if is_own else folder / "scores"  # the former is where dana score writes them
+            arguments = {"out": out, "selector": selector, "detector": detector, "folder": scores}
             after = ("rank" if detector == "auto" else "texts",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
         arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
-        yield Cell(f"weigh/{arm.name}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
+        yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 
 
-def _adapted(settings: RunSettings, arms: tuple[Arm, ...]) -> Iterator[Cell]:
-    """The adapted model of each arm, and the corpus of one that is adapted on the task's own text."""
-    out = Path(settings.out)
+def _adapted(settings: RunSettings, arms: tuple[Arm, ...], place: int = 0) -> Iterator[Cell]:
+    """The adapted model of each arm, for the `place`-th seed."""
+    out, at = Path(settings.out), suffix(place)
     held_out = dict(zip(("task_heldout", "general_heldout"), held_out_folders(out), strict=True))
     for arm in arms:
         if arm.text == "base":
             continue
-        folder = out / "arms" / arm.name
-        if arm.text == "task":
-            arguments = {"task": out / "task", "folder": folder / "corpus"}
-            yield Cell(f"text/{arm.name}", f"{__name__}:task_corpus", arguments, ("texts",))
         yield Cell(
-            f"adapt/{arm.name}",
+            f"adapt/{arm.name}{at}",
             "dana.stages.adapt:adapt_stage",
             {
                 "model": Made("base"),
                 "corpus": Made(f"text/{arm.name}") if arm.text == "task" else out / "corpus",
-                "weights": Made(f"weigh/{arm.name}") if arm.text == "selected" else None,
+                "weights": Made(f"weigh/{arm.name}{at}") if arm.text == "selected" else None,
                 **held_out,
                 "settings": settings.adapt,
-                "out": folder / "adapted",
+                "out": home(out, place) / "arms" / arm.name / "adapted",
             },
             labels={"arm": arm.name},
             **_training(settings.adapt.tokens, settings),

@@ -15,6 +15,7 @@ from dana.stages.arms import Arm, parse_arms
 from dana.stages.pretrain import PretrainSettings
 from dana.tasks.harvested import HarvestSettings
 from dana.tasks.hygiene import Hygiene
+from dana.tasks.preset import Preset
 from dana.weighting.settings import WeighSettings
 
 EMBEDDINGS = "embeddings"
@@ -50,6 +51,8 @@ class RunSettings:
             names to ``general``, ``task`` or ``{selector: SPEC, detector: SPEC, weigh: {what differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
+        nested: Each seed of fine-tuning has a selection and an adaptation of its own, with seeds that differ alike: the
+            spread over seeds is that of the whole way, for as many adaptations as seeds.
         detect: The smallest difference of scores that matters; before the first cell ``dana run`` says how many seeds
             would see it.
         pilot: Folder of an earlier run whose results say how much scores vary; where none is named, this run's own say
@@ -79,6 +82,7 @@ class RunSettings:
     arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["general", "random", "dana"])
     cards: list[str] = field(default_factory=list)
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
+    nested: bool = False
     detect: float = 0.02
     pilot: str | None = None
     jobs: int = 1
@@ -91,6 +95,15 @@ class RunSettings:
         require(0 < self.detect <= 1, "detect", self.detect, "in (0, 1]")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
+        counted = not self.nested or self.finetune.seeds is not None
+        require(counted, "nested", self.nested, "false where finetune.seeds does not say how many seeds there are")
+        several = not (self.nested and self.finetune.save)
+        require(several, "nested", self.nested, "false where finetune.save keeps the best seed's model")
+
+    @property
+    def nested_seeds(self) -> list[int]:
+        """Seeds of fine-tuning that have a selection and an adaptation of their own; empty if none has."""
+        return replace(Preset(), seeds=self.finetune.seeds).seed_list if self.nested and self.finetune.seeds else []
 
     @property
     def selector_spec(self) -> str:

@@ -118,7 +118,7 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     assert [*cells(["general", "tapt"], tmp_path)] == [
-        *("texts", "base", "adapt/general", "text/tapt", "adapt/tapt"),
+        *("texts", "base", "text/tapt", "adapt/general", "adapt/tapt"),
         *(f"finetune/toy/{arm}" for arm in ("base", "general", "tapt")),
     ]
     assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw"].settings["model"] == Made("base")
@@ -152,3 +152,38 @@ def test_a_harvested_run_is_planned_before_its_card_is_there(tmp_path):
     assert [*found][:2] == ["harvest", "texts"]
     assert found["texts"].settings["settings"].task == str(tmp_path / "run" / "data" / "card.yaml")
     assert "finetune/scipy_docs/base" in found
+
+
+def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
+    plain = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]})
+    found = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]}, nested=True)
+    for name, cell in plain.items():
+        if not name.startswith("finetune/") or name.endswith("/base"):
+            assert found[name] == cell, "the first seed's are those of a run that is not nested"
+    again = {name for name in found if name not in plain and not name.startswith("finetune/")}
+    assert again == {
+        *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
+        *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof")),
+        *(f"adapt/{arm}/1" for arm in ARMS),
+    }
+    assert found["score/dana/1"].settings["selection"].seed == found["score/dana"].settings["selection"].seed + 1
+    assert found["score/dana/1"].settings["folder"] == tmp_path / "run" / "nested" / "1" / "scores"
+    assert found["score/lof/1"].settings["folder"] == tmp_path / "run" / "nested" / "1" / "arms" / "lof" / "scores"
+    assert found["weigh/tight/1"].settings["scores"] == Made("score/dana/1")
+    adapted = found["adapt/dana/1"].settings
+    assert adapted["settings"].seed == found["adapt/dana"].settings["settings"].seed + 1
+    assert (adapted["weights"], adapted["model"]) == (Made("weigh/dana/1"), Made("base"))
+    assert found["adapt/tapt/1"].settings["corpus"] == Made("text/tapt")
+    one, other = found["finetune/toy/dana/0"], found["finetune/toy/dana/1"]
+    assert (one.settings["model"], other.settings["model"]) == (Made("adapt/dana"), Made("adapt/dana/1"))
+    assert (one.settings["settings"].seeds, other.settings["settings"].seeds) == ([3], [5])
+    joined = found["finetune/toy/dana"]
+    assert joined.settings["parts"] == [one.settings["out"], other.settings["out"]]
+    assert joined.needs == ("finetune/toy/dana/0", "finetune/toy/dana/1")
+    assert found["finetune/toy/base"] == plain["finetune/toy/base"]
+
+
+@pytest.mark.parametrize("finetune", [{}, {"seeds": 3, "save": True}])
+def test_nested_seeds_are_counted_and_keep_no_model(finetune, tmp_path):
+    with pytest.raises(ConfigError, match="nested=True: must be false where finetune"):
+        cells(["dana"], tmp_path, finetune=finetune, nested=True)

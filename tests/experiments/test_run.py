@@ -110,6 +110,18 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report(inputs, plugin, tmp_path
     assert {path: path.stat().st_mtime_ns for path in before} == before, "a second run makes nothing"
 
 
+@pytest.mark.slow
+def test_nested_seeds_go_from_text_to_report(inputs, tmp_path):
+    run = tmp_path / "run"
+    arms = {"random": {"selector": "random"}, "dana": {}}
+    page = run_recipe(load(RunSettings, recipe(inputs, run, arms=arms, nested=True))).read_text(encoding="utf-8")
+    assert "Each seed has a selection and an adaptation of its own" in page
+    kept = [read_table(place / "arms" / "random" / "weights").to_pandas() for place in (run, run / "nested" / "1")]
+    assert not kept[0]["weight"].equals(kept[1]["weight"])
+    table = pd.read_csv(run / "tables" / "differences.csv")
+    assert (table["n"] == 2).all()
+
+
 def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
     (tmp_path / "recipe.json").write_text(json.dumps(recipe(inputs, tmp_path / "run", arms=["general"])))
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
