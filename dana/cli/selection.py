@@ -24,6 +24,7 @@ TEXTS = [
     Flag("--text-documents", "inputs.text_documents"),
     Flag("--decontaminate", "hygiene.decontaminate", options=MANY),
     Flag("--near-duplicates", "hygiene.near_duplicates"),
+    Flag("--sample", "hygiene.sample"),
     Flag("--encoder", "selection.encoder", "minilm, static, hashing, or transformer:NAME_OR_FOLDER"),
     Flag("--geometry", "selection.geometry"),
     Flag("--units", "selection.units"),

@@ -44,7 +44,7 @@ def corpus_stage(
     found = find_files(sources, folder.parent)
     files = source_digests(found)
     depends_on = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **reading}
-    depends_on |= cleaner.identity(near_duplicates=True)
+    depends_on |= cleaner.identity(general=True)
 
     def write(draft: Draft) -> None:
         tally = Tally()

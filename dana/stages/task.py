@@ -51,7 +51,7 @@ def task_stage(
     else:
         depends_on = {"name": name, "files": source_digests(sources), "seed": seed, "held_out": HELD_OUT_SHARE}
         depends_on |= inputs.identity()
-    depends_on |= cleaner.identity(near_duplicates=False)
+    depends_on |= cleaner.identity(general=False)
 
     def write(draft: Draft) -> None:
         tally = Tally()

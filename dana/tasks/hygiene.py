@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from dana.core.artifacts import OWN, Draft
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
+from dana.core.files import text_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests
@@ -37,18 +38,23 @@ class Hygiene:
         sentence: Words from which on a shared sentence counts.
         near_duplicates: Leave out general documents this like an earlier one (Jaccard index of five-word shingles,
             estimated by MinHash; 0.8 is usual); null leaves them in.
+        sample: Leave out all but this share of the general documents, drawn by a hash of their text; null leaves them
+            in. A larger share holds the documents of a smaller one.
     """
 
     decontaminate: list[str] = field(default_factory=list)
     ngram: int = 13
     sentence: int = 8
     near_duplicates: float | None = None
+    sample: float | None = None
 
     def __post_init__(self) -> None:
         require(self.ngram > 0, "ngram", self.ngram, "at least 1")
         require(self.sentence > 0, "sentence", self.sentence, "at least 1")
         if self.near_duplicates is not None:
             check_near_duplicates(self.near_duplicates)
+        share = self.sample is None or 0 < self.sample <= 1
+        require(share, "sample", self.sample, "in (0, 1], or null")
 
 
 class Cleaner:
@@ -80,11 +86,11 @@ class Cleaner:
                         " that holds each task's folder"
                     )
 
-    def identity(self, near_duplicates: bool) -> dict[str, Any]:
+    def identity(self, general: bool) -> dict[str, Any]:
         """The settings that the kept documents depend on, for a fingerprint; empty when nothing is asked for.
 
         Args:
-            near_duplicates: Whether these are left out, too.
+            general: Of general text, which alone is sampled and rid of near duplicates.
         """
         found: dict[str, Any] = {}
         if self._cards:
@@ -94,7 +100,9 @@ class Cleaner:
             }
             found |= {"tasks": versions, "ngram": self._settings.ngram, "sentence": self._settings.sentence}
             found["language"] = self._language
-        if near_duplicates and self._settings.near_duplicates is not None:
+        if general and self._settings.sample is not None:
+            found["sample"] = self._settings.sample
+        if general and self._settings.near_duplicates is not None:
             threshold = self._settings.near_duplicates
             found["near_duplicates"] = {"threshold": threshold, "shingle": SHINGLE, "permutations": PERMUTATIONS}
         return {"hygiene": found} if found else {}
@@ -113,7 +121,7 @@ class Cleaner:
         return OverlapIndex.build(texts, self._settings.ngram, self._settings.sentence, self._language)
 
     def filter_general(
-        self, documents: Iterable[Document], tally: Tally, draft: Draft, near_duplicates: bool = True
+        self, documents: Iterable[Document], tally: Tally, draft: Draft, general: bool = True
     ) -> Iterator[Document]:
         """Stream the documents of the general text that are kept.
 
@@ -127,9 +135,11 @@ class Cleaner:
             documents: Kept so far, and counted so in `tally`.
             tally: Where those removed are taken back.
             draft: The artifact being written.
-            near_duplicates: Whether to look for these, too.
+            general: Whether to sample them and to look for near duplicates, too.
         """
-        threshold = self._settings.near_duplicates if near_duplicates else None
+        if general and self._settings.sample is not None:
+            documents = _sampled(documents, self._settings.sample, tally)
+        threshold = self._settings.near_duplicates if general else None
         if not self._cards and threshold is None:
             yield from documents
             return
@@ -157,7 +167,7 @@ class Cleaner:
         tally = Tally(read=len(documents))
         for document in documents:
             tally.keep(document)
-        kept = list(self.filter_general(documents, tally, draft, near_duplicates=False))
+        kept = list(self.filter_general(documents, tally, draft, general=False))
         if documents and not kept:
             raise DataError(f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}")
         counts = tally.as_dict()
@@ -174,6 +184,15 @@ class Cleaner:
                     removed.overlapping(document, shared[row])
                 else:
                     yield document
+
+
+def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
+    """Documents whose text's digest, read as a number in [0, 1), is below the share."""
+    for document in documents:
+        if int.from_bytes(text_digest(document.text)[:8], "big") < share * 2**64:
+            yield document
+        else:
+            tally.take_back(document, "not sampled")
 
 
 def _without_near_duplicates(

@@ -142,13 +142,41 @@ def test_fingerprints_follow_every_setting_and_the_evaluation_text(pool, cards, 
         Hygiene(cards, sentence=9),
         Hygiene(near_duplicates=0.8),
         Hygiene(near_duplicates=0.9),
+        Hygiene(sample=0.5),
+        Hygiene(sample=0.25),
     ]
-    seen = [json.dumps(Cleaner(each).identity(near_duplicates=True)) for each in settings]
+    seen = [json.dumps(Cleaner(each).identity(general=True)) for each in settings]
     write_split(tmp_path / "cards" / "zeta", "dev", [{"text": "another", "label": "fruit"}])
-    seen.append(json.dumps(Cleaner(Hygiene(cards)).identity(near_duplicates=True)))
-    seen.append(json.dumps(Cleaner(Hygiene(cards), language="de").identity(near_duplicates=True)))
+    seen.append(json.dumps(Cleaner(Hygiene(cards)).identity(general=True)))
+    seen.append(json.dumps(Cleaner(Hygiene(cards), language="de").identity(general=True)))
     assert len(set(seen)) == len(seen)
     assert str(tmp_path) not in "".join(seen)
+
+
+def test_a_sample_is_that_share_the_same_whatever_is_around_and_within_a_larger_one(tmp_path):
+    texts = [f"Document number {number}, which is one of many." for number in range(2000)]
+
+    def kept(share, some, name, **hygiene):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(json.dumps({"id": text, "text": text}) for text in some), encoding="utf-8")
+        made = corpus_stage([str(path)], tmp_path / name, cleaner=Cleaner(Hygiene(sample=share, **hygiene)))
+        counts = made.manifest["counts"]
+        assert counts["in"] == counts["kept"] + sum(counts["dropped"].values())
+        assert counts["dropped"].get("not sampled", 0) == len(some) - len(_ids(made.path))
+        return set(_ids(made.path))
+
+    tenth, half = kept(0.1, texts, "tenth"), kept(0.5, texts, "half")
+    assert 160 <= len(tenth) <= 240, "within three standard deviations"
+    assert 930 <= len(half) <= 1070
+    assert tenth < half
+    assert kept(0.1, texts[::2], "fewer") == tenth & set(texts[::2])
+    assert kept(1.0, texts, "whole") == set(texts)
+
+
+def test_a_task_is_not_sampled(tmp_path):
+    card = _task(tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=[OWN, f"{OWN} More.", f"{OWN} Still more."])
+    made = task_stage(card, tmp_path / "task", cleaner=Cleaner(Hygiene([card], sample=0.01)))
+    assert made.manifest["counts"]["fit_documents"]["kept"] == 3
 
 
 def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_what_is_held_out(tmp_path):
