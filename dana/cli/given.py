@@ -80,7 +80,8 @@ def settings_folder(parsed: argparse.Namespace, settings: "RunSettings") -> Path
 
 def _remembered(folder: Path, values: dict[str, Any], overrides: list[str], sections: set[str]) -> dict[str, Any]:
     """What the folder remembers; what of it this command looks at and nobody says otherwise is shown."""
-    from dana.stages.remember import SETTINGS, dotted, recalled
+    from dana.core.config import SETTINGS
+    from dana.stages.remember import dotted, recalled
 
     given = {*dotted(values), *(override.partition("=")[0] for override in overrides)}
     memory = recalled(folder, given)

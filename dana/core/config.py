@@ -13,6 +13,7 @@ import yaml
 from dana.core.errors import ConfigError, nearest_path
 
 S = TypeVar("S")
+SETTINGS = "settings.yaml"  # in a run's folder: what its commands were told that differs from the defaults
 
 
 def require(holds: bool, key: str, value: Any, allowed: str) -> None:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, fields
 
-from dana.report.collect import RunFrames
 from dana.report.cost import cost_table
+from dana.report.frames import RunFrames
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
 from dana.report.provenance import setting_table, step_table
+from dana.report.reproduce import input_table
 from dana.report.tables import (
     Table,
     choice_table,
@@ -37,6 +38,7 @@ class Analysis:
     cost: Table | None
     steps: Table
     settings: Table
+    inputs: Table | None
 
     def tables(self) -> list[Table]:
         """Those that there are."""
@@ -65,4 +67,5 @@ def analyse(run: RunFrames) -> Analysis:
         cost=cost_table(run),
         steps=step_table(run),
         settings=setting_table(run),
+        inputs=input_table(run),
     )

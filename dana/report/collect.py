@@ -1,6 +1,5 @@
 """A run's folder to data frames; what the run does not have is None or empty."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,13 @@ import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import MANIFEST
+from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
 from dana.report.cells import Finetuned, read_cell
-from dana.report.examples import Shown, most_extreme
+from dana.report.examples import most_extreme
 from dana.report.files import read_columns, read_object, require_keys
+from dana.report.frames import EVALUATION, Ranking, RunFrames, Selected, SelectorChoice
 from dana.report.lineage import adaptations
 from dana.report.recorded import TRAINING, recorded_seconds, training_lines
 from dana.report.verdicts import ADAPTED, CONTROLS
@@ -21,82 +22,6 @@ from dana.report.verdicts import ADAPTED, CONTROLS
 FUSION = "fusion"  # name of the row of all candidates together
 PLANTED = "(planted)"  # the end of a source's name whose documents should be found
 ARMS = ("base", "general", "random", "dana", ADAPTED)  # the order of every table and figure
-EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The ranking artifact.
-
-    Attributes:
-        rows: A row a detector, best mean F1 first.
-        chosen: The detector that ``auto`` takes.
-        content: Its manifest.
-    """
-
-    rows: pd.DataFrame
-    chosen: str
-    content: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SelectorChoice:
-    """The comparison of selectors that ``auto`` chose by.
-
-    Attributes:
-        rows: A row a candidate and one for their fusion: name, ap, recall_5, recall_20, auroc, weight ...
-        chosen: Name of the row that scored.
-        reason: Why it was chosen.
-    """
-
-    rows: pd.DataFrame
-    chosen: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Selected:
-    """What was scored and weighed.
-
-    Attributes:
-        units: A row a general unit: source (category), planted (bool), characters, score, and weight where
-            weights were made. What is kept is the sum of weights, so that all policies read alike.
-        task: A row a held-out task unit: characters, score.
-        relevant: The units nearest to the task, by source.
-        foreign: The units farthest from it.
-        weights: The manifest of the weights; empty without.
-    """
-
-    units: pd.DataFrame
-    task: pd.DataFrame
-    relevant: Shown = ()
-    foreign: Shown = ()
-    weights: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RunFrames:
-    """Everything a report is made from.
-
-    Attributes:
-        path: The folder.
-        ranking: Of the detectors.
-        choice: Of the selector.
-        selected: Scores and weights.
-        evaluations: A row an arm and evaluation: arm and :data:`EVALUATION`.
-        cells: Every fine-tuned arm of every task, in the order of the tables.
-        stages: A row a committed artifact, by place in the folder, and its manifest.
-        recorded: Seconds that a step's own records tell of, by its place.
-    """
-
-    path: Path
-    ranking: Ranking | None = None
-    choice: SelectorChoice | None = None
-    selected: Selected | None = None
-    evaluations: pd.DataFrame | None = None
-    cells: tuple[Finetuned, ...] = ()
-    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
-    recorded: dict[str, float] = field(default_factory=dict)
 
 
 def collect(path: Path) -> RunFrames:
@@ -115,13 +40,21 @@ def collect(path: Path) -> RunFrames:
     ranking, choice, selected = read_ranking(path), read_choice(path), read_selected(path)
     evaluations, cells = read_evaluations(path), read_cells(path, stages)
     recorded = {place: recorded_seconds(path / place) for place in stages}
-    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, recorded)
+    told, is_grid = _settings(path / SETTINGS), (path / "cells").is_dir()
+    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, told, is_grid, recorded)
     if run.ranking is None and run.selected is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
             f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ here;"
             " start with: dana score --task ... --general ... --out DIR"
         )
     return run
+
+
+def _settings(file: Path) -> str:
+    """A run's settings without the comments on top."""
+    if not file.is_file():
+        return ""
+    return "\n".join(line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
 
 
 def read_ranking(path: Path) -> Ranking | None:

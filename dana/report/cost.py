@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from dana.report.collect import RunFrames
 from dana.report.files import flatten
+from dana.report.frames import RunFrames
 from dana.report.provenance import steps
 from dana.report.tables import Column, Table, number, percent
 

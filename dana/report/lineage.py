@@ -50,16 +50,22 @@ def weights(identity: Any) -> Weights:
     return frozenset((name, str(digest)) for name, digest in found if name == "name" or name.endswith(".safetensors"))
 
 
+def own_weights(manifest: dict[str, Any]) -> Weights:
+    """The digests of the weights that a step made; empty where it made no model, or does not name its files."""
+    files = manifest.get("files")
+    if manifest.get("kind") != "model" or not isinstance(files, dict):
+        return frozenset()
+    return weights({name: about["digest"] for name, about in files.items() if "/" not in name and "digest" in about})
+
+
 def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Adaptation]:
     """Every model that a run adapted, by its own weights."""
     found = {}
     for manifest in manifests:
-        depends_on, files = manifest.get("depends_on"), manifest.get("files")
-        if manifest.get("kind") == "model" and isinstance(depends_on, dict) and isinstance(files, dict):
-            own = {name: about["digest"] for name, about in files.items() if "/" not in name and "digest" in about}
-            if "model" in depends_on:
-                found[weights(own)] = Adaptation(weights(depends_on["model"]), depends_on.get("settings") or {})
-    found.pop(frozenset(), None)  # of manifests that do not name their files
+        depends_on = manifest.get("depends_on")
+        if isinstance(depends_on, dict) and "model" in depends_on:
+            found[own_weights(manifest)] = Adaptation(weights(depends_on["model"]), depends_on.get("settings") or {})
+    found.pop(frozenset(), None)  # of other steps, and of manifests that do not name their files
     return found
 
 

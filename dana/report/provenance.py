@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from dana.report.collect import RunFrames
 from dana.report.files import flatten
+from dana.report.frames import RunFrames
 from dana.report.tables import Column, Table
 
 MOST_SETTINGS = 80
@@ -16,11 +16,13 @@ DETAILS = ("by_source",)  # counts that have a table of their own
 
 def steps(run: RunFrames) -> dict[str, dict[str, Any]]:
     """Every committed step's manifest by its place in the folder, in the order of work."""
-    return dict(sorted(run.stages.items(), key=lambda step: _place(step[1].get("kind"))))
+    return dict(sorted(run.stages.items(), key=lambda step: _place(step[1])))
 
 
-def _place(kind: Any) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+def _place(manifest: dict[str, Any]) -> tuple[int, bool]:
+    """By its kind; of models, those that start from none come first."""
+    kind = manifest.get("kind")
+    return KINDS.index(kind) if kind in KINDS else len(KINDS), "model" in manifest.get("depends_on", {})
 
 
 def step_table(run: RunFrames) -> Table:

@@ -7,12 +7,13 @@ import pandas as pd
 from dana.report import figures, findings
 from dana.report.amount_curve import amount_curve
 from dana.report.analysis import Analysis, analyse
-from dana.report.collect import RunFrames
 from dana.report.cost import cost_finding
 from dana.report.examples import Shown
 from dana.report.findings import Finding
 from dana.report.forest import forest
+from dana.report.frames import RunFrames
 from dana.report.provenance import versions
+from dana.report.reproduce import reproduction
 from dana.report.svg import Figure
 from dana.report.tables import Table
 
@@ -28,6 +29,7 @@ class Section:
         tables: Below the figures; those without columns go to files only.
         examples: Units to read by source, by what they are examples of.
         command: What makes it, where the run does not have it.
+        code: A block of shell to copy.
     """
 
     question: str
@@ -36,6 +38,7 @@ class Section:
     tables: tuple[Table | None, ...] = ()
     examples: tuple[tuple[str, Shown], ...] = ()
     command: str = ""
+    code: str = ""
 
     @property
     def shown(self) -> list[Table]:
@@ -74,7 +77,7 @@ def build_report(run: RunFrames) -> Report:
         _losses(analysis),
         _results(analysis),
         _cost(analysis),
-        Section("How was this made?", _steps(analysis), (), (analysis.steps, analysis.settings)),
+        _made(analysis, run),
     ]
     name, said = run.path.resolve().name, findings.verdict(analysis)
     return Report(name, said, findings.highlights(analysis), sections, versions(run), analysis.tables())
@@ -149,5 +152,11 @@ def _cost(analysis: Analysis) -> Section:
     return Section("What did it cost?", said, (), (analysis.cost,))
 
 
-def _steps(analysis: Analysis) -> str:
-    return f"In {len(analysis.steps.frame)} steps, each of which left a manifest."
+def _made(analysis: Analysis, run: RunFrames) -> Section:
+    question, code = "How was this made, and how is it made again?", reproduction(run)
+    said = f"In {len(analysis.steps.frame)} steps, each of which left a manifest."
+    if code:
+        said += " These lines make it again; where fingerprints agree, so do settings and inputs."
+    else:
+        said += " What its commands were told is not kept here; the settings below are what each step was made from."
+    return Section(question, said, (), (analysis.steps, analysis.settings, analysis.inputs), code=code)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.report.collect import Ranking, Selected, SelectorChoice
+from dana.report.frames import Ranking, Selected, SelectorChoice
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in

@@ -13,12 +13,11 @@ from typing import Any
 import yaml
 
 from dana.core.artifacts import canonical, write_text
-from dana.core.config import load, read_yaml
+from dana.core.config import SETTINGS, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 from dana.stages.settings import EMBEDDINGS, RunSettings
 
-SETTINGS = "settings.yaml"
 HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import MANIFEST, OLD_MANIFEST, is_sealed, read_manifest
+from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import progress
 from dana.core.seals import flaws, strangers
 from dana.encoders.segment import PATTERN, digest_of
 from dana.encoders.store import META, read_meta
-from dana.stages.remember import SETTINGS, remembered
+from dana.stages.remember import remembered
 
 
 @dataclass

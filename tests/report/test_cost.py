@@ -6,8 +6,9 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
-from dana.report.collect import RunFrames, collect
+from dana.report.collect import collect
 from dana.report.cost import cost_finding, cost_table
+from dana.report.frames import RunFrames
 from dana.report.recorded import recorded_seconds
 
 

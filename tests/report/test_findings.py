@@ -2,7 +2,8 @@ import pandas as pd
 
 from dana.report import findings
 from dana.report.analysis import analyse
-from dana.report.collect import Ranking, collect
+from dana.report.collect import collect
+from dana.report.frames import Ranking
 from dana.report.tables import ranking_table
 
 

@@ -95,7 +95,7 @@ def test_every_shown_number_is_in_a_file(whole_run):
     files = {path.stem: pd.read_csv(path) for path in (whole_run / "tables").glob("*.csv")}
     selection = {"ranking", "score_histogram", "separation", "kept_by_source", "planted"}
     outcomes = {"evaluations", "losses", "seeds", "results", "differences"}
-    assert set(files) == selection | outcomes | {"cost", "steps", "settings"}
+    assert set(files) == selection | outcomes | {"cost", "steps", "settings", "inputs"}
     kept = files["kept_by_source"]
     assert kept["kept_units"].sum() == 192
     assert kept["share_of_kept_characters"].sum() == pytest.approx(1)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from dana.report.collect import Selected
+from dana.report.frames import Selected
 from dana.report.tables import (
     auroc,
     histogram,

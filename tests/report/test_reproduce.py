@@ -1,0 +1,152 @@
+"""The commands that make a run again: run here, they leave the same fingerprints."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dana.cli.main import main
+from dana.core.artifacts import MANIFEST
+from dana.report.collect import collect
+from dana.report.frames import RunFrames
+from dana.report.reproduce import input_table, reproduction
+from dana.stages.report import report_stage
+from tests.toy_task import write_checkpoint, write_task
+
+HASHING = "--encoder hashing:dims=32,words=1"
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    """A run by single commands: scores, weights, an adapted model, fine-tuned beside its base."""
+    write_task(tmp_path / "cards")
+    write_checkpoint(tmp_path / "model")
+    words = ["iron", "zinc", "lead", "word20", "word21", "word22", "word23", "word24"]
+    rows = [{"id": f"p{n}", "text": " ".join([*words[n % 7 :], *words[: n % 5], f"{n}."])} for n in range(60)]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run, finetune = tmp_path / "run", "--set finetune.preset=quick finetune.epochs=1"
+    card = tmp_path / "cards" / "toy.yaml"
+    for line in (
+        f"score --task {card} --general {tmp_path}/pool.jsonl --out {run} {HASHING} --detector knn",
+        f"weigh {run} --beta 0.3 --gamma 3",
+        f"adapt {run} --model {tmp_path}/model --steps 2 --batch-size 4 --max-tokens 24",
+        f"finetune --model {run}/adapted --task-card {card} --seeds 2 --out {run}/finetune/toy/adapted {finetune}",
+        f"finetune --model {tmp_path}/model --task-card {card} --seeds 2 --out {run}/finetune/toy/base {finetune}",
+    ):
+        assert main(shlex.split(line)) == 0
+    return run
+
+
+def fingerprints(run):
+    manifests = sorted(file for file in run.rglob(MANIFEST) if "seeds" not in file.as_posix())
+    return {file.relative_to(run).parts[:-2]: json.loads(file.read_text())["fingerprint"] for file in manifests}
+
+
+def run_block(block, folder, monkeypatch):
+    """The lines of a block, as a shell would run them in a folder."""
+    monkeypatch.chdir(folder)
+    recipe = block.split("<<'RECIPE'\n")[1].split("\nRECIPE\n")[0]
+    (folder / "recipe.yaml").write_text(recipe + "\n")
+    for line in block.split("\nRECIPE\n")[1].splitlines():
+        assert main(shlex.split(line, comments=True)[1:]) == 0
+
+
+@pytest.mark.slow
+def test_the_commands_make_the_run_again(by_hand, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    run_block(reproduction(collect(by_hand)), tmp_path / "elsewhere", monkeypatch)
+    again = tmp_path / "elsewhere" / "again"
+    assert len(fingerprints(by_hand)) == 9
+    assert fingerprints(again) == fingerprints(by_hand)
+    assert (again / "report.html").is_file()
+
+
+MODEL = {"model.safetensors": "aa", "config.json": "cc"}
+ADAPTED = {"model.safetensors": "bb", "config.json": "cc"}
+
+
+def manifest(kind, model=None, **about):
+    files = {name: {"digest": digest} for name, digest in about.pop("made", {}).items()}
+    return {"kind": kind, "depends_on": {**({"model": model} if model else {}), **about}, "files": files}
+
+
+def commands(settings="model: some/base\n", is_grid=False, **stages):
+    run = RunFrames(Path("run"), stages=stages, settings=settings, is_grid=is_grid)
+    return reproduction(run).split("RECIPE\n")[-1].splitlines()
+
+
+def test_one_command_a_step_with_the_model_that_it_started_from():
+    preset = {"seeds": [0, 1, 2]}
+    stages = {
+        "adapted": manifest("model", MODEL, made=ADAPTED),
+        "finetune/toy/ours": manifest("finetune", ADAPTED, preset=preset),
+        "finetune/toy/base": manifest("finetune", MODEL, preset=preset),
+        "finetune/toy/hub": manifest("finetune", {"name": "a/b"}, preset=preset),
+        "finetune/toy/other": manifest("finetune", {"model.safetensors": "dd"}, preset=preset),
+        "weights": manifest("weights"),
+        "weights-2": manifest("weights"),
+        "scores": manifest("scores"),
+        "corpus": manifest("corpus"),
+        "tokens/12": manifest("tokens"),
+    }
+    tuned = "dana finetune --config recipe.yaml --model {} --out again/finetune/toy/{} --seeds 3"
+    assert commands(**stages) == [
+        "dana score --config recipe.yaml --out again",
+        "dana weigh again",
+        "# weights-2 was made by a command that the folder does not remember",
+        "dana adapt again",
+        tuned.format("again/adapted", "ours"),
+        tuned.format("some/base", "base"),
+        tuned.format("a/b", "hub"),
+        tuned.format("MODEL", "other") + "  # MODEL: what was fine-tuned, by its digests in tables/inputs.csv",
+        "dana report again",
+    ]
+
+
+def test_a_model_that_is_not_recorded_is_not_guessed():
+    lines = commands(**{"finetune/toy/x": manifest("finetune", preset={"seeds": [0]})})
+    assert "--model MODEL " in lines[0]
+
+
+def test_a_base_from_scratch_is_trained_again():
+    stages = {"adapted": manifest("model", MODEL, made=ADAPTED), "base": manifest("model", made=MODEL)}
+    assert commands(**stages) == ["dana pretrain again", "dana adapt again --model again/base", "dana report again"]
+
+
+def test_a_grid_is_one_command_and_what_was_harvested_is_told():
+    assert commands(is_grid=True, base=manifest("model", made=MODEL)) == ["dana run recipe.yaml out=again"]
+    told = commands(is_grid=True, data=manifest("harvest"))
+    assert told[0].startswith("# The texts were harvested from the packages")
+
+
+def test_seeds_versions_and_settings_head_the_block(whole_run):
+    (whole_run / "settings.yaml").write_text("# A comment.\nweigh:\n  beta: 0.2\n")
+    head = reproduction(collect(whole_run)).split("\nRECIPE\n")[0].splitlines()
+    assert head[0].startswith("# ")
+    assert "numpy " in head[0]
+    assert head[1] == "# seeds: fine-tuning 0, 1, 2, 3, 4, 5, 6, 7"
+    assert head[2:] == ["cat > recipe.yaml <<'RECIPE'", "weigh:", "  beta: 0.2"]
+
+
+def test_without_settings_there_is_no_block_and_the_report_says_so(whole_run):
+    assert reproduction(collect(whole_run)) == ""
+    page = report_stage(whole_run).read_text()
+    assert "<pre" not in page
+    assert "What its commands were told is not kept here" in page
+    (whole_run / "settings.yaml").write_text("task: <a & b>\n")
+    page = report_stage(whole_run).read_text()
+    assert "task: &lt;a &amp; b&gt;" in page.split("<pre")[1].split("</pre>")[0]
+    text = (whole_run / "report.md").read_text()
+    assert "\ntask: <a & b>\nRECIPE\n" in text.split("`````bash")[1].split("`````")[0]
+
+
+def test_every_file_that_was_read_has_its_digest(whole_run):
+    frame = input_table(collect(whole_run)).frame
+    assert frame.iloc[0].tolist() == ["corpus", "web.jsonl", "00"]
+    data = frame[frame["file"] == "test.jsonl"]
+    assert data["digest"].unique().tolist() == ["cd" * 16]
+    assert data["step"].tolist() == [f"finetune/toy/{arm}" for arm in ("base", "dana", "general", "random")]
+    report_stage(whole_run)
+    pd.testing.assert_frame_equal(pd.read_csv(whole_run / "tables" / "inputs.csv", dtype=str), frame)
