@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 
 from dana.report.cost import cost_table
 from dana.report.frames import RunFrames
+from dana.report.map_figure import nearness_table, point_table
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
 from dana.report.provenance import setting_table, step_table
 from dana.report.reproduce import input_table
@@ -29,6 +30,8 @@ class Analysis:
     separation: Table | None
     kept: Table | None
     planted: Table | None
+    nearness: Table | None
+    points: Table | None
     evaluations: Table | None
     losses: Table | None
     comparisons: tuple[ArmComparison, ...]
@@ -50,6 +53,7 @@ def analyse(run: RunFrames) -> Analysis:
     """Make every table that the run allows."""
     selected, cells, evaluations = run.selected, run.cells, run.evaluations
     weighed = selected if selected is not None and "weight" in selected.units else None
+    drawn = selected.map if selected is not None else None
     comparisons = tuple(compare_arms(cells))
     return Analysis(
         choice=choice_table(run.choice) if run.choice is not None else None,
@@ -58,6 +62,8 @@ def analyse(run: RunFrames) -> Analysis:
         separation=separation_table(selected) if selected is not None else None,
         kept=kept_table(weighed) if weighed is not None else None,
         planted=planted_table(weighed) if weighed is not None else None,
+        nearness=nearness_table(drawn) if drawn is not None else None,
+        points=point_table(drawn) if drawn is not None else None,
         evaluations=evaluation_table(evaluations) if evaluations is not None else None,
         losses=loss_table(evaluations) if evaluations is not None else None,
         comparisons=comparisons,

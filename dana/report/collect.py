@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import yaml
 
 from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
@@ -17,6 +18,7 @@ from dana.report.files import read_columns, read_object, require_keys
 from dana.report.frames import EVALUATION, Ranking, RunFrames, Selected, SelectorChoice
 from dana.report.lineage import adaptations
 from dana.report.recorded import TRAINING, recorded_seconds, training_lines
+from dana.report.text_map import text_map
 from dana.report.verdicts import ADAPTED, CONTROLS
 
 FUSION = "fusion"  # name of the row of all candidates together
@@ -123,7 +125,17 @@ def read_selected(path: Path) -> Selected | None:
         manifest = {}
     given = units["weight"].to_numpy() if "weight" in units else None
     relevant, foreign = most_extreme(table, path / "corpus", given)
-    return Selected(units, task, relevant, foreign, manifest)
+    drawn = None
+    if given is not None:
+        drawn = text_map(scores, path / "corpus", path / "task", _store(path), table, given)
+    return Selected(units, task, relevant, foreign, manifest, drawn)
+
+
+def _store(path: Path) -> Path:
+    """The run's embedding store, or the one that its settings name."""
+    told = yaml.safe_load(_settings(path / SETTINGS)) or {}
+    named = told.get("selection", {}).get("store") if isinstance(told, dict) else None
+    return Path(named) if named else path / "embeddings"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dana.core.schemas import parts
+from dana.report.unit_texts import documents_of
 
 SOURCES = 4  # shown
 UNITS = 2  # shown of a source
@@ -79,7 +78,7 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
     left_out = None if weights is None else characters * (1 - weights)
     found = [_candidates(rows, codes, text) for rows, text in ((order, kept), (order[::-1], left_out))]
     every = np.concatenate([rows for side in found for rows in side.values()] or [np.empty(0, np.int64)])
-    texts = _texts(corpus, scores["doc_id"].take(pa.array(every)).unique())
+    texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
     relevant, foreign = (
         [SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items()]
         for side in found
@@ -99,19 +98,6 @@ def _candidates(order: np.ndarray, codes: np.ndarray, text: np.ndarray | None) -
         amount = np.bincount(codes, weights=text)
         ranked = [code for code in np.argsort(-amount, kind="stable").tolist() if amount[code] > 0]
     return {code: order[codes[order] == code][:CANDIDATES] for code in ranked[: 2 * SOURCES]}
-
-
-def _texts(corpus: Path, wanted: pa.Array) -> dict[str, str]:
-    """Texts of some documents; only row groups that hold one are read whole."""
-    found: dict[str, str] = {}
-    for part in parts(corpus):
-        file = pq.ParquetFile(part)
-        for group in range(file.num_row_groups):
-            here = pc.is_in(file.read_row_group(group, columns=["doc_id"])["doc_id"], value_set=wanted)
-            if pc.any(here).as_py():
-                table = file.read_row_group(group, columns=["doc_id", "text"]).filter(here)
-                found |= dict(zip(table["doc_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    return found
 
 
 def _examples(

@@ -8,6 +8,7 @@ import pandas as pd
 
 from dana.report.cells import Finetuned
 from dana.report.examples import Shown
+from dana.report.text_map import TextMap
 
 EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
 
@@ -53,6 +54,7 @@ class Selected:
         relevant: The units nearest to the task, by source.
         foreign: The units farthest from it.
         weights: The manifest of the weights; empty without.
+        map: Where they lie; None where vectors are not stored.
     """
 
     units: pd.DataFrame
@@ -60,6 +62,7 @@ class Selected:
     relevant: Shown = ()
     foreign: Shown = ()
     weights: dict[str, Any] = field(default_factory=dict)
+    map: TextMap | None = None
 
 
 @dataclass(frozen=True)

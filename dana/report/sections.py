@@ -12,6 +12,7 @@ from dana.report.examples import Shown
 from dana.report.findings import Finding
 from dana.report.forest import forest
 from dana.report.frames import RunFrames
+from dana.report.map_figure import map_figure, map_finding
 from dana.report.provenance import versions
 from dana.report.reproduce import reproduction
 from dana.report.svg import Figure
@@ -74,6 +75,7 @@ def build_report(run: RunFrames) -> Report:
         _chosen(analysis, run),
         _separation(analysis),
         _kept(analysis, run),
+        *_map(analysis, run),
         _losses(analysis),
         _results(analysis),
         _cost(analysis),
@@ -121,6 +123,18 @@ def _kept(analysis: Analysis, run: RunFrames) -> Section:
         (analysis.planted, analysis.kept),
         tuple((title, shown) for title, shown in examples if shown),
     )
+
+
+def _map(analysis: Analysis, run: RunFrames) -> list[Section]:
+    """Nothing where nothing is kept yet: the section before says how to."""
+    question = "Where does the kept text lie?"
+    if analysis.kept is None or run.selected is None:
+        return []
+    if run.selected.map is None or analysis.nearness is None:
+        what = "The vectors of these texts are not stored here: selectors of words need none."
+        return [_missing(question, what, "dana score --task T --general G --detector knn --out ANOTHER_DIR")]
+    drawn = map_figure(run.selected.map)
+    return [Section(question, map_finding(analysis.nearness), (drawn,), (analysis.nearness,))]
 
 
 def _losses(analysis: Analysis) -> Section:

@@ -47,11 +47,12 @@ def test_the_page_stands_alone_and_asks_its_questions_in_order(whole_run):
     assert page.open == []
     assert page.requests == []
     assert "script" not in page.tags
-    assert page.tags.count("svg") == 6
+    assert page.tags.count("svg") == 7
     assert [question.split()[0] for question in page.questions] == [
         "What",
         "How",
         "What",
+        "Where",
         "Did",
         "Did",
         "What",
@@ -93,7 +94,7 @@ def test_text_of_the_corpus_is_shown_and_never_markup(whole_run):
 def test_every_shown_number_is_in_a_file(whole_run):
     report_stage(whole_run)
     files = {path.stem: pd.read_csv(path) for path in (whole_run / "tables").glob("*.csv")}
-    selection = {"ranking", "score_histogram", "separation", "kept_by_source", "planted"}
+    selection = {"ranking", "score_histogram", "separation", "kept_by_source", "planted", "nearness", "map"}
     outcomes = {"evaluations", "losses", "seeds", "results", "differences"}
     assert set(files) == selection | outcomes | {"cost", "steps", "settings", "inputs"}
     kept = files["kept_by_source"]
