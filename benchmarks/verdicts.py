@@ -14,8 +14,11 @@ import numpy as np
 
 from dana.report.bootstrap import paired_bootstrap
 from dana.report.statistics import ALPHA, mean_interval, sign_flip_p
+from dana.tasks.kinds.single_label import SingleLabel
 
 VARIES = {"texts": (0.5, 0.1), "seeds": (0.1, 0.4)}  # standard deviations over texts and over seeds
+
+BOTH = SingleLabel.numbered(2)  # right or wrong
 
 
 def pair(random: np.random.Generator, seeds: int, texts: int, varies: str, effect: float) -> list[np.ndarray]:
@@ -38,7 +41,9 @@ def found(models: list[np.ndarray]) -> list[bool]:
     texts = models[0].shape[1]
     differences = (models[1].mean(1) - models[0].mean(1)).tolist()
     over_seeds = mean_interval(differences)
-    both = paired_bootstrap(*(right.astype(int) for right in reversed(models)), np.ones(texts, int), 2, "accuracy", 400)
+    both = paired_bootstrap(
+        *(right.astype(int) for right in reversed(models)), np.ones(texts, int), BOTH, "accuracy", 400
+    )
     apart = [not part.low <= 0 <= part.high for part in (over_seeds, both)]
     flips = sign_flip_p(differences) <= ALPHA
     return [apart[0], flips, apart[1], flips and apart[1]]

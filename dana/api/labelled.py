@@ -11,7 +11,8 @@ from dana.api.inputs import as_rows, is_missing
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.corpus.records import MISSING, field_at
-from dana.tasks.card import METRICS, SPLITS
+from dana.tasks.card import SPLITS
+from dana.tasks.metrics import METRICS
 
 NAME = "task"
 OTHER_NAMES = {"dev": ("validation", "valid", "val")}

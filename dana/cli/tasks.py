@@ -142,9 +142,10 @@ def _predict(parsed: argparse.Namespace) -> None:
             sys.stdout.write(to_lines(table))
         return
     check_out(parsed.out, text)
-    counts = write_predictions(predict_stage(parsed.model, text), parsed.out)
-    width = max(len("label"), *map(len, counts))
-    print(f"{'label':<{width}} {'texts':>10} {'share':>7}")
-    for label, count in counts.most_common():
-        print(f"{label:<{width}} {count:>10,} {count / counts.total():>7.1%}")
-    print(f"\nwritten: {parsed.out} ({counts.total():,} texts)")
+    texts, counts = write_predictions(predict_stage(parsed.model, text), parsed.out)
+    if counts:
+        width = max(len("label"), *map(len, counts))
+        print(f"{'label':<{width}} {'texts':>10} {'share':>7}")
+        for label, count in counts.most_common():
+            print(f"{label:<{width}} {count:>10,} {count / counts.total():>7.1%}")
+    print(f"\nwritten: {parsed.out} ({texts:,} texts)")

@@ -1,7 +1,7 @@
 """Examples of a split to token ids in padded batches, in an order that the seed and the epoch decide."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dana.core.rng import generator
 from dana.tasks.examples import Example
+from dana.tasks.kinds.base import Kind
 
 BUCKET = 32  # batches whose examples are sorted by length together, so that little is padding
 
@@ -18,21 +19,25 @@ BUCKET = 32  # batches whose examples are sorted by length together, so that lit
 class Encoded:
     """One split, tokenised once for all seeds.
 
+    A unit is what a model answers for: an example.
+
     Attributes:
         tokens: Token ids of each example, special tokens included.
-        labels: int64 of shape (examples,).
         pad: Token id to pad with.
         types: Of pairs, which of the two texts each token is of, 0 or 1; None where the tokenizer does not say.
+        targets: What the loss compares logits with, a row a unit; None where labels are not told.
+        references: True answers of shape (examples,); None where labels are not told.
     """
 
     tokens: list[list[int]]
-    labels: np.ndarray
     pad: int
     types: list[list[int]] | None = None
+    targets: np.ndarray | None = None
+    references: np.ndarray | None = None
 
     @classmethod
     def of(cls, examples: list[Example], tokenizer: Any, max_tokens: int) -> "Encoded":
-        """Tokenise examples, each cut to `max_tokens`: of a pair the longer text first, a token at a time.
+        """Tokenise examples without their labels, each cut to `max_tokens`: of a pair the longer text first.
 
         Args:
             examples: All with a second text, or none.
@@ -42,14 +47,35 @@ class Encoded:
         texts = [[example.text for example in examples]]
         pairs = [example.pair for example in examples if example.pair is not None]
         made = tokenizer(*texts, *([pairs] if pairs else []), truncation="longest_first", max_length=max_tokens)
-        labels = np.array([example.label for example in examples], dtype=np.int64)
-        types = made.get("token_type_ids") if pairs else None
-        return cls(made["input_ids"], labels, tokenizer.pad_token_id or 0, types)
+        return cls(made["input_ids"], tokenizer.pad_token_id or 0, made.get("token_type_ids") if pairs else None)
+
+    @classmethod
+    def labelled(cls, examples: list[Example], tokenizer: Any, max_tokens: int, kind: Kind) -> "Encoded":
+        """Tokenise examples, and take their labels with them.
+
+        Args:
+            examples: As for :meth:`of`, and so are the next two.
+            tokenizer: The checkpoint's.
+            max_tokens: Special tokens included.
+            kind: What the labels are.
+        """
+        answers = [example.label for example in examples]
+        made = cls.of(examples, tokenizer, max_tokens)
+        return replace(made, targets=kind.targets(answers), references=kind.gather(answers))
 
     @property
     def lengths(self) -> np.ndarray:
         """int64 of shape (examples,), tokens of each."""
         return np.array([len(tokens) for tokens in self.tokens], dtype=np.int64)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """int64 of shape (examples,), units of each."""
+        return np.ones(len(self.tokens), dtype=np.int64)
+
+    def units(self, rows: np.ndarray) -> np.ndarray:
+        """The units that a model answers for, given :meth:`batch` of the same rows, in the order of its logits."""
+        return rows
 
     def batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, ...]:
         """Token ids, attention mask and, where there are some, token types, each int64 of shape (rows, longest)."""

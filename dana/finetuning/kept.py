@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,12 @@ from dana.core.logging import get_logger
 from dana.core.seals import flaws
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.loop import SeedResult
+from dana.finetuning.results import scores_of
 from dana.finetuning.saved import save_classifier
 from dana.finetuning.seeds import refuse_others
 from dana.models.classifier import Classifier
 from dana.tasks.card import TaskCard
-from dana.tasks.metrics import score_predictions
+from dana.tasks.examples import Example
 
 log = get_logger(__name__)
 
@@ -74,12 +75,14 @@ class Kept:
         folder: Where the best so far waits while seeds are run, ``OUT-seeds``.
         depends_on: What every seed is made from.
         seeds: Those that are run, in order.
+        sign: 1 where a higher development score is better, -1 where a lower one is.
     """
 
     target: Path
     folder: Path
     depends_on: dict[str, Any]
     seeds: list[int]
+    sign: int = 1
 
     def check(self) -> None:
         """Refuse, before any work, a place that holds something else.
@@ -157,14 +160,20 @@ class Kept:
 
     def _rank(self, seed: int, dev_score: float) -> tuple[float, int]:
         """The larger the better; of equal scores the earlier seed."""
-        return dev_score, -self.seeds.index(seed)
+        return self.sign * dev_score, -self.seeds.index(seed)
 
     def _of(self, seed: int | None) -> dict[str, Any]:
         return json.loads(canonical({**self.depends_on, "seed": seed}))  # as it is read back
 
 
 def write_model(
-    draft: Draft, classifier: Classifier, result: SeedResult, card: TaskCard, tokenizer: Any, test: Encoded, base: str
+    draft: Draft,
+    classifier: Classifier,
+    result: SeedResult,
+    card: TaskCard,
+    tokenizer: Any,
+    test: Sequence[Example],
+    base: str,
 ) -> None:
     """Fill a draft with a model, its tokenizer and its card.
 
@@ -174,29 +183,30 @@ def write_model(
         result: What its seed gave.
         card: The task.
         tokenizer: Its tokenizer, with the ``model_max_length`` it was trained with.
-        test: The test data.
+        test: The test examples.
         base: Name of the checkpoint it was made from.
     """
     classifier.to("cpu")
-    probe = test.batch(np.arange(min(PROBE, len(test.tokens))), torch.device("cpu"))
-    alone = save_classifier(classifier, tokenizer, card.labels, probe, draft.path)
-    most, kind = tokenizer.model_max_length, classifier.backbone.config.model_type
-    scores = score_predictions(result.probabilities.argmax(1), test.labels, len(card.labels))
+    most, architecture = tokenizer.model_max_length, classifier.backbone.config.model_type
+    some = Encoded.of(list(test[:PROBE]), tokenizer, most)
+    probe = some.batch(np.arange(len(some.tokens)), torch.device("cpu"))
+    alone = save_classifier(classifier, tokenizer, card.target, probe, draft.path)
+    scores, _ = scores_of(result, card.target, test)
     if not alone:
-        log.info("model     %s models have no head like ours in transformers; open it with dana predict", kind)
+        log.info("model     %s models have no head like ours in transformers; open it with dana predict", architecture)
     text = CARD.format(
         model=base,
         task=card.name,
         title=card.title,
         version=card.version,
-        labels=", ".join(card.labels),
+        labels=", ".join(card.target.outputs),
         seed=result.seed,
         epoch=result.epoch,
         metric=card.metric,
         dev=result.dev_score,
         test=scores[card.metric],
         most=most,
-        how=(ALONE if alone else PARTS).format(most=most, kind=kind),
+        how=(ALONE if alone else PARTS).format(most=most, kind=architecture),
         pairs=PAIRS if card.text_pair else "",
     )
     write_text(draft.path / "README.md", text)

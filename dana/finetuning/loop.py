@@ -1,4 +1,4 @@
-"""Fine-tuning for one seed, which decides order, head and dropout: encoded splits to test probabilities."""
+"""Fine-tuning for one seed, which decides order, head and dropout: encoded splits to test predictions."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded, order
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
-from dana.tasks.metrics import score_predictions
+from dana.tasks.kinds.base import Kind
 from dana.tasks.preset import Preset
 from dana.train.optimizer import make_optimizer
 from dana.train.schedule import learning_rate_at
@@ -34,14 +34,14 @@ class SeedResult:
         seed: The seed.
         epoch: The epoch that was tested, from 1.
         dev_scores: The task's metric on the development data after each epoch.
-        probabilities: float32 of shape (test examples, labels).
+        outputs: float32 of shape (test examples, outputs): probabilities of the labels, or what else the kind has.
         seconds: Loading, training and testing.
     """
 
     seed: int
     epoch: int
     dev_scores: list[float]
-    probabilities: np.ndarray
+    outputs: np.ndarray
     seconds: float
 
     @property
@@ -78,7 +78,7 @@ def run_seed(
 
     Args:
         model: Folder or Hub name.
-        splits: Encoded train, dev and test.
+        splits: Encoded train and dev with labels; and test, whose labels are not looked at.
         card: The task.
         preset: Hyper-parameters.
         seed: Decides head, order and dropout.
@@ -92,7 +92,8 @@ def run_seed(
     """
     started, watch = time.monotonic(), watch or Watch()
     device, train, dev = precision.device, splits["train"], splits["dev"]
-    classifier = new_classifier(model, len(card.labels), seed).to(device)
+    kind = card.target.fitted(told(train.targets))
+    classifier = new_classifier(model, len(kind.outputs), seed).to(device)
     optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
     steps = -(-len(train.tokens) // preset.batch_size) * preset.epochs
     step, dev_scores, best = 0, [], {}
@@ -102,32 +103,35 @@ def run_seed(
                 watch.check_in()
                 rate = learning_rate_at(step, steps, preset.learning_rate, preset.warmup)
                 with seeded(derive_seed(seed, "finetune", "dropout", step), device):
-                    loss = _loss(classifier, train, rows, precision)
+                    loss = _loss(classifier, train, rows, kind, precision)
                 _update(classifier, optimizer, loss, rate)
                 step += 1
                 bar.update(len(rows))
                 if not torch.isfinite(loss):
                     raise DanaError(f"seed {seed}, step {step}: the loss is {loss}; lower learning_rate={rate}")
-            predictions = predict(classifier, dev, precision, watch.check_in).argmax(1)
-            dev_scores.append(score_predictions(predictions, dev.labels, len(card.labels))[card.metric])
+            predictions = kind.decode(predict(classifier, dev, kind, precision, watch.check_in), dev.sizes)
+            dev_scores.append(kind.scores(predictions, told(dev.references))[card.metric])
             bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
-            if preset.evaluate == "best" and dev_scores[-1] > max([-1.0, *dev_scores[:-1]]):
+            if preset.evaluate == "best" and np.argmax(card.sign * np.array(dev_scores)) == epoch:
                 best = {name: value.clone() for name, value in classifier.state_dict().items()}
     if best:
         classifier.load_state_dict(best)
-    tested = int(np.argmax(dev_scores)) + 1 if best else preset.epochs  # of a tie, the earlier epoch
-    probabilities = predict(classifier, splits["test"], precision, watch.check_in)
-    result = SeedResult(seed, tested, dev_scores, probabilities, round(time.monotonic() - started, 3))
+    tested = (
+        int(np.argmax(card.sign * np.array(dev_scores))) + 1 if best else preset.epochs
+    )  # of a tie, the earlier epoch
+    kind = kind.folded(classifier.out)
+    outputs = predict(classifier, splits["test"], kind, precision, watch.check_in)
+    result = SeedResult(seed, tested, dev_scores, outputs, round(time.monotonic() - started, 3))
     watch.keep(classifier, result)
     return result
 
 
-def _loss(classifier: Classifier, train: Encoded, rows: np.ndarray, precision: Precision) -> Tensor:
+def _loss(classifier: Classifier, train: Encoded, rows: np.ndarray, kind: Kind, precision: Precision) -> Tensor:
     classifier.train()
-    targets = torch.from_numpy(train.labels[rows]).to(precision.device)
+    targets = torch.from_numpy(told(train.targets)[train.units(rows)]).to(precision.device)
     with precision.autocast():
         logits = classifier(*train.batch(rows, precision.device))
-    return torch.nn.functional.cross_entropy(logits.float(), targets)
+    return kind.loss(logits.float(), targets)
 
 
 def _update(classifier: Classifier, optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
@@ -141,26 +145,42 @@ def _update(classifier: Classifier, optimizer: torch.optim.Optimizer, loss: Tens
 
 @torch.no_grad()
 def predict(
-    classifier: Classifier, split: Encoded, precision: Precision, check_in: Callable[[], None] = lambda: None
+    classifier: Classifier,
+    split: Encoded,
+    kind: Kind,
+    precision: Precision,
+    check_in: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
-    """Probabilities, float32 of shape (examples, labels), in the order of the split.
+    """Probabilities or values, float32 of shape (units, outputs), in the order of the split; 0 of units cut off.
 
     Args:
-        classifier: Gives logits of shape (rows, labels).
+        classifier: Gives logits of shape (units, outputs).
         split: What to predict.
+        kind: What logits say.
         precision: What to compute in, and where.
         check_in: Called before every batch.
     """
     classifier.eval()
     lengths = split.lengths
     longest_first = np.argsort(-lengths, kind="stable")
-    found, start = [], 0
+    found = np.zeros((int(split.sizes.sum()), len(kind.outputs)), dtype=np.float32)
+    start = 0
     while start < longest_first.size:
         check_in()
-        fit = max(1, EVALUATION_TOKENS // int(lengths[longest_first[start]]))
+        rows = longest_first[start : start + max(1, EVALUATION_TOKENS // int(lengths[longest_first[start]]))]
         with precision.autocast():
-            logits = classifier(*split.batch(longest_first[start : start + fit], precision.device))
-        found.append(logits.float().softmax(-1).cpu().numpy())
-        start += fit
-    probabilities = np.concatenate(found)
-    return probabilities[np.argsort(longest_first)]
+            logits = classifier(*split.batch(rows, precision.device))
+        found[split.units(rows)] = kind.activate(logits.float()).cpu().numpy()
+        start += rows.size
+    return found
+
+
+def told(labels: np.ndarray | None) -> np.ndarray:
+    """Labels of a split that must have them.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    if labels is None:
+        raise ValueError("this split was encoded without its labels")
+    return labels

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import read_json, write_json
 from dana.finetuning.loop import SeedResult
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
-from dana.tasks.metrics import is_degenerate, score_predictions
+from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds.find import DEFAULT
 
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.parquet"
@@ -31,21 +33,22 @@ def write_results(
         results: What the seeds gave, in the order of the rows.
         test: The examples that were predicted.
     """
-    labels = np.array([example.label for example in test])
     task = {"task": card.name, "version": card.version, "metric": card.metric, "direction": card.direction}
-    rows = [_row(result, labels, card) for result in results]
+    if card.kind != DEFAULT:
+        task |= {"kind": card.kind, "labels": card.labels}
+    rows = [_row(result, card, test) for result in results]
     write_json(folder / METRICS, {**task, **said, **_summary(rows)})
-    pq.write_table(_predictions(results, test), folder / PREDICTIONS, compression="zstd")
+    pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
 
 
-def read_results(folder: Path) -> list[SeedResult]:
-    """What the seeds of a committed fine-tuning gave, exactly as :func:`write_results` was told."""
-    predictions = pq.read_table(folder / PREDICTIONS).to_pandas()
+def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
+    """What the seeds of a committed fine-tuning of a kind gave, exactly as :func:`write_results` was told."""
+    predictions = pq.read_table(folder / PREDICTIONS)
     found = []
     for row in read_json(folder / METRICS)["seeds"]:
-        own = predictions.loc[predictions["seed"] == row["seed"], "probabilities"]
-        probabilities = np.stack(own.to_list())
-        found.append(SeedResult(row["seed"], row["epoch"], row["dev_scores"], probabilities, row["seconds"]))
+        own = predictions.filter(pc.equal(predictions["seed"], row["seed"]))
+        outputs = kind.activated(dict(zip(own.column_names, own.columns, strict=True)))
+        found.append(SeedResult(row["seed"], row["epoch"], row["dev_scores"], outputs, row["seconds"]))
     return found
 
 
@@ -65,6 +68,13 @@ def join_results(parts: Sequence[Path], folder: Path) -> None:
     pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
 
 
+def scores_of(result: SeedResult, kind: Kind, test: Sequence[Example]) -> tuple[dict[str, float], bool]:
+    """Every metric of a seed on the test examples, and whether its model collapsed."""
+    answers = [example.label for example in test]
+    predictions, references = kind.decode(result.outputs, kind.sizes(answers)), kind.gather(answers)
+    return kind.scores(predictions, references), kind.collapsed(predictions, references)
+
+
 def results_table(metrics: dict[str, Any]) -> str:
     """``metrics.json`` as text: a line a seed, then mean and standard deviation; a collapsed seed says so."""
     name = metrics["metric"]
@@ -79,15 +89,14 @@ def results_table(metrics: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(result: SeedResult, labels: np.ndarray, task: TaskCard) -> dict[str, Any]:
-    predictions = result.probabilities.argmax(1)
-    scores = score_predictions(predictions, labels, len(task.labels))
+def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
+    scores, collapsed = scores_of(result, task.target, test)
     return {
         "seed": result.seed,
         "score": scores[task.metric],
         "dev_score": result.dev_score,
         **scores,
-        "degenerate": is_degenerate(predictions, labels),
+        "degenerate": collapsed,
         "epoch": result.epoch,
         "dev_scores": result.dev_scores,
         "seconds": result.seconds,
@@ -100,14 +109,12 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"seeds": rows, "mean": fmean(scores), "std": std, "ddof": 1, "n": len(scores)}
 
 
-def _predictions(results: Sequence[SeedResult], test: Sequence[Example]) -> pa.Table:
-    probabilities = np.concatenate([result.probabilities for result in results])
+def _predictions(results: Sequence[SeedResult], kind: Kind, test: Sequence[Example]) -> pa.Table:
+    references = kind.gather([example.label for example in test] * len(results))
     return pa.table(
         {
             "seed": pa.array(np.repeat([result.seed for result in results], len(test)), pa.int64()),
             "id": pa.array([example.id for example in test] * len(results)),
-            "label": pa.array([example.label for example in test] * len(results), pa.int32()),
-            "prediction": pa.array(probabilities.argmax(1), pa.int32()),
-            "probabilities": pa.array(list(probabilities), pa.list_(pa.float32())),
+            **kind.columns(np.concatenate([result.outputs for result in results]), references),
         }
     )

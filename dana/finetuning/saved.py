@@ -24,6 +24,8 @@ from dana.core.errors import ArtifactError
 from dana.models.classifier import Classifier, inputs_of, load_tokenizer
 from dana.models.folder import check_checkpoint, load_backbone, loading, quiet_transformers
 from dana.models.heads import RESERVED_POSITIONS
+from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds.find import kind_of_model
 
 HEAD = "head.safetensors"
 BACKBONE = "backbone"
@@ -38,13 +40,13 @@ class SavedClassifier:
     Attributes:
         module: Token ids, attention mask and perhaps token types to logits of shape (rows, labels).
         tokenizer: Its tokenizer.
-        labels: Names, in the order of the logits.
+        kind: What the logits say.
         max_tokens: Longer texts are cut here, special tokens included.
     """
 
     module: nn.Module
     tokenizer: Any
-    labels: list[str]
+    kind: Kind
     max_tokens: int
 
 
@@ -60,23 +62,23 @@ class _Hosted(nn.Module):
 
 
 def save_classifier(
-    classifier: Classifier, tokenizer: Any, labels: Sequence[str], probe: tuple[Tensor, ...], folder: Path
+    classifier: Classifier, tokenizer: Any, kind: Kind, probe: tuple[Tensor, ...], folder: Path
 ) -> bool:
     """Write a classifier; returns whether transformers opens it alone.
 
     Args:
         classifier: Fine-tuned; on the CPU.
         tokenizer: Its tokenizer, with the ``model_max_length`` the classifier was trained with.
-        labels: Names, in the order of the logits.
+        kind: What the logits say.
         probe: Token ids, attention mask and perhaps token types of a few texts, on which what was written must agree
             with `classifier`.
         folder: Where; must exist.
     """
     classifier.eval()
     config = copy.deepcopy(classifier.backbone.config)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: place for place, label in enumerate(labels)}
-    config.problem_type = "single_label_classification"
+    config.id2label = dict(enumerate(kind.outputs))
+    config.label2id = {label: place for place, label in enumerate(kind.outputs)}
+    config.problem_type = kind.problem_type
     with quiet_transformers():
         model = _transplanted(classifier, config)
         if model is not None:
@@ -155,7 +157,7 @@ def open_classifier(model: str) -> SavedClassifier:
         model: A folder, or a Hub name.
 
     Raises:
-        ArtifactError: If it is no classifier that gives a text one label, or cannot be loaded.
+        ArtifactError: If it is no classifier of a kind that dana knows, or cannot be loaded.
     """
     parts = (Path(model) / HEAD).is_file()
     if not parts and Path(model).is_dir() and not (Path(model) / "config.json").is_file():
@@ -164,10 +166,27 @@ def open_classifier(model: str) -> SavedClassifier:
     check_checkpoint(place)
     config, tokenizer = load_tokenizer(place)
     labels = [config.id2label[number] for number in range(config.num_labels)]
-    module = _open_parts(model, len(labels)) if parts else _open_hosted(model, config)
+    kind = _kind(model, labels, config, parts)
+    module = _open_parts(model, len(labels)) if parts else _open_hosted(model)
     positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
     most = min(tokenizer.model_max_length, positions - RESERVED_POSITIONS.get(config.model_type, 0))
-    return SavedClassifier(module.eval(), tokenizer, labels, most)
+    return SavedClassifier(module.eval(), tokenizer, kind, most)
+
+
+def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
+    """What the model's logits say.
+
+    Raises:
+        ArtifactError: If dana knows no such models.
+    """
+    architectures = config.architectures or ["a model of unknown architecture"]
+    if not parts and not any(name.endswith("ForSequenceClassification") for name in architectures):
+        raise ArtifactError(f"{model}: holds {', '.join(architectures)}, not a sequence classifier; {MAKE}")
+    kind = kind_of_model(labels, config.problem_type, per_word=False)
+    if kind is None:
+        what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
+        raise ArtifactError(f"{model}: {what}: must give a text one label of several")
+    return kind
 
 
 def _open_parts(model: str, classes: int) -> nn.Module:
@@ -181,15 +200,9 @@ def _open_parts(model: str, classes: int) -> nn.Module:
     return classifier
 
 
-def _open_hosted(model: str, config: Any) -> nn.Module:
+def _open_hosted(model: str) -> nn.Module:
     from transformers import AutoModelForSequenceClassification
 
-    kinds = config.architectures or ["a model of unknown architecture"]
-    if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
-        raise ArtifactError(f"{model}: holds {', '.join(kinds)}, not a sequence classifier; {MAKE}")
-    if config.num_labels < 2 or config.problem_type not in (None, "single_label_classification"):
-        what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
-        raise ArtifactError(f"{model}: {what}: must give a text one label of several")
     with loading(model):
         loaded, report = AutoModelForSequenceClassification.from_pretrained(
             model, use_safetensors=True, dtype=torch.float32, output_loading_info=True

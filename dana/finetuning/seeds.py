@@ -18,7 +18,7 @@ from dana.finetuning.loop import SeedResult
 log = get_logger(__name__)
 
 RESULT = "result.json"
-PROBABILITIES = "probabilities.npy"
+OUTPUTS = "probabilities.npy"
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,15 @@ class Seeds:
             result = train()
             one = {"seed": seed, "epoch": result.epoch, "dev_scores": result.dev_scores, "seconds": result.seconds}
             write_json(draft.path / RESULT, one)
-            np.save(draft.path / PROBABILITIES, result.probabilities, allow_pickle=False)
+            np.save(draft.path / OUTPUTS, result.outputs, allow_pickle=False)
 
         make(self.place(seed), "seed", self._depends_on(seed), write)
         return self.read(seed)
 
     def read(self, seed: int) -> SeedResult:
         """What a finished seed gave."""
-        probabilities = np.load(self.place(seed) / PROBABILITIES, allow_pickle=False)
-        return SeedResult(**read_json(self.place(seed) / RESULT), probabilities=probabilities)
+        outputs = np.load(self.place(seed) / OUTPUTS, allow_pickle=False)
+        return SeedResult(**read_json(self.place(seed) / RESULT), outputs=outputs)
 
     def remove(self) -> None:
         """Forget them all."""

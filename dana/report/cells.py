@@ -10,10 +10,11 @@ import numpy as np
 
 from dana.core.artifacts import MANIFEST, OLD_MANIFEST
 from dana.core.errors import ArtifactError
-from dana.report.bootstrap import METRICS, confusions, score_of_confusion
 from dana.report.files import flatten, read_columns, read_object, require_keys
 from dana.report.lineage import Adaptation, Lineage, Weights, trace
-from dana.tasks.metrics import is_degenerate
+from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds.find import DEFAULT, KINDS, find_kind
+from dana.tasks.kinds.single_label import SingleLabel
 
 PREDICTIONS = "predictions.parquet"
 LONGEST = 24  # characters of a setting's value in a sentence
@@ -26,15 +27,15 @@ class Predictions:
 
     Attributes:
         ids: Of shape (examples,).
-        labels: True class numbers of shape (examples,).
-        predicted: Class numbers of shape (seeds, examples), seeds in the cell's order.
-        classes: Size of the full label set.
+        labels: True answers of shape (examples,): class numbers, or what else the kind has.
+        predicted: Answers of shape (seeds, examples), seeds in the cell's order.
+        kind: What the answers are.
     """
 
     ids: np.ndarray
     labels: np.ndarray
     predicted: np.ndarray
-    classes: int
+    kind: Kind
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class Finetuned:
     Attributes:
         task: Its name.
         arm: Its name.
-        metric: ``accuracy``, ``micro_f1`` or ``macro_f1``.
+        metric: One of its kind's.
         direction: ``higher`` or ``lower`` is better.
         scores: Score by seed, seeds rising.
-        collapsed: Seeds whose model predicts nearly one class.
+        collapsed: Seeds whose model predicts nearly the same for every text.
         settings: All that decides the result but the model and the seeds, by name; None where it is not recorded.
         predictions: Of the test examples; None where they are not there.
         lineage: Where the model comes from.
@@ -98,8 +99,10 @@ class Finetuned:
         own, its = self.predictions, other.predictions
         if own is None or its is None:
             return []
-        if own.classes != its.classes:
-            return [f"{own.classes} classes against {its.classes}"]
+        if own.kind.name != its.kind.name:
+            return [f"{own.kind.name} against {its.kind.name}"]
+        if len(own.kind.labels) != len(its.kind.labels):
+            return [f"{len(own.kind.labels)} classes against {len(its.kind.labels)}"]
         if not np.array_equal(own.ids, its.ids):
             apart = np.setxor1d(own.ids, its.ids).size
             return [f"the test examples differ ({apart} are in one alone)"]
@@ -143,14 +146,16 @@ def read_cell(file: Path, arm: str, adapted: dict[Weights, Adaptation] | None = 
     require_keys(metrics, ("task", "metric", "direction", "seeds"), file)
     if metrics["direction"] not in ("higher", "lower"):
         raise ArtifactError(f"{file}: direction={metrics['direction']!r}: must be higher or lower")
-    if metrics["metric"] not in METRICS:
-        raise ArtifactError(f"{file}: metric={metrics['metric']!r}: must be one of {', '.join(METRICS)}")
+    if (named := metrics.get("kind", DEFAULT)) not in KINDS:
+        raise ArtifactError(f"{file}: kind={named!r}: must be one of {', '.join(KINDS)}")
+    if metrics["metric"] not in (known := KINDS[named].metrics):
+        raise ArtifactError(f"{file}: metric={metrics['metric']!r}: must be one of {', '.join(known)}")
     scores, collapsed = _scores(metrics["seeds"], file)
-    predictions = _predictions(file.parent / PREDICTIONS, list(scores))
+    predictions = _predictions(file.parent / PREDICTIONS, list(scores), metrics)
     if predictions is not None:
         _check(predictions, scores, metrics["metric"], file)
         alike = zip(scores, predictions.predicted, strict=True)
-        collapsed = frozenset(seed for seed, own in alike if is_degenerate(own, predictions.labels))
+        collapsed = frozenset(seed for seed, own in alike if predictions.kind.collapsed(own, predictions.labels))
     manifest = _manifest(file.parent)
     return Finetuned(
         task=str(metrics["task"]),
@@ -213,34 +218,42 @@ def _settings(metrics: dict[str, Any], manifest: dict[str, Any]) -> dict[str, An
     return {name: value for name, value in found.items() if name.split(".")[0] not in own and name not in own}
 
 
-def _predictions(file: Path, seeds: list[int]) -> Predictions | None:
+def _predictions(file: Path, seeds: list[int], metrics: dict[str, Any]) -> Predictions | None:
     if not file.is_file():
         return None
-    table = read_columns(file, ("seed", "id", "label", "prediction", "probabilities"))
+    table = read_columns(file, ("seed", "id", "label", "prediction"))
     if not table.num_rows:
         raise ArtifactError(f"{file}: has no rows; make {file.parent} again")
-    classes = len(table["probabilities"][0])
-    rows = table.select(["seed", "id", "label", "prediction"]).sort_by([("seed", "ascending"), ("id", "ascending")])
-    seed, ids, labels, predicted = (column.to_numpy() for column in rows.columns)
-    found, counts = np.unique(seed, return_counts=True)
+    kind = _kind(file, metrics)
+    rows = table.sort_by([("seed", "ascending"), ("id", "ascending")])
+    found, counts = np.unique(rows["seed"].to_numpy(), return_counts=True)
     if found.tolist() != seeds:
         raise ArtifactError(f"{file}: has seeds {_some(found.tolist())}, metrics.json {_some(seeds)}")
-    shape = (len(seeds), counts[0])
-    alike = len(set(counts.tolist())) == 1 and all(
-        (column.reshape(shape) == column[: shape[1]]).all() for column in (ids, labels)
-    )
-    if not alike:
+    size = int(counts[0])
+    true = rows.select(["id", "label"])
+    if {size} != set(counts.tolist()) or any(
+        not true.slice(at, size).equals(true.slice(0, size)) for at in range(0, true.num_rows, size)
+    ):
         raise ArtifactError(f"{file}: its seeds have different test examples; make {file.parent} again")
-    outside = (labels < 0) | (labels >= classes) | (predicted < 0) | (predicted >= classes)
-    if outside.any():
-        raise ArtifactError(f"{file}: a class outside 0 to {classes - 1}; make {file.parent} again")
-    return Predictions(ids[: shape[1]], labels[: shape[1]], predicted.reshape(shape), classes)
+    try:
+        labels, predicted = kind.answers(true["label"].slice(0, size)), kind.answers(rows["prediction"])
+    except ValueError as error:
+        raise ArtifactError(f"{file}: {error}; make {file.parent} again") from error
+    return Predictions(true["id"].to_numpy()[:size], labels, predicted.reshape(len(seeds), size), kind)
+
+
+def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
+    """The kind of a result; where one label a text is all there is, the metrics do not name them."""
+    if "kind" in metrics:
+        return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
+    return SingleLabel.numbered(len(read_columns(file, ("probabilities",))["probabilities"][0]))
 
 
 def _check(predictions: Predictions, scores: dict[int, float], metric: str, file: Path) -> None:
-    tables = confusions(predictions.predicted, predictions.labels, predictions.classes)
-    for (seed, score), found in zip(scores.items(), score_of_confusion(tables, metric), strict=True):
-        if abs(score - found) > 1e-6:
+    scorer = predictions.kind.scorer(predictions.predicted, predictions.labels, metric)
+    [again] = scorer(np.ones((1, predictions.labels.size)))
+    for (seed, score), found in zip(scores.items(), again, strict=True):
+        if abs(score - found) > 1e-6 * max(1.0, abs(score)):
             raise ArtifactError(
                 f"{file}: seed {seed} has {metric} {score:.4f}, but {found:.4f} by {PREDICTIONS};"
                 f" they do not belong together, make {file.parent} again"

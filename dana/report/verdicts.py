@@ -131,7 +131,7 @@ def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
     own, its = cell.predictions, other.predictions
     if own is None or its is None or seeds.n < 2:
         return row
-    both = paired_bootstrap(own.predicted, its.predicted, own.labels, own.classes, cell.metric)
+    both = paired_bootstrap(own.predicted, its.predicted, own.labels, own.kind, cell.metric)
     return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, mixed=both.mixed)
 
 

@@ -32,6 +32,7 @@ from dana.models.folder import model_identity
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
+from dana.tasks.kinds.find import DEFAULT
 from dana.tasks.preset import Preset
 
 log = get_logger(__name__)
@@ -50,8 +51,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         card: A task card's name or YAML file.
         settings: Preset and differences.
         out: Folder for ``metrics.json`` (a row a seed; mean, std with ddof 1, n) and ``predictions.parquet``
-            (seed, id, label, prediction, probabilities, a row a seed and test example). With ``save``, the model
-            of the seed with the best development score goes to ``OUT-model``.
+            (seed, id, label, prediction and what else the card's kind has, a row a seed and test example). With
+            ``save``, the model of the seed with the best development score goes to ``OUT-model``.
         data: Folder that holds the card's data.
 
     Raises:
@@ -70,8 +71,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         raise ConfigError(f"mixed_precision={precision.name!r}: must be no or bf16 for fine-tuning")
     decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
     decisive["id"] = task.id or "id"
-    optional = {name: getattr(task, name) for name in ("text_pair", "template")}
-    decisive |= {name: value for name, value in optional.items() if value is not None}
+    optional = {name: getattr(task, name) for name in ("text_pair", "template", "kind")}
+    decisive |= {name: value for name, value in optional.items() if value not in (None, DEFAULT)}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     origin = {
         "model": model_identity(model),
@@ -153,7 +154,7 @@ class _Finetuning:
             ConfigError: If it was made in another precision.
         """
         refuse_precision(self.out, manifest.get("precision"), self.precision.name)
-        for result in read_results(self.out):
+        for result in read_results(self.out, self.task.target):
             if not self.seeds.has(result.seed):
                 self.seeds.run(result.seed, partial(replace, result))
         folder = self.seeds.folder / ".more"  # hidden: it is no result of the run yet
@@ -161,8 +162,11 @@ class _Finetuning:
         return folder
 
     def _encoded(self, splits: dict[str, list[Example]]) -> dict[str, Encoded]:
-        used = {**splits, "train": subset(splits["train"], self.settings.max_train)}
-        return {name: Encoded.of(split, self.tokenizer, self.preset.max_tokens) for name, split in used.items()}
+        """Train and dev with their labels, test without: nothing before the results knows those."""
+        how, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
+        train = subset(splits["train"], self.settings.max_train)
+        known = {"train": Encoded.labelled(train, *how, kind), "dev": Encoded.labelled(splits["dev"], *how, kind)}
+        return {**known, "test": Encoded.of(splits["test"], *how)}
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
         """Run this process's share of the missing seeds; with a draft, write the results of all."""
@@ -214,7 +218,7 @@ class _Finetuning:
     def kept(self) -> Kept:
         """Where models go."""
         target = self.out.with_name(f"{self.out.name}-model")
-        return Kept(target, self.seeds.folder, self.seeds.depends_on, self.preset.seed_list)
+        return Kept(target, self.seeds.folder, self.seeds.depends_on, self.preset.seed_list, self.task.sign)
 
     def _keep(self, classifier: Classifier, result: SeedResult) -> None:
         if self.settings.save:
@@ -222,24 +226,25 @@ class _Finetuning:
 
     def _commit_model(self) -> None:
         """Commit the model of the best seed; that seed is run again if its weights were not kept."""
-        best = max(read_results(self.out), key=lambda result: result.dev_score)  # of a tie, the first
+        results = read_results(self.out, self.task.target)
+        best = max(results, key=lambda result: self.task.sign * result.dev_score)  # of a tie, the first
 
         def write(draft: Draft) -> None:
-            encoded = self._encoded(read_splits(self.task, self.data))
+            splits = read_splits(self.task, self.data)
             tokenizer = copy.deepcopy(self.tokenizer)
             tokenizer.model_max_length = self.preset.max_tokens
 
             def write_it(classifier: Classifier, result: SeedResult) -> None:
-                write_model(draft, classifier, result, self.task, tokenizer, encoded["test"], _name(self.model))
+                write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
 
-            classifier = new_classifier(self.model, len(self.task.labels), best.seed)
+            classifier = new_classifier(self.model, len(self.task.target.outputs), best.seed)
             if self.kept.restore(best.seed, classifier):
                 write_it(classifier, best)
                 return
             log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
             with StopRequest() as stop:
-                again = self._seed(best.seed, encoded, stop, write_it)()
-            if not np.allclose(again.probabilities, best.probabilities, atol=1e-4):
+                again = self._seed(best.seed, self._encoded(splits), stop, write_it)()
+            if not np.allclose(again.outputs, best.outputs, atol=1e-4):
                 log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
 
         self.kept.commit(best.seed, write)

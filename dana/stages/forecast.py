@@ -105,6 +105,8 @@ def _what_is_seen(card: TaskCard, settings: RunSettings, count: int, cells: tupl
     texts = pilot.texts if pilot else min(declared) if isinstance(declared, list) else declared
     if not texts:
         return "its card does not say how many test texts there are"
+    if not pilot and not card.target.assumes_spread:
+        return f"how far {card.metric} varies is not assumed; with --pilot DIR, or after a first run, results tell"
     spread = pilot.spread if pilot else assumed_spread(texts)
     seeds, fewest = len(settings.finetune.resolve(card).seed_list), fewest_seeds(count)
     origin = f"pilot: {pilot.seeds} seeds in {pilot.folder}" if pilot else "spread assumed, no pilot"

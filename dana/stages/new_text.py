@@ -13,8 +13,8 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.places import HUB, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
-from dana.corpus.text import normalise
-from dana.tasks.examples import Example
+from dana.tasks.examples import Example, empty_text, make_text
+from dana.tasks.kinds.base import Kind
 from dana.tasks.template import Template
 
 log = get_logger(__name__)
@@ -56,11 +56,12 @@ class NewText:
         named = [self.text_field] if self.text_field else ["text"]
         return Inputs(named, self.id_field, self.text_documents, self.record_parser)
 
-    def examples(self, trained_on: dict[str, Any]) -> Iterator[Example]:
+    def examples(self, trained_on: dict[str, Any], kind: Kind) -> Iterator[Example]:
         """The texts, normalised, as examples whose label says nothing.
 
         Args:
             trained_on: The model's manifest, which names the fields of the training data; empty if it has none.
+            kind: The model's, which says what a text is.
 
         Raises:
             DataError: Naming file, line and problem of a bad record, unless they are skipped; or if there is
@@ -73,12 +74,12 @@ class NewText:
                 self.text_pair_field or trained_on.get("text_pair_field"),
             )
             problem = record.problem or _problem(record, template, pair, self.id_field)
-            if not problem:
+            made = problem or _read(record, template, pair, kind)
+            if isinstance(made, Example):
                 good += 1
-                text = normalise(template.fill({name: record.get(name) for name in template.fields}))
-                yield Example(self._name(record, trained_on), text, 0, normalise(record.get(pair)) if pair else None)
+                yield replace(made, id=self._name(record, trained_on))
             elif self.on_bad_record == "fail":
-                raise DataError(f"{record.place}: {problem} (--on-bad-record skip leaves such records out)")
+                raise DataError(f"{record.place}: {made} (--on-bad-record skip leaves such records out)")
             else:
                 bad += 1
         if not good:
@@ -113,7 +114,7 @@ class NewText:
 
 
 def _problem(record: Record, template: Template, pair: str | None, id_field: str | None) -> str:
-    """Why a record has no text to label, or not the id that was asked for; empty if it has both."""
+    """Which field of a text, or of the id that was asked for, a record lacks; empty if it has all."""
     wanted = {**dict.fromkeys(template.fields, TEXT), **({pair: PAIR} if pair else {})}
     held = ", ".join(name for name, value in record.fields.items() if value is not None)
     for name, flag in wanted.items():
@@ -121,10 +122,14 @@ def _problem(record: Record, template: Template, pair: str | None, id_field: str
             return f"no {name!r}; found {held or 'nothing'}; {flag}"
     if id_field and field_at(record.fields, id_field) is MISSING:
         return f"no {id_field!r}; found {held}; --id-field names the field with the id"
-    values = {name: record.get(name) for name in wanted}
-    for name, value in values.items():
-        if not isinstance(value, str):
-            return f"{name!r} is {type(value).__name__}, not text"
-    if not normalise(template.fill(values)):
-        return "the text is empty"
-    return "the second text is empty" if pair and not normalise(values[pair]) else ""
+    return ""
+
+
+def _read(record: Record, template: Template, pair: str | None, kind: Kind) -> Example | str:
+    """The record's texts as an example without an id, or why it is none."""
+    values = {name: record.get(name) for name in (*template.fields, *([pair] if pair else []))}
+    try:
+        made = make_text(values, template, pair, kind)
+    except ValueError as error:
+        return str(error)
+    return made if all(made.texts) else empty_text(made)

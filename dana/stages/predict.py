@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import read_manifest
@@ -30,7 +31,6 @@ BATCH = 4096  # texts in memory at a time, sorted by length together
 SUFFIXES = (".parquet", ".jsonl")
 TEXT = (("id", pa.string()), ("text", pa.string()))
 PAIR = ("text_pair", pa.string())
-LABEL = (("label", pa.string()), ("probability", pa.float32()))
 
 
 def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
@@ -41,7 +41,8 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
         text: What to label.
 
     Yields:
-        Tables of id, text, text_pair where there are pairs, label and probability, which is the label's, in (0, 1].
+        Tables of id, text, text_pair where there are pairs, and what the model's kind shows: of one label a text, label
+        and probability, which is the label's, in (0, 1].
 
     Raises:
         ArtifactError: If the model is no classifier.
@@ -60,14 +61,12 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     module: Any = saved.module.to(precision.device)
     whole = full = 0
     with progress(what="predict", unit="texts") as bar:
-        examples_left = text.examples(trained_on)
+        examples_left = text.examples(trained_on, saved.kind)
         while examples := list(islice(examples_left, BATCH)):
             encoded = Encoded.of(examples, saved.tokenizer, saved.max_tokens)
-            probabilities = predict(module, encoded, precision)
-            codes = probabilities.argmax(1)
-            labelled = [[saved.labels[code] for code in codes], probabilities.max(1)]
+            shown = saved.kind.shown(predict(module, encoded, saved.kind, precision), encoded.sizes)
             texts = _texts(examples)
-            yield pa.table([*texts.columns, *labelled], schema=pa.schema([*texts.schema, *LABEL]))
+            yield pa.table({**dict(zip(texts.column_names, texts.columns, strict=True)), **shown})
             bar.update(len(examples))
             whole, full = whole + len(examples), full + int((encoded.lengths >= saved.max_tokens).sum())
     if full:
@@ -102,8 +101,8 @@ def check_out(out: Path, text: NewText) -> None:
         raise ArtifactError(f"{out}: is one of the files to be labelled; choose another --out")
 
 
-def write_predictions(tables: Iterator[pa.Table], out: Path) -> Counter[str]:
-    """Write tables to one file, whole or not at all; returns how often each label was given.
+def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Counter[str]]:
+    """Write tables to one file, whole or not at all; returns the number of texts, and how often each label is given.
 
     Args:
         tables: From :func:`predict_stage`.
@@ -112,17 +111,20 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> Counter[str]:
     Raises:
         ArtifactError: If it cannot be written.
     """
-    counts: Counter[str] = Counter()
+    texts, counts = 0, Counter[str]()
     first = next(tables)  # no folder is made before something is labelled
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as temporary, _writer(temporary, out.suffix, first.schema) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
-                counts.update(table["label"].to_pylist())
+                texts += table.num_rows
+                if "label" in table.column_names:
+                    label = table["label"]
+                    counts.update((pc.list_flatten(label) if pa.types.is_list(label.type) else label).to_pylist())
     except OSError as error:
         raise ArtifactError(f"{out}: cannot be written: {error.strerror or error}") from error
-    return counts
+    return texts, counts
 
 
 def _writer(path: Path, suffix: str, schema: pa.Schema) -> Any:
@@ -130,9 +132,15 @@ def _writer(path: Path, suffix: str, schema: pa.Schema) -> Any:
 
 
 def to_lines(table: pa.Table) -> str:
-    """A table as JSON, a line a row; probabilities to six places."""
-    rows = ({**row, "probability": round(row["probability"], 6)} for row in table.to_pylist())
+    """A table as JSON, a line a row; numbers to six places."""
+    rows = ({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return round(value, 6) if isinstance(value, float) else value
 
 
 class _Lines:

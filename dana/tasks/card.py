@@ -11,10 +11,11 @@ from dana.core.config import load, require
 from dana.core.errors import ConfigError, DataError, suggestion
 from dana.tasks.finder import YAML, card_files
 from dana.tasks.include import card_values
+from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds.find import DEFAULT, find_kind, make_kind
 from dana.tasks.preset import PRESETS, Preset
 from dana.tasks.template import Template
 
-METRICS = ("accuracy", "micro_f1", "macro_f1")
 SPLITS = ("train", "dev", "test")
 SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}
@@ -23,14 +24,14 @@ TAG = re.compile("[a-z][a-z0-9-]*")
 
 @dataclass(frozen=True)
 class TaskCard:
-    """One task that gives a text, or a pair of texts, one of several labels.
+    """One labelled task: what is asked of a text, or of a pair of texts, and where its data is.
 
     Attributes:
         name: Short name.
         title: One line.
         version: Raised when a change of the card changes results.
-        labels: The full label set; metrics average over all of it.
-        metric: What the task is judged by: ``accuracy``, ``micro_f1`` or ``macro_f1``.
+        labels: The full label set; metrics average over all of it. Empty where the kind has none.
+        metric: What the task is judged by, one of its kind's.
         splits: Expected number of examples by split, or a list of accepted numbers.
         data: ``local``: name of the folder with the splits; ``hub``: ``org/name`` or ``org/name:config``.
         text: Field that holds the text; ``meta.body`` for one within another.
@@ -38,7 +39,8 @@ class TaskCard:
         template: Makes the text of several fields instead, ``{title} {body}``.
         label: Field that holds the label.
         id: Field that names an example, which every record must have; None takes ``id`` where there is one.
-        direction: ``higher`` is better, the only one there is.
+        direction: Whether ``higher`` or ``lower`` is better, as the metric has it.
+        kind: What the target is: a name of :mod:`dana.tasks.kinds`.
         presets: Hyper-parameters by name; always ``paper``, ``default`` and ``quick``.
         aliases: Other names.
         notes: Licence, provenance, what to beware of.
@@ -60,6 +62,7 @@ class TaskCard:
     label: str = "label"
     id: str | None = None
     direction: str = "higher"
+    kind: str = DEFAULT
     presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
     aliases: list[str] = field(default_factory=list)
     notes: str = ""
@@ -68,10 +71,9 @@ class TaskCard:
     origins: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(self.metric in METRICS, "metric", self.metric, f"one of {', '.join(METRICS)}")
-        require(self.direction == "higher", "direction", self.direction, "higher")
-        distinct = len(set(self.labels)) == len(self.labels) >= 2
-        require(distinct, "labels", self.labels, "at least two, all different")
+        self.target.check_metric(self.metric)
+        right = self.target.metrics[self.metric]
+        require(self.direction == right, "direction", self.direction, f"{right}, as {self.metric} is better so")
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
         places = bool(self.data) and set(self.data) <= {"local", "hub"}
         require(places, "data", self.data, "local, hub or both")
@@ -90,15 +92,19 @@ class TaskCard:
         """
         values, origins = card_values(path)
         origin = " with ".join(map(str, origins))
-        missing = {"name", "title", "version", "labels", "metric", "splits", "data"} - values.keys()
+        kind = find_kind(str(values.get("kind", DEFAULT)))
+        needed = {"name", "title", "version", "metric", "splits", "data"} | ({"labels"} if kind.labelled else set())
+        missing = needed - values.keys()
         if missing:
             raise ConfigError(f"{origin}: the key {min(missing)!r} is missing")
         if "origins" in values:
             raise ConfigError(f"{origin}: origins={values['origins']!r}: must be left out")
-        if not isinstance(values["labels"], list):
-            raise ConfigError(f"{origin}: labels={values['labels']!r}: must be a list")
+        labels = values.get("labels", [])
+        if not isinstance(labels, list):
+            raise ConfigError(f"{origin}: labels={labels!r}: must be a list")
         # YAML reads 0, 1, yes and no as numbers and truths; in the data a label is what it is called.
-        given = {**values, "labels": [str(label) for label in values["labels"]]}
+        given = {**values, "labels": [str(label) for label in labels]}
+        given.setdefault("direction", kind.metrics.get(str(values["metric"]), "higher"))
         presets = _presets(origin, given.pop("presets", {}))
         return replace(load(cls, given, origin=origin), presets=presets, origins=origins)
 
@@ -106,6 +112,16 @@ class TaskCard:
     def whole_text(self) -> Template:
         """What makes the text of a record: mostly a single field."""
         return Template.of_field(self.text) if self.template is None else Template.parse(self.template)
+
+    @property
+    def target(self) -> Kind:
+        """What is asked of a text."""
+        return make_kind(self.kind, self.labels)
+
+    @property
+    def sign(self) -> int:
+        """1 where a higher score is better, -1 where a lower one is."""
+        return 1 if self.direction == "higher" else -1
 
     def expected(self, split: str) -> list[int]:
         """The accepted numbers of examples of a split; empty if the card says nothing of it."""

@@ -12,7 +12,7 @@ from dana.tasks.card import SPLITS, TaskCard
 
 
 def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = None) -> list[dict[str, Value]]:
-    """A row a card: name, metric, number of labels, expected examples by split, whether its data is here, tags, title.
+    """A row a card: name, kind, metric, number of labels, expected examples by split, whether its data is here, ...
 
     Args:
         cards: Which.
@@ -29,6 +29,7 @@ def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = Non
     return [
         {
             "name": card.name,
+            "kind": card.kind,
             "metric": card.metric,
             "labels": len(card.labels),
             **{split: " or ".join(f"{count:,}" for count in card.expected(split)) or "-" for split in SPLITS},

@@ -1,7 +1,8 @@
 """Labelled examples of a task, checked against its card."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
@@ -10,6 +11,8 @@ from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
 from dana.corpus.text import normalise
 from dana.tasks.card import SPLITS, TaskCard
+from dana.tasks.kinds.base import Answer, Kind
+from dana.tasks.template import Template
 
 log = get_logger(__name__)
 
@@ -21,14 +24,16 @@ class Example:
     Attributes:
         id: Given, or ``split-line``.
         text: Normalised, never empty.
-        label: Position in the card's labels.
+        label: What the card's kind makes of the target: mostly a position in the card's labels.
         pair: The second text, normalised, never empty; None where the card names none.
+        words: The text's words, where each has a label; None else.
     """
 
     id: str
     text: str
-    label: int
+    label: Answer
     pair: str | None = None
+    words: tuple[str, ...] | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -51,7 +56,7 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
     examples = []
     for place, example in read_labelled(card, split, data):
         if not all(example.texts):
-            raise DataError(f"{place}: the {'' if not example.text else 'second '}text is empty")
+            raise DataError(f"{place}: {empty_text(example)}")
         examples.append(example)
     accepted = card.expected(split)
     if accepted and len(examples) not in accepted:
@@ -72,16 +77,15 @@ def read_labelled(card: TaskCard, split: str, data: str | None = None) -> Iterat
     Raises:
         DataError: As :func:`read_split`, but for empty texts.
     """
-    codes = {label: code for code, label in enumerate(card.labels)}
-    sources, found = card.files(data, [split]), False
+    kind, sources, found = card.target, card.files(data, [split]), False
     for record in read_records(sources):
         found = True
-        yield record.place, _example(card, split, codes, record)
+        yield record.place, _example(card, split, kind, record)
     if not found:
         raise DataError(f"{sources[0]}: holds no examples")
 
 
-def _example(card: TaskCard, split: str, codes: dict[str, int], record: Record) -> Example:
+def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     if record.problem:
         raise DataError(f"{record.place}: {record.problem}")
     whole = card.whole_text
@@ -92,15 +96,42 @@ def _example(card: TaskCard, split: str, codes: dict[str, int], record: Record) 
         if value is None:
             held = ", ".join(key for key, value in record.fields.items() if value is not None)
             raise DataError(f"{record.place}: no {name!r}; found {held or 'nothing'}")
-    for name in texts:
-        if not isinstance(found[name], str):
-            raise DataError(f"{record.place}: {name!r} is {type(found[name]).__name__}, not text")
-    text, label = normalise(whole.fill(found)), str(found[card.label])
-    pair = normalise(found[card.text_pair]) if card.text_pair else None
-    if label not in codes:
-        raise DataError(f"{record.place}: label {label!r} is not among the card's: {', '.join(card.labels)}")
+    try:
+        made = make_text({name: found[name] for name in texts}, whole, card.text_pair, kind)
+        label = kind.read(found[card.label])
+        if made.words is not None and len(made.words) != kind.sizes([label])[0]:
+            raise ValueError(f"{len(made.words)} words, but {kind.sizes([label])[0]} labels")
+    except ValueError as error:
+        raise DataError(f"{record.place}: {error}") from error
     given = record.get(card.id or "id")
-    return Example(f"{split}-{record.line}" if given is None else str(given), text, codes[label], pair)
+    return replace(made, id=f"{split}-{record.line}" if given is None else str(given), label=label)
+
+
+def make_text(values: dict[str, Any], template: Template, pair: str | None, kind: Kind) -> Example:
+    """The texts of a record, normalised, as an example without id and label.
+
+    Args:
+        values: The fields' values by name.
+        template: Makes the text of some.
+        pair: Field of the second text, or None.
+        kind: Says what a text is.
+
+    Raises:
+        ValueError: If a value is no text; names the field.
+    """
+    read: dict[str, str] = {}
+    words = None
+    for name, value in values.items():
+        try:
+            read[name], words = kind.read_text(value)
+        except ValueError as error:
+            raise ValueError(f"{name!r} {error}") from error
+    return Example("", normalise(template.fill(read)), 0, normalise(read[pair]) if pair else None, words)
+
+
+def empty_text(example: Example) -> str:
+    """Which text of an example is empty, in words."""
+    return "the second text is empty" if example.text else "the text is empty"
 
 
 def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.tasks.card import METRICS
-
+METRICS = ("accuracy", "micro_f1", "macro_f1")
 NEARLY_CONSTANT = 0.1
 
 

@@ -10,7 +10,7 @@ from dana.tasks.finder import TASK_PATH, card_names
 def test_list_has_a_line_a_card_and_a_tag_filters(capsys):
     assert main(["tasks", "list"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["name", "metric", "labels", "train", "dev", "test", "data", "tags", "title"]
+    assert heading.split() == ["name", "kind", "metric", "labels", "train", "dev", "test", "data", "tags", "title"]
     assert [line.split()[0] for line in lines] == card_names()
     assert main(["tasks", "list", "--tag", "news"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["agnews", "hyperpartisan"]

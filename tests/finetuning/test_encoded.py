@@ -6,13 +6,15 @@ from transformers import AutoTokenizer
 
 from dana.finetuning.encoded import BUCKET, Encoded, order
 from dana.tasks.examples import Example
+from dana.tasks.kinds.single_label import SingleLabel
 
 
 def test_texts_are_cut_and_padded(checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    split = Encoded.of([Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], tokenizer, max_tokens=6)
+    examples, kind = [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], SingleLabel.numbered(2)
+    split = Encoded.labelled(examples, tokenizer, 6, kind)
     assert split.lengths.tolist() == [4, 6]
-    assert split.labels.tolist() == [1, 0]
+    assert split.targets.tolist() == split.references.tolist() == [1, 0]
     ids, mask = split.batch(np.array([1, 0]), torch.device("cpu"))
     assert mask.tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
     assert ids[1].tolist() == [
@@ -24,7 +26,7 @@ def test_texts_are_cut_and_padded(checkpoint):
 
 
 def test_a_batch_is_as_wide_as_its_longest_text():
-    split = Encoded([[1], [1, 2], [1, 2, 3]], np.zeros(3, dtype=np.int64), 0)
+    split = Encoded([[1], [1, 2], [1, 2, 3]], 0)
     assert split.batch(np.array([1, 0]), torch.device("cpu"))[0].tolist() == [[1, 2], [1, 0]]
 
 

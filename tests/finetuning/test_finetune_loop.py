@@ -12,7 +12,9 @@ from dana.finetuning.encoded import Encoded
 from dana.finetuning.loop import Watch, predict, run_seed
 from dana.models.classifier import new_classifier
 from dana.tasks.examples import read_splits
+from dana.tasks.kinds.single_label import SingleLabel
 
+KIND = SingleLabel.numbered(3)
 FLOAT32 = Precision(torch.device("cpu"), "no", False)
 HALF = Precision(torch.device("cpu"), "bf16", False)
 
@@ -20,7 +22,9 @@ HALF = Precision(torch.device("cpu"), "bf16", False)
 @pytest.fixture
 def encoded(toy_card, checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    return {name: Encoded.of(split, tokenizer, 24) for name, split in read_splits(toy_card).items()}
+    splits, kind = read_splits(toy_card), toy_card.target
+    known = {name: Encoded.labelled(splits[name], tokenizer, 24, kind) for name in ("train", "dev")}
+    return {**known, "test": Encoded.of(splits["test"], tokenizer, 24)}
 
 
 @pytest.fixture
@@ -32,11 +36,11 @@ def run(toy_card, checkpoint, encoded):
     return run
 
 
-def test_a_task_that_can_be_learnt_is_learnt(run, encoded):
+def test_a_task_that_can_be_learnt_is_learnt(run, toy_card):
     result = run()
-    right = result.probabilities.argmax(1) == encoded["test"].labels
+    right = result.outputs.argmax(1) == [example.label for example in read_splits(toy_card)["test"]]
     assert right.mean() > 0.9
-    assert np.allclose(result.probabilities.sum(1), 1, atol=1e-5)
+    assert np.allclose(result.outputs.sum(1), 1, atol=1e-5)
     assert result.dev_scores[-1] > max(0.9, result.dev_scores[0])
     assert (result.epoch, len(result.dev_scores)) == (6, 6)
 
@@ -46,8 +50,8 @@ def test_a_seed_is_reproducible_whatever_was_drawn_before(run):
     first = run(epochs=1)
     torch.manual_seed(2)
     again = run(epochs=1)
-    assert np.array_equal(first.probabilities, again.probabilities)
-    assert not np.array_equal(first.probabilities, run(seed=1, epochs=1).probabilities)
+    assert np.array_equal(first.outputs, again.outputs)
+    assert not np.array_equal(first.outputs, run(seed=1, epochs=1).outputs)
 
 
 @pytest.mark.parametrize(("evaluate", "epoch"), [("last", 4), ("best", 2)])
@@ -59,20 +63,20 @@ def test_the_last_epoch_is_tested_or_the_first_of_the_best(run, encoded, monkeyp
         predicted.append(predict(*arguments))
         return predicted[-1]
 
-    monkeypatch.setattr("dana.finetuning.loop.score_predictions", lambda *_: {"macro_f1": next(made_up)})
+    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(made_up)})
     monkeypatch.setattr("dana.finetuning.loop.predict", remember)
     encoded["test"] = encoded["dev"]
     result = run(epochs=4, evaluate=evaluate)
     assert (result.epoch, result.dev_scores) == (epoch, [0.1, 0.9, 0.9, 0.5])
-    equal = [np.array_equal(result.probabilities, one) for one in predicted[:4]]
+    equal = [np.array_equal(result.outputs, one) for one in predicted[:4]]
     assert equal == [place + 1 == epoch for place in range(4)]
 
 
 def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):
     classifier = new_classifier(checkpoint, 3, 0)
-    whole = predict(classifier, encoded["test"], FLOAT32)
+    whole = predict(classifier, encoded["test"], KIND, FLOAT32)
     monkeypatch.setattr("dana.finetuning.loop.EVALUATION_TOKENS", 50)
-    assert np.allclose(whole, predict(classifier, encoded["test"], FLOAT32), atol=1e-6)
+    assert np.allclose(whole, predict(classifier, encoded["test"], KIND, FLOAT32), atol=1e-6)
     rows = np.array([5])
     with torch.no_grad():
         alone = classifier(*encoded["test"].batch(rows, torch.device("cpu"))).softmax(-1)
@@ -132,7 +136,7 @@ def test_a_seed_computes_in_its_precision_and_its_weights_stay_in_float32(encode
     watch = Watch(keep=lambda classifier, result: kept.append(classifier))
     preset, results = replace(toy_card.preset("quick"), epochs=1), {}
     for precision in (FLOAT32, HALF):
-        results[precision.name] = run_seed(checkpoint, encoded, toy_card, preset, 0, precision, watch).probabilities
+        results[precision.name] = run_seed(checkpoint, encoded, toy_card, preset, 0, precision, watch).outputs
     assert not np.array_equal(results["no"], results["bf16"])
     np.testing.assert_allclose(results["no"], results["bf16"], atol=0.1)
     assert {value.dtype for value in kept[1].parameters()} == {torch.float32}

@@ -10,8 +10,10 @@ from dana.core.errors import ArtifactError
 from dana.core.torch_seed import seeded
 from dana.finetuning.saved import HEAD, open_classifier, save_classifier
 from dana.models.classifier import Classifier, new_classifier
+from dana.tasks.kinds.single_label import SingleLabel
 
 LABELS = ["fruit", "metal", "bird"]
+KIND = SingleLabel(tuple(LABELS))
 SIZE = {
     "vocab_size": 54,
     "hidden_size": 32,
@@ -64,7 +66,7 @@ def probe(tokenizer):
 @pytest.mark.parametrize("kind", ALONE)
 def test_transformers_alone_opens_it_and_gives_the_same_logits(kind, tokenizer, tmp_path):
     classifier, (ids, mask) = trained(kind), probe(tokenizer)
-    assert save_classifier(classifier, tokenizer, LABELS, (ids, mask), tmp_path)
+    assert save_classifier(classifier, tokenizer, KIND, (ids, mask), tmp_path)
     opened = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         expected = classifier(ids, mask)
@@ -77,18 +79,18 @@ def test_transformers_alone_opens_it_and_gives_the_same_logits(kind, tokenizer, 
 @pytest.mark.parametrize("kind", PARTS)
 def test_where_transformers_has_no_such_head_dana_opens_the_parts(kind, tokenizer, tmp_path):
     classifier, (ids, mask) = trained(kind), probe(tokenizer)
-    assert not save_classifier(classifier, tokenizer, LABELS, (ids, mask), tmp_path)
+    assert not save_classifier(classifier, tokenizer, KIND, (ids, mask), tmp_path)
     saved = open_classifier(str(tmp_path))
     with torch.no_grad():
         assert torch.allclose(saved.module(ids, mask), classifier(ids, mask), atol=1e-6)
-    assert (saved.labels, saved.max_tokens) == (LABELS, 24)
+    assert (saved.kind, saved.max_tokens) == (KIND, 24)
     with pytest.raises((OSError, ValueError)):  # not with a head of its own making
         AutoModelForSequenceClassification.from_pretrained(tmp_path)
 
 
 def test_a_pipeline_labels_text_with_it(tokenizer, tmp_path):
     classifier = trained("bert")
-    save_classifier(classifier, tokenizer, LABELS, probe(tokenizer), tmp_path)
+    save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
     texts = [row["text"] for row in toy_task.rows(5, seed=6)]
     with torch.no_grad():
         each = [classifier(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)) for text in texts]
@@ -99,7 +101,7 @@ def test_a_pipeline_labels_text_with_it(tokenizer, tmp_path):
 def test_saving_leaves_the_classifier_as_it_was(tokenizer, tmp_path):
     classifier = trained("deberta-v2")
     before = {name: value.clone() for name, value in classifier.state_dict().items()}
-    save_classifier(classifier, tokenizer, LABELS, probe(tokenizer), tmp_path)
+    save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in classifier.state_dict().items())
     assert classifier.backbone.config.pooler_hidden_act == "gelu"
 
@@ -112,7 +114,7 @@ def test_another_project_s_classifier_can_be_opened(tokenizer, tmp_path):
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     saved, (ids, mask) = open_classifier(str(tmp_path)), probe(tokenizer)
-    assert saved.labels == ["LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"]
+    assert saved.kind == SingleLabel(("LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"))
     with torch.no_grad():
         assert torch.allclose(saved.module(ids, mask), model(input_ids=ids, attention_mask=mask).logits)
 
@@ -121,7 +123,7 @@ def test_texts_are_cut_where_the_model_ends(tmp_path):
     """A tokenizer that names no length: a BERT of 40 positions reads 40 tokens, a RoBERTa of 40 two less."""
     for kind, most in (("bert", 40), ("roberta", 38)):
         tokenizer = AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path / "toy"))
-        save_classifier(trained(kind), tokenizer, LABELS, probe(tokenizer), (tmp_path / kind))
+        save_classifier(trained(kind), tokenizer, KIND, probe(tokenizer), (tmp_path / kind))
         assert open_classifier(str(tmp_path / kind)).max_tokens == most
 
 
@@ -136,7 +138,7 @@ def damage_weights(folder):
 
 @pytest.mark.parametrize(("kind", "damage"), [("electra", damage_head), ("bert", damage_weights)])
 def test_a_damaged_classifier_is_one_line(kind, damage, tokenizer, tmp_path):
-    save_classifier(trained(kind), tokenizer, LABELS, probe(tokenizer), tmp_path)
+    save_classifier(trained(kind), tokenizer, KIND, probe(tokenizer), tmp_path)
     damage(tmp_path)
     with pytest.raises(ArtifactError, match="cannot be loaded") as caught:
         open_classifier(str(tmp_path))
@@ -162,7 +164,7 @@ def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
 def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    save_classifier(trained("bert"), tokenizer, LABELS, probe(tokenizer), tmp_path)
+    save_classifier(trained("bert"), tokenizer, KIND, probe(tokenizer), tmp_path)
     held = load_file(tmp_path / "model.safetensors")
     save_file(
         {name: value for name, value in held.items() if name != "classifier.bias"}, tmp_path / "model.safetensors"
@@ -173,7 +175,7 @@ def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):
 
 def test_the_head_that_is_saved_is_that_of_the_classifier_not_a_new_one(checkpoint, tokenizer, tmp_path):
     classifier = new_classifier(checkpoint, 3, seed=5)
-    save_classifier(classifier, tokenizer, LABELS, probe(tokenizer), tmp_path)
+    save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
     held = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert np.array_equal(held.classifier.weight.detach(), classifier.out.weight.detach())
     assert np.array_equal(held.bert.pooler.dense.weight.detach(), classifier.dense.weight.detach())

@@ -12,6 +12,7 @@ from dana.finetuning.encoded import Encoded
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import Classifier
 from dana.tasks.examples import Example
+from dana.tasks.kinds.single_label import SingleLabel
 
 CPU = torch.device("cpu")
 SIZE = {
@@ -86,7 +87,7 @@ def test_a_saved_model_of_pairs_gives_the_same_logits(kind, config, told, tokeni
     with torch.no_grad():
         expected = classifier(*probe)
         assert torch.allclose(classifier(*probe[:2]), expected) != told
-    alone = save_classifier(classifier, tokenizer, list(toy_task.SIGNS), probe, tmp_path)
+    alone = save_classifier(classifier, tokenizer, SingleLabel(tuple(toy_task.SIGNS)), probe, tmp_path)
     assert alone == (kind in ("bert", "albert", "roberta"))
     with torch.no_grad():
         assert torch.allclose(open_classifier(str(tmp_path)).module(*probe), expected, atol=1e-5)

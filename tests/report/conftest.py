@@ -15,8 +15,8 @@ from dana.core.files import text_digest
 from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
 from dana.encoders.rounding import pack_vectors
 from dana.encoders.store import VectorFolder
-from dana.report.bootstrap import confusions, score_of_confusion
 from dana.report.unit_texts import texts_of
+from dana.tasks.kinds.single_label import SingleLabel
 
 UNITS = 12  # in a document
 SENTENCE = "Sentence number {} of document {} tells of <{}> & others. "
@@ -187,7 +187,7 @@ def write_results(
     max_train = preset.pop("max_train")
     for arm, mean in (arms or ARMS).items():
         labels, predicted = predictions(mean, seeds, 3 if arm == collapsed else None)
-        scores = score_of_confusion(confusions(predicted, labels, 3), "macro_f1")
+        [scores] = SingleLabel.numbered(3).scorer(predicted, labels, "macro_f1")(np.ones((1, labels.size)))
         rows = [
             {"seed": seed, "score": float(score), "degenerate": False}  # as older runs say
             for seed, score in enumerate(scores)

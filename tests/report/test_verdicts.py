@@ -8,8 +8,10 @@ import pytest
 from dana.report.bootstrap import paired_bootstrap
 from dana.report.cells import Finetuned, Predictions
 from dana.report.verdicts import compare_arms, contrasts, own_arms, questions
+from dana.tasks.kinds.single_label import SingleLabel
 
 SETTINGS = {"preset.epochs": 3}
+TWO = SingleLabel.numbered(2)
 
 
 def cell(arm: str, right: np.ndarray, **fields) -> Finetuned:
@@ -19,7 +21,14 @@ def cell(arm: str, right: np.ndarray, **fields) -> Finetuned:
     scores = {seed: float(own.mean()) for seed, own in enumerate(right)}
     ids = np.array([f"{number:04d}" for number in range(labels.size)])
     made = Finetuned(
-        "t", arm, "accuracy", "higher", scores, frozenset(), SETTINGS, Predictions(ids, labels, predicted, 2)
+        "t",
+        arm,
+        "accuracy",
+        "higher",
+        scores,
+        frozenset(),
+        SETTINGS,
+        Predictions(ids, labels, predicted, TWO),
     )
     return replace(made, **fields)
 
@@ -77,7 +86,7 @@ def test_a_gain_that_seeds_and_examples_bear_out_is_better_and_turned_round_wors
     row = judged(cell("base", low), cell("dana", high))["dana", "base"]
     assert (row.verdict, row.reasons, row.plan) == ("better", (), "")
     expected = paired_bootstrap(*(cell("x", right).predictions.predicted for right in (high, low)),
-                                np.arange(400) % 2, 2, "accuracy")  # fmt: skip
+                                np.arange(400) % 2, TWO, "accuracy")  # fmt: skip
     assert (row.low, row.high, row.error) == (expected.low, expected.high, expected.std)
     assert (row.n, row.p, row.p_holm) == (8, 2 / 256, 2 / 256)
     assert judged(cell("base", high), cell("dana", low))["dana", "base"].verdict == "worse"

@@ -42,6 +42,7 @@ def test_a_row_says_what_the_card_expects_and_whether_its_data_is_here(tmp_path,
     [row] = card_rows([card], None)
     assert row == {
         "name": "toy",
+        "kind": "single_label",
         "metric": "macro_f1",
         "labels": 3,
         "train": "120",

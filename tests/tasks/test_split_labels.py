@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dana.tasks.examples import Example
-from dana.tasks.split_labels import label_drift, label_rows, split_rows
+from dana.tasks.kinds.single_label import label_drift
+from dana.tasks.split_labels import label_rows, split_rows
 
 
 def examples(split, labels, text="one two three"):
