@@ -165,7 +165,7 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     from dana.models.heads import SelectedLogits
     from dana.objectives.masked import MaskedTokens
     from dana.sequences.layout import BatchLayout
-    from dana.train.evaluation import evaluate
+    from dana.train.evaluation import measure_loss
     from dana.train.plan import Plan
 
     torch.set_num_threads(options.threads)
@@ -184,7 +184,7 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     accelerator = Accelerator(cpu=options.device == "cpu")
     collator = MaskedTokens().heldout_collator(tokenizer)
-    loss = evaluate(SelectedLogits(model), heldout, collator, BatchLayout(), accelerator).mean
+    loss = measure_loss(SelectedLogits(model), heldout, collator, BatchLayout(), accelerator).mean
     result = {"tokens_per_second": tokens / seconds, "peak_mb": peak / 1024, "before_mb": before / 1024, "loss": loss}
     if torch.cuda.is_available():
         result["gpu_peak_mb"] = torch.cuda.max_memory_allocated() / 2**20

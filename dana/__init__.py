@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dana.api.evaluation import evaluate as evaluate
     from dana.api.selection import rank as rank
     from dana.api.selection import score as score
     from dana.api.selection import weigh as weigh
@@ -28,6 +29,7 @@ _HOMES = {
     "weigh": "dana.api.selection",
     "adapt": "dana.api.training",
     "finetune": "dana.api.training",
+    "evaluate": "dana.api.evaluation",
     "load_model": "dana.api.training",
     "training_dataset": "dana.api.training",
     "WeightedCollator": "dana.train.hf_trainer",

@@ -67,7 +67,7 @@ def adapt(
             open_texts(ready, selects=False)
         where = None if unweighted else weights_folder(weights, run, out)
         require(not unweighted or weights is None, "weights", weights, "None beside unweighted=True")
-        checkpoint = stack.enter_context(_saved(model))
+        checkpoint = stack.enter_context(saved_model(model))
         made = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
         if out is not None:
             remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
@@ -99,7 +99,7 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
 
     metric = settings.pop("metric", None)
     ready = settings_of("finetune", None, settings, FINETUNE)
-    with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, _saved(model) as checkpoint:
+    with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, saved_model(model) as checkpoint:
         if isinstance(task, Mapping):
             named = ready.finetune.text_field, ready.finetune.label_field, ready.finetune.id_field
             fields = dict(zip(("text", "label", "id"), named, strict=True))
@@ -167,7 +167,7 @@ def load_model(folder: Folder) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _saved(model: Model) -> "Iterator[str]":
+def saved_model(model: Model) -> "Iterator[str]":
     """The folder or Hub name of a checkpoint; one in memory is written into a folder that is removed in the end."""
     if isinstance(model, str | Path):
         yield str(model)

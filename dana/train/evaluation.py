@@ -52,7 +52,7 @@ class HeldOut:
     collator: Collator
 
 
-def evaluate(
+def measure_loss(
     module: torch.nn.Module,
     examples: Examples,
     collator: Collator,

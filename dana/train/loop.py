@@ -24,7 +24,7 @@ from dana.objectives.batch import MicroBatch, StepBatch
 from dana.objectives.loss import micro_loss
 from dana.sequences.examples import Examples
 from dana.sequences.layout import BatchLayout, micro_batches
-from dana.train.evaluation import HeldOut, evaluate
+from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.memory import no_memory_to_spare
 from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
@@ -267,7 +267,7 @@ def _evaluate(
 
     with no_memory_to_spare(f"evaluation after step {step}", prepared.shape.budget):
         task, general = (
-            evaluate(
+            measure_loss(
                 prepared.module, heldout.texts[name], heldout.collator, prepared.shape, prepared.accelerator, check_in
             )
             for name in ("task", "general")

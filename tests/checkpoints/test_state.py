@@ -27,7 +27,7 @@ from dana.models.scratch import new_bert
 from dana.objectives.masked import MaskedTokens
 from dana.objectives.next_sentence import NextSentence
 from dana.sequences.layout import BatchLayout
-from dana.train.evaluation import evaluate
+from dana.train.evaluation import measure_loss
 from dana.train.head_warmup import HeadWarmup, warm_up_head
 from dana.train.loop import prepare
 from dana.train.settings import Execution, TrainSettings
@@ -97,7 +97,7 @@ def test_warming_up_a_head_lowers_its_loss_and_leaves_the_backbone_alone(
     examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
 
     def heldout_loss():
-        return evaluate(SelectedLogits(loaded.model), examples, heldout, BatchLayout(), Accelerator(cpu=True)).mean
+        return measure_loss(SelectedLogits(loaded.model), examples, heldout, BatchLayout(), Accelerator(cpu=True)).mean
 
     loss = heldout_loss()
     warm_up_head(loaded, examples, collator, TrainSettings(max_tokens=64), HeadWarmup(60, 8, learning_rate=1e-2))

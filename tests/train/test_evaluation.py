@@ -8,11 +8,11 @@ from dana.objectives.masked import MaskedTokens
 from dana.objectives.next_sentence import NextSentence
 from dana.sequences.examples import Batch
 from dana.sequences.layout import BatchLayout
-from dana.train.evaluation import _ratio, evaluate, heldout_sample
+from dana.train.evaluation import _ratio, heldout_sample, measure_loss
 
 
 def measure(model, examples, collator, budget=512):
-    return evaluate(SelectedLogits(model), examples, collator, BatchLayout(budget=budget), Accelerator(cpu=True))
+    return measure_loss(SelectedLogits(model), examples, collator, BatchLayout(budget=budget), Accelerator(cpu=True))
 
 
 def test_mean_and_standard_error_by_hand():
@@ -55,7 +55,7 @@ def test_an_untrained_model_is_near_the_entropy_of_guessing(tiny_model, collator
 
 def test_measuring_leaves_the_model_in_training_mode_and_without_gradients(tiny_model, collator, make_examples):
     module = SelectedLogits(tiny_model()).train()
-    evaluate(module, make_examples(4), collator, BatchLayout(), Accelerator(cpu=True))
+    measure_loss(module, make_examples(4), collator, BatchLayout(), Accelerator(cpu=True))
     assert module.training
     assert all(value.grad is None for value in module.parameters())
 

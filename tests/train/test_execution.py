@@ -9,7 +9,7 @@ from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
 from dana.sequences.layout import BatchLayout
-from dana.train.evaluation import evaluate
+from dana.train.evaluation import measure_loss
 from dana.train.loop import prepare, take_step
 from dana.train.settings import TrainSettings
 
@@ -62,7 +62,7 @@ def test_a_run_computes_in_the_precision_of_its_shape(tiny_model, collator, exam
     prepared = prepare(model, SETTINGS, Accelerator(cpu=True), BatchLayout(bf16=bf16))
     batch = collator.step_batch(examples.take(np.arange(8)), 0, "batch")
     take_step(prepared, batch, 1e-4, 0, SETTINGS)
-    evaluate(prepared.module, examples, collator, prepared.shape, prepared.accelerator)
+    measure_loss(prepared.module, examples, collator, prepared.shape, prepared.accelerator)
     assert len(seen) >= 2
     assert set(seen) == {expected}
     assert {value.dtype for value in model.parameters()} == {torch.float32}, "weights stay in float32"
@@ -72,7 +72,7 @@ def test_half_precision_rounds_and_no_more(tiny_model, collator, examples):
     losses = []
     for bf16 in (False, True):
         module = SelectedLogits(tiny_model(), bf16).eval()
-        found = evaluate(module, examples, collator, BatchLayout(bf16=bf16), Accelerator(cpu=True))
+        found = measure_loss(module, examples, collator, BatchLayout(bf16=bf16), Accelerator(cpu=True))
         losses.append(found.mean)
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)

@@ -13,7 +13,7 @@ from dana.objectives.batch import IGNORED
 from dana.objectives.loss import DENOMINATORS
 from dana.objectives.next_sentence import PairLogits
 from dana.sequences.layout import LAYOUTS, BatchLayout, micro_batches
-from dana.train.evaluation import evaluate
+from dana.train.evaluation import measure_loss
 from dana.train.loop import prepare, take_step
 from dana.train.planner import Planner
 from dana.train.settings import Execution, TrainSettings
@@ -146,7 +146,7 @@ def test_pairs_count_where_no_masked_token_does(denominator, pairs, tiny_model):
 def test_held_out_losses_are_those_of_masked_tokens_alone(run, paired):
     prepared, records = run(paired, steps=1, objective="next_sentence")
     plain = SelectedLogits(prepared.module.model)
-    heldout = evaluate(plain, random_examples(6, 11), HELDOUT, BatchLayout(), Accelerator(cpu=True))
+    heldout = measure_loss(plain, random_examples(6, 11), HELDOUT, BatchLayout(), Accelerator(cpu=True))
     assert heldout.mean == pytest.approx(records[-1].task_loss, abs=1e-6)
 
 

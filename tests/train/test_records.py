@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from dana.models.heads import SelectedLogits
 from dana.sequences.layout import BatchLayout
 from dana.train.card import Provenance, model_card
-from dana.train.evaluation import HeldoutLoss, evaluate
+from dana.train.evaluation import HeldoutLoss, measure_loss
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord, from_line, to_line
 from dana.train.settings import TrainSettings
@@ -60,7 +60,7 @@ FIELDS = ("starts", "sizes", "ids", "weights", "special_tokens")
 
 
 def test_text_without_a_token_to_hide_is_not_measured(tiny_model, collator, make_examples):
-    found = evaluate(
+    found = measure_loss(
         SelectedLogits(tiny_model()), only_special(make_examples(4)), collator, BatchLayout(), Accelerator(cpu=True)
     )
     assert found == HeldoutLoss(None, None)
