@@ -24,12 +24,24 @@ def multi_label_rows(count: int, seed: int) -> list[dict[str, Any]]:
     return made
 
 
-ROWS = {"multi_label": multi_label_rows}
+def regression_rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """How many of six words are of metals, in a unit that is far from 1."""
+    random, made = np.random.default_rng(seed), []
+    for number in range(count):
+        metals = number % 7
+        words = [*random.choice(toy_task.SIGNS["metal"], metals), *random.choice(toy_task.SIGNS["bird"], 6 - metals)]
+        random.shuffle(words)
+        made.append({"id": f"{seed}-{number}", "text": " ".join(words), "label": 500 + 40.0 * metals})
+    return made
+
+
+ROWS = {"multi_label": multi_label_rows, "regression": regression_rows}
 CHANGES: dict[str, dict[str, Any]] = {
     "multi_label": {
         "metric": "micro_f1",
         "presets": {"quick": {**toy_task.PRESET, "epochs": 14, "learning_rate": 3e-3}},
     },
+    "regression": {"metric": "mae", "labels": None},
 }
 
 

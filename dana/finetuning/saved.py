@@ -25,7 +25,7 @@ from dana.models.classifier import Classifier, inputs_of, load_tokenizer
 from dana.models.folder import check_checkpoint, load_backbone, loading, quiet_transformers
 from dana.models.heads import RESERVED_POSITIONS
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.find import kind_of_model
+from dana.tasks.kinds.find import KINDS, kind_of_model
 
 HEAD = "head.safetensors"
 BACKBONE = "backbone"
@@ -185,7 +185,7 @@ def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
     kind = kind_of_model(labels, config.problem_type, per_word=False)
     if kind is None:
         what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
-        raise ArtifactError(f"{model}: {what}: must give a text one label of several")
+        raise ArtifactError(f"{model}: {what}: must answer as a kind of dana does ({', '.join(KINDS)})")
     return kind
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dana.report.frames import Ranking, Selected, SelectorChoice
+from dana.tasks.kinds.find import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in
@@ -81,8 +82,8 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """As it is written: macro-F1."""
-    return metric.replace("_f1", "-F1").replace("_", "-")
+    """As it is written: macro-F1; of an error, that less is better."""
+    return metric.replace("_f1", "-F1").replace("_", "-") + (" (lower is better)" if is_error(metric) else "")
 
 
 def ranking_table(ranking: Ranking) -> Table:

@@ -20,6 +20,7 @@ from dana.stages.finetune_cells import finetune_cell, require_shared_cells
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
+from dana.tasks.kinds.find import is_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,16 +118,25 @@ def _collect(grid: Grid, made: dict[str, str]) -> "pd.DataFrame":
 def leaderboard(table: "pd.DataFrame") -> str:
     """The table as text: a line a checkpoint, best mean over tasks first; mean and standard deviation over seeds.
 
+    Where a task is judged by an error, means over tasks say nothing: the best mean rank over tasks is first.
+
     Args:
-        table: A row a checkpoint and task, with ``mean``, ``std`` (ddof 1) and ``collapsed``.
+        table: A row a checkpoint and task, with ``metric``, ``mean``, ``std`` (ddof 1) and ``collapsed``.
     """
-    means = table.groupby("checkpoint", sort=False)["mean"].mean().sort_values(ascending=False, kind="stable")
+    errors = table["metric"].map(is_error)
+    over_tasks, scores_of = "mean", table["mean"]
+    if errors.any():
+        signed = table["mean"].where(errors, -table["mean"])
+        over_tasks, scores_of = "mean rank", signed.groupby(table["task"]).rank()
+    means = scores_of.groupby(table["checkpoint"], sort=False).mean()
+    means = means.sort_values(ascending=bool(errors.any()), kind="stable")
     cells = {(str(row["checkpoint"]), str(row["task"])): _shown(row) for row in table.to_dict("records")}
     columns = dict(zip(table["task"], table["metric"], strict=True))
     rows: list[Mapping[str, Value]] = []
     for name, mean in means.items():
         scores = {f"{task} ({metric})": cells[str(name), str(task)] for task, metric in columns.items()}
-        rows.append({"checkpoint": str(name), "mean": f"{mean:.4f}", **scores})
+        shown = f"{mean:.4f}" if over_tasks == "mean" else f"{mean:.1f}"
+        rows.append({"checkpoint": str(name), over_tasks: shown, **scores})
     return aligned(rows)
 
 

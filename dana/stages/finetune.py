@@ -244,7 +244,7 @@ class _Finetuning:
             log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
             with StopRequest() as stop:
                 again = self._seed(best.seed, self._encoded(splits), stop, write_it)()
-            if not np.allclose(again.outputs, best.outputs, atol=1e-4):
+            if not np.allclose(again.outputs, best.outputs, atol=1e-4, rtol=1e-4):
                 log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
 
         self.kept.commit(best.seed, write)

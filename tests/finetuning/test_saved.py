@@ -154,11 +154,13 @@ def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
         open_classifier(str(tmp_path / "empty"))
     with pytest.raises(ArtifactError, match="no such folder"):
         open_classifier(str(tmp_path / "gone"))
-    config = AutoConfig.for_model("bert", **SIZE, num_labels=1)
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "regression")
-    tokenizer.save_pretrained(tmp_path / "regression")
-    with pytest.raises(ArtifactError, match=r"num_labels=1.*must give a text one label of several"):
-        open_classifier(str(tmp_path / "regression"))
+    config = AutoConfig.for_model("bert", **SIZE, num_labels=3, problem_type="regression")
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "three")
+    tokenizer.save_pretrained(tmp_path / "three")
+    with pytest.raises(
+        ArtifactError, match=r"num_labels=3, problem_type=regression: must answer as a kind of dana does"
+    ):
+        open_classifier(str(tmp_path / "three"))
 
 
 def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):

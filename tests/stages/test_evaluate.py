@@ -99,6 +99,16 @@ def test_the_text_has_the_best_mean_over_tasks_first():
     assert said[1] == "a 0.5500 0.5000 ± 0.0100 0.6000 ± 0.0100"
 
 
+def test_with_an_error_among_the_metrics_the_best_mean_rank_is_first():
+    rows = [("a", "x", "accuracy", 0.9), ("b", "x", "accuracy", 0.8), ("c", "x", "accuracy", 0.7)]
+    rows += [("a", "y", "mae", 300.0), ("b", "y", "mae", 100.0), ("c", "y", "mae", 200.0)]
+    names = ("checkpoint", "task", "metric", "mean")
+    table = pd.DataFrame([{**dict(zip(names, row, strict=True)), "n": 1, "collapsed": 0} for row in rows])
+    head, *lines = leaderboard(table).splitlines()
+    assert head.split("  ")[:2] == ["checkpoint", "mean rank"]
+    assert [line.split()[:2] for line in lines] == [["b", "1.5"], ["a", "2.0"], ["c", "2.5"]]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

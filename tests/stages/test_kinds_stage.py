@@ -23,7 +23,7 @@ from dana.stages.predict import NewText, predict_stage
 from dana.tasks.card import load_card
 from dana.tasks.kinds.find import KINDS
 
-LEARNT = {"multi_label": 0.9}
+LEARNT = {"multi_label": 0.9, "regression": 25}
 OTHERS = sorted(set(KINDS) - {"single_label"})
 
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dana.core.config import require
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.multi_label import MultiLabel
+from dana.tasks.kinds.regression import Regression
 from dana.tasks.kinds.single_label import SingleLabel
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SingleLabel, MultiLabel)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SingleLabel, MultiLabel, Regression)}
 DEFAULT = SingleLabel.name
 
 
@@ -28,6 +29,11 @@ def make_kind(name: str, labels: Sequence[str]) -> Kind:
         ConfigError: If there is no such kind, or it cannot have these labels.
     """
     return find_kind(name)(tuple(labels))
+
+
+def is_error(metric: str) -> bool:
+    """Whether less of a metric is better."""
+    return any(kind.metrics.get(metric) == "lower" for kind in KINDS.values())
 
 
 def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: bool) -> Kind | None:
