@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from dana.report.figures import WIDTH
 from dana.report.svg import COLOURS, Figure, draw_figure
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)
             labels.append("like the task, %")
-        axes.legend(lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=4)
+        axes.legend(lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
 
     best = float(curve["share"].iloc[curve["perplexity"].argmin()])
     alt = f"Perplexity is lowest at {100 * best:.3g} % of the pool; {100 * beta:.3g} % is chosen"
-    return draw_figure("beta", alt, (6.4, 3.6), paint)
+    return draw_figure("beta", alt, (WIDTH, 3.4), paint)

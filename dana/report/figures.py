@@ -1,5 +1,7 @@
 """Tables' frames to figures: score histogram, kept share by source, loss curves, scores by seed."""
 
+from collections.abc import Iterable
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +13,29 @@ from dana.report.tables import metric_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARKERS = {"base": "s", "general": "^", "random": "D", "dana": "o"}
+STYLES = {"base": ("base", "s"), "general": ("general", "^"), "random": ("random", "D"), "dana": ("dana", "o")}
+OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]  # of arms of any other name, in turn
 LABELS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
 FOREGROUND = ("general", "task", "planted")
 MOST_BARS = 12
-LONGEST_NAME = 34
+LOSSES = ("task_loss", "general_loss")
+FORGOTTEN = " (up: forgotten)"
+LONGEST_NAME = 24
+WIDTH = 4.6  # inches: its text is still text on a screen of 400 pixels
 
 
-def colour(arm: str) -> str:
-    """An arm's colour, the same in every figure; a run with one arm shows it as dana's."""
-    return COLOURS.get(arm, COLOURS["dana" if arm == "adapted" else "other"])
+def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each arm; alike in all figures that show the same arms.
+
+    Args:
+        arms: Their names. A run with one arm calls it adapted, and shows it as dana's.
+    """
+    found = {arm: STYLES.get("dana" if arm == "adapted" else arm) for arm in arms}
+    free = [style for style in OTHER_STYLES if style not in found.values()]
+    others = cycle(free)
+    for arm in sorted(arm for arm, style in found.items() if style is None):
+        found[arm] = next(others)
+    return {arm: (COLOURS[style[0]], style[1]) for arm, style in found.items() if style}
 
 
 def score_histogram(frame: pd.DataFrame) -> Figure:
@@ -37,14 +52,14 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
             values = frame[name].to_numpy()
             axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
             axes.stairs(values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=LABELS[name])
-        axes.set(xlabel="anomaly score (left: like the task; right: foreign)", ylabel="share of units")
+        axes.set(xlabel="anomaly score (left: like the task)", ylabel="share of units")
         axes.yaxis.set_major_formatter(_percent())
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0)
         _legend(axes, len(names))
 
     alt = f"Histograms of the anomaly scores of {', '.join(LABELS[name] for name in names)} text on one axis."
-    return draw_figure("score-histogram", alt, (6.2, 3.0), paint)
+    return draw_figure("score-histogram", alt, (WIDTH, 2.9), paint)
 
 
 def kept_bars(frame: pd.DataFrame) -> Figure:
@@ -77,38 +92,39 @@ def kept_bars(frame: pd.DataFrame) -> Figure:
         axes.set_xlim(0)
 
     alt = f"Bars: the share of the kept text of {len(shown)} sources, beside their share of the corpus."
-    return draw_figure("kept-by-source", alt, (6.2, 0.75 + 0.29 * len(shown)), paint)
+    return draw_figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(shown)), paint)
 
 
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
-    """Held-out loss over tokens seen, a line an arm, bars of one standard error.
+    """Change of the held-out loss since the start over tokens seen, a line an arm.
+
+    Both texts have the same heights, so that what was gained and what was forgotten compare. Standard errors are of a
+    loss and not of its change, which is surer; they are in the table.
 
     Args:
-        evaluations: Of :class:`dana.report.collect.Run`.
+        evaluations: Of :class:`dana.report.frames.RunFrames`.
         text: ``task`` or ``general``.
     """
-    arms = list(dict.fromkeys(evaluations["arm"]))
+    rows = evaluations.sort_values("step", kind="stable")
+    styles = arm_styles(dict.fromkeys(evaluations["arm"]))
+    changes = {name: rows[name] - rows.groupby("arm")[name].transform("first") for name in LOSSES}
+    every = np.append(np.concatenate(list(changes.values())), 0.0)
+    low, high = np.nanmin(every), np.nanmax(every)
+    margin = 0.06 * (high - low) or 0.1
 
     def paint(axes: "Axes") -> None:
-        for arm in arms:
-            own = evaluations[evaluations["arm"] == arm].sort_values("step", kind="stable")
-            axes.errorbar(
-                own["tokens"],
-                own[f"{text}_loss"],
-                yerr=own[f"{text}_loss_se"],
-                color=colour(arm),
-                marker=MARKERS.get(arm, "o"),
-                markersize=5,
-                linewidth=1.8,
-                elinewidth=1,
-                label=arm,
-            )
-        axes.set(xlabel="tokens seen", ylabel="nats a masked token", title=f"{text} text, held out")
+        axes.axhline(0, color=COLOURS["rule"], linewidth=1, zorder=1)
+        for arm, (colour, marker) in styles.items():
+            own = rows["arm"] == arm
+            change = changes[f"{text}_loss"][own]
+            axes.plot(rows["tokens"][own], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm)
+        axes.set(xlabel="tokens seen", ylabel="change, nats a masked token", ylim=(low - margin, high + margin))
+        axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10)
         axes.xaxis.set_major_formatter(_engineering())
-        _legend(axes, 4, above=1.1)
+        _legend(axes, 2, above=1.1)
 
-    alt = f"Loss on held-out {text} text over tokens seen, a line for each of: {', '.join(arms)}."
-    return draw_figure(f"loss-{text}", alt, (4.4, 3.3), paint)
+    alt = f"Change of the loss on held-out {text} text over tokens seen, a line for each of: {', '.join(styles)}."
+    return draw_figure(f"loss-{text}", alt, (WIDTH, 3.0 + 0.22 * ((len(styles) + 1) // 2)), paint)
 
 
 def seed_dots(results: pd.DataFrame, task: str) -> Figure:
@@ -122,6 +138,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
     """
     own = results[results["task"] == task]
     arms = list(dict.fromkeys(own["arm"]))
+    styles = arm_styles(arms)
 
     def paint(axes: "Axes") -> None:
         places = {arm: len(arms) - 1 - place for place, arm in enumerate(arms)}
@@ -132,22 +149,21 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
             seeds = own[own["arm"] == arm]
             scores, collapsed = seeds["score"], seeds["degenerate"].to_numpy(bool)
             heights = np.full(len(scores), places[arm])
-            filled = np.where(collapsed, "none", colour(arm))
-            axes.scatter(
-                scores, heights, s=34, c=filled, edgecolors=colour(arm), marker=MARKERS.get(arm, "o"), zorder=3
-            )
+            colour, marker = styles[arm]
+            filled = np.where(collapsed, "none", colour)
+            axes.scatter(scores, heights, s=34, c=filled, edgecolors=colour, marker=marker, zorder=3)
             low, high = places[arm] - 0.28, places[arm] + 0.28
-            axes.plot([scores.mean()] * 2, [low, high], color=colour(arm), linewidth=2.4, zorder=2)
+            axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
         axes.set_yticks(list(places.values()), [_grouped(own, arm) for arm in places])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(-0.6, len(arms) - 0.4)
         axes.spines["left"].set_visible(False)
         metrics = " or ".join(metric_name(metric) for metric in own["metric"].unique())
         hollow = "; hollow: collapsed" if own["degenerate"].any() else ""
-        axes.set_xlabel(f"{metrics} on {task} (symbol: a seed{hollow}; bar: the mean)")
+        axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
 
     alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
-    return draw_figure(f"seeds-{_identifier(task)}", alt, (6.2, 0.85 + 0.48 * len(arms)), paint)
+    return draw_figure(f"seeds-{_identifier(task)}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
 
 def _grouped(own: pd.DataFrame, arm: str) -> str:

@@ -15,6 +15,9 @@ from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECID
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
 FOLLOWS_LENGTH = 0.3
 MOST_REASONS = 3
+MOST_CLAIMS = 2  # said one by one
+MOST_TOLD = 4  # with their reasons; of more questions the table has them
+MOST_TASKS = 3  # of which each has its sentence on top of the page
 # What our arm did to a rival, and what is asked; the arm's name goes in where a report is about several.
 CLAIMS = {
     "base": {BETTER: "adaptation{by} helped", WORSE: "adaptation{by} hurt", UNDECIDED: "adaptation{by} helped"},
@@ -45,6 +48,7 @@ def verdict(analysis: Analysis) -> str:
     if asked:
         tasks = dict.fromkeys(row.task for row in asked)
         said = [_judged(task, [row for row in asked if row.task == task]) for task in tasks]
+        said = said if len(tasks) <= MOST_TASKS else [_counted(asked)]
         return " ".join(said if "models collapsed" in " ".join(said) else [*said, *_collapsed(analysis)])
     if analysis.losses is not None:
         return losses_finding(analysis.losses)
@@ -57,21 +61,46 @@ def verdict(analysis: Analysis) -> str:
     return "There is no comparison of arms yet."
 
 
+def _counted(asked: Sequence[ArmComparison]) -> str:
+    """How often each verdict was given, with the questions that are decided."""
+    said = []
+    for verdict in (BETTER, WORSE, UNDECIDED, INCOMPARABLE):
+        rows = [row for row in asked if row.verdict == verdict]
+        named = ", ".join(f"{row.arm} than {row.other} on {row.task}" for row in rows if verdict in (BETTER, WORSE))
+        said += [f"{len(rows)} {verdict}{f' ({named})' if named else ''}"] if rows else []
+    return f"Of {len(asked)} questions on {len({row.task for row in asked})} tasks: {'; '.join(said)}."
+
+
 def _judged(task: str, rows: Sequence[ArmComparison]) -> str:
     """What is decided, then what is not, each with its first reason; questions that share it are said together."""
     several = len({row.arm for row in rows}) > 1
     decided = [_claim(row, several) for row in rows if row.verdict in (BETTER, WORSE)]
     said = [f"{'; '.join(decided)} ({max(row.n for row in rows)} seeds)"] if decided else []
-    still: dict[tuple[bool, str], list[str]] = {}
+    still: dict[tuple[bool, str], list[ArmComparison]] = {}
     for row in rows:
         if row.verdict not in (BETTER, WORSE):
             unlike = row.verdict == INCOMPARABLE
             reasons = [_unlike(row)] if unlike else [*row.reasons[:1], *filter(None, [row.plan])]
-            still.setdefault((unlike, "; ".join(reasons)), []).append(_claim(row, several))
+            still.setdefault((unlike, "; ".join(reasons)), []).append(row)
     for (unlike, reason), asked in still.items():
         what = "cannot be said" if unlike else f"{'is' if len(asked) == 1 else 'are'} undecided"
-        said.append(f"whether {' and whether '.join(asked)} {what}: {reason}")
+        claims = f"whether {' and whether '.join(_claim(row, several) for row in asked)}"
+        said.append(f"{claims if len(asked) <= MOST_CLAIMS else _pairs(asked, len(rows))} {what}: {reason}")
     return f"On {task}, {'; '.join(said)}."
+
+
+def _pairs(asked: Sequence[ArmComparison], of: int) -> str:
+    """Many questions in few words: 6 of 8 questions (a, b and c against base and random)."""
+    arms, others = (list(dict.fromkeys(getattr(row, side) for row in asked)) for side in ("arm", "other"))
+    if len(arms) * len(others) == len(asked):
+        named = f"{_listed(arms)} against {_listed(others)}"
+    else:
+        named = ", ".join(f"{row.arm} against {row.other}" for row in asked)
+    return f"{len(asked)} of {of} questions ({named})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _claim(row: ArmComparison, several: bool) -> str:
@@ -205,7 +234,7 @@ def losses_finding(table: Table) -> str:
 
 
 def results_finding(analysis: Analysis) -> str:
-    """Each question's difference, a line each, with what it allows to be said and why no more."""
+    """Each question's difference, a line each, with what it allows to be said and, of a few questions, why no more."""
     asked = [row for row in analysis.comparisons if row.asked]
     text = [] if asked else ["No task has two arms, so there is nothing to compare."]
     for row in asked:
@@ -215,6 +244,9 @@ def results_finding(analysis: Analysis) -> str:
             continue
         judged = row.verdict if not row.reasons else f"undecided: {'; '.join(filter(None, [*row.reasons, row.plan]))}"
         value = f"{number(row.mean, 4, sign=True)} {metric_name(row.metric)}"
+        if len(asked) > MOST_TOLD:
+            text.append(f"{name}: {value} ({interval_text(row.low, row.high)}): {row.verdict}.")
+            continue
         text.append(
             f"{name}: {value}, 95 % interval {interval_text(row.low, row.high)}, "
             f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}, p = {number(row.p, 4)}, "

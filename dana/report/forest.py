@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dana.report.figures import MARKERS, colour, shorten
+from dana.report.figures import WIDTH, arm_styles, shorten
 from dana.report.svg import COLOURS, Figure, draw_figure
 from dana.report.tables import each, metric_name
 from dana.report.verdicts import BETTER, RIVALS, WORSE
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW, FRAME = 0.27, 0.8  # inches: a row, and what is around all of them
-WIDTH = 4.4  # inches: its text is still text on a screen of 400 pixels
 LONGEST = 22  # characters of a label
 THIN, THICK = 1.2, 3.6  # of an interval that leaves the question open, and of one that decides it
 
@@ -39,12 +38,14 @@ def forest(differences: pd.DataFrame) -> Figure | None:
     for task, own in rows.groupby("task", sort=False):
         lines += [str(task), *each(own)]
 
+    styles = arm_styles({*rows["arm"], *rows["other"]})
+
     def paint(axes: "Axes") -> None:
         places = range(len(lines) - 1, -1, -1)
         axes.axvline(0, color=COLOURS["ink"], linewidth=1, zorder=1)
         for place, line in zip(places, lines, strict=True):
             if not isinstance(line, str):
-                _draw_row(axes, place, line)
+                _draw_row(axes, place, line, *styles[line.arm])
         axes.set_yticks(list(places), [_label(line) for line in lines])
         for label, line in zip(axes.get_yticklabels(), lines, strict=True):
             label.set_fontweight("bold" if isinstance(line, str) else "normal")
@@ -59,12 +60,12 @@ def forest(differences: pd.DataFrame) -> Figure | None:
     return draw_figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
 
 
-def _draw_row(axes: "Axes", place: int, row: Any) -> None:
-    decided, own = row.verdict in (BETTER, WORSE), colour(row.arm)
+def _draw_row(axes: "Axes", place: int, row: Any, own: str, marker: str) -> None:
+    decided = row.verdict in (BETTER, WORSE)
     if row.low == row.low:
         axes.plot([row.low, row.high], [place, place], color=own, linewidth=THICK if decided else THIN, zorder=2)
     face = own if decided else "none"
-    axes.scatter([row.mean], [place], s=26, c=face, edgecolors=own, marker=MARKERS.get(row.arm, "o"), zorder=3)
+    axes.scatter([row.mean], [place], s=26, c=face, edgecolors=own, marker=marker, zorder=3)
 
 
 def _label(line: Any) -> str:

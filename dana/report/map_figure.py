@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from dana.report.figures import WIDTH
 from dana.report.svg import COLOURS, Figure, draw_figure
 from dana.report.tables import Column, Table, each, number, percent
 from dana.report.text_map import TextMap
@@ -32,7 +33,9 @@ def map_figure(drawn: TextMap) -> Figure:
 
     counts = drawn.points["text"].value_counts()
     shown = ", ".join(f"{counts[name]} {NAMES[name]}" for name in STYLES)
-    return draw_figure("map", f"Map of units by two principal components of their vectors: {shown}.", (5.2, 4.0), paint)
+    return draw_figure(
+        "map", f"Map of units by two principal components of their vectors: {shown}.", (WIDTH, 4.0), paint
+    )
 
 
 def nearness_table(drawn: TextMap) -> Table:

@@ -44,10 +44,29 @@ def test_colours_are_the_page_s_variables(drawn):
         assert not re.search(r"(fill|stroke): #(?!000000)", figure.svg)
 
 
-def test_an_arm_has_one_colour_everywhere():
-    assert figures.colour("adapted") == figures.colour("dana")
-    known = [figures.colour(arm) for arm in ("base", "general", "random", "dana", "moore_lewis")]
-    assert len(set(known)) == 5
+def test_an_arm_has_one_style_everywhere_and_no_other_arm_has_it():
+    ours, others = ("base", "general", "random", "dana"), ("auto", "lexical", "moore_lewis")
+    styles = figures.arm_styles([*ours, *others])
+    assert len(set(styles.values())) == 7
+    assert len({colour for colour, _ in styles.values()}) == 7
+    assert figures.arm_styles(["adapted"])["adapted"] == styles["dana"]
+    assert figures.arm_styles([*reversed(others), *ours]) == styles
+    assert len(set(figures.arm_styles(others).values())) == 3
+    assert len(figures.arm_styles(map(str, range(20)))) == 20, "with more arms than styles they come again"
+
+
+def test_losses_are_drawn_from_where_they_began_and_both_texts_at_one_height(whole_run):
+    frame = collect(whole_run).evaluations
+    raised = frame.assign(task_loss=frame["task_loss"] + 3)
+    heights = [
+        [float(y) for y in re.findall(r'<use [^>]*?y="([\d.]+)"', figures.loss_curves(rows, "task").svg)]
+        for rows in (raised, frame)
+    ]
+    assert heights[0] == pytest.approx(heights[1], abs=1e-3)
+    ticks = [re.findall(r">(−?0\.\d+)<", figures.loss_curves(frame, text).svg) for text in ("task", "general")]
+    assert ticks[0] == ticks[1] != []
+    assert "general text, held out (up: forgotten)" in figures.loss_curves(frame, "general").svg
+    assert "forgotten" not in figures.loss_curves(frame, "task").svg
 
 
 def test_the_same_numbers_give_the_same_bytes():

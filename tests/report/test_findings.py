@@ -39,6 +39,31 @@ def test_too_few_seeds_are_no_verdict_however_clear_the_gain(tmp_path, write):
     assert "repeat dana finetune with --seeds 7" in findings.results_finding(analyse(collect(tmp_path)))
 
 
+def test_many_open_questions_of_one_task_are_said_in_one_breath(tmp_path, write):
+    write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}, collapsed="")
+    begins = "On toy, 6 of 6 questions (auto, lda and svm against base and random) are undecided: p = 1 after Holm"
+    assert said(tmp_path).startswith(begins)
+    lines = findings.results_finding(analyse(collect(tmp_path))).splitlines()
+    assert lines[0] == "auto − base on toy: +0.0000 macro-F1 (+0.0000 to +0.0000): undecided."
+    assert len(lines) == 6
+
+
+def test_what_is_decided_stands_before_the_many_that_are_not(tmp_path, write):
+    arms = {"base": 0.4, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}
+    write["results"](tmp_path, arms=arms, collapsed="", seeds=10)
+    text = said(tmp_path)
+    assert text.startswith("On toy, adaptation by auto helped; adaptation by lda helped; adaptation by svm helped (10 ")
+    assert "3 of 6 questions (auto, lda and svm against random) are undecided: " in text
+
+
+def test_verdicts_on_many_tasks_are_counted(tmp_path, write):
+    for task, mean in zip("abcd", (0.9, 0.5, 0.7, 0.7), strict=True):
+        write["results"](tmp_path, task, seeds=12, arms={"base": 0.7, "dana": mean}, collapsed="")
+    text = said(tmp_path)
+    counted = "Of 4 questions on 4 tasks: 1 better (dana than base on a); 1 worse (dana than base on b); 2 undecided."
+    assert text == counted
+
+
 def test_a_collapsed_seed_is_the_reason_and_not_the_interval(tmp_path, write):
     write["results"](tmp_path, arms={"base": 0.5, "random": 0.6, "dana": 0.8}, collapsed="base")
     text = said(tmp_path)

@@ -104,6 +104,15 @@ def test_every_shown_number_is_in_a_file(whole_run):
     assert len(files["seeds"]) == 32
 
 
+def test_lines_of_an_answer_are_paragraphs_of_the_markdown(whole_run):
+    report_stage(whole_run)
+    text = (whole_run / "report.md").read_text(encoding="utf-8").split("## Did it help downstream?")[1]
+    lines = text.strip().splitlines()
+    assert lines[0].startswith("dana − base on toy: ")
+    assert lines[1] == ""
+    assert lines[2].startswith("dana − random on toy: ")
+
+
 def test_a_corpus_accounts_for_every_record(whole_run):
     report_stage(whole_run)
     steps = pd.read_csv(whole_run / "tables" / "steps.csv").set_index("step")
