@@ -35,11 +35,33 @@ def regression_rows(count: int, seed: int) -> list[dict[str, Any]]:
     return made
 
 
-ROWS = {"multi_label": multi_label_rows, "regression": regression_rows}
+def token_label_rows(count: int, seed: int) -> list[dict[str, Any]]:
+    """Spans of one or two birds or metals among fillers, with BIO tags."""
+    random, made = np.random.default_rng(seed), []
+    for number in range(count):
+        tokens, tags = [], []
+        for _ in range(random.integers(2, 5)):
+            topic, size = random.choice(["bird", "metal"]), int(random.integers(1, 3))
+            tokens += [
+                *random.choice(toy_task.FILLERS, random.integers(1, 3)),
+                *toy_task.SIGNS[topic][:size],
+            ]
+            tags += ["O"] * (len(tokens) - len(tags) - size) + [f"B-{topic}", f"I-{topic}"][:size]
+        made.append({"id": f"{seed}-{number}", "tokens": list(map(str, tokens)), "tags": tags})
+    return made
+
+
+ROWS = {"multi_label": multi_label_rows, "regression": regression_rows, "token_labels": token_label_rows}
 CHANGES: dict[str, dict[str, Any]] = {
     "multi_label": {
         "metric": "micro_f1",
         "presets": {"quick": {**toy_task.PRESET, "epochs": 14, "learning_rate": 3e-3}},
+    },
+    "token_labels": {
+        "metric": "span_f1",
+        "text": "tokens",
+        "label": "tags",
+        "labels": ["O", "B-bird", "I-bird", "B-metal", "I-metal"],
     },
     "regression": {"metric": "mae", "labels": None},
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dana.core.rng import generator
+from dana.finetuning.words import tokenise_words
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind
 
@@ -19,7 +21,7 @@ BUCKET = 32  # batches whose examples are sorted by length together, so that lit
 class Encoded:
     """One split, tokenised once for all seeds.
 
-    A unit is what a model answers for: an example.
+    A unit is what a model answers for: an example, or each of its words.
 
     Attributes:
         tokens: Token ids of each example, special tokens included.
@@ -27,6 +29,8 @@ class Encoded:
         types: Of pairs, which of the two texts each token is of, 0 or 1; None where the tokenizer does not say.
         targets: What the loss compares logits with, a row a unit; None where labels are not told.
         references: True answers of shape (examples,); None where labels are not told.
+        places: Of each example, the place of each word's first token, -1 of a word that was cut off; None where
+            examples are the units.
     """
 
     tokens: list[list[int]]
@@ -34,20 +38,25 @@ class Encoded:
     types: list[list[int]] | None = None
     targets: np.ndarray | None = None
     references: np.ndarray | None = None
+    places: list[np.ndarray] | None = None
 
     @classmethod
     def of(cls, examples: list[Example], tokenizer: Any, max_tokens: int) -> "Encoded":
         """Tokenise examples without their labels, each cut to `max_tokens`: of a pair the longer text first.
 
         Args:
-            examples: All with a second text, or none.
+            examples: All with a second text, or none; all with words, or none.
             tokenizer: The checkpoint's.
             max_tokens: Special tokens included.
         """
+        pad, words = tokenizer.pad_token_id or 0, [example.words for example in examples if example.words is not None]
+        if words:
+            tokens, places = tokenise_words(words, tokenizer, max_tokens)
+            return cls(tokens, pad, places=places)
         texts = [[example.text for example in examples]]
         pairs = [example.pair for example in examples if example.pair is not None]
         made = tokenizer(*texts, *([pairs] if pairs else []), truncation="longest_first", max_length=max_tokens)
-        return cls(made["input_ids"], tokenizer.pad_token_id or 0, made.get("token_type_ids") if pairs else None)
+        return cls(made["input_ids"], pad, made.get("token_type_ids") if pairs else None)
 
     @classmethod
     def labelled(cls, examples: list[Example], tokenizer: Any, max_tokens: int, kind: Kind) -> "Encoded":
@@ -71,19 +80,35 @@ class Encoded:
     @property
     def sizes(self) -> np.ndarray:
         """int64 of shape (examples,), units of each."""
-        return np.ones(len(self.tokens), dtype=np.int64)
+        ones = np.ones(len(self.tokens), dtype=np.int64)
+        return ones if self.places is None else np.array([part.size for part in self.places], dtype=np.int64)
+
+    @cached_property
+    def _seen(self) -> list[np.ndarray]:
+        """The units of each example that were not cut off."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        if self.places is None:
+            return list(starts[:, None])
+        return [start + np.flatnonzero(part >= 0) for start, part in zip(starts, self.places, strict=True)]
 
     def units(self, rows: np.ndarray) -> np.ndarray:
         """The units that a model answers for, given :meth:`batch` of the same rows, in the order of its logits."""
-        return rows
+        return np.concatenate([self._seen[row] for row in rows])
 
     def batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, ...]:
-        """Token ids, attention mask and, where there are some, token types, each int64 of shape (rows, longest)."""
+        """Token ids, attention mask and, where there are some, token types, each int64 of shape (rows, longest).
+
+        Where words are the units, the third is bool: which tokens are the first of a word.
+        """
         lengths = torch.tensor([len(self.tokens[row]) for row in rows])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         ids = _filled(self.tokens, rows, mask, self.pad)
-        types = [] if self.types is None else [_filled(self.types, rows, mask, 0)]
-        return tuple(part.to(device) for part in (ids, mask.long(), *types))
+        more = [] if self.types is None else [_filled(self.types, rows, mask, 0)]
+        if self.places is not None:
+            more = [torch.zeros(mask.shape, dtype=torch.bool)]
+            for at, row in enumerate(rows):
+                more[0][at, self.places[row][self.places[row] >= 0]] = True
+        return tuple(part.to(device) for part in (ids, mask.long(), *more))
 
 
 def _filled(values: list[list[int]], rows: np.ndarray, mask: Tensor, pad: int) -> Tensor:

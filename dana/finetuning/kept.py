@@ -34,7 +34,7 @@ PROBE = 8  # test examples on which a written model must agree with the trained 
 
 CARD = """---
 library_name: transformers
-pipeline_tag: text-classification
+pipeline_tag: {pipeline}
 tags: [dana]
 ---
 
@@ -57,7 +57,7 @@ Mean and deviation over seeds are in the run's `metrics.json`; this is one seed 
 
 Everything it was made from is in `__dana__/manifest.json`.
 """
-ALONE = """It opens with `AutoModelForSequenceClassification.from_pretrained`, or with `pipeline("text-classification")`
+ALONE = """It opens with `{auto}.from_pretrained`, or with `pipeline("{pipeline}")`
 (give `truncation=True` for texts longer than {most} tokens), and `dana predict FOLDER FILE` labels text with it."""
 PAIRS = """ It reads pairs of texts: `tokenizer(text, text_pair)`, or
 `pipeline(...)({"text": ..., "text_pair": ...})`."""
@@ -194,7 +194,10 @@ def write_model(
     scores, _ = scores_of(result, card.target, test)
     if not alone:
         log.info("model     %s models have no head like ours in transformers; open it with dana predict", architecture)
+    auto = "AutoModelForTokenClassification" if card.target.per_word else "AutoModelForSequenceClassification"
+    named = {"pipeline": card.target.pipeline, "auto": auto}
     text = CARD.format(
+        pipeline=card.target.pipeline,
         model=base,
         task=card.name,
         title=card.title,
@@ -206,7 +209,7 @@ def write_model(
         dev=result.dev_score,
         test=scores[card.metric],
         most=most,
-        how=(ALONE if alone else PARTS).format(most=most, kind=architecture),
+        how=(ALONE if alone else PARTS).format(most=most, kind=architecture, **named),
         pairs=PAIRS if card.text_pair else "",
     )
     write_text(draft.path / "README.md", text)

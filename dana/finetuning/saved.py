@@ -24,6 +24,7 @@ from dana.core.errors import ArtifactError
 from dana.models.classifier import Classifier, inputs_of, load_tokenizer
 from dana.models.folder import check_checkpoint, load_backbone, loading, quiet_transformers
 from dana.models.heads import RESERVED_POSITIONS
+from dana.models.word_classifier import WordClassifier
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.find import KINDS, kind_of_model
 
@@ -61,17 +62,39 @@ class _Hosted(nn.Module):
         return self.model(**inputs_of(self.model, input_ids, attention_mask, token_type_ids)).logits
 
 
-def save_classifier(
-    classifier: Classifier, tokenizer: Any, kind: Kind, probe: tuple[Tensor, ...], folder: Path
-) -> bool:
+class _HostedWords(nn.Module):
+    """A model of transformers, called as :class:`dana.models.word_classifier.WordClassifier` is."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, first: Tensor) -> Tensor:
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits[first]
+
+
+def _host(kind: Kind, config_or_folder: Any, **how: Any) -> Any:
+    """Transformers' class for a kind, made from a configuration or opened from a folder."""
+    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+    auto: Any = AutoModelForTokenClassification if kind.per_word else AutoModelForSequenceClassification
+    if isinstance(config_or_folder, str | Path):
+        return auto.from_pretrained(config_or_folder, use_safetensors=True, **how)
+    return auto.from_config(config_or_folder)
+
+
+def _called(kind: Kind, model: Any) -> nn.Module:
+    return _HostedWords(model) if kind.per_word else _Hosted(model)
+
+
+def save_classifier(classifier: Any, tokenizer: Any, kind: Kind, probe: tuple[Tensor, ...], folder: Path) -> bool:
     """Write a classifier; returns whether transformers opens it alone.
 
     Args:
-        classifier: Fine-tuned; on the CPU.
+        classifier: Fine-tuned, of texts or of words; on the CPU.
         tokenizer: Its tokenizer, with the ``model_max_length`` the classifier was trained with.
         kind: What the logits say.
-        probe: Token ids, attention mask and perhaps token types of a few texts, on which what was written must agree
-            with `classifier`.
+        probe: What `classifier` takes, of a few texts, on which what was written must agree with it.
         folder: Where; must exist.
     """
     classifier.eval()
@@ -80,10 +103,10 @@ def save_classifier(
     config.label2id = {label: place for place, label in enumerate(kind.outputs)}
     config.problem_type = kind.problem_type
     with quiet_transformers():
-        model = _transplanted(classifier, config)
+        model = _transplanted(classifier, config, kind)
         if model is not None:
             model.save_pretrained(folder / "whole")
-            if _agree(classifier, folder / "whole", probe):
+            if _agree(classifier, folder / "whole", kind, probe):
                 for file in (folder / "whole").iterdir():
                     file.rename(folder / file.name)
                 (folder / "whole").rmdir()
@@ -95,28 +118,27 @@ def save_classifier(
     return False
 
 
-def _transplanted(classifier: Classifier, config: Any) -> Any:
-    """Transformers' sequence classifier of the architecture with our weights; None if it has no place for them."""
-    from transformers import AutoModelForSequenceClassification
-
+def _transplanted(classifier: Any, config: Any, kind: Kind) -> Any:
+    """Transformers' classifier of the architecture with our weights; None if it has no place for them."""
     if hasattr(config, "pooler_hidden_act"):  # DeBERTa can be told
         config.pooler_hidden_act, config.pooler_hidden_size = "tanh", config.hidden_size
     try:
-        model = AutoModelForSequenceClassification.from_config(config)
+        model = _host(kind, config)
     except (ValueError, AttributeError):  # the architecture has none
         return None
     modules = dict(model.named_modules())
     base = model.base_model_prefix
     dense = ("classifier.dense", "pooler.dense", f"{base}.pooler.dense", f"{base}.pooler")
-    place = _first_linear(modules, dense, classifier.dense)
-    out = _first_linear(modules, ("classifier.out_proj", "classifier"), classifier.out)
-    if place is None or out is None:
+    names = {"out": ("classifier.out_proj", "classifier"), **({} if kind.per_word else {"dense": dense})}
+    layers = [(getattr(classifier, own), _first_linear(modules, names[own], getattr(classifier, own))) for own in names]
+    if any(theirs is None for _, theirs in layers):
         return None
     with torch.no_grad():
         different = model.base_model.load_state_dict(classifier.backbone.state_dict(), strict=False)
         if any("pooler" not in name for name in (*different.missing_keys, *different.unexpected_keys)):
             return None
-        for ours, theirs in ((classifier.dense, place), (classifier.out, out)):
+        for ours, theirs in layers:
+            assert theirs is not None  # seen above
             theirs.weight.copy_(ours.weight)
             theirs.bias.copy_(ours.bias)
     return model
@@ -132,15 +154,13 @@ def _first_linear(modules: dict[str, nn.Module], names: Sequence[str], like: nn.
 
 
 @torch.no_grad()
-def _agree(classifier: Classifier, folder: Path, probe: tuple[Tensor, ...]) -> bool:
+def _agree(classifier: Any, folder: Path, kind: Kind, probe: tuple[Tensor, ...]) -> bool:
     """Whether transformers, alone, makes of the folder what we trained."""
-    from transformers import AutoModelForSequenceClassification
-
-    opened = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
-    return torch.allclose(_Hosted(opened.eval())(*probe), classifier(*probe), atol=CLOSE, rtol=CLOSE)
+    opened = _called(kind, _host(kind, folder).eval())
+    return torch.allclose(opened(*probe), classifier(*probe), atol=CLOSE, rtol=CLOSE)
 
 
-def _save_parts(classifier: Classifier, config: Any, folder: Path) -> None:
+def _save_parts(classifier: Any, config: Any, folder: Path) -> None:
     from safetensors.torch import save_file
 
     backbone = copy.deepcopy(classifier.backbone)
@@ -167,7 +187,7 @@ def open_classifier(model: str) -> SavedClassifier:
     config, tokenizer = load_tokenizer(place)
     labels = [config.id2label[number] for number in range(config.num_labels)]
     kind = _kind(model, labels, config, parts)
-    module = _open_parts(model, len(labels)) if parts else _open_hosted(model)
+    module = _open_parts(model, kind) if parts else _open_hosted(model, kind)
     positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
     most = min(tokenizer.model_max_length, positions - RESERVED_POSITIONS.get(config.model_type, 0))
     return SavedClassifier(module.eval(), tokenizer, kind, most)
@@ -180,19 +200,29 @@ def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
         ArtifactError: If dana knows no such models.
     """
     architectures = config.architectures or ["a model of unknown architecture"]
-    if not parts and not any(name.endswith("ForSequenceClassification") for name in architectures):
+    per_word = _has_no_dense(model) if parts else any(name.endswith("ForTokenClassification") for name in architectures)
+    if not (parts or per_word or any(name.endswith("ForSequenceClassification") for name in architectures)):
         raise ArtifactError(f"{model}: holds {', '.join(architectures)}, not a sequence classifier; {MAKE}")
-    kind = kind_of_model(labels, config.problem_type, per_word=False)
+    kind = kind_of_model(labels, config.problem_type, per_word)
     if kind is None:
         what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
         raise ArtifactError(f"{model}: {what}: must answer as a kind of dana does ({', '.join(KINDS)})")
     return kind
 
 
-def _open_parts(model: str, classes: int) -> nn.Module:
+def _has_no_dense(model: str) -> bool:
+    """Whether the parts are of a classifier of words, whose head is one layer."""
+    from safetensors import safe_open
+
+    with loading(f"{model}/{HEAD}"), safe_open(Path(model) / HEAD, "pt") as held:
+        return not any(name.startswith("dense.") for name in held.keys())  # noqa: SIM118, it is no mapping
+
+
+def _open_parts(model: str, kind: Kind) -> nn.Module:
     from safetensors.torch import load_file
 
-    classifier = Classifier(load_backbone(str(Path(model) / BACKBONE)), classes, seed=0)
+    head: Any = WordClassifier if kind.per_word else Classifier
+    classifier = head(load_backbone(str(Path(model) / BACKBONE)), len(kind.outputs), seed=0)
     with loading(f"{model}/{HEAD}"):
         left = classifier.load_state_dict(load_file(Path(model) / HEAD), strict=False)
     if left.unexpected_keys or any(not name.startswith("backbone.") for name in left.missing_keys):
@@ -200,13 +230,9 @@ def _open_parts(model: str, classes: int) -> nn.Module:
     return classifier
 
 
-def _open_hosted(model: str) -> nn.Module:
-    from transformers import AutoModelForSequenceClassification
-
+def _open_hosted(model: str, kind: Kind) -> nn.Module:
     with loading(model):
-        loaded, report = AutoModelForSequenceClassification.from_pretrained(
-            model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-        )
+        loaded, report = _host(kind, model, dtype=torch.float32, output_loading_info=True)
     if report["missing_keys"]:
         raise ArtifactError(f"{model}: weights are missing, for example {min(report['missing_keys'])}")
-    return _Hosted(loaded)
+    return _called(kind, loaded)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
 from dana.models.folder import check_checkpoint, load_backbone, load_own_tokenizer, loading
+from dana.models.word_classifier import WordClassifier
 
 DROPOUT = 0.1
 
@@ -55,13 +56,14 @@ def inputs_of(model: Any, input_ids: Tensor, attention_mask: Tensor, types: Tens
     return {**given, "token_type_ids": types} if types is not None and told else given
 
 
-def new_classifier(model: str, classes: int, seed: int) -> Classifier:
-    """A checkpoint with a fresh head, in single precision whatever it was saved in.
+def new_classifier(model: str, classes: int, seed: int, per_word: bool = False) -> Any:
+    """A checkpoint with a fresh head, of texts or of words, in single precision whatever it was saved in.
 
     Raises:
         ArtifactError: If there is no such checkpoint, or its weights are pickled.
     """
-    return Classifier(load_backbone(model).float(), classes, seed)
+    head = WordClassifier if per_word else Classifier
+    return head(load_backbone(model).float(), classes, seed)
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:

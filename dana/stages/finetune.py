@@ -237,7 +237,8 @@ class _Finetuning:
             def write_it(classifier: Classifier, result: SeedResult) -> None:
                 write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
 
-            classifier = new_classifier(self.model, len(self.task.target.outputs), best.seed)
+            kind = self.task.target
+            classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word)
             if self.kept.restore(best.seed, classifier):
                 write_it(classifier, best)
                 return

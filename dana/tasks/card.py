@@ -72,6 +72,7 @@ class TaskCard:
 
     def __post_init__(self) -> None:
         self.target.check_metric(self.metric)
+        self.target.check_fields(self.template, self.text_pair)
         right = self.target.metrics[self.metric]
         require(self.direction == right, "direction", self.direction, f"{right}, as {self.metric} is better so")
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")

@@ -11,6 +11,7 @@ from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.loop import Watch, predict, run_seed
 from dana.models.classifier import new_classifier
+from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from dana.tasks.kinds.single_label import SingleLabel
 
@@ -70,6 +71,22 @@ def test_the_last_epoch_is_tested_or_the_first_of_the_best(run, encoded, monkeyp
     assert (result.epoch, result.dev_scores) == (epoch, [0.1, 0.9, 0.9, 0.5])
     equal = [np.array_equal(result.outputs, one) for one in predicted[:4]]
     assert equal == [place + 1 == epoch for place in range(4)]
+
+
+def test_where_less_is_better_the_weights_of_the_lowest_epoch_are_tested(run, encoded, monkeypatch):
+    made_up, predicted = iter([0.5, 0.1, 0.1, 0.9]), []
+
+    def remember(*arguments):
+        predicted.append(predict(*arguments))
+        return predicted[-1]
+
+    monkeypatch.setattr(TaskCard, "sign", -1)
+    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(made_up)})
+    monkeypatch.setattr("dana.finetuning.loop.predict", remember)
+    encoded["test"] = encoded["dev"]
+    result = run(epochs=4, evaluate="best")
+    assert result.epoch == 2
+    assert [np.array_equal(result.outputs, one) for one in predicted[:4]] == [False, True, False, False]
 
 
 def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import toy_kinds
 import toy_task
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
@@ -23,7 +24,7 @@ from dana.stages.predict import NewText, predict_stage
 from dana.tasks.card import load_card
 from dana.tasks.kinds.find import KINDS
 
-LEARNT = {"multi_label": 0.9, "regression": 25}
+LEARNT = {"multi_label": 0.9, "regression": 25, "token_labels": 0.9}
 OTHERS = sorted(set(KINDS) - {"single_label"})
 
 
@@ -79,10 +80,11 @@ def test_predictions_of_the_kept_model_are_those_of_the_run(run_of, kind):
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_the_best_seed_is_kept_and_an_epoch_is_chosen_the_right_way_round(checkpoint, tmp_path, kind):
+def test_the_best_seed_is_kept_and_an_epoch_is_chosen_the_right_way_round(checkpoint, tmp_path, ran, kind):
     out = toy_kinds.finetuned(checkpoint, tmp_path, kind, seeds=3, epochs=3, evaluate="best")
     found = toy_kinds.metrics(out)
     best = max if found["direction"] == "higher" else min
+    assert ran == [0, 1, 2]  # the best one's weights were there at the end
     for row in found["seeds"]:
         assert row["dev_score"] == best(row["dev_scores"])
     scores = {row["seed"]: row["dev_score"] for row in found["seeds"]}
@@ -112,12 +114,11 @@ def test_test_labels_are_not_looked_at_before_the_end(run_of, checkpoint, kind, 
     out = run_of(kind)
     toy_kinds.write_task(tmp_path / "tasks", kind)
     rows = toy_kinds.ROWS[kind](60, 3)
-    sizes = [len(row["label"]) if kind == "token_labels" else 0 for row in rows]
-    moved = [rows[-1], *rows[:-1]]
-    if not any(sizes):
-        rows = [{**row, "label": other["label"]} for row, other in zip(rows, moved, strict=True)]
+    if kind == "token_labels":
+        rows = [{**row, "tags": row["tags"][::-1]} for row in rows]
     else:
-        rows = [{**row, "label": row["label"][::-1]} for row in rows]
+        moved = [rows[-1], *rows[:-1]]
+        rows = [{**row, "label": other["label"]} for row, other in zip(rows, moved, strict=True)]
     toy_task.write_split(tmp_path / "tasks" / "toy", "test", rows)
     settings = FinetuneSettings(preset="quick", seeds=2)
     finetune_stage(checkpoint, str(tmp_path / "tasks" / "toy.yaml"), settings, tmp_path / "out")
@@ -136,7 +137,7 @@ def test_test_labels_are_not_looked_at_before_the_end(run_of, checkpoint, kind, 
 def test_the_report_reads_it_and_compares_arms(run_of, kind):
     cell = read_cell(run_of(kind) / "metrics.json", "dana")
     worse = cell.predictions.predicted.copy()
-    worse[:, :20] = np.roll(worse[:, :20], 3, axis=1) if kind != "token_labels" else worse[:, :20]
+    worse[:, 0] = worse[:, 1] if kind != "token_labels" else [(0,) * len(codes) for codes in worse[:, 0]]
     scorer = cell.predictions.kind.scorer
     [scores] = scorer(worse, cell.predictions.labels, cell.metric)(np.ones((1, 60)))
     base = replace(cell, arm="base", predictions=replace(cell.predictions, predicted=worse),
@@ -166,8 +167,6 @@ def test_the_command_predicts_to_a_file_and_to_lines(run_of, tmp_path, capsys, k
 
 
 def test_a_pipeline_gives_each_label_its_probability(run_of):
-    from transformers import pipeline
-
     out = run_of("multi_label")
     rows = toy_kinds.ROWS["multi_label"](8, 3)
     classify = pipeline("text-classification", str(out.with_name("dana-model")), top_k=None)
@@ -188,3 +187,25 @@ def test_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=re.escape("kind='multi_lable': must be one of single_label, multi_label")):
         load_card(str(card))
     assert Path(card).is_file()
+
+
+def test_the_saved_model_of_words_is_transformers_own(run_of):
+    """The label of a word is that of its first token."""
+    out = run_of("token_labels")
+    model, place = out.with_name("dana-model"), str(out.with_name("dana-model"))
+    opened, tokenizer = AutoModelForTokenClassification.from_pretrained(place), AutoTokenizer.from_pretrained(place)
+    rows, mine = toy_kinds.ROWS["token_labels"](8, 3), labelled(model, data(out) / "test.jsonl").to_pylist()
+    for row, found in zip(rows, mine[:8], strict=True):
+        made = tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
+        codes = opened.eval()(**made).logits[0].argmax(-1).tolist()
+        words = made.word_ids()
+        first = [words.index(place) for place in range(len(row["tokens"]))]
+        assert [opened.config.id2label[codes[at]] for at in first] == found["label"]
+
+
+def test_words_beyond_the_cut_have_no_label(run_of, tmp_path):
+    (tmp_path / "new.jsonl").write_text(json.dumps({"tokens": ["wren"] * 30}) + "\n")
+    [row] = labelled(run_of("token_labels").with_name("dana-model"), tmp_path / "new.jsonl").to_pylist()
+    assert len(row["label"]) == 30
+    assert [label is None for label in row["label"]] == [False] * 22 + [True] * 8
+    assert row["probability"][22:] == [None] * 8

@@ -88,6 +88,14 @@ class Kind(ABC):
             raise ValueError(f"is {type(value).__name__}, not text")
         return value, None
 
+    def check_fields(self, template: str | None, text_pair: str | None) -> None:
+        """Refuse ways to make a text that the kind has no use for.
+
+        Raises:
+            ConfigError: Naming the key.
+        """
+        return
+
     @abstractmethod
     def read(self, value: Any) -> Answer:
         """The target that a field holds.

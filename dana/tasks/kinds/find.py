@@ -7,8 +7,9 @@ from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.regression import Regression
 from dana.tasks.kinds.single_label import SingleLabel
+from dana.tasks.kinds.token_labels import TokenLabels
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SingleLabel, MultiLabel, Regression)}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SingleLabel, MultiLabel, Regression, TokenLabels)}
 DEFAULT = SingleLabel.name
 
 

@@ -1,0 +1,100 @@
+"""Words to tokens and back; saved classifiers of words, with and without transformers' own head."""
+
+import numpy as np
+import pytest
+import torch
+import toy_task
+from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer
+
+from dana.core.errors import ArtifactError
+from dana.core.torch_seed import seeded
+from dana.finetuning.encoded import Encoded
+from dana.finetuning.saved import open_classifier, save_classifier
+from dana.finetuning.words import tokenise_words
+from dana.models.word_classifier import WordClassifier
+from dana.tasks.examples import Example
+from dana.tasks.kinds.find import make_kind
+
+CPU, KIND = torch.device("cpu"), make_kind("token_labels", ["O", "B-x", "I-x"])
+SIZE = {
+    "vocab_size": 54,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+}
+EXAMPLES = [
+    Example("a", "wren owl", (0, 1), words=("wren", "owl")),
+    Example("b", "zinc iron lead word1", (1, 2, 0, 2), words=("zinc", "iron", "lead", "word1")),
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path_factory.mktemp("toy")))
+
+
+def test_a_word_is_its_first_token(tiny_tokenizer):
+    """As transformers' own way to read words says, for a tokenizer of word parts."""
+    words = ["Unbelievable", "fine-tuning", "of", "checkpoints", ",", "again"]
+    [ids], [places] = tokenise_words([words], tiny_tokenizer, 64)
+    made = tiny_tokenizer(words, is_split_into_words=True)
+    assert ids == made["input_ids"]
+    assert places.tolist() == [made.word_ids().index(at) for at in range(len(words))]
+    assert len(ids) > len(words) + 2
+
+
+def test_a_byte_level_tokenizer_will_do(byte_level):
+    [ids], [places] = tokenise_words([["ab", "é", "c d", "e"]], byte_level, 64)
+    assert "".join(byte_level.decode([ids[place]]) for place in places)[0] == "a"
+    assert len(ids) == len("ab é c d e".encode())
+    assert places.tolist() == [0, 2 + 1, 6, 10]
+
+
+def test_words_beyond_the_cut_are_unseen(tokenizer):
+    split = Encoded.labelled(EXAMPLES, tokenizer, 5, KIND)
+    assert [part.tolist() for part in split.places] == [[1, 2], [1, 2, 3, -1]]
+    assert split.sizes.tolist() == [2, 4]
+    ids, mask, first = split.batch(np.array([1, 0]), CPU)
+    assert first.tolist() == [[False, True, True, True, False], [False, True, True, False, False]]
+    assert ids.shape == mask.shape == first.shape
+    assert split.units(np.array([1, 0])).tolist() == [2, 3, 4, 0, 1]
+    assert split.targets[split.units(np.array([1, 0]))].tolist() == [1, 2, 0, 0, 1]
+
+
+def test_a_slow_tokenizer_is_refused():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ArtifactError, match="Slow: a slow tokenizer; labels of words need a fast one"):
+        tokenise_words([["a"]], Slow(), 8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "alone"),
+    [
+        ("bert", {}, True),
+        ("roberta", {}, True),
+        ("electra", {"embedding_size": 16}, True),
+        ("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, True),
+        ("modernbert", {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1}, False),
+    ],
+)
+def test_a_saved_classifier_of_words_gives_the_same_logits(kind, config, alone, tokenizer, tmp_path):
+    with seeded(3):
+        backbone = AutoModel.from_config(AutoConfig.for_model(kind, **{**SIZE, **config}))
+        classifier = WordClassifier(backbone, 3, 0).eval()
+        torch.nn.init.normal_(classifier.out.bias)
+    probe = Encoded.of(EXAMPLES, tokenizer, 24).batch(np.arange(2), CPU)
+    assert save_classifier(classifier, tokenizer, KIND, probe, tmp_path) == alone
+    saved = open_classifier(str(tmp_path))
+    assert saved.kind == KIND
+    with torch.no_grad():
+        assert classifier(*probe).shape == (6, 3)
+        assert torch.allclose(saved.module(*probe), classifier(*probe), atol=1e-5)
+        if alone:
+            opened = AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
+            logits = opened(input_ids=probe[0], attention_mask=probe[1]).logits
+            assert torch.allclose(logits[probe[2]], classifier(*probe), atol=1e-5)
