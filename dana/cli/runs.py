@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
+from dana.core.errors import ConfigError
 
 
 def add_runs(add: AddCommand) -> None:
@@ -25,7 +26,12 @@ def add_runs(add: AddCommand) -> None:
     )
     run.add_argument("recipe", help="a YAML file, or the name of one that ships with dana: quickstart")
     run.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ from the recipe's")
-    add_command(add, "report", _report, settings=False, folder="anything")
+    report = add_command(add, "report", _report, settings=False)
+    report.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="a run's folder, with anything")
+    report.add_argument(
+        "--compare", type=Path, nargs="+", metavar="RUN", help="folders of runs, side by side on one page"
+    )
+    report.add_argument("--out", type=Path, metavar="DIR", help="folder of that page (default: comparison)")
     verify = add_command(add, "verify", _verify, settings=False)
     verify.add_argument("folder", type=Path, metavar="DIR", help="a run's folder, or a part of one")
 
@@ -68,10 +74,22 @@ def _report(parsed: argparse.Namespace) -> None:
 
     The page needs no other file. Sections for which the folder holds nothing are left out, and the report says which
     command makes them.
-    """
-    from dana.stages.report import report_stage
 
-    print(f"written: {report_stage(parsed.folder)}")
+    With --compare RUN RUN ... it writes comparison.html, comparison.md and tables/ instead: verdicts, paired
+    differences, costs and differing settings of several runs; the others are compared with the first.
+    """
+    from dana.stages.report import compare_stage, report_stage
+
+    if parsed.compare and parsed.folder:
+        raise ConfigError(f"DIR {parsed.folder} and --compare: name the runs after --compare alone")
+    if parsed.out and not parsed.compare:
+        raise ConfigError(f"--out {parsed.out} goes with --compare; the report of one run is written into its folder")
+    if parsed.compare:
+        print(f"written: {compare_stage(parsed.compare, parsed.out or Path('comparison'))}")
+    elif parsed.folder:
+        print(f"written: {report_stage(parsed.folder)}")
+    else:
+        raise ConfigError("DIR is missing: name a run's folder, or several after --compare")
 
 
 def _verify(parsed: argparse.Namespace) -> None:

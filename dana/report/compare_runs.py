@@ -1,0 +1,207 @@
+"""Several runs to one page: each run's verdicts, its paired differences, what it cost, and what it was made from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import pandas as pd
+
+from dana.report import findings
+from dana.report.analysis import Analysis, analyse
+from dana.report.cost import WORK
+from dana.report.files import flatten
+from dana.report.findings import Finding
+from dana.report.frames import RunFrames
+from dana.report.outcomes import interval_text
+from dana.report.provenance import versions
+from dana.report.sections import Report, Section
+from dana.report.tables import Column, Table, metric_name, number
+from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
+
+DIGEST = 32  # letters of a digest or fingerprint, which differ wherever something else does
+READ = ("files", "data")  # but for those of the texts that a run read
+
+
+@dataclass(frozen=True)
+class NamedRun:
+    """A run as the page calls it."""
+
+    name: str
+    run: RunFrames
+    analysis: Analysis
+
+
+def named_runs(runs: Sequence[RunFrames]) -> list[NamedRun]:
+    """Runs by the shortest ends of their paths that differ."""
+    paths = [run.path.resolve().parts for run in runs]
+    for length in range(1, max(map(len, paths)) + 1):
+        names = ["/".join(path[-length:]) for path in paths]
+        if len(set(names)) == len(names):
+            break
+    return [NamedRun(name, run, analyse(run)) for name, run in zip(names, runs, strict=True)]
+
+
+def compare_runs(runs: Sequence[RunFrames]) -> Report:
+    """The page about several runs, the first of which the others are compared with."""
+    named = named_runs(runs)
+    found = [Finding(own.name, findings.verdict(own.analysis)) for own in named]
+    differences, between = difference_rows(named), between_rows(named)
+    cost, settings = cost_rows(named), setting_rows(named)
+    sections = [
+        Section("What did each run find?", _found(differences.frame), (), (differences,)),
+        Section(f"Do the others differ from {named[0].name}?", _between(between.frame), (), (between,)),
+        Section("What did each cost?", _cost(cost.frame), (), (cost,)),
+        Section("How do they differ in what they were made from?", _settings(settings.frame), (), (settings,)),
+    ]
+    tables = [table for table in (differences, between, cost, settings) if len(table.frame)]
+    return Report(" and ".join(own.name for own in named), _headline(named), found, sections, {}, tables)
+
+
+def _headline(named: Sequence[NamedRun]) -> str:
+    asked = [row.verdict for own in named for row in own.analysis.comparisons if row.asked]
+    if not asked:
+        return f"{len(named)} runs, none of which asks a question of fine-tuned models."
+    better, worse = asked.count(BETTER), asked.count(WORSE)
+    return (
+        f"{len(named)} runs ask {len(asked)} questions: {better} better, {worse} worse, "
+        f"{len(asked) - better - worse} open."
+    )
+
+
+def difference_rows(named: Sequence[NamedRun]) -> Table:
+    """A row a task, question and run, and why the arm was not made as in the first run that has it."""
+    rows: list[dict[str, Any]] = []
+    first: dict[tuple[str, str], Any] = {}
+    for own in named:
+        cells = {(cell.task, cell.arm): cell for cell in own.run.cells}
+        for row in own.analysis.comparisons:
+            if row.asked:
+                cell = cells[row.task, row.arm]
+                unlike = "; ".join(cell.unlike(first.setdefault((row.task, row.arm), cell)))
+                about = {"task": row.task, "metric": row.metric, "arm": row.arm, "other": row.other, "run": own.name}
+                numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p_holm", "verdict")}
+                rows.append({**about, **numbers, "made_otherwise": unlike})
+    asked = list(dict.fromkeys((row["task"], row["arm"], row["other"]) for row in rows))
+    rows.sort(key=lambda row: asked.index((row["task"], row["arm"], row["other"])))
+    columns = (
+        Column("task", lambda row: row.task, numeric=False),
+        Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False),
+        Column("run", lambda row: row.run, numeric=False),
+        Column("verdict", lambda row: row.verdict, numeric=False),
+        *NUMBERS,
+        Column("p, Holm", lambda row: number(row.p_holm, 4)),
+        Column("made otherwise", lambda row: row.made_otherwise or "–", numeric=False),
+    )
+    caption = (
+        "Each run's own questions and verdicts. Made otherwise: how the arm's fine-tuning, test examples or adaptation "
+        "differ from those of the first run that has the arm; where they do, the numbers do not compare."
+    )
+    return Table("run_differences", caption, pd.DataFrame(rows), columns)
+
+
+NUMBERS = (
+    Column("n", lambda row: str(row.n or "–")),
+    Column("mean", lambda row: f"{number(row.mean, 4, sign=True)} {metric_name(row.metric)}"),
+    Column("95 % interval", lambda row: interval_text(row.low, row.high)),
+)
+
+
+def between_rows(named: Sequence[NamedRun]) -> Table:
+    """A row a task, arm and later run: the paired difference of its arm from the first run's, or why there is none."""
+    first, rows = named[0], []
+    known = {(cell.task, cell.arm): cell for cell in first.run.cells}
+    for own in named[1:]:
+        for cell in own.run.cells:
+            if (other := known.get((cell.task, cell.arm))) is not None:
+                row = measure_pair(cell, other)
+                about = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": own.name, "other": first.name}
+                numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p")}
+                rows.append({**about, **numbers, "not_compared": "; ".join(row.reasons)})
+    columns = (
+        Column("task", lambda row: row.task, numeric=False),
+        Column("arm", lambda row: row.arm, numeric=False),
+        Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False),
+        *NUMBERS,
+        Column("p", lambda row: number(row.p, 4)),
+        Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False),
+    )
+    caption = (
+        "Differences of the same seed's scores between the same arm of two runs; interval and p as in a run's own "
+        "report, but for Holm: these are for reading."
+    )
+    return Table("between_runs", caption, pd.DataFrame(rows), columns)
+
+
+def cost_rows(named: Sequence[NamedRun]) -> Table:
+    """A row a run: seconds by kind of work, and tokens that were trained on."""
+    rows = []
+    for own in named:
+        steps = own.analysis.cost.frame if own.analysis.cost is not None else pd.DataFrame(columns=["kind", "seconds"])
+        seconds = {words: float(steps.loc[steps["kind"] == kind, "seconds"].sum()) for kind, words in WORK.items()}
+        trained = float(steps.loc[steps["kind"] == "model", "amount"].sum()) if len(steps) else 0.0
+        rows.append({"run": own.name, **seconds, "all": float(steps["seconds"].sum()), "tokens_trained": trained})
+    shown = [Column(f"{words} (s)", _seconds(place)) for place, words in enumerate([*WORK.values(), "all"], start=1)]
+    columns = (
+        Column("run", lambda row: row.run, numeric=False),
+        *shown,
+        Column("tokens trained", lambda row: number(row.tokens_trained, 0)),
+    )
+    caption = "Seconds over every start of a step; all: with every other step, reading and weighing say."
+    return Table("run_cost", caption, pd.DataFrame(rows), columns)
+
+
+def _seconds(place: int) -> Callable[[Any], str]:
+    return lambda row: number(row[place], 1)
+
+
+def setting_rows(named: Sequence[NamedRun]) -> Table:
+    """A row a step and setting in which the runs differ, a column a run."""
+    told = {own.name: dict(_told(own.run)) for own in named}
+    keys = dict.fromkeys(key for values in told.values() for key in values)
+    rows = []
+    for key in keys:
+        values = [own.get(key) for own in told.values()]
+        if any(value != values[0] for value in values):
+            rows.append([*key, *("–" if value is None else str(value) for value in values)])
+    frame = pd.DataFrame(rows, columns=["step", "setting", *told])
+    columns = tuple(Column(name, itemgetter(place), numeric=False) for place, name in enumerate(frame.columns))
+    caption = "Only what differs; of texts that were read, the digest. A dash: the run has no such step or setting."
+    return Table("run_settings", caption, frame, columns)
+
+
+def _told(run: RunFrames) -> Any:
+    """Settings by step and name; fingerprints, which follow from others, left out."""
+    for place, manifest in run.stages.items():
+        for key, value in flatten(manifest.get("depends_on", {})):
+            is_digest = isinstance(value, str) and len(value) == DIGEST and " " not in value
+            if not is_digest or not set(READ).isdisjoint(key.split(".")):
+                yield (place, key), value
+    yield from ((("packages", package), version) for package, version in versions(run).items())
+
+
+def _found(frame: pd.DataFrame) -> str:
+    if frame.empty:
+        return "No run has fine-tuned arms to compare."
+    tasks = frame["task"].nunique()
+    return f"{len(frame)} questions on {tasks} {'task' if tasks == 1 else 'tasks'}, those of all runs side by side."
+
+
+def _between(frame: pd.DataFrame) -> str:
+    if frame.empty:
+        return "They share no arm of a task."
+    unlike = int((frame["not_compared"] != "").sum())
+    return f"They share {len(frame)} arms of tasks; {unlike} of these were not made alike, and are not compared."
+
+
+def _cost(frame: pd.DataFrame) -> str:
+    said = [f"{run} {number(seconds / 60, 1)} minutes" for run, seconds in zip(frame["run"], frame["all"], strict=True)]
+    return f"{'; '.join(said)}."
+
+
+def _settings(frame: pd.DataFrame) -> str:
+    return (
+        "In nothing that is recorded."
+        if frame.empty
+        else f"In {len(frame)} of what is recorded: settings, texts, versions."
+    )
