@@ -5,7 +5,7 @@
 ``.csv .tsv``       a header line, then a record a line
 ``.parquet``        a record a row
 ``.txt``            a document a line, a paragraph or a file: see :mod:`dana.corpus.plain_text`
-``hf:name``         ``hf:org/name[:config][:split]``, streamed
+``hf:name``         ``hf:org/name[@revision][:config][:split]``, streamed
 ==================  ==========================================================
 
 The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mod:`dana.corpus.places`.
@@ -97,14 +97,16 @@ def _of_array(line: str) -> str:
 
 
 def _read_hub(source: str) -> Iterator[Record]:
-    """``hf:org/name[:config][:split]``, streamed; no code of the dataset's is ever run."""
+    """``hf:org/name[@revision][:config][:split]``, streamed; no code of the dataset's is ever run."""
     from datasets import load_dataset
 
     name, *rest = source.removeprefix(HUB).split(":")
-    require(bool(name.strip()), "source", source, "hf:org/name[:config][:split]")
+    name, at, revision = name.partition("@")
+    named = bool(name.strip()) and bool(revision.strip()) == bool(at)
+    require(named, "source", source, "hf:org/name[@revision][:config][:split]")
     config, split = (rest[0] or None if rest else None), (rest[1] if len(rest) > 1 else "train")
     try:
-        rows = load_dataset(name, config, split=split, streaming=True)
+        rows = load_dataset(name, config, split=split, streaming=True, revision=revision or None)
         for number, fields in enumerate(rows, 1):
             yield Record(source, number, dict(fields))
     except Exception as error:  # of any library that the dataset's format needs

@@ -19,6 +19,7 @@ from dana.tasks.template import Template
 SPLITS = ("train", "dev", "test")
 SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}
+COMMIT = re.compile("[0-9a-f]{40}")
 TAG = re.compile("[a-z][a-z0-9-]*")
 
 
@@ -33,7 +34,8 @@ class TaskCard:
         labels: The full label set; metrics average over all of it. Empty where the kind has none.
         metric: What the task is judged by, one of its kind's.
         splits: Expected number of examples by split, or a list of accepted numbers.
-        data: ``local``: name of the folder with the splits; ``hub``: ``org/name`` or ``org/name:config``.
+        data: ``local``: name of the folder with the splits; ``hub``: ``org/name[@commit][:config]``, read at that
+            commit.
         text: Field that holds the text; ``meta.body`` for one within another.
         text_pair: Field that holds the second text, where the label is of two texts.
         template: Makes the text of several fields instead, ``{title} {body}``.
@@ -78,6 +80,10 @@ class TaskCard:
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
         places = bool(self.data) and set(self.data) <= {"local", "hub"}
         require(places, "data", self.data, "local, hub or both")
+        _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
+        pinned = not at or COMMIT.fullmatch(commit)
+        allowed = "org/name[@commit][:config], the commit of 40 hexadecimal digits, because a branch moves"
+        require(bool(pinned), "data.hub", self.data.get("hub"), allowed)
         words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(self.tags)
         require(words, "tags", self.tags, "lower-case words with hyphens, all different")
         require(self.template is None or self.text == "text", "text", self.text, "left out beside template")

@@ -2,9 +2,12 @@ import pytest
 import toy_task
 
 from dana.core.errors import ConfigError, DataError
-from dana.tasks.card import TaskCard, find_card, load_card
+from dana.tasks.card import SPLITS, TaskCard, find_card, load_card
+from dana.tasks.examples import read_split
 from dana.tasks.finder import card_names
 from dana.tasks.preset import PRESETS, Preset
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 
 def test_a_card_of_ones_own_is_a_path(toy_card):
@@ -44,6 +47,8 @@ def test_a_missing_yaml_file_is_named(tmp_path):
         ({"splits": {"valid": 3}}, r"toy\.yaml: splits=\['valid'\]: must be among train, dev, test"),
         ({"splits": {"train": "many"}}, r"toy\.yaml: .*splits"),
         ({"data": {}}, r"toy\.yaml: data=\{\}: must be local, hub or both"),
+        ({"data": {"hub": "org/name@main"}}, r"toy\.yaml: data\.hub='org/name@main': must be .*a branch moves"),
+        ({"data": {"hub": "org/name@:x"}}, r"toy\.yaml: data\.hub='org/name@:x': must be "),
         ({"data": {"url": "x"}}, r"toy\.yaml: data=\{'url': 'x'\}: must be local, hub or both"),
         ({"version": "first"}, r"toy\.yaml: .*version"),
         ({"origins": "/"}, r"toy\.yaml: origins='/': must be left out"),
@@ -138,7 +143,12 @@ def test_missing_data_says_where_it_was_looked_for_and_how_to_provide_it(monkeyp
 
 @pytest.mark.parametrize(
     ("hub", "source"),
-    [("org/name", "hf:org/name::validation"), ("org/name:small", "hf:org/name:small:validation")],
+    [
+        ("org/name", "hf:org/name::validation"),
+        ("org/name:small", "hf:org/name:small:validation"),
+        (f"org/name@{COMMIT}:small", f"hf:org/name@{COMMIT}:small:validation"),
+        (f"org/name@{COMMIT}", f"hf:org/name@{COMMIT}::validation"),
+    ],
 )
 def test_a_card_may_name_a_dataset_of_the_hub(tmp_path, monkeypatch, hub, source):
     monkeypatch.delenv("DANA_DATA", raising=False)
@@ -146,3 +156,29 @@ def test_a_card_may_name_a_dataset_of_the_hub(tmp_path, monkeypatch, hub, source
     assert card.files(None, ["dev"]) == [source]
     with pytest.raises(DataError, match="no dev data"):  # a folder that was named is not passed over in silence
         card.files(str(tmp_path / "nowhere"), ["dev"])
+
+
+@pytest.mark.parametrize("at", ["", f"@{COMMIT}"])
+def test_a_dataset_of_the_hub_is_read_at_the_commit_of_the_card(tmp_path, monkeypatch, at):
+    import datasets
+
+    asked = []
+
+    def load_dataset(*arguments, **named):
+        asked.append((*arguments, named["split"], named["revision"]))
+        return [{"text": "a wren", "label": "bird"}]
+
+    monkeypatch.delenv("DANA_DATA", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    card = load_card(str(toy_task.write_task(tmp_path, data={"hub": f"org/name{at}:small"}, name="remote", splits={})))
+    assert [example.text for example in read_split(card, "dev")] == ["a wren"]
+    assert asked == [("org/name", "small", "validation", at[1:] or None)]
+
+
+def test_splits_in_the_layout_of_the_hub_are_read_without_a_network(tmp_path, monkeypatch):
+    monkeypatch.delenv("DANA_DATA", raising=False)
+    for split, word in (("train", "owl"), ("validation", "wren"), ("test", "crow")):
+        toy_task.write_split(tmp_path / "hub", split, [{"text": word, "label": "bird"}])
+    card = load_card(str(toy_task.write_task(tmp_path, data={"hub": str(tmp_path / "hub")}, name="remote", splits={})))
+    found = {split: [example.text for example in read_split(card, split)] for split in SPLITS}
+    assert found == {"train": ["owl"], "dev": ["wren"], "test": ["crow"]}
