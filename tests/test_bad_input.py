@@ -688,7 +688,7 @@ BROKEN = [
     (TUNE, "text_pair", card(text_pair="")),
     (TUNE, "template", card(template="{text")),
     (TUNE, "kind", card(kind="pairs")),
-    (TUNE, "metric", card(kind="multi_label")),
+    (TUNE, "metric", card(kind="multi_label", metric="accuracy")),
     (TUNE, "labels", card(kind="regression", metric="mae")),
     (TUNE, "train.jsonl:1: label 'fruit'", card(kind="multi_label", metric="micro_f1")),
     (TUNE, "train.jsonl:1: label 'fruit'", card(kind="regression", metric="mae", labels=None)),
