@@ -128,6 +128,13 @@ def test_the_page_says_what_each_run_found_and_every_table_is_a_file(two, tmp_pa
     assert not (two[0].path / "comparison.html").exists()
 
 
+def test_the_headline_counts_what_is_worse_and_what_is_open(tmp_path, write):
+    for name, mean in (("one", 0.5), ("two", 0.7)):
+        write["results"](tmp_path / name, arms={"base": 0.7, "random": 0.5, "dana": mean}, collapsed="")
+    report = compare_runs([collect(tmp_path / name) for name in ("one", "two")])
+    assert report.verdict == "2 runs ask 4 questions: 1 better, 1 worse, 2 open."
+
+
 def test_runs_without_fine_tuning_are_still_set_side_by_side(whole_run, tmp_path, write):
     write["selection"](tmp_path / "bare")
     page = compare_stage([tmp_path / "bare", whole_run], tmp_path / "out").read_text()
