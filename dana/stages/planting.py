@@ -130,7 +130,7 @@ def _identity(task: str, corpus: Path, data: str | None, inputs: Inputs) -> dict
         return {"general": open_artifact(corpus, "corpus").fingerprint}
     card = find_task(task)
     files = card.files(data, ("train", "dev")) if card else find_files([task], corpus.parent)
-    return {"files": source_digests(files), **({"version": card.version} if card else inputs.identity())}
+    return {"files": source_digests(files), **(card.text_identity if card else inputs.identity())}
 
 
 def _texts(task: str, corpus: Path, data: str | None, inputs: Inputs) -> list[Document]:

@@ -45,7 +45,7 @@ def task_stage(
     if card:
         depends_on = {
             "name": name,
-            "version": card.version,
+            **card.text_identity,
             "files": source_digests(card.files(data, ("train", "dev"))),
         }
     else:

@@ -130,6 +130,14 @@ class TaskCard:
         """1 where a higher score is better, -1 where a lower one is."""
         return 1 if self.direction == "higher" else -1
 
+    @property
+    def text_identity(self) -> dict[str, Any]:
+        """What the texts read from given files depend on: the version, and the fields that are not the usual ones."""
+        given = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")}
+        usual = {"text": "text", "kind": DEFAULT}
+        own = {name: value for name, value in given.items() if value != usual.get(name)}
+        return {"version": self.version, **own}
+
     def expected(self, split: str) -> list[int]:
         """The accepted numbers of examples of a split; empty if the card says nothing of it."""
         counts = self.splits.get(split, [])

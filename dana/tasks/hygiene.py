@@ -95,7 +95,7 @@ class Cleaner:
         found: dict[str, Any] = {}
         if self._cards:
             versions = {
-                name: {"version": card.version, "files": source_digests(self._files[name])}
+                name: {**card.text_identity, "files": source_digests(self._files[name])}
                 for name, card in self._cards.items()
             }
             found |= {"tasks": versions, "ngram": self._settings.ngram, "sentence": self._settings.sentence}

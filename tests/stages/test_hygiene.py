@@ -1,11 +1,12 @@
 """Text of evaluation splits and near duplicates are kept away from training, counted by task and written down."""
 
 import json
+from pathlib import Path
 
 import pytest
 from toy_task import write_split, write_task
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
 from dana.scoring.inputs import Selection
@@ -279,3 +280,15 @@ def test_one_planted_document_is_found_in_real_text(dana_data, tmp_path):
     made = corpus_stage(sources, tmp_path / "out", cleaner=Cleaner(Hygiene(["chemprot"])))
     counts = made.manifest["counts"]
     assert (counts["in"], counts["kept"], counts["overlap"]["chemprot"]["shared"]) == (1135, 1134, 1)
+
+
+def test_a_card_that_reads_another_field_is_read_again(tmp_path):
+    card = _task(tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=[OWN, f"{OWN} More."])
+    task_stage(card, tmp_path / "task")
+    text = Path(card).read_text(encoding="utf-8")
+    Path(card).write_text(f"{text}\ntemplate: 'Read: {{text}}'\n", encoding="utf-8")
+    with pytest.raises(ArtifactError, match="template"):
+        task_stage(card, tmp_path / "task")
+    before = Cleaner(Hygiene([card])).identity(general=True)
+    Path(card).write_text(text, encoding="utf-8")
+    assert Cleaner(Hygiene([card])).identity(general=True) != before

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import toy_task
 
@@ -182,3 +184,19 @@ def test_splits_in_the_layout_of_the_hub_are_read_without_a_network(tmp_path, mo
     card = load_card(str(toy_task.write_task(tmp_path, data={"hub": str(tmp_path / "hub")}, name="remote", splits={})))
     found = {split: [example.text for example in read_split(card, split)] for split in SPLITS}
     assert found == {"train": ["owl"], "dev": ["wren"], "test": ["crow"]}
+
+
+def test_texts_depend_on_the_fields_they_are_made_of_and_usual_ones_are_not_named(toy_card):
+    card = load_card(str(toy_card.origins[0]))
+    assert card.text_identity == {"version": card.version}
+    others = [
+        replace(card, text="body"),
+        replace(card, text_pair="more"),
+        replace(card, template="{title} {body}"),
+        replace(card, id="number"),
+        replace(card, version=card.version + 1),
+        replace(card, kind="multi_label", metric="micro_f1"),
+    ]
+    told = [str(each.text_identity) for each in others]
+    assert len({*told, str(card.text_identity)}) == len(others) + 1
+    assert replace(card, title="another", notes="more", metric="accuracy").text_identity == card.text_identity
