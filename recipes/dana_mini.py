@@ -1,0 +1,127 @@
+"""Text and decontamination cards of dana-mini from DANA_DATA, and the trained model as the folder that ships.
+
+    python recipes/dana_mini.py text FOLDER
+    python recipes/dana_mini.py ship MODEL FOLDER
+
+``text`` writes FOLDER/gutenberg.jsonl.gz (novels in pieces of about 3,000 characters; without Jane Eyre, which is a
+task), FOLDER/harvest (the quickstart's task) and FOLDER/others.yaml, a card whose texts are those that later
+experiments are judged on and no card of ``tasks/`` names, and prints the next command. ``ship`` writes MODEL in half
+precision, without what only training needs. recipes/dana-mini.yaml has the commands between the two.
+"""
+
+import argparse
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import yaml
+
+PIECE, LEAST = 3000, 200  # characters
+# Of the general text, what is public domain, CC0, CC BY or CC BY-SA.
+SOURCES = [
+    "arxiv",
+    "dialogue_sgd",
+    "fiction",
+    "legal_uscode",
+    "news_wikinews",
+    "stackexchange",
+    "tech_peps",
+    "wikipedia",
+]
+TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
+JUDGED = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
+
+
+def novels(data: Path) -> Iterator[dict[str, str]]:
+    """Paragraphs of each novel, put together until they have `PIECE` characters."""
+    for path in sorted((data / "gutenberg").glob("en100-*")):
+        name = path.name.removeprefix("en100-").removesuffix(".txt.gz")
+        piece: list[str] = []
+        number = 0
+        for paragraph in gzip.decompress(path.read_bytes()).decode().split("\n\n"):
+            piece.append(paragraph)
+            if sum(map(len, piece)) > PIECE:
+                yield {"id": f"gutenberg-{name}-{number}", "text": "\n\n".join(piece), "source": "gutenberg"}
+                piece, number = [], number + 1
+        if sum(map(len, piece)) >= LEAST:
+            yield {"id": f"gutenberg-{name}-{number}", "text": "\n\n".join(piece), "source": "gutenberg"}
+
+
+def judged(data: Path) -> Iterator[str]:
+    """Texts that a model trained here must not have seen."""
+    for pattern in JUDGED:
+        for path in sorted(data.glob(pattern)):
+            with gzip.open(path, "rt", encoding="utf-8") as lines:
+                if ".jsonl" in path.name:
+                    yield from (json.loads(line)["text"] for line in lines)
+                else:
+                    yield from (line.strip() for line in lines)
+
+
+def write_lines(path: Path, rows: Iterator[dict[str, str]]) -> int:
+    """JSON lines, gzipped, the same bytes every time; returns how many."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream:
+        for row in rows:
+            stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            count += 1
+    return count
+
+
+def write_text(folder: Path) -> None:
+    """Everything that ``dana score`` needs besides DANA_DATA."""
+    from dana.stages.harvest import harvest_stage
+    from dana.tasks.harvested import HarvestSettings
+
+    data = Path(os.environ["DANA_DATA"])
+    print(write_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
+    harvest_stage(folder / "harvest", HarvestSettings(general_documents=1500))
+    rows = ({"text": text, "label": "none"} for text in judged(data))
+    count = write_lines(folder / "others" / "test.jsonl.gz", rows)
+    write_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
+    card = {
+        "name": "others",
+        "title": "Texts of the experiments on genre, domain clusters and Moore-Lewis selection",
+        "version": 1,
+        "data": {"local": "others"},
+        "labels": ["none", "other"],
+        "metric": "accuracy",
+        "splits": {"dev": 1, "test": count},
+    }
+    (folder / "others.yaml").write_text(yaml.safe_dump(card, sort_keys=False), encoding="utf-8")
+    print(count, "texts that are judged on")
+    general = [f"{data}/general/{source}.jsonl.gz" for source in SOURCES]
+    cards = [*TASKS, folder / "others.yaml", folder / "harvest" / "card.yaml"]
+    print("next: dana score --task chemprot --selector random --near-duplicates 0.8 --general", *general, end=" ")
+    print(folder / "gutenberg.jsonl.gz", "--decontaminate", *cards, "--out", folder)
+
+
+def ship(model: Path, folder: Path) -> None:
+    """Half precision, a tokenizer and nothing else."""
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float16).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+
+
+def main() -> None:
+    """Run one of the two steps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(dest="step", required=True)
+    steps.add_parser("text").add_argument("folder", type=Path)
+    shipping = steps.add_parser("ship")
+    shipping.add_argument("model", type=Path)
+    shipping.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    if given.step == "text":
+        write_text(given.folder)
+    else:
+        ship(given.model, given.folder)
+
+
+if __name__ == "__main__":
+    main()

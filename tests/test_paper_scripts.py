@@ -1,0 +1,104 @@
+"""Scripts of recipes/papers/dana: published numbers beside runs, and mixtures of sources with their correlations."""
+
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dana.core.artifacts import make
+from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
+from dana.corpus.tables import document_tables
+
+FOLDER = Path(__file__).parent.parent / "recipes" / "papers" / "dana"
+
+
+def script(name):
+    spec = util.spec_from_file_location(f"paper_{name}", FOLDER / f"{name}.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs; dana gains 1, 2 and 3 points over base on three tasks of the paper."""
+    made = []
+    for name, tasks in (("one", ["chemprot", "acl_arc"]), ("two", ["agnews", "csabstruct"])):
+        rows = [
+            {"task": task, "arm": arm, "metric": metric, "seed": seed, "value": 0.5 + 0.01 * seed + gain}
+            for place, task in enumerate(tasks)
+            for arm, gain in (("base", 0.0), ("dana", 0.01 * (place + len(made) + 1)), ("mine", -0.02))
+            for metric in ("score", "accuracy")
+            for seed in (0, 1, 2)
+        ]
+        (tmp_path / name).mkdir()
+        pd.DataFrame([*rows, {"metric": "losses.task", "value": 7.0}]).to_csv(tmp_path / name / "results.csv")
+        made.append(tmp_path / name)
+    return made
+
+
+def test_published_scores_and_gains_stand_beside_ours(runs):
+    tables = script("tables")
+    table = tables.beside(tables.read_runs(runs), tables.published(FOLDER)).set_index(["task", "arm"])
+    dana = table.loc[("chemprot", "dana")]
+    assert (dana["seeds"], dana["score"], dana["gain"]) == (3, pytest.approx(52), pytest.approx(1))
+    assert dana["std"] == pytest.approx(1)
+    assert (dana["published"], dana["published gain"]) == (82.41, pytest.approx(0.79))
+    assert table.loc[("chemprot", "mine"), "gain"] == pytest.approx(-2)
+    assert np.isnan(table.loc[("chemprot", "mine"), "published"])
+    assert np.isnan(table.loc[("csabstruct", "dana"), "published"])
+    assert np.isnan(table.loc[("chemprot", "base"), "gain"])
+
+
+def test_gains_correlate_as_printed_and_as_meant(runs):
+    tables = script("tables")
+    paper = tables.published(FOLDER)
+    six, found = tables.gains(tables.beside(tables.read_runs(runs), paper), paper)
+    assert six["ours"].dropna().round(6).to_dict() == {"ACL-ARC": 2, "AGNews": 2, "ChemProt": 1}
+    rows = found.set_index(["gain", "of"])
+    assert rows.loc[("DANA", "domain corpus, printed"), "pearson"] == pytest.approx(0.60, abs=0.005)
+    assert rows.loc[("DANA", "domain corpus, meant"), "pearson"] == pytest.approx(0.01, abs=0.005)
+    assert rows.loc[("ours", "domain corpus, meant"), "tasks"] == 3
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    said = subprocess.run([sys.executable, FOLDER / "tables.py", tmp_path], capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    assert f"{tmp_path}: no results.csv; make it with dana run" in said.stderr
+
+
+def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
+    texts = {"law": 400, "news": 400, "verse": 400}
+    documents = [Document(f"{source}-{n}", source, "x" * 100) for source, many in texts.items() for n in range(many)]
+
+    def write(draft):
+        draft.counts["by_source"] = {source: {} for source in texts}
+        write_parts(document_tables(documents), draft.path, DOCUMENTS)
+
+    corpus = make(tmp_path / "corpus", "corpus", {}, write).path
+    figure2 = script("figure2")
+    made = [figure2.mixture(corpus, number, 0, 30_000, tmp_path / str(number)) for number in (0, 1)]
+    chosen = [list(iterate_documents(each.path)) for each in made]
+    for each, own in zip(made, chosen, strict=True):
+        assert sum(each.manifest["shares"].values()) == pytest.approx(1, abs=0.001)
+        for source, share in each.manifest["shares"].items():
+            characters = sum(len(document.text) for document in own if document.source == source)
+            assert characters == pytest.approx(min(share * 30_000, 40_000), abs=100)
+    assert made[0].manifest["shares"] != made[1].manifest["shares"]
+    again = figure2.mixture(corpus, 0, 0, 30_000, tmp_path / "again").path
+    assert list(iterate_documents(again)) == chosen[0]
+    assert len({document.doc_id for document in chosen[0]}) == len(chosen[0])
+
+
+def test_correlations_are_over_all_mixtures_and_over_those_of_equal_general_loss():
+    rows = [("sst2", 5.0, 4.0, 0.5), ("sst2", 5.05, 3.0, 0.6), ("sst2", 4.95, 2.0, 0.7), ("sst2", 6.0, 1.0, 0.4)]
+    frame = pd.DataFrame(rows, columns=["task", "general_loss", "task_loss", "score"])
+    found = script("figure2").correlations(frame).set_index("mixtures")
+    assert found["n"].to_dict() == {"all": 4, "L within 2%": 3}
+    assert found.loc["L within 2%", "pearson task"] == pytest.approx(-1)
+    assert found.loc["all", "pearson general"] == pytest.approx(-0.7978, abs=1e-4)
+    assert found.loc["all", "spearman task"] == pytest.approx(0.2)
