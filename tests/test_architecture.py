@@ -162,6 +162,12 @@ def _definitions(path):
     return [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, NAMED)]
 
 
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by it."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_no_two_public_things_have_one_name():
     """Checks are not counted: the same promise has the same name for every kind of component."""
     found = {}

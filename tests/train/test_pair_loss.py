@@ -186,7 +186,7 @@ def test_the_planner_chooses_rows_and_says_why(tiny_model, paired, monkeypatch):
     accelerator = Accelerator(cpu=True, mixed_precision="no")
     choice = Planner(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator).choose()
     assert (choice.shape.layout, choice.compiled) == ("padded", False)
-    assert choice.reasons[1].startswith("layout    padded: the only one of objective next_sentence, ")
+    assert choice.reasons[2].startswith("layout    padded: the only one of objective next_sentence, ")
 
 
 def test_memory_is_tried_with_pairs(tiny_model, paired, monkeypatch):
