@@ -7,6 +7,7 @@ from dana.checkpoints.extension import state_to_extend
 from dana.checkpoints.folders import Checkpoints, Saved
 from dana.core.errors import ConfigError
 from dana.core.launch import first
+from dana.execution.precision import Precision
 from dana.train.settings import Execution
 
 
@@ -19,9 +20,10 @@ def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator:
     """
     saved = first(lambda: _newest(checkpoints, execution))
     if saved is not None:
-        before, now = saved.manifest["notes"]["execution"]["precision"], accelerator.mixed_precision
+        before, now = saved.manifest["notes"]["execution"]["precision"], Precision.of(accelerator).name
         if before != now:
-            raise ConfigError(f"{saved.path} was trained with mixed_precision={before}, this launch says {now}")
+            keep = f"to go on with it, set ACCELERATE_MIXED_PRECISION={before}"
+            raise ConfigError(f"{saved.path} was trained with mixed_precision={before}, this is {now}; {keep}")
     return saved
 
 

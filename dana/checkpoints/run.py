@@ -9,6 +9,7 @@ from dana.checkpoints.extension import check_reaches, check_shares, to_extend
 from dana.checkpoints.folders import Checkpoints, Saved
 from dana.checkpoints.policy import CheckpointPolicy
 from dana.core.logging import get_logger
+from dana.execution.precision import Precision
 from dana.models.language_model import LanguageModel
 from dana.objectives.base import Collator
 from dana.sequences.examples import Examples
@@ -103,7 +104,7 @@ class TrainingRun:
             **asdict(choice),
             "processes": self.accelerator.num_processes,
             "kind": self.accelerator.distributed_type.value,
-            "precision": self.accelerator.mixed_precision,
+            "precision": Precision.of(self.accelerator).name,
         }
 
     def _after(self, step: int, prepared: Prepared, tokenizer: Any, policy: CheckpointPolicy, shared: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dana.core.device import has_bf16
+from dana.core.device import device_named, has_bf16
 
 
 @dataclass(frozen=True)
@@ -39,3 +39,8 @@ class Precision:
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
+
+
+def precision_here() -> str:
+    """The name of the precision that a process started from this one will compute in."""
+    return os.environ.get("ACCELERATE_MIXED_PRECISION") or ("bf16" if has_bf16(device_named()) else "no")

@@ -92,6 +92,8 @@ class Finetuned:
         if ours.settings is not None and theirs.settings is not None and ours.are_siblings(theirs):
             pair = dict(flatten(ours.settings)), dict(flatten(theirs.settings))
             found = [f"adapted with {said}" for said in _differences(*pair)]
+        if ours.parent and theirs.parent and self.nested != other.nested:
+            found.append("one adaptation for all seeds against one a seed")
         known = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
         return [*found, "they start from different models"] if known and ours.roots_differ(theirs) else found
 

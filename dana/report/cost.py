@@ -25,6 +25,8 @@ def cost_table(run: RunFrames) -> Table | None:
     """A row a step: seconds, their share, and what it went through; None without a manifest."""
     rows = []
     for place, manifest in steps(run).items():
+        if place.startswith("nested/") and manifest.get("kind") == "finetune":
+            continue  # what joins the seeds has their seconds
         seconds = max(float(manifest.get("seconds", 0)), run.recorded.get(place, 0.0))
         amount, of = _amount(manifest)
         row = {"step": place, "kind": str(manifest.get("kind", "")), "seconds": seconds, "amount": amount, "of": of}

@@ -64,7 +64,10 @@ def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Adaptation
     for manifest in manifests:
         depends_on = manifest.get("depends_on")
         if isinstance(depends_on, dict) and "model" in depends_on:
-            found[own_weights(manifest)] = Adaptation(weights(depends_on["model"]), depends_on.get("settings") or {})
+            execution = manifest.get("execution")
+            computed = {"precision": execution.get("precision")} if isinstance(execution, dict) else {}
+            settings = {**(depends_on.get("settings") or {}), **computed}
+            found[own_weights(manifest)] = Adaptation(weights(depends_on["model"]), settings)
     found.pop(frozenset(), None)  # of other steps, and of manifests that do not name their files
     return found
 

@@ -53,6 +53,7 @@ def estimate(
     on_bad_record: str,
     selector: Selector,
     processes: int,
+    share: float = 1.0,
 ) -> str:
     """A table of the time, memory and disk that a scoring takes on this machine.
 
@@ -64,6 +65,7 @@ def estimate(
         on_bad_record: ``fail`` or ``skip``.
         selector: What scores. The units that it is fitted on are counted where it embeds them; its fits are not.
         processes: How many will share the scoring.
+        share: Of the documents, read all the same, that hygiene keeps by sampling.
 
     Raises:
         ConfigError: If there are no sources, or one cannot be sampled without reading all of it.
@@ -75,28 +77,25 @@ def estimate(
     units = sum(map(len, spans)) / len(sample.documents)
     encodes = "encoder" in selector.uses
     rate, dims = _encoding_rate(sample.documents, spans, selection.encoder) if encodes else (None, 0)
-    total = sample.expected * units
+    kept = sample.expected * share
+    total = kept * units
     fitted = selection.max_task_units + min(total, sum(selector.samples(selection.max_task_units).values()))
     fitting = fitted / rate if rate else 0.0
     seconds = sample.expected * sample.seconds  # one process reads
-    scoring = sample.expected * splitting + (total / rate if rate else 0.0)
+    scoring = kept * splitting + (total / rate if rate else 0.0)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     stored = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20 if selection.store else 0
     reading, encoding = minutes(seconds), f"{rate:,.0f} units/s" if rate else "none"
-    disk = (sample.expected * characters * CORPUS_SHARE + total * SCORE_BYTES) / 1e9
+    disk = (kept * characters * CORPUS_SHARE + total * SCORE_BYTES) / 1e9
     parts = f"reading {reading}, scoring {minutes(scoring)} over {processes} process(es)"
     said = f"encodes up to {fitted:,.0f} units of task and general text; the fits come on top" if rate else "the fits"
     rows = [
-        ("documents", f"{sample.expected:,.0f}", f"sampled {len(sample.documents)}, {characters:,.0f} characters each"),
+        ("documents", f"{kept:,.0f}", f"sampled {len(sample.documents)}, {characters:,.0f} characters each"),
         ("units", f"{total:,.0f}", f"{units:.1f} a document"),
         ("encoding", encoding, f"{selection.encoder}, one process, after a warm-up"),
         ("fitting", minutes(fitting) if rate else "unknown", said),
         ("time", minutes(seconds + fitting + scoring / processes), f"{parts}, and fitting"),
-        (
-            "memory",
-            f"{memory * 1.3:,.0f} MB a process",
-            "of which the sample took three quarters; the corpus adds none",
-        ),
+        ("memory", f"{memory * 1.3:,.0f} MB a process", "1.3 times what the sample took; the corpus adds none"),
         ("disk", f"{disk:,.2f} GB", "corpus and scores"),
     ]
     if stored:

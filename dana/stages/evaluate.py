@@ -16,7 +16,7 @@ from dana.experiments.runner import run_grid
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.report.statistics import mean_interval
-from dana.stages.finetune_cells import finetune_cell, require_shared_cells
+from dana.stages.finetune_cells import finetune_cell, refuse_mixed_precision, require_shared_cells
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
@@ -66,6 +66,7 @@ def run_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> "pd.DataF
     """
     require_shared_cells(settings.jobs)
     grid = plan_evaluate(checkpoints, settings)
+    refuse_mixed_precision(grid)
     made = run_grid(grid, settings.jobs)
     return first(lambda: _collect(grid, made))
 

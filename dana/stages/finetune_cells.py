@@ -4,9 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.launch import processes
+from dana.execution.precision import precision_here
 from dana.experiments.cell import Cell, Made
+from dana.experiments.grid import Grid
+from dana.finetuning.seeds import refuse_precision
 from dana.stages.nested_seeds import FOLDER as NESTED
 from dana.stages.nested_seeds import suffix
 from dana.stages.settings import RunSettings
@@ -45,7 +49,7 @@ def finetune_cells(
         labels: Columns of the table of results.
     """
     seeds = settings.nested_seeds
-    if model == "base" or len(seeds) < 2:
+    if model == "base" or not seeds:
         yield finetune_cell(settings, card, task, arm, Made(model), labels)
         return
     out, joined = Path(settings.out), f"finetune/{task}/{arm}"
@@ -59,6 +63,22 @@ def finetune_cells(
     arguments = {"parts": [folder for _, folder in parts], "folder": out / joined}
     after = tuple(name for name, _ in parts)
     yield Cell(joined, "dana.stages.nested_seeds:join_seeds_stage", arguments, after, labels)
+
+
+def refuse_mixed_precision(grid: Grid) -> None:
+    """Refuse, before any work, to fine-tune in another precision than finished cells: nothing could be compared.
+
+    Raises:
+        ConfigError: Naming a finished cell's folder and the environment variable that keeps to its precision.
+    """
+    states = {name: state for name, state in grid.states().items() if name.startswith("finetune/")}
+    if "done" not in states.values() or set(states.values()) == {"done"}:
+        return
+    now = precision_here()
+    for cell in grid.cells:
+        if states.get(cell.name) == "done" and cell.stage.endswith(":finetune_stage"):
+            folder = Path(cell.settings["out"])
+            refuse_precision(folder, (read_manifest(folder) or {}).get("precision", now), now)
 
 
 def require_shared_cells(jobs: int) -> None:

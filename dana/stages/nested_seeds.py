@@ -6,12 +6,14 @@ model that happens to be there (Dodge et al. 2020; Sellam et al. 2022, The Multi
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, canonical, make, open_artifact, read_manifest
+from dana.core.config import require
+from dana.core.errors import ConfigError
 from dana.finetuning.results import join_results
 from dana.stages.settings import RunSettings
 
@@ -32,6 +34,30 @@ def with_seed(settings: RunSettings, place: int) -> RunSettings:
 def home(out: Path, place: int) -> Path:
     """The folder whose ``arms/`` hold the scores, weights and models of one seed of fine-tuning."""
     return out / FOLDER / str(place) if place else out
+
+
+def check_nested(settings: RunSettings, arms: Iterable[str]) -> None:
+    """Refuse, before any work, nested seeds that nobody counted, or another choice than finished arms were made with.
+
+    Args:
+        settings: Of the run.
+        arms: Those that have a model of their own.
+
+    Raises:
+        ConfigError: Says what is there and what is allowed.
+    """
+    counted = not settings.nested or settings.finetune.seeds is not None
+    require(counted, "nested", settings.nested, "false where finetune.seeds does not say how many seeds there are")
+    several = not (settings.nested and settings.finetune.save)
+    require(several, "nested", settings.nested, "false where finetune.save keeps the best seed's model")
+    for arm in arms:
+        for folder in sorted(Path(settings.out).glob(f"finetune/*/{arm}")):
+            manifest = read_manifest(folder)
+            if manifest and bool(manifest.get("nested")) != settings.nested:
+                made = "without" if settings.nested else "with"
+                raise ConfigError(
+                    f"nested={settings.nested}: {folder} was made {made} nested seeds; remove it, or name another out"
+                )
 
 
 def suffix(place: int) -> str:

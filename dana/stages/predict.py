@@ -121,7 +121,8 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Count
                 texts += table.num_rows
                 if "label" in table.column_names:
                     label = table["label"]
-                    counts.update((pc.list_flatten(label) if pa.types.is_list(label.type) else label).to_pylist())
+                    flat = pc.list_flatten(label) if pa.types.is_list(label.type) else label
+                    counts.update(flat.drop_null().to_pylist())  # a word that was cut off has none
     except OSError as error:
         raise ArtifactError(f"{out}: cannot be written: {error.strerror or error}") from error
     return texts, counts

@@ -19,11 +19,11 @@ from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
 from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm
-from dana.stages.finetune_cells import finetune_cells, require_shared_cells
+from dana.stages.finetune_cells import finetune_cells, refuse_mixed_precision, require_shared_cells
 from dana.stages.forecast import forecast
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
-from dana.stages.nested_seeds import home, suffix, with_seed
+from dana.stages.nested_seeds import check_nested, home, suffix, with_seed
 from dana.stages.pack import pack_stage
 from dana.stages.pretrain import PretrainSettings, pretrain_stage
 from dana.stages.rank import comparison_text, run_rank
@@ -58,6 +58,7 @@ def run_recipe(settings: RunSettings) -> Path:
     grid = plan_run(settings)
     for line in forecast_run(settings):
         log.info("power     %s", line)
+    refuse_mixed_precision(grid)
     run_grid(grid, settings.jobs)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
@@ -70,6 +71,7 @@ def plan_run(settings: RunSettings) -> Grid:
     Raises:
         DanaError: If a name is unknown; names the arm.
     """
+    check_nested(settings, [arm.name for arm in settings.described_arms if arm.text != "base"])
     selectors = {}
     for arm in settings.described_arms:
         if arm.text == "selected":

@@ -74,6 +74,7 @@ def estimate_score(settings: RunSettings) -> str:
         settings.on_bad_record,
         selector=_selector(settings),
         processes=processes(),
+        share=settings.hygiene.sample or 1.0,
     )
 
 

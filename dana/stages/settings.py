@@ -95,10 +95,6 @@ class RunSettings:
         require(0 < self.detect <= 1, "detect", self.detect, "in (0, 1]")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
-        counted = not self.nested or self.finetune.seeds is not None
-        require(counted, "nested", self.nested, "false where finetune.seeds does not say how many seeds there are")
-        several = not (self.nested and self.finetune.save)
-        require(several, "nested", self.nested, "false where finetune.save keeps the best seed's model")
 
     @property
     def nested_seeds(self) -> list[int]:

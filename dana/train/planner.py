@@ -105,7 +105,9 @@ class Planner:
         )
         if layout != before.shape.layout:
             self._test.refuse_if_different(layout)
-        shape = replace(self._shape(layout, static=compiled), bf16=before.shape.bf16)
+        precision = Precision.of(self._accelerator)
+        bf16 = precision.name == "bf16" and not precision.launched
+        shape = replace(self._shape(layout, static=compiled), bf16=bf16)
         changed = (layout, compiled) != (before.shape.layout, before.compiled)
         reasons = [*before.reasons, *([f"resumed   {layout}, compile {compiled}: as asked now"] if changed else [])]
         return self._agreed(Choice(shape, compiled, reasons))

@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from safetensors.torch import load_file
 
 from dana.checkpoints.folders import Checkpoints
 from dana.checkpoints.policy import CheckpointPolicy
-from dana.core.errors import Preempted
+from dana.checkpoints.resume import saved_to_resume
+from dana.core.errors import ConfigError, Preempted
 from dana.objectives.batch import MicroBatch
 from dana.sequences.layout import BatchLayout
 from dana.train import loop
@@ -150,3 +152,23 @@ def test_a_changed_setting_is_refused(train, tmp_path):
         train("run", at_record=stop)
     with pytest.raises(ArtifactError, match='name: "run" there, "other" now'):
         Checkpoints(tmp_path / "run", {"name": "other"}, 2).newest()
+
+
+@pytest.mark.parametrize(
+    ("launch", "before", "refused"), [("no", "no", False), (None, "no", True), ("bf16", "bf16", False)]
+)
+def test_a_run_goes_on_in_the_precision_it_began_in_or_is_told_how(launch, before, refused, monkeypatch, tmp_path):
+    saved = SimpleNamespace(path=tmp_path, manifest={"notes": {"execution": {"precision": before}}})
+    monkeypatch.setattr("dana.checkpoints.resume._newest", lambda *_: saved)
+    monkeypatch.setattr("dana.execution.precision.has_bf16", lambda device: True)
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    if launch:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)
+    accelerator = SimpleNamespace(device=torch.device("cpu"), mixed_precision=launch or "no")
+    if refused:
+        with pytest.raises(
+            ConfigError, match="mixed_precision=no, this is bf16; to go on with it, set ACCELERATE_MIXED_"
+        ):
+            saved_to_resume(None, Execution(), accelerator)
+    else:
+        assert saved_to_resume(None, Execution(), accelerator) is saved

@@ -2,10 +2,13 @@
 
 import pytest
 
+from dana.core.artifacts import make
 from dana.core.config import load
 from dana.core.errors import ConfigError, PluginError
 from dana.experiments.cell import Made
+from dana.experiments.grid import Grid
 from dana.stages.arms import Arm, parse_arms
+from dana.stages.finetune_cells import refuse_mixed_precision
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
 from dana.stages.weigh import WeighSettings
@@ -187,3 +190,39 @@ def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
 def test_nested_seeds_are_counted_and_keep_no_model(finetune, tmp_path):
     with pytest.raises(ConfigError, match="nested=True: must be false where finetune"):
         cells(["dana"], tmp_path, finetune=finetune, nested=True)
+
+
+def test_one_nested_seed_is_nested_so_that_more_may_follow(tmp_path):
+    found = cells(["dana"], tmp_path, finetune={"seeds": 1}, nested=True)
+    assert found["finetune/toy/dana"].stage == "dana.stages.nested_seeds:join_seeds_stage"
+    assert found["finetune/toy/dana"].needs == ("finetune/toy/dana/0",)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_finished_arms_of_another_nesting_are_refused_before_any_work(nested, tmp_path):
+    folder = tmp_path / "run" / "finetune" / "toy"
+    for arm in ("dana", "base"):
+        make(folder / arm, "finetune", {}, lambda draft: draft.notes.update(nested=not nested))
+    made = "without" if nested else "with"
+    with pytest.raises(ConfigError, match=f"nested={nested}: .*dana was made {made} nested seeds; remove it, or name"):
+        cells(["dana"], tmp_path, finetune={"seeds": 2}, nested=nested)
+
+
+def test_cells_that_are_left_are_not_run_in_another_precision(tmp_path, monkeypatch):
+    values = {"out": str(tmp_path / "run"), "task": str(write_task(tmp_path)), "general": ["x"], "arms": ["dana"]}
+    grid = plan_run(load(RunSettings, values))
+    make(
+        tmp_path / "run" / "finetune" / "toy" / "base", "finetune", {}, lambda draft: draft.notes.update(precision="no")
+    )
+    states = dict.fromkeys((cell.name for cell in grid.cells), "missing")
+    monkeypatch.setattr(Grid, "states", lambda self: states)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    refuse_mixed_precision(grid)
+    states["finetune/toy/base"] = "done"
+    with pytest.raises(ConfigError, match=r"base: was run with mixed_precision=no, this is bf16; .*PRECISION=no"):
+        refuse_mixed_precision(grid)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    refuse_mixed_precision(grid)
+    states |= dict.fromkeys(states, "done")
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    refuse_mixed_precision(grid)

@@ -1,6 +1,7 @@
 """Fine-tuned arms as they are read, and which of them may be compared."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
 from dana.report.cells import PREDICTIONS, read_cell
+from dana.report.lineage import Lineage, adaptations
 
 
 @pytest.fixture
@@ -203,3 +205,27 @@ def test_predictions_that_are_not_these_are_refused_in_one_line(arms, change, sa
         _cell(arms, "dana")
     assert str(arms / "dana") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_adapted_arms_of_another_precision_or_nesting_are_not_compared_with_each_other_and_with_base_are(arms):
+    parent, made = frozenset({("model.safetensors", "aa")}), {"tokens": 5, "precision": "bf16"}
+    adapted = replace(_cell(arms, "dana"), lineage=Lineage(parent, parent, made))
+    other = replace(adapted, lineage=Lineage(parent, parent, {**made, "precision": "no"}))
+    assert adapted.unlike(other) == ["adapted with precision bf16 against no"]
+    nested = replace(adapted, nested=True)
+    assert nested.unlike(adapted) == ["one adaptation for all seeds against one a seed"]
+    assert nested.unlike(replace(nested, arm="random")) == []
+    assert nested.unlike(replace(_cell(arms, "base"), lineage=Lineage(root=parent))) == []
+
+
+def test_the_precision_of_an_adaptation_is_read_from_its_manifest():
+    manifest = {
+        "kind": "model",
+        "depends_on": {"model": {"model.safetensors": "aa"}, "settings": {"tokens": 5}},
+        "files": {"model.safetensors": {"digest": "bb"}},
+        "execution": {"precision": "bf16"},
+    }
+    (found,) = adaptations([manifest]).values()
+    assert found.settings == {"tokens": 5, "precision": "bf16"}
+    (old,) = adaptations([{**manifest, "execution": None}]).values()
+    assert old.settings == {"tokens": 5}

@@ -1,6 +1,7 @@
 """What a run cost: seconds over every start, text that went through each step, and the sentence."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -96,3 +97,10 @@ def test_a_damaged_record_is_named_by_file_and_line(whole_run, damage):
     file.write_text('{"kind": "step"}\n' + damage + "\n")
     with pytest.raises(ArtifactError, match=r"training\.jsonl:2: "):
         recorded_seconds(file.parent)
+
+
+def test_seeds_that_are_joined_are_counted_once(run):
+    part, model = run.stages["finetune"], run.stages["adapted"]
+    nested = {"nested/1/finetune/toy/dana": part, "nested/1/arms/dana/adapted": model}
+    nested = replace(run, stages={**run.stages, **nested})
+    assert len(cost_table(nested).frame) == len(cost_table(run).frame) + 1

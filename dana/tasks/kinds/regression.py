@@ -47,10 +47,10 @@ class Regression(Kind):
     def read(self, value: Any) -> Answer:
         try:
             found = float("nan") if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             found = float("nan")
-        if not np.isfinite(found):
-            raise ValueError(f"label {value!r} is not a finite number")
+        if not abs(found) <= float(np.finfo(np.float32).max):
+            raise ValueError(f"label {str(value)[:40]!r} is not a finite number of single precision")
         return found
 
     def gather(self, answers: Sequence[Answer]) -> np.ndarray:
