@@ -57,6 +57,18 @@ def write_split(folder: Path, split: str, examples: list[dict[str, Any]]) -> Pat
     return path
 
 
+# Of a tiny model of any architecture over the words of the toy tokenizer.
+SIZE = {
+    "vocab_size": 54,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+}
+
+
 def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
     """A BERT of two layers of 32 with a tokenizer that knows the task's words."""
     from tokenizers import Tokenizer

@@ -5,9 +5,8 @@ from typing import Any
 
 from dana.checkpoints.extension import state_to_extend
 from dana.checkpoints.folders import Checkpoints, Saved
-from dana.core.errors import ConfigError
 from dana.core.launch import first
-from dana.execution.precision import Precision
+from dana.execution.precision import Precision, refuse_precision
 from dana.train.settings import Execution
 
 
@@ -20,10 +19,7 @@ def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator:
     """
     saved = first(lambda: _newest(checkpoints, execution))
     if saved is not None:
-        before, now = saved.manifest["notes"]["execution"]["precision"], Precision.of(accelerator).name
-        if before != now:
-            keep = f"to go on with it, set ACCELERATE_MIXED_PRECISION={before}"
-            raise ConfigError(f"{saved.path} was trained with mixed_precision={before}, this is {now}; {keep}")
+        refuse_precision(saved.path, saved.manifest["notes"]["execution"]["precision"], Precision.of(accelerator).name)
     return saved
 
 

@@ -3,11 +3,15 @@
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from dana.core.device import device_named, has_bf16
+from dana.core.errors import ConfigError
+
+LAUNCH = "ACCELERATE_MIXED_PRECISION"
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,39 @@ class Precision:
     @classmethod
     def of(cls, accelerator: Any) -> "Precision":
         """The precision of a launch."""
-        if os.environ.get("ACCELERATE_MIXED_PRECISION") or accelerator.mixed_precision != "no":
-            return cls(accelerator.device, accelerator.mixed_precision, True)
-        return cls(accelerator.device, "bf16" if has_bf16(accelerator.device) else "no", False)
+        named = accelerator.mixed_precision
+        return cls._decided(accelerator.device, named if os.environ.get(LAUNCH) or named != "no" else None)
+
+    @classmethod
+    def here(cls) -> "Precision":
+        """That of a process which is started from this one as it is."""
+        return cls._decided(device_named(), os.environ.get(LAUNCH))
+
+    @classmethod
+    def _decided(cls, device: torch.device, named: str | None) -> "Precision":
+        return cls(device, named or ("bf16" if has_bf16(device) else "no"), bool(named))
 
     @property
     def reason(self) -> str:
         """Why it is this one."""
         return "as the launch says (no = fp32)" if self.launched else f"what this {self.device.type} device has"
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is bfloat16 that Accelerate does not see to."""
+        return self.name == "bf16" and not self.launched
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
 
 
-def precision_here() -> str:
-    """The name of the precision that a process started from this one will compute in."""
-    return os.environ.get("ACCELERATE_MIXED_PRECISION") or ("bf16" if has_bf16(device_named()) else "no")
+def refuse_precision(folder: Path, before: str | None, now: str) -> None:
+    """Refuse to go on in another precision than a folder was made in.
+
+    Raises:
+        ConfigError: Says which environment variable keeps to the one before.
+    """
+    if before != now:
+        keep = f"to go on with it, set {LAUNCH}={before}"
+        raise ConfigError(f"{folder}: was run with mixed_precision={before}, this is {now}; {keep}")

@@ -112,18 +112,21 @@ def run_seed(
             predictions = kind.decode(predict(classifier, dev, kind, precision, watch.check_in), dev.sizes)
             dev_scores.append(kind.scores(predictions, told(dev.references))[card.metric])
             bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
-            if preset.evaluate == "best" and np.argmax(card.sign * np.array(dev_scores)) == epoch:
+            if preset.evaluate == "best" and _best(dev_scores, card) == epoch:
                 best = {name: value.clone() for name, value in classifier.state_dict().items()}
     if best:
         classifier.load_state_dict(best)
-    tested = (
-        int(np.argmax(card.sign * np.array(dev_scores))) + 1 if best else preset.epochs
-    )  # of a tie, the earlier epoch
+    tested = _best(dev_scores, card) + 1 if best else preset.epochs
     kind = kind.folded(classifier.out)
     outputs = predict(classifier, splits["test"], kind, precision, watch.check_in)
     result = SeedResult(seed, tested, dev_scores, outputs, round(time.monotonic() - started, 3))
     watch.keep(classifier, result)
     return result
+
+
+def _best(scores: list[float], card: TaskCard) -> int:
+    """The epoch, from 0, with the best score; of a tie, the earlier."""
+    return int(np.argmax(card.sign * np.array(scores)))
 
 
 def _loss(classifier: Classifier, train: Encoded, rows: np.ndarray, kind: Kind, precision: Precision) -> Tensor:

@@ -19,6 +19,7 @@ from dana.tasks.kinds.find import DEFAULT
 
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.parquet"
+NESTED = "nested"  # folder of a run with the results, models and scores of single seeds, which others join
 
 
 def write_results(

@@ -21,10 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from dana.core.errors import ArtifactError
-from dana.models.classifier import Classifier, inputs_of, load_tokenizer
-from dana.models.folder import check_checkpoint, load_backbone, loading, quiet_transformers
+from dana.models.classifier import inputs_of, load_tokenizer, new_classifier
+from dana.models.folder import check_checkpoint, loading, quiet_transformers
 from dana.models.heads import RESERVED_POSITIONS
-from dana.models.word_classifier import WordClassifier
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.find import KINDS, kind_of_model
 
@@ -73,14 +72,11 @@ class _HostedWords(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask).logits[first]
 
 
-def _host(kind: Kind, config_or_folder: Any, **how: Any) -> Any:
-    """Transformers' class for a kind, made from a configuration or opened from a folder."""
+def _auto(kind: Kind) -> Any:
+    """Transformers' class for a kind."""
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-    auto: Any = AutoModelForTokenClassification if kind.per_word else AutoModelForSequenceClassification
-    if isinstance(config_or_folder, str | Path):
-        return auto.from_pretrained(config_or_folder, use_safetensors=True, **how)
-    return auto.from_config(config_or_folder)
+    return AutoModelForTokenClassification if kind.per_word else AutoModelForSequenceClassification
 
 
 def _called(kind: Kind, model: Any) -> nn.Module:
@@ -123,7 +119,7 @@ def _transplanted(classifier: Any, config: Any, kind: Kind) -> Any:
     if hasattr(config, "pooler_hidden_act"):  # DeBERTa can be told
         config.pooler_hidden_act, config.pooler_hidden_size = "tanh", config.hidden_size
     try:
-        model = _host(kind, config)
+        model = _auto(kind).from_config(config)
     except (ValueError, AttributeError):  # the architecture has none
         return None
     modules = dict(model.named_modules())
@@ -156,7 +152,7 @@ def _first_linear(modules: dict[str, nn.Module], names: Sequence[str], like: nn.
 @torch.no_grad()
 def _agree(classifier: Any, folder: Path, kind: Kind, probe: tuple[Tensor, ...]) -> bool:
     """Whether transformers, alone, makes of the folder what we trained."""
-    opened = _called(kind, _host(kind, folder).eval())
+    opened = _called(kind, _auto(kind).from_pretrained(folder, use_safetensors=True).eval())
     return torch.allclose(opened(*probe), classifier(*probe), atol=CLOSE, rtol=CLOSE)
 
 
@@ -221,8 +217,7 @@ def _has_no_dense(model: str) -> bool:
 def _open_parts(model: str, kind: Kind) -> nn.Module:
     from safetensors.torch import load_file
 
-    head: Any = WordClassifier if kind.per_word else Classifier
-    classifier = head(load_backbone(str(Path(model) / BACKBONE)), len(kind.outputs), seed=0)
+    classifier = new_classifier(str(Path(model) / BACKBONE), len(kind.outputs), 0, kind.per_word)
     with loading(f"{model}/{HEAD}"):
         left = classifier.load_state_dict(load_file(Path(model) / HEAD), strict=False)
     if left.unexpected_keys or any(not name.startswith("backbone.") for name in left.missing_keys):
@@ -232,7 +227,9 @@ def _open_parts(model: str, kind: Kind) -> nn.Module:
 
 def _open_hosted(model: str, kind: Kind) -> nn.Module:
     with loading(model):
-        loaded, report = _host(kind, model, dtype=torch.float32, output_loading_info=True)
+        loaded, report = _auto(kind).from_pretrained(
+            model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        )
     if report["missing_keys"]:
         raise ArtifactError(f"{model}: weights are missing, for example {min(report['missing_keys'])}")
     return _called(kind, loaded)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dana.core.artifacts import MANIFEST, Draft, canonical, differing, make, read_json, read_manifest, write_json
-from dana.core.errors import ArtifactError, ConfigError, Contradiction
+from dana.core.errors import ArtifactError, Contradiction
 from dana.core.logging import get_logger
 from dana.core.seals import flaws
+from dana.execution.precision import refuse_precision
 from dana.finetuning.loop import SeedResult
 
 log = get_logger(__name__)
@@ -114,14 +115,3 @@ def refuse_others(folder: Path, there: dict[str, Any], now: dict[str, Any]) -> N
     if differences := "; ".join(differing({**there, **same}, now)):
         raise Contradiction(folder, "finetune", {**there, **same}, now, differences)
     refuse_precision(folder, before, precision)
-
-
-def refuse_precision(folder: Path, before: str | None, now: str) -> None:
-    """Refuse to go on in another precision.
-
-    Raises:
-        ConfigError: Says which environment variable keeps to the one before.
-    """
-    if before != now:
-        keep = f"to go on with it, set ACCELERATE_MIXED_PRECISION={before}"
-        raise ConfigError(f"{folder}: was run with mixed_precision={before}, this is {now}; {keep}")

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
 from dana.models.folder import check_checkpoint, load_backbone, load_own_tokenizer, loading
-from dana.models.word_classifier import WordClassifier
-
-DROPOUT = 0.1
+from dana.models.word_classifier import DROPOUT, WordClassifier, init_head
 
 
 class Classifier(nn.Module):
@@ -27,14 +25,7 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
         self.dense = nn.Linear(width, width)
         self.out = nn.Linear(width, classes)
-        # Keeps the size of what passes through. At 768 it is BERT's 0.02; with 0.02 a narrow model merges
-        # classes and stays there.
-        spread = (3 * width) ** -0.5
-        random = torch.Generator().manual_seed(derive_seed(seed, "finetune", "head", width, classes))
-        with torch.no_grad():
-            for layer in (self.dense, self.out):
-                layer.weight.copy_(torch.randn(layer.weight.shape, generator=random) * spread)
-                layer.bias.zero_()
+        init_head((self.dense, self.out), derive_seed(seed, "finetune", "head", width, classes))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Logits of shape (rows, classes).

@@ -6,7 +6,7 @@ import pandas as pd
 
 from dana.report.files import flatten
 from dana.report.frames import RunFrames
-from dana.report.provenance import steps
+from dana.report.provenance import is_part, steps
 from dana.report.tables import Column, Table, number, percent
 
 # Of a step's kind: the count of what went through it, and what that is.
@@ -25,8 +25,8 @@ def cost_table(run: RunFrames) -> Table | None:
     """A row a step: seconds, their share, and what it went through; None without a manifest."""
     rows = []
     for place, manifest in steps(run).items():
-        if place.startswith("nested/") and manifest.get("kind") == "finetune":
-            continue  # what joins the seeds has their seconds
+        if is_part(place, manifest):
+            continue
         seconds = max(float(manifest.get("seconds", 0)), run.recorded.get(place, 0.0))
         amount, of = _amount(manifest)
         row = {"step": place, "kind": str(manifest.get("kind", "")), "seconds": seconds, "amount": amount, "of": of}

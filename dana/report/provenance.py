@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from dana.finetuning.results import NESTED
 from dana.report.files import flatten
 from dana.report.frames import RunFrames
 from dana.report.tables import Column, Table
@@ -17,6 +18,11 @@ DETAILS = ("by_source",)  # counts that have a table of their own
 def steps(run: RunFrames) -> dict[str, dict[str, Any]]:
     """Every committed step's manifest by its place in the folder, in the order of work."""
     return dict(sorted(run.stages.items(), key=lambda step: _place(step[1])))
+
+
+def is_part(place: str, manifest: dict[str, Any]) -> bool:
+    """Whether a step is the fine-tuning of one nested seed: the result that joins the seeds holds all of it."""
+    return place.startswith(f"{NESTED}/") and manifest.get("kind") == "finetune"
 
 
 def _place(manifest: dict[str, Any]) -> tuple[int, bool]:

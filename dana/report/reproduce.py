@@ -9,7 +9,7 @@ import yaml
 
 from dana.report.frames import RunFrames
 from dana.report.lineage import own_weights, weights
-from dana.report.provenance import steps, versions
+from dana.report.provenance import is_part, steps, versions
 from dana.report.tables import Column, Table
 
 AGAIN, RECIPE = "again", "recipe.yaml"  # the folder and the file that the commands write
@@ -33,7 +33,9 @@ def reproduction(run: RunFrames) -> str:
 def _seeds(run: RunFrames) -> Iterator[str]:
     """The seeds that were used, by the step that has them; those that follow from others left out."""
     found: dict[str, set[str]] = {}
-    for manifest in steps(run).values():
+    for place, manifest in steps(run).items():
+        if is_part(place, manifest):
+            continue
         depends_on, kind = manifest.get("depends_on", {}), manifest.get("kind")
         if kind == "scores" and isinstance(depends_on.get("selection"), dict):
             found.setdefault("selection", set()).add(str(depends_on["selection"].get("seed")))

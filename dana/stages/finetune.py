@@ -20,12 +20,12 @@ from dana.core.logging import get_logger
 from dana.core.stop import StopRequest
 from dana.corpus.documents import source_digests
 from dana.execution.accelerator import make_accelerator
-from dana.execution.precision import Precision
+from dana.execution.precision import Precision, refuse_precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.kept import Kept, write_model
 from dana.finetuning.loop import SeedResult, Watch, run_seed
 from dana.finetuning.results import METRICS, read_results, results_table, write_results
-from dana.finetuning.seeds import Seeds, refuse_precision
+from dana.finetuning.seeds import Seeds
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.classifier import Classifier, load_tokenizer, new_classifier
 from dana.models.folder import model_identity

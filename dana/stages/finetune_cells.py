@@ -7,19 +7,26 @@ from pathlib import Path
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.launch import processes
-from dana.execution.precision import precision_here
+from dana.execution.precision import Precision, refuse_precision
 from dana.experiments.cell import Cell, Made
 from dana.experiments.grid import Grid
-from dana.finetuning.seeds import refuse_precision
-from dana.stages.nested_seeds import FOLDER as NESTED
+from dana.finetuning.results import NESTED
 from dana.stages.nested_seeds import suffix
 from dana.stages.settings import RunSettings
 
 
 def finetune_cell(
-    settings: RunSettings, card: str, task: str, name: str, model: str | Made, labels: Mapping[str, str]
+    settings: RunSettings,
+    card: str,
+    task: str,
+    name: str,
+    model: str | Made,
+    labels: Mapping[str, str],
+    seed: int | None = None,
 ) -> Cell:
     """The cell ``finetune/TASK/NAME``, whose result lies in a folder of that name below the run's.
+
+    Of one nested seed it is ``finetune/TASK/NAME/SEED``, whose result lies in ``nested/SEED/finetune/TASK/NAME``.
 
     Args:
         settings: Of the run; ``finetune``, ``data`` and ``out`` are looked at.
@@ -28,11 +35,14 @@ def finetune_cell(
         name: Of the arm or checkpoint.
         model: Folder or Hub name, or the cell that makes it.
         labels: Columns of the table of results.
+        seed: Which of the nested seeds, from 0; None for all seeds together.
     """
-    place = f"finetune/{task}/{name}"
+    out, place = Path(settings.out), f"finetune/{task}/{name}"
     given = {"model": model, "card": card, "settings": settings.finetune, "data": settings.data}
     stage = "dana.stages.finetune:finetune_stage"
-    return Cell(place, stage, {**given, "out": Path(settings.out) / place}, labels=labels)
+    if seed is None:
+        return Cell(place, stage, {**given, "out": out / place}, labels=labels)
+    return Cell(f"{place}/{seed}", stage, {**given, "out": out / NESTED / str(seed) / place}, labels=labels)
 
 
 def finetune_cells(
@@ -52,16 +62,14 @@ def finetune_cells(
     if model == "base" or not seeds:
         yield finetune_cell(settings, card, task, arm, Made(model), labels)
         return
-    out, joined = Path(settings.out), f"finetune/{task}/{arm}"
     parts = []
     for place, seed in enumerate(seeds):
-        only = replace(settings, finetune=replace(settings.finetune, seeds=[seed], save=False), nested=False)
-        own = finetune_cell(only, card, task, arm, Made(f"{model}{suffix(place)}"), {})
-        folder = out / NESTED / str(place) / joined
-        parts.append((f"{joined}/{place}", folder))
-        yield replace(own, name=parts[-1][0], settings={**own.settings, "out": folder})
-    arguments = {"parts": [folder for _, folder in parts], "folder": out / joined}
-    after = tuple(name for name, _ in parts)
+        only = replace(settings, finetune=replace(settings.finetune, seeds=[seed]), nested=False)
+        parts.append(finetune_cell(only, card, task, arm, Made(f"{model}{suffix(place)}"), {}, place))
+    yield from parts
+    joined = f"finetune/{task}/{arm}"
+    arguments = {"parts": [part.settings["out"] for part in parts], "folder": Path(settings.out) / joined}
+    after = tuple(part.name for part in parts)
     yield Cell(joined, "dana.stages.nested_seeds:join_seeds_stage", arguments, after, labels)
 
 
@@ -74,7 +82,7 @@ def refuse_mixed_precision(grid: Grid) -> None:
     states = {name: state for name, state in grid.states().items() if name.startswith("finetune/")}
     if "done" not in states.values() or set(states.values()) == {"done"}:
         return
-    now = precision_here()
+    now = Precision.here().name
     for cell in grid.cells:
         if states.get(cell.name) == "done" and cell.stage.endswith(":finetune_stage"):
             folder = Path(cell.settings["out"])

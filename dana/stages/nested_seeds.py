@@ -14,10 +14,8 @@ from typing import Any
 from dana.core.artifacts import Artifact, Draft, canonical, make, open_artifact, read_manifest
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.finetuning.results import join_results
+from dana.finetuning.results import NESTED, join_results
 from dana.stages.settings import RunSettings
-
-FOLDER = "nested"
 
 
 def with_seed(settings: RunSettings, place: int) -> RunSettings:
@@ -33,7 +31,7 @@ def with_seed(settings: RunSettings, place: int) -> RunSettings:
 
 def home(out: Path, place: int) -> Path:
     """The folder whose ``arms/`` hold the scores, weights and models of one seed of fine-tuning."""
-    return out / FOLDER / str(place) if place else out
+    return out / NESTED / str(place) if place else out
 
 
 def check_nested(settings: RunSettings, arms: Iterable[str]) -> None:

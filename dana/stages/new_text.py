@@ -68,11 +68,9 @@ class NewText:
                 not one good record.
         """
         good = bad = 0
+        pair = self.text_pair_field or trained_on.get("text_pair_field")
         for record in self._records():
-            template, pair = (
-                self._template(record, trained_on),
-                self.text_pair_field or trained_on.get("text_pair_field"),
-            )
+            template = self._template(record, trained_on)
             problem = record.problem or _problem(record, template, pair, self.id_field)
             made = problem or _read(record, template, pair, kind)
             if isinstance(made, Example):

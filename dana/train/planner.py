@@ -82,7 +82,7 @@ class Planner:
         execution, reasons = self._settings.execution, [self._batch_line()]
         precision = Precision.of(self._accelerator)
         reasons.append(f"precision {precision.name}: {precision.reason}")
-        bf16 = precision.name == "bf16" and not precision.launched
+        bf16 = precision.is_ours
         if execution.layout != "auto" or execution.compile == "on" or len(self._layouts) == 1:
             shape, compiled = self._as_asked(bf16, reasons), execution.compile == "on"
         else:
@@ -105,8 +105,7 @@ class Planner:
         )
         if layout != before.shape.layout:
             self._test.refuse_if_different(layout)
-        precision = Precision.of(self._accelerator)
-        bf16 = precision.name == "bf16" and not precision.launched
+        bf16 = Precision.of(self._accelerator).is_ours
         shape = replace(self._shape(layout, static=compiled), bf16=bf16)
         changed = (layout, compiled) != (before.shape.layout, before.compiled)
         reasons = [*before.reasons, *([f"resumed   {layout}, compile {compiled}: as asked now"] if changed else [])]

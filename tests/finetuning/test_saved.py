@@ -14,15 +14,6 @@ from dana.tasks.kinds.single_label import SingleLabel
 
 LABELS = ["fruit", "metal", "bird"]
 KIND = SingleLabel(tuple(LABELS))
-SIZE = {
-    "vocab_size": 54,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-}
 ALONE = {
     "bert": {},
     "roberta": {},
@@ -50,7 +41,7 @@ def tokenizer(tmp_path_factory):
 def trained(kind):
     """A classifier whose head is far from nothing, so that another head would show."""
     with seeded(3):
-        config = AutoConfig.for_model(kind, **{**SIZE, **ALONE.get(kind, PARTS.get(kind, {}))})
+        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **ALONE.get(kind, PARTS.get(kind, {}))})
         classifier = Classifier(AutoModel.from_config(config), 3, 0)
         for layer in (classifier.dense, classifier.out):
             torch.nn.init.normal_(layer.weight, std=0.5)
@@ -109,7 +100,7 @@ def test_saving_leaves_the_classifier_as_it_was(tokenizer, tmp_path):
 def test_another_project_s_classifier_can_be_opened(tokenizer, tmp_path):
     """ELECTRA's own head, which is not ours."""
     with seeded(1):
-        config = AutoConfig.for_model("electra", **SIZE, embedding_size=16, num_labels=4)
+        config = AutoConfig.for_model("electra", **toy_task.SIZE, embedding_size=16, num_labels=4)
         model = AutoModelForSequenceClassification.from_config(config).eval()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -154,7 +145,7 @@ def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
         open_classifier(str(tmp_path / "empty"))
     with pytest.raises(ArtifactError, match="no such folder"):
         open_classifier(str(tmp_path / "gone"))
-    config = AutoConfig.for_model("bert", **SIZE, num_labels=3, problem_type="regression")
+    config = AutoConfig.for_model("bert", **toy_task.SIZE, num_labels=3, problem_type="regression")
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "three")
     tokenizer.save_pretrained(tmp_path / "three")
     with pytest.raises(

@@ -15,15 +15,6 @@ from dana.tasks.examples import Example
 from dana.tasks.kinds.single_label import SingleLabel
 
 CPU = torch.device("cpu")
-SIZE = {
-    "vocab_size": 54,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +55,7 @@ def test_single_texts_have_no_types_as_before(tokenizer):
 
 def trained(kind, **config):
     with seeded(3):
-        classifier = Classifier(AutoModel.from_config(AutoConfig.for_model(kind, **{**SIZE, **config})), 3, 0)
+        classifier = Classifier(AutoModel.from_config(AutoConfig.for_model(kind, **{**toy_task.SIZE, **config})), 3, 0)
         for layer in (classifier.dense, classifier.out):
             torch.nn.init.normal_(layer.weight, std=0.5)
     return classifier.eval()

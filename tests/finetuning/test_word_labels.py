@@ -16,15 +16,6 @@ from dana.tasks.examples import Example
 from dana.tasks.kinds.find import make_kind
 
 CPU, KIND = torch.device("cpu"), make_kind("token_labels", ["O", "B-x", "I-x"])
-SIZE = {
-    "vocab_size": 54,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-}
 EXAMPLES = [
     Example("a", "wren owl", (0, 1), words=("wren", "owl")),
     Example("b", "zinc iron lead word1", (1, 2, 0, 2), words=("zinc", "iron", "lead", "word1")),
@@ -84,7 +75,7 @@ def test_a_slow_tokenizer_is_refused():
 )
 def test_a_saved_classifier_of_words_gives_the_same_logits(kind, config, alone, tokenizer, tmp_path):
     with seeded(3):
-        backbone = AutoModel.from_config(AutoConfig.for_model(kind, **{**SIZE, **config}))
+        backbone = AutoModel.from_config(AutoConfig.for_model(kind, **{**toy_task.SIZE, **config}))
         classifier = WordClassifier(backbone, 3, 0).eval()
         torch.nn.init.normal_(classifier.out.bias)
     probe = Encoded.of(EXAMPLES, tokenizer, 24).batch(np.arange(2), CPU)

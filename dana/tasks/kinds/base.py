@@ -162,9 +162,15 @@ class Kind(ABC):
 
     # Scores
 
-    @abstractmethod
+    @property
+    def scored(self) -> Sequence[str]:
+        """The metrics that answers with these labels have."""
+        return list(self.metrics)
+
     def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         """Every metric of answers, by name; finite."""
+        once = np.ones((1, references.size))
+        return {name: float(self.scorer(predictions[None], references, name)(once)[0, 0]) for name in self.scored}
 
     @abstractmethod
     def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:

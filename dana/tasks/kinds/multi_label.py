@@ -17,7 +17,11 @@ AVERAGES = {"micro_f1": micro_f1, "macro_f1": macro_f1}
 
 @dataclass(frozen=True)
 class MultiLabel(Kind):
-    """None, one or several labels a text. Answers are tuples of class numbers, ascending."""
+    """None, one or several labels a text. Answers are tuples of class numbers, ascending.
+
+    Scores are micro-F1 over all labels together, macro-F1 over the full label set (0 of a label that is neither there
+    nor predicted, as of one label a text), and the share of texts with all labels right.
+    """
 
     name = "multi_label"
     metrics = dict.fromkeys((*AVERAGES, "subset_accuracy"), "higher")
@@ -52,14 +56,6 @@ class MultiLabel(Kind):
 
     def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return self.gather([tuple(np.flatnonzero(row).tolist()) for row in activated >= THRESHOLD])
-
-    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-        """Micro-F1 over all labels together, macro-F1 over the full label set, and the share of texts all right.
-
-        A macro-F1 of a label that is neither there nor predicted is 0, as of one label a text.
-        """
-        once = np.ones((1, references.size))
-        return {name: float(self.scorer(predictions[None], references, name)(once)[0, 0]) for name in self.metrics}
 
     def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         """Sets of labels count as classes: a model collapsed that gives nearly every text the same set."""

@@ -18,6 +18,9 @@ PARTS = 5  # ranges of the training data's values
 class Regression(Kind):
     """A number a text. Answers are numbers.
 
+    Scores are correlations in [-1, 1], 0 where either side is constant, and errors in the unit of the values and its
+    square.
+
     Attributes:
         mean: Of the training targets; the loss is of targets less it, over `std`.
         std: Of the same, population; 1 where all are equal.
@@ -82,11 +85,6 @@ class Regression(Kind):
 
     def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return activated[:, 0].astype(np.float64)
-
-    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-        """Correlations in [-1, 1], 0 where either side is constant; errors in the unit of the values and its square."""
-        once = np.ones((1, references.size))
-        return {name: float(self.scorer(predictions[None], references, name)(once)[0, 0]) for name in self.metrics}
 
     def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         """Nearly the same number for every text: a standard deviation below a tenth of the true values'."""

@@ -17,7 +17,10 @@ OUTSIDE = "O"
 
 @dataclass(frozen=True)
 class TokenLabels(Kind):
-    """One of several labels for each word. Answers are tuples of class numbers, one a word."""
+    """One of several labels for each word. Answers are tuples of class numbers, one a word.
+
+    Scores are F1 of whole spans (micro, type and both ends right), where labels are BIO; and the share of words right.
+    """
 
     name = "token_labels"
     metrics = {"span_f1": "higher", "accuracy": "higher"}  # noqa: RUF012, never changed
@@ -75,10 +78,9 @@ class TokenLabels(Kind):
         codes = np.where(activated.any(1), activated.argmax(1), UNSEEN)
         return self.gather([tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])])
 
-    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-        """F1 of whole spans (micro, type and both ends right), where labels are BIO; and the share of words right."""
-        once, names = np.ones((1, references.size)), self.metrics if self._are_bio else ["accuracy"]
-        return {name: float(self.scorer(predictions[None], references, name)(once)[0, 0]) for name in names}
+    @property
+    def scored(self) -> Sequence[str]:
+        return list(self.metrics) if self._are_bio else ["accuracy"]
 
     def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         """Nearly all words get one label, and in the data they do not."""
