@@ -348,6 +348,7 @@ FLAGS = [
     (EVALUATE + "{folder}/nope", "nope"),
     (EVALUATE + "a={model} a={labeller}", "different names"),
     (EVALUATE + "a/b={model}", "a/b"),
+    (EVALUATE + "{model} --tasks {card} {card}", "called alike"),
     (EVALUATE + "a=", "NAME=MODEL"),
     (EVALUATE + "{task}", "task.jsonl"),
     (EVALUATE + "{model} --tasks nope", "nope"),

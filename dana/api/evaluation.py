@@ -41,7 +41,7 @@ def evaluate(
         ConfigError: Of a keyword, a card, or a checkpoint that is unknown or named twice.
         DanaError: See :func:`dana.stages.evaluate.run_evaluate`.
     """
-    from dana.stages.evaluate import run_evaluate
+    from dana.stages.evaluate import Checkpoint, run_evaluate
 
     cards = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     with ExitStack() as stack:
@@ -52,6 +52,13 @@ def evaluate(
         if not isinstance(models, Mapping):
             wrong = next((type(model).__name__ for model in models if not isinstance(model, str | Path)), None)
             require(wrong is None, "models", wrong, "folders and Hub names; a mapping gives others a name")
-            return run_evaluate(list(map(str, models)), ready)
-        named = {name: stack.enter_context(saved_model(model)) for name, model in models.items()}
-        return run_evaluate([f"{name}={model}" for name, model in named.items()], ready)
+            return run_evaluate([Checkpoint.parse(str(model)) for model in models], ready)
+        named = [
+            Checkpoint(name, stack.enter_context(saved_model(model)), _origin(model)) for name, model in models.items()
+        ]
+        return run_evaluate(named, ready)
+
+
+def _origin(model: Model) -> str | None:
+    """What the table calls a model in memory, whose folder is gone afterwards."""
+    return None if isinstance(model, str | Path) else f"{type(model[0]).__name__} in memory"

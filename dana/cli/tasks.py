@@ -99,14 +99,15 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 
       dana evaluate base=bert-base-uncased mine=runs/mine/adapted --tasks chemprot acl_arc --seeds 8 --out runs/board
     """
-    from dana.stages.evaluate import leaderboard, plan_evaluate, run_evaluate
+    from dana.stages.evaluate import Checkpoint, leaderboard, plan_evaluate, run_evaluate
 
     settings = settings_from(parsed)
+    checkpoints = [Checkpoint.parse(text) for text in parsed.checkpoints]
     if parsed.dry_run:
-        states = plan_evaluate(parsed.checkpoints, settings).states()
+        states = plan_evaluate(checkpoints, settings).states()
         print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
         return
-    print(leaderboard(run_evaluate(parsed.checkpoints, settings)))
+    print(leaderboard(run_evaluate(checkpoints, settings)))
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
 

@@ -17,6 +17,8 @@ from dana.core.logging import get_logger
 
 log = get_logger(__name__)
 
+PRECISIONS = ("no", "bf16", "fp16")
+
 HOW = (
     "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
 )
@@ -34,6 +36,9 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
     """
     from accelerate import Accelerator, InitProcessGroupKwargs
 
+    named = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if named not in PRECISIONS:
+        raise ConfigError(f"ACCELERATE_MIXED_PRECISION={named}: must be one of {', '.join(PRECISIONS)}")
     world = processes()
     asked = asked_for()
     has_device = torch.accelerator.is_available()

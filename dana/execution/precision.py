@@ -53,6 +53,16 @@ class Precision:
         """Whether it is bfloat16 that Accelerate does not see to."""
         return self.name == "bf16" and not self.launched
 
+    def for_own_passes(self) -> "Precision":
+        """This one, for passes that Accelerate does not prepare.
+
+        Raises:
+            ConfigError: If it is one that only Accelerate can do.
+        """
+        if self.name not in ("no", "bf16"):
+            raise ConfigError(f"mixed_precision={self.name!r}: must be no or bf16 here; fp16 is for dana adapt alone")
+        return self
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")

@@ -253,7 +253,10 @@ def results_finding(analysis: Analysis) -> str:
             f"{number(row.p_holm, 4)} after Holm: {judged}."
         )
     if any(row.nested for row in asked):
-        text.append("Each seed has a selection and an adaptation of its own: its spread is that of the whole way.")
+        text.append(
+            "Each seed has a selection and an adaptation of its own: its spread is that of the whole way. "
+            "Where text and losses of one selection are shown, they are the first seed's."
+        )
     more = [row.seeds for row in asked if np.isfinite(row.seeds)]
     if more and not any(row.nested for row in asked):
         seeds = int(max(more))

@@ -18,6 +18,7 @@ from dana.scoring.inputs import TaskText
 from dana.scoring.scoring import build_selector
 from dana.stages.comparison_tables import SUMMARY, write_comparison
 from dana.stages.settings import RunSettings
+from dana.tasks.hygiene import Hygiene
 from dana.tasks.task_text import find_task
 
 log = get_logger(__name__)
@@ -92,6 +93,10 @@ def _check(settings: RunSettings) -> None:
             selector.identity()
     for run in compare.runs:
         list(_of_run(settings, Path(run)))
+    plain = settings.hygiene == Hygiene()
+    require(
+        plain, "hygiene", vars(settings.hygiene), "left out: the pool is compared as it is; --out names a new folder"
+    )
 
 
 def _plantings(settings: RunSettings) -> Iterator[Cell]:

@@ -16,10 +16,9 @@ from dana.experiments.runner import run_grid
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.report.statistics import mean_interval
-from dana.stages.finetune_cells import finetune_cell, refuse_mixed_precision, require_shared_cells
+from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
-from dana.tasks.card import load_card
 from dana.tasks.kinds.find import is_error
 
 if TYPE_CHECKING:
@@ -35,10 +34,12 @@ class Checkpoint:
     Attributes:
         name: Its row.
         model: Folder or Hub name.
+        origin: What the table calls it, where the folder says nothing; None: its folder or Hub name.
     """
 
     name: str
     model: str
+    origin: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
@@ -47,14 +48,14 @@ class Checkpoint:
         return cls(name, model) if named else cls(slug(Path(text).name), text)
 
 
-def run_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> "pd.DataFrame":
+def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "pd.DataFrame":
     """Fine-tune every checkpoint on every card, once a seed, and rank them; what was made before is reused.
 
     Writes into the run's folder ``leaderboard.csv`` (a row a checkpoint and task), ``leaderboard.json`` (the same with
     provenance), ``report.html`` (paired comparisons), ``results.csv`` and ``finetune/TASK/NAME``.
 
     Args:
-        checkpoints: ``MODEL`` or ``NAME=MODEL``; with one named ``base`` the others are compared.
+        checkpoints: Of different names; with one named ``base`` the others are compared.
         settings: The run's; of these ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are looked at.
 
     Returns:
@@ -68,33 +69,31 @@ def run_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> "pd.DataF
     grid = plan_evaluate(checkpoints, settings)
     refuse_mixed_precision(grid)
     made = run_grid(grid, settings.jobs)
-    return first(lambda: _collect(grid, made))
+    origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
+    return first(lambda: _collect(grid, made, origins))
 
 
-def plan_evaluate(checkpoints: Sequence[str], settings: RunSettings) -> Grid:
+def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Grid:
     """A cell a card and checkpoint."""
-    found = [Checkpoint.parse(text) for text in checkpoints]
-    names = [checkpoint.name for checkpoint in found]
-    require(bool(names), "checkpoints", checkpoints, "at least one")
-    twice = [name for name in names if names.count(name) > 1]
-    require(not twice, "checkpoints", checkpoints, "of different names; NAME=MODEL gives one")
+    names = [checkpoint.name for checkpoint in checkpoints]
+    require(bool(names), "checkpoints", names, "at least one")
+    require(len(names) == len(set(names)), "checkpoints", names, "of different names; NAME=MODEL gives one")
     require(bool(settings.cards), "tasks", settings.cards, "at least one task card")
-    for checkpoint in found:
+    for checkpoint in checkpoints:
         good = bool(checkpoint.model) and checkpoint.name == slug(checkpoint.name)
         require(good, "checkpoints", checkpoint.name, "MODEL or NAME=MODEL, the name of letters, digits, _ . and -")
         check_checkpoint(checkpoint.model)
-    return Grid(Path(settings.out), tuple(_cells(found, settings)))
+    return Grid(Path(settings.out), tuple(_cells(checkpoints, settings)))
 
 
 def _cells(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Iterator[Cell]:
-    for named in settings.cards:
-        card = load_card(named)
+    for card, named in cards_by_name(settings.cards).items():
         for checkpoint in checkpoints:
-            labels = {"task": card.name, "checkpoint": checkpoint.name}
-            yield finetune_cell(settings, named, card.name, checkpoint.name, checkpoint.model, labels)
+            labels = {"task": card, "checkpoint": checkpoint.name}
+            yield finetune_cell(settings, named, card, checkpoint.name, checkpoint.model, labels)
 
 
-def _collect(grid: Grid, made: dict[str, str]) -> "pd.DataFrame":
+def _collect(grid: Grid, made: dict[str, str], origins: Mapping[str, str]) -> "pd.DataFrame":
     import pandas as pd
 
     rows, provenance = [], []
@@ -102,7 +101,12 @@ def _collect(grid: Grid, made: dict[str, str]) -> "pd.DataFrame":
         folder = Path(made[cell.name])
         metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
         interval = mean_interval([row["score"] for row in metrics["seeds"]])
-        row = {**cell.labels, "model": cell.settings["model"], "metric": metrics["metric"], "mean": interval.mean}
+        row = {
+            **cell.labels,
+            "model": origins[cell.labels["checkpoint"]],
+            "metric": metrics["metric"],
+            "mean": interval.mean,
+        }
         row |= {"std": interval.std, "low": interval.low, "high": interval.high, "n": interval.n}
         rows.append({**row, "collapsed": sum(seed["degenerate"] for seed in metrics["seeds"])})
         about = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}

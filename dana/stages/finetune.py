@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.artifacts import Artifact, Draft, canonical, make_together, open_artifact, read_json, read_manifest
-from dana.core.errors import ConfigError, Preempted
+from dana.core.errors import Preempted
 from dana.core.launch import alone, first
 from dana.core.locks import locked
 from dana.core.logging import get_logger
@@ -66,9 +66,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     config, tokenizer = load_tokenizer(model)
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
-    precision = Precision.of(accelerator)
-    if precision.name not in ("no", "bf16"):
-        raise ConfigError(f"mixed_precision={precision.name!r}: must be no or bf16 for fine-tuning")
+    precision = Precision.of(accelerator).for_own_passes()
     decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
     decisive["id"] = task.id or "id"
     optional = {name: getattr(task, name) for name in ("text_pair", "template", "kind")}

@@ -1,6 +1,6 @@
 """Cells of fine-tuning: a model and a task card to one cell of a grid, for ``dana run`` and ``dana evaluate``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from dana.experiments.grid import Grid
 from dana.finetuning.results import NESTED
 from dana.stages.nested_seeds import suffix
 from dana.stages.settings import RunSettings
+from dana.tasks.card import load_card
 
 
 def finetune_cell(
@@ -71,6 +72,22 @@ def finetune_cells(
     arguments = {"parts": [part.settings["out"] for part in parts], "folder": Path(settings.out) / joined}
     after = tuple(part.name for part in parts)
     yield Cell(joined, "dana.stages.nested_seeds:join_seeds_stage", arguments, after, labels)
+
+
+def cards_by_name(cards: Sequence[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Names of tasks to their cards as they were given.
+
+    Args:
+        cards: Names or YAML files.
+        known: Names of tasks whose cards are not made yet.
+
+    Raises:
+        ConfigError: If there is no such card, or two are of one name.
+    """
+    names = [known[card] if known and card in known else load_card(card).name for card in cards]
+    twice = [card for card, name in zip(cards, names, strict=True) if names.count(name) > 1]
+    require(not twice, "cards", twice, "of different tasks; these are called alike")
+    return dict(zip(names, cards, strict=True))
 
 
 def refuse_mixed_precision(grid: Grid) -> None:

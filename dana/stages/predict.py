@@ -57,7 +57,7 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     alone = bool(trained_on) and "text_pair_field" not in trained_on
     allowed = f"left out: {model} was trained on single texts"
     require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, allowed)
-    precision = Precision.of(make_accelerator())
+    precision = Precision.of(make_accelerator()).for_own_passes()
     module: Any = saved.module.to(precision.device)
     whole = full = 0
     with progress(what="predict", unit="texts") as bar:

@@ -19,7 +19,7 @@ from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
 from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm
-from dana.stages.finetune_cells import finetune_cells, refuse_mixed_precision, require_shared_cells
+from dana.stages.finetune_cells import cards_by_name, finetune_cells, refuse_mixed_precision, require_shared_cells
 from dana.stages.forecast import forecast
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
@@ -152,8 +152,8 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         yield from _weights(own, selectors, place)
         yield from _adapted(own, arms, place)
     models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
-    for named in read.cards or [read.task]:
-        card = CARD_NAME if settings.harvest is not None and named == read.task else load_card(named).name
+    harvested = {read.task: CARD_NAME} if settings.harvest is not None else {}
+    for card, named in cards_by_name(read.cards or [read.task], harvested).items():
         for arm_name, model in models.items():
             labels = {"task": card, "arm": arm_name}
             yield from finetune_cells(settings, named, card, arm_name, model, labels)

@@ -22,6 +22,7 @@ def test_the_leaderboard_is_that_of_the_folder_and_finished_seeds_are_reused(pla
     table = dana.evaluate(models, card, out=place / "board", preset="quick")
     assert table["checkpoint"].tolist() == ["base", "mine"]
     assert (table["n"] == 2).all()
+    assert table["model"].tolist() == [str(place / "one"), "BertForMaskedLM in memory"]
     written = pd.read_csv(place / "board" / "leaderboard.csv")
     pd.testing.assert_frame_equal(written, table, check_dtype=False)
     assert "mine" in (place / "board" / "report.html").read_text(encoding="utf-8")

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from dana.core.device import has_bf16
+from dana.core.errors import ConfigError
+from dana.execution.accelerator import make_accelerator
 from dana.execution.precision import Precision
 
 CPU = torch.device("cpu")
@@ -34,6 +36,19 @@ def test_what_the_launch_says_holds(monkeypatch):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     assert of("fp16") == Precision(CPU, "fp16", launched=True)
     assert of("bf16").reason == "as the launch says (no = fp32)"
+
+
+def test_what_only_accelerate_can_do_is_refused_elsewhere():
+    assert Precision(CPU, "bf16", True).for_own_passes().name == "bf16"
+    assert Precision(CPU, "no", False).for_own_passes().name == "no"
+    with pytest.raises(ConfigError, match="mixed_precision='fp16': must be no or bf16 here"):
+        Precision(CPU, "fp16", True).for_own_passes()
+
+
+def test_a_precision_that_dana_does_not_know_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp8")
+    with pytest.raises(ConfigError, match="ACCELERATE_MIXED_PRECISION=fp8: must be one of no, bf16, fp16"):
+        make_accelerator()
 
 
 def test_a_cpu_has_it_by_its_instructions(monkeypatch):

@@ -7,10 +7,12 @@ import pytest
 
 from dana.cli.main import main
 from dana.comparison.settings import CompareSettings
+from dana.core.errors import ConfigError
 from dana.scoring.inputs import Selection
 from dana.stages.compare import run_compare
 from dana.stages.score import score_read
 from dana.stages.settings import RunSettings
+from dana.tasks.hygiene import Hygiene
 from tests.comparison.made_up import write_texts
 from tests.stages.two_topics import SELECTION
 
@@ -152,6 +154,13 @@ def test_what_cannot_be_compared_is_said_in_one_line(tmp_path, capsys, flags, sa
     assert main(["compare", *given, *general, *common]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error")]
     assert said in line
+
+
+def test_a_folder_whose_pool_was_sampled_is_refused_before_any_work(tmp_path):
+    sampled = replace(compared(tmp_path), hygiene=Hygiene(sample=0.5))
+    with pytest.raises(ConfigError, match=r"hygiene=.*: must be left out: the pool is compared as it is; --out names"):
+        run_compare(sampled)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_task_smaller_than_every_size_is_refused_before_anything_is_fitted(tmp_path, capsys):

@@ -30,7 +30,7 @@ class TokenLabels(Kind):
 
     def check_metric(self, metric: str) -> None:
         super().check_metric(metric)
-        allowed = "accuracy where labels are not O, B-... and I-..."
+        allowed = "accuracy where labels are not O, B-TYPE and I-TYPE"
         require(metric != "span_f1" or self._are_bio, "metric", metric, allowed)
 
     def check_fields(self, template: str | None, text_pair: str | None) -> None:
@@ -39,7 +39,8 @@ class TokenLabels(Kind):
 
     @property
     def _are_bio(self) -> bool:
-        return OUTSIDE in self.labels and all(name == OUTSIDE or name[:2] in ("B-", "I-") for name in self.labels)
+        typed = (name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE)
+        return OUTSIDE in self.labels and all(typed)
 
     def read_text(self, value: Any) -> tuple[str, tuple[str, ...] | None]:
         """Words as they are, or a text parted at white space."""

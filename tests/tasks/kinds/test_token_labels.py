@@ -100,7 +100,8 @@ def test_a_bad_record_is_named_by_file_and_line(tmp_path, row, says):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"labels": ["noun", "verb"]}, "metric='span_f1': must be accuracy where labels are not O, B-... and I-..."),
+        ({"labels": ["noun", "verb"]}, "metric='span_f1': must be accuracy where labels are not O, B-TYPE and I-TYPE"),
+        ({"labels": ["O", "B-", "I-"]}, "metric='span_f1': must be accuracy where labels are not O, B-TYPE and I-TYPE"),
         ({"text": None, "template": "{a} {b}"}, "template='{a} {b}': must be left out"),
         ({"text_pair": "b"}, "text_pair='b': must be left out"),
     ],
