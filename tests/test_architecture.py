@@ -19,6 +19,7 @@ ROOMS = (
     "tasks",
     "models",
     "encoders",
+    "clusters",
     "detectors",
     "selectors",
     "execution",

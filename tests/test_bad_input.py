@@ -191,6 +191,7 @@ SCORE = f"score --task {{task}} --general {{pool}} --out {{out}} {HASHING} --det
 SELECT = "score --task {task} --general {pool} --out {out} --selector "
 WEIGH = "weigh {run} --to {out} "
 EVALUATE = "evaluate --tasks {card} --preset quick --out {out} "
+CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
 COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
@@ -361,6 +362,19 @@ FLAGS = [
     ("score --task {task} --out {out}", "general"),
     ("score --task {task} --general {folder}/nope.jsonl --out {out}", "nope.jsonl"),
     ("compare --task {task} --out {out}", "general"),
+    (CLUSTERS + "--k 1", "k=[1]: must be auto, or whole numbers of at least 2"),
+    (CLUSTERS + "--k few", "k=['few']"),
+    (CLUSTERS + "--k 2.5", "k=['2.5']"),
+    (CLUSTERS + "--k 5 5", "distinct"),
+    (CLUSTERS + "--pca -3", "pca"),
+    (CLUSTERS + "--pca 0 --skip-first 1", "skip_first"),
+    (CLUSTERS + "--covariance round", "covariance"),
+    (CLUSTERS + "--seeds 1", "seeds"),
+    (CLUSTERS + "--fit 0", "fit"),
+    (CLUSTERS + "--geometry flat", "geometry"),
+    (CLUSTERS + "--encoder hashin", "did you mean 'hashing'?"),
+    ("clusters --general {folder}/nope.jsonl --out {out}", "nope.jsonl"),
+    ("clusters --out {out}", "general"),
     (COMPARE + "--selectors lexcal", "did you mean 'lexical'?"),
     (COMPARE + "--selectors random random", "distinct"),
     (COMPARE + "--fit 0", "fit"),
@@ -756,7 +770,7 @@ def refuse(
     assert {path.name for path in left} == set(whole) <= set(stays)
 
 
-@pytest.mark.parametrize("line", [TRAIN, TUNE, PREDICT, SELECT + "random"])
+@pytest.mark.parametrize("line", [TRAIN, TUNE, PREDICT, SELECT + "random", CLUSTERS + "--k 2 3 --pca 4"])
 def test_what_the_cases_change_is_accepted(line, place, capfd):
     """Else they would be refused for another reason; the lines of rank, score and weigh made the place."""
     assert main(place.line(line)) == 0
@@ -797,6 +811,9 @@ def test_a_full_disk_is_one_line(line, made, capfd):
 LATE = [
     (RANK + "--store /proc/nope", "/proc/nope"),
     (SELECT + "moore_lewis:min_count=9999", "min_count=9999"),
+    (CLUSTERS + "--store none --k 999", "k=999: there are"),
+    (CLUSTERS + "--store none --k 5 --pca 40", "pca=40:"),
+    (CLUSTERS + "--store none --units window:8", "window"),
 ]
 
 

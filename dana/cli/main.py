@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 
 from dana import __version__
+from dana.cli.clusters import add_clusters
 from dana.cli.comparison import add_comparison
 from dana.cli.components import add_components
 from dana.cli.contradiction import explain
@@ -112,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     for group in (
         add_runs,
         add_selection,
+        add_clusters,
         add_comparison,
         add_training,
         add_tasks,

@@ -54,6 +54,21 @@ WEIGHTS = pa.schema(
     ]
 )
 
+# cluster: the most likely one, from 0.  responsibility: its probability, given the unit.
+# log_density: natural logarithm of the mixture's density at the unit; the lower, the more of an outlier.
+CLUSTERS = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("unit", pa.int32(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("cluster", pa.int32(), nullable=False),
+        pa.field("responsibility", pa.float32(), nullable=False),
+        pa.field("log_density", pa.float32(), nullable=False),
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Document:

@@ -1,6 +1,6 @@
 """Inputs of a selection: the settings of units, encoder and geometry; the task and corpus artifacts as units."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -115,11 +115,9 @@ class TaskText:
         sentence, would vote more than once and leak over every split.
         """
         every = Units.join(list(corpus_units(self.artifact.path / "fit", selection.splitter())))
-        first: dict[str, int] = {}
-        for row, text in enumerate(every.texts):
-            first.setdefault(_same(text), row)
+        first = distinct_rows(every.texts)
         order = generator(selection.seed, "task", "units").permutation(len(first))[: selection.max_task_units]
-        return every.rows(np.array(list(first.values()))[order])
+        return every.rows(first[order])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
         """Batches of units of the held-out documents, but for those with the words of a unit to fit on."""
@@ -129,6 +127,14 @@ class TaskText:
             new = np.flatnonzero([_same(text) not in seen for text in batch.texts])
             if new.size:
                 yield batch.rows(new)
+
+
+def distinct_rows(texts: Sequence[str]) -> np.ndarray:
+    """Places of the texts that no earlier one has the words of, ascending."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        first.setdefault(_same(text), row)
+    return np.array(list(first.values()), dtype=np.int64)
 
 
 def _same(text: str) -> str:

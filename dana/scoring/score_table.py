@@ -27,13 +27,16 @@ def score_table(units: Units, fitted: FittedSelector) -> pa.Table:
         bad = np.flatnonzero(~np.isfinite(scores))
         where = f"unit {units.numbers[bad[0]]} of document {units.doc_ids[bad[0]]!r}"
         raise PluginError(f"{name} gave {scores[bad[0]]} for {where} ({bad.size} of {len(units)} are not finite)")
+    return pa.Table.from_arrays([*key_columns(units), pa.array(scores)], schema=SCORES)
+
+
+def key_columns(units: Units) -> list[Any]:
+    """The columns that every table of units begins with: doc_id, source, unit, start, end."""
     of = pa.array(units.of)
-    columns: list[Any] = [
+    return [
         pa.array([document.doc_id for document in units.documents], pa.string()).take(of),
         pa.array([document.source for document in units.documents], pa.string()).take(of),
         pa.array(units.numbers),
         pa.array(units.starts),
         pa.array(units.ends),
-        pa.array(scores),
     ]
-    return pa.Table.from_arrays(columns, schema=SCORES)

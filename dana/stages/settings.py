@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dana.clusters.settings import ClusterSettings
 from dana.comparison.settings import CompareSettings
 from dana.core.config import require
 from dana.corpus.inputs import Inputs
@@ -38,6 +39,7 @@ class RunSettings:
         harvest: Take task and general text from the installed Python distributions instead.
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
+        clusters: How many clusters the general text has, and of what shape.
         compare: Which tasks and selectors are compared on planted text, and how.
         selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
             ``detector``.
@@ -71,6 +73,7 @@ class RunSettings:
     harvest: HarvestSettings | None = None
     selection: Selection = field(default_factory=Selection)
     ranking: RankSettings = field(default_factory=RankSettings)
+    clusters: ClusterSettings = field(default_factory=ClusterSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
     selector: str | None = None
     detector: str = "auto"

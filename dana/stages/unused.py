@@ -67,8 +67,9 @@ def formats(sources: Sequence[str]) -> set[str]:
 
 
 def _formats(settings: "RunSettings") -> set[str]:
-    """Of the general text and of plain task text."""
-    return formats([*settings.general, *([] if _has_card(settings) else [settings.task])])
+    """Of the general text and of plain task text, where there is some."""
+    task = [settings.task] if settings.task and not _has_card(settings) else []
+    return formats([*settings.general, *task])
 
 
 def _selector_uses(part: str) -> Callable[["RunSettings"], bool]:
@@ -167,6 +168,7 @@ RUN = [
     *PRETRAIN,
 ]
 RULES = {
+    "clusters": TEXTS[1:],
     "rank": [*TEXTS, *RANK],
     "score": [*TEXTS, *SCORE],
     "weigh": WEIGH,

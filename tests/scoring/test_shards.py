@@ -25,6 +25,7 @@ from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_part
 from dana.corpus.tables import document_tables
 from dana.encoders.hashing import HashingEncoder
 from dana.scoring import scoring as scoring_module
+from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.prefetch import prefetch
 from dana.scoring.scoring import Scoring, build_selector
@@ -38,7 +39,7 @@ from tests.stages.two_topics import SELECTION
 @pytest.fixture
 def scoring(texts, tmp_path, monkeypatch):
     """Eight shards of a small pool, not scored yet."""
-    monkeypatch.setattr(scoring_module, "shards_of", lambda corpus: shards_of(corpus, 17))
+    monkeypatch.setattr(sharded, "shards_of", lambda corpus: shards_of(corpus, 17))
     task = TaskText(task_stage(str(texts / "cells.txt"), tmp_path / "task"))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "corpus"))
     selector = build_selector("detector", "knn", SELECTION)
@@ -74,9 +75,9 @@ def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, worker
 
 def test_the_size_of_shards_and_batches_changes_no_score(scoring, monkeypatch):
     expected = content(scoring("one").whole().path)
-    monkeypatch.setattr(scoring_module, "shards_of", lambda corpus: shards_of(corpus, 5))
-    original = scoring_module.units_of
-    monkeypatch.setattr(scoring_module, "units_of", lambda documents, splitter: original(documents, splitter, 7))
+    monkeypatch.setattr(sharded, "shards_of", lambda corpus: shards_of(corpus, 5))
+    original = sharded.units_of
+    monkeypatch.setattr(sharded, "units_of", lambda documents, splitter: original(documents, splitter, 7))
     assert content(scoring("other").whole().path) == expected
 
 
@@ -321,7 +322,8 @@ class _Bars:
 
 def test_bars_count_units_and_the_encoder_moves_them(scoring, monkeypatch):
     bars = _Bars()
-    monkeypatch.setattr(scoring_module, "progress", bars)
+    for module in (scoring_module, sharded):
+        monkeypatch.setattr(module, "progress", bars)
     original = HashingEncoder.encode
 
     def ticking(encoder, texts):

@@ -1,0 +1,62 @@
+"""Settings of domain clusters: how many, of what shape, in which space, fitted on how much."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dana.core.config import require
+
+AUTO = ["auto"]
+CANDIDATES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of auto
+COVARIANCES = ("full", "tied", "diag", "spherical")
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How units are clustered.
+
+    Attributes:
+        k: Numbers of clusters to choose among, for example ``5 10 15``; ``auto`` tries ten from 2 to 20.
+        pca: Principal components of the vectors that are clustered; 0 takes the vectors as they are.
+        skip_first: Leave out so many of the leading components; so many more are computed.
+        covariance: Shape of a cluster: ``full``, ``tied`` (one for all), ``diag`` or ``spherical``.
+        iterations: Most steps of expectation maximisation.
+        seeds: Fits of each k from other beginnings; the likeliest is kept, and how they agree is the stability.
+        fit: Units to fit on, drawn by a hash; any number is assigned.
+        true_domains: Sources that are true domains, ``all`` for every one: purity, confusions and outliers are told.
+    """
+
+    k: list[int | str] = field(default_factory=lambda: list(AUTO))
+    pca: int = 50
+    skip_first: int = 0
+    covariance: str = "full"
+    iterations: int = 150
+    seeds: int = 5
+    fit: int = 10_000
+    true_domains: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        numbers = bool(self.k) and all(isinstance(k, int) and k >= 2 for k in self.k)
+        require(numbers or self.k == AUTO, "k", self.k, "auto, or whole numbers of at least 2")
+        require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
+        require(self.pca >= 0, "pca", self.pca, "at least 1, or 0 for none")
+        require(self.skip_first >= 0, "skip_first", self.skip_first, "at least 0")
+        require(self.pca > 0 or self.skip_first == 0, "skip_first", self.skip_first, "0 without PCA")
+        require(self.covariance in COVARIANCES, "covariance", self.covariance, f"one of {', '.join(COVARIANCES)}")
+        require(self.iterations >= 1, "iterations", self.iterations, "at least 1")
+        least = 1 if len(self.k) == 1 and self.k != AUTO else 2
+        require(self.seeds >= least, "seeds", self.seeds, f"at least {least}" + " to choose k" * (least > 1))
+        require(self.fit >= 2, "fit", self.fit, "at least 2")
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether no number was asked for."""
+        return self.k == AUTO
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """Numbers of clusters to try, ascending."""
+        return CANDIDATES if self.is_auto else tuple(sorted(int(k) for k in self.k))
+
+    def identity(self) -> dict[str, Any]:
+        """Plain values for a fingerprint; which sources are true domains changes no cluster."""
+        return {key: value for key, value in asdict(self).items() if key != "true_domains"}

@@ -1,0 +1,216 @@
+"""A corpus to a table of one row a unit, in shards that any number of processes make. Flat memory, the same bytes.
+
+Three steps, each of which may be another process on another machine: prepare (learn what the rows need, once), score
+shards (any share of them), merge (one table in corpus order).
+"""
+
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
+from dana.core.errors import ArtifactError
+from dana.core.launch import first, wait_for_all
+from dana.core.locks import locked
+from dana.core.logging import get_logger, progress, ticking
+from dana.corpus.unit_stream import Units, draw, units_of
+from dana.scoring.inputs import GeneralCorpus, Selection
+from dana.scoring.prefetch import prefetch
+from dana.scoring.shards import Shard, ShardFolder, Share, shards_of
+
+log = get_logger(__name__)
+
+
+class ShardedTable(ABC):
+    """One table of one corpus. A subclass is a frozen dataclass that says what is learned first and what a row is.
+
+    Attributes:
+        general: The corpus.
+        selection: How its text is cut.
+        folder: Where ``part-*.parquet`` of `schema` goes, one row a unit, in corpus order.
+        kind: What the folder holds, for example ``scores``.
+        learned: What the rows need, for example ``selector``: an artifact of this name lies beside the shards until
+            they are merged, and what it has under ``__dana__/`` of the same name is what :meth:`load` reads.
+        command: That makes it, for messages.
+    """
+
+    general: GeneralCorpus
+    selection: Selection
+    folder: Path
+    kind: ClassVar[str]
+    learned: ClassVar[str]
+    schema: ClassVar[pa.Schema]
+    command: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def depends_on(self) -> dict[str, Any]:
+        """All that decides the rows."""
+
+    @abstractmethod
+    def learn(self, draft: Draft) -> None:
+        """Write what the rows need into a draft, under ``__dana__/`` and the name `learned`, with counts and seeds."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> Any:
+        """What :meth:`learn` wrote there."""
+
+    @abstractmethod
+    def rows(self, units: Units, fitted: Any) -> pa.Table:
+        """A row of `schema` a unit; none depends on the others."""
+
+    @abstractmethod
+    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
+        """Write the table into a draft; returns its rows.
+
+        Args:
+            draft: Its counts, seeds and seconds are filled in by others.
+            prepared: What :meth:`learn` wrote.
+            shards: In corpus order.
+        """
+
+    @property
+    def shards(self) -> ShardFolder:
+        """Where shards wait to be merged."""
+        return ShardFolder(self.folder.with_name(f"{self.folder.name}-shards"), fingerprint(self.depends_on))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the folder holds the table; :meth:`merge` refuses that of something else."""
+        return (self.folder / MANIFEST).is_file()
+
+    def prepare(self) -> Any:
+        """Learn what the rows need, or read what was learned before.
+
+        Raises:
+            ArtifactError: If the folder holds the shards of another table; the difference is named.
+        """
+        made = make(self.shards.path / self.learned, self.learned, self.depends_on, self.learn)
+        return self.load(made.path / OWN / self.learned)
+
+    def prepared(self) -> Any:
+        """What :meth:`prepare` left.
+
+        Raises:
+            ArtifactError: If it has not run, or ran for something else.
+        """
+        hint = f"{self.command} --prepare, with the same flags"
+        made = open_artifact(self.shards.path / self.learned, self.learned, hint)
+        if made.fingerprint != fingerprint(self.depends_on):
+            self.prepare()  # names the difference
+        return self.load(made.path / OWN / self.learned)
+
+    def draw_samples(
+        self, wanted: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
+    ) -> tuple[int, dict[str, Units]]:
+        """One pass through the corpus: how many units it has, and samples; see :func:`dana.corpus.unit_stream.draw`."""
+        count = 0
+
+        def watched() -> Iterator[Units]:
+            nonlocal count
+            with progress(what="drawing samples", unit="documents", total=self.general.documents) as bar:
+                for units in prefetch(self.general.units(self.selection)):
+                    yield units
+                    count += len(units)
+                    bar.update(len(units.documents))
+
+        samples = draw(watched(), wanted, runs)
+        return count, samples
+
+    def score(self, fitted: Any, share: Share) -> float:
+        """Make the shards of a share that nobody has made yet; returns the seconds spent on rows.
+
+        Args:
+            fitted: From :meth:`prepare`.
+            share: Which shards.
+        """
+        mine = shards_of(self.general.artifact.path)[share.number :: share.of]
+        missing = self.shards.missing(mine)
+        if len(missing) < len(mine):
+            log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
+        started, busy = time.monotonic(), 0.0
+        with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, ticking(bar):
+            scored: list[pa.Table] = []
+            done, begun = 0, started
+            for shard, units in prefetch(self._batches(missing)):
+                if units is not None:
+                    before = time.monotonic()
+                    scored.append(self.rows(units, fitted))
+                    busy += time.monotonic() - before
+                    done += len(units)
+                    bar.update(done - bar.n)  # less what the encoder ticked
+                    continue
+                table, now = pa.concat_tables([self.schema.empty_table(), *scored]).combine_chunks(), time.monotonic()
+                self.shards.write(shard.number, table, now - begun)
+                scored, begun = [], now
+            bar.total = done
+        spent = time.monotonic() - started
+        if missing:
+            log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", len(missing), spent, 100 * busy / spent)
+        return busy
+
+    def _expected(self, shards: list[Shard]) -> int | None:
+        """About how many units some shards have; None where nobody has counted."""
+        counted = read_manifest(self.shards.path / self.learned).get("counts", {}).get("general_units")
+        documents = sum(shard.documents for shard in shards)
+        return None if counted is None else round(counted * documents / max(1, self.general.documents))
+
+    def _batches(self, shards: list[Shard]) -> Iterator[tuple[Shard, Units | None]]:
+        """Each shard's units, a batch at a time, and None when it is over."""
+        splitter = self.selection.splitter()
+        for shard in shards:
+            for units in units_of(shard.read(), splitter):
+                yield shard, units
+            yield shard, None
+
+    def whole(self) -> Artifact:
+        """All three steps; the processes of one launch share the shards, and what was done before is not done again.
+
+        Raises:
+            ArtifactError: If another command is at it.
+        """
+        with ExitStack() as held:
+            first(lambda: held.enter_context(self._alone()))
+            if not first(lambda: self.is_done):
+                self.score(self.prepare(), Share.of_launch())
+                wait_for_all()
+            return first(self._merge)
+
+    def merge(self) -> Artifact:
+        """Join all shards, in corpus order, and remove them.
+
+        Raises:
+            ArtifactError: If some are missing, or another process is making them all.
+        """
+        with self._alone():
+            return self._merge()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Held by whoever merges: it removes the shards, under the hands of any other."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        return locked(self.shards.path)
+
+    def _merge(self) -> Artifact:
+        every = shards_of(self.general.artifact.path)
+        missing = self.shards.missing(every)
+        if missing and not self.is_done:
+            raise ArtifactError(
+                f"{self.shards.path}: {len(missing)} of {len(every)} shards are not scored yet, the first is number "
+                f"{missing[0].number}; {self.command}, with the same flags, scores what is missing"
+            )
+        artifact = make(self.folder, self.kind, self.depends_on, lambda draft: self._join(draft, every))
+        shutil.rmtree(self.shards.path, ignore_errors=True)
+        return artifact
+
+    def _join(self, draft: Draft, every: list[Shard]) -> None:
+        prepared = open_artifact(self.shards.path / self.learned, self.learned)
+        units = self.join(draft, prepared, self.shards.tables(every))
+        draft.counts = {"units": units, **prepared.manifest["counts"]}
+        draft.seeds = prepared.manifest["seeds"]
+        draft.began -= prepared.manifest["seconds"] + self.shards.seconds(every)  # rows take more than joining them

@@ -1,0 +1,67 @@
+"""``dana clusters`` from text and in a run's folder, by its command line."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from dana.cli.main import main
+from tests.stages.two_topics import CELLS, COURTS, one_document
+
+ENCODER = ["--encoder", "hashing:dims=64,words=1"]
+FEW = ["--k", "2", "3", "--pca", "6", "--seeds", "2", "--fit", "200"]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """Forty documents of each of two topics."""
+    random = np.random.default_rng(0)
+    records = [
+        {"id": f"{topic}-{number}", "source": topic, "text": one_document(vocabulary, random, 4)}
+        for number in range(40)
+        for topic, vocabulary in (("cells", CELLS), ("courts", COURTS))
+    ]
+    path = tmp_path_factory.mktemp("pool") / "pool.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def clustered(pool, tmp_path_factory):
+    """A folder that ``dana clusters`` made."""
+    out = tmp_path_factory.mktemp("runs") / "clustered"
+    assert main(["clusters", "--general", str(pool), "--out", str(out), *ENCODER, *FEW]) == 0
+    return out
+
+
+def test_text_becomes_a_table_that_pandas_opens(clustered):
+    table = pd.read_parquet(clustered / "clusters")
+    assert len(table) == 320
+    shares = pd.crosstab(table["source"], table["cluster"], normalize="index")
+    assert shares.max(axis=1).min() > 0.95
+    assert shares.idxmax(axis=1).nunique() == 2
+    settings = yaml.safe_load((clustered / "settings.yaml").read_text())
+    assert settings["clusters"] == {"k": [2, 3], "pca": 6, "seeds": 2, "fit": 200}
+
+
+def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clustered, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(clustered, run, ignore=shutil.ignore_patterns("clusters", ".*"))
+    remembered = run / "settings.yaml"
+    settings = yaml.safe_load(remembered.read_text())
+    remembered.write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
+    before = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
+    assert before
+    assert main(["clusters", "--out", str(run)]) == 0
+    assert pd.read_parquet(run / "clusters").equals(pd.read_parquet(clustered / "clusters"))
+    after = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
+    assert after == before, "no vector was made again"
+    assert "written: " in capsys.readouterr().out
+
+
+def test_text_that_is_named_is_read_again(clustered, tmp_path, capsys):
+    assert main(["clusters", "--general", str(tmp_path / "gone.jsonl"), "--out", str(clustered)]) == 2
+    assert "gone.jsonl" in capsys.readouterr().err
