@@ -814,6 +814,8 @@ LATE = [
     (CLUSTERS + "--store none --k 999", "k=999: there are"),
     (CLUSTERS + "--store none --k 5 --pca 40", "pca=40:"),
     (CLUSTERS + "--store none --units window:8", "window"),
+    (CLUSTERS + "--store none --true-domains fruit metl", "did you mean 'metal'?"),
+    (CLUSTERS + "--store none --true-domains fruit", "one domain"),
 ]
 
 

@@ -40,17 +40,20 @@ def _clusters(parsed: argparse.Namespace) -> None:
 
     Embeds a sample of the units, fits Gaussian mixtures of --k components to it, each from --seeds beginnings, chooses
     one, and assigns every unit. Writes OUT/clusters/part-*.parquet (doc_id, source, unit, start, end, cluster,
-    responsibility, log_density; pandas.read_parquet("OUT/clusters") opens it). In a run's folder, without --general,
-    the corpus and the vectors that are there are taken.
+    responsibility, log_density; pandas.read_parquet("OUT/clusters") opens it) and OUT/clusters.html: what each cluster
+    is, which are alike, what is an outlier. With --true-domains it tells purity, confusions and outliers, too, at any
+    later time without another fit. In a run's folder, without --general, the corpus and the vectors that are there are
+    taken.
 
     Killed, the same command goes on with the shards that are missing; torchrun --nproc_per_node N -m dana clusters
     shares them. The bytes are the same whoever did what.
     """
-    from dana.stages.clusters import run_clusters
+    from dana.stages.clusters import clusters_text, run_clusters
 
     settings = settings_from(parsed)
     is_named = bool(parsed.general or parsed.config or any(text.startswith("general=") for text in parsed.overrides))
     artifact = run_clusters(settings, is_named)
     keep(settings, Path(settings.out))
-    print(artifact.manifest["reason"])
-    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
+    print(clusters_text(Path(settings.out)))
+    print(f"\n{artifact.manifest['reason']}")
+    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units), {artifact.path}.html")

@@ -98,12 +98,17 @@ class Mixture:
 
     @classmethod
     def of_fitted(cls, fitted: Any) -> "Mixture":
-        """The parameters of a fitted ``GaussianMixture`` of scikit-learn, whatever its covariance type."""
+        """The parameters of a fitted ``GaussianMixture`` of scikit-learn, the heaviest component first.
+
+        Args:
+            fitted: Of any covariance type.
+        """
         k, dims = fitted.means_.shape
         found, kind = fitted.covariances_, fitted.covariance_type
         if kind == "tied":
             found = np.broadcast_to(found, (k, dims, dims))
         elif kind != "full":  # spherical: one number a component; diag: one a dimension
             found = np.reshape(found, (k, -1))[:, :, None] * np.eye(dims)
-        parts = fitted.weights_, fitted.means_, found
+        order = np.argsort(-fitted.weights_, kind="stable")
+        parts = [part[order] for part in (fitted.weights_, fitted.means_, found)]
         return cls(*(torch.from_numpy(np.ascontiguousarray(part, dtype=np.float64)) for part in parts))

@@ -38,7 +38,7 @@ class ClusterSettings:
         numbers = bool(self.k) and all(isinstance(k, int) and k >= 2 for k in self.k)
         require(numbers or self.k == AUTO, "k", self.k, "auto, or whole numbers of at least 2")
         require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        require(self.pca >= 0, "pca", self.pca, "at least 1, or 0 for none")
+        require(self.pca == 0 or self.pca >= 2, "pca", self.pca, "at least 2, or 0 for none")
         require(self.skip_first >= 0, "skip_first", self.skip_first, "at least 0")
         require(self.pca > 0 or self.skip_first == 0, "skip_first", self.skip_first, "0 without PCA")
         require(self.covariance in COVARIANCES, "covariance", self.covariance, f"one of {', '.join(COVARIANCES)}")

@@ -1,6 +1,5 @@
 """Scores to the units with the lowest and the highest of a few sources, each between its neighbours in its document."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.schemas import parts
+from dana.corpus.text import FEWEST_CHARACTERS, is_readable
 from dana.report.unit_texts import documents_of
 
 SOURCES = 4  # shown
 UNITS = 2  # shown of a source
 CANDIDATES = 20  # of a source: enough that, repeats of a document or a text and short ones left out, two remain
-FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24
 LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit, and of a neighbour
-UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
 
 
 @dataclass(frozen=True)
@@ -112,13 +110,13 @@ def _examples(
     for place, unit in enumerate(units):
         document = texts.get(unit["doc_id"], "")
         text = " ".join(document[unit["start"] : unit["end"]].split())
-        if unit["doc_id"] in documents or _words(text) < FEWEST_WORDS:
+        if unit["doc_id"] in documents or not is_readable(text):
             continue
         documents.add(unit["doc_id"])
         around = [_beside(unit, other[place], document) for other in (before, after)]
         weight = float("nan") if weights is None else float(weights[rows[place]])
         by_text.setdefault(
-            text, UnitExample(unit["score"], _end(around[0]), _beginning(text), _start(around[1]), weight)
+            text, UnitExample(unit["score"], _end(around[0]), beginning(text), _start(around[1]), weight)
         )
     return tuple(by_text.values())[:UNITS]
 
@@ -129,18 +127,13 @@ def _beside(unit: dict[str, Any], other: dict[str, Any], document: str) -> str:
     return " ".join(document[other["start"] : other["end"]].split()) if alike else ""
 
 
-def _words(text: str) -> int:
-    """Words with a letter, between spaces; in scripts that have no spaces two letters count as one."""
-    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
-    return max(spaced, len(UNSPACED.findall(text)) // 2)
-
-
-def _beginning(text: str, most: int = LONGEST) -> str:
+def beginning(text: str, most: int = LONGEST) -> str:
+    """A text, cut to so many characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _start(text: str) -> str:
-    return _beginning(text, LONGEST_BESIDE)
+    return beginning(text, LONGEST_BESIDE)
 
 
 def _end(text: str) -> str:

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from dana.clusters.choice import KChoice, choose
-from dana.clusters.fit import Candidate, check_vectors, fit_candidates
-from dana.clusters.mixture import Assigned
-from dana.clusters.model import FittedClusters, fit_space
+from dana.clusters.learned import learn_clusters
+from dana.clusters.model import FittedClusters
 from dana.clusters.settings import ClusterSettings
 from dana.core.artifacts import OWN, Artifact, Draft
 from dana.core.errors import DataError
@@ -32,9 +29,7 @@ from dana.selectors.base import SelectorContext
 log = get_logger(__name__)
 
 LEARNED = f"{OWN}/mixture"
-SAMPLE = "sample.parquet"  # in what was learned: the units it was fitted on, with their texts
-FITS = "fits.parquet"  # in there: what cluster each of these has in every fit
-FIT_TABLE, CHOICE_TABLE = "fits.csv", "choice.csv"
+NOTES = ("k", "reason", "names", "map_variance")  # of the manifest
 
 
 @dataclass(frozen=True)
@@ -107,52 +102,16 @@ class Clustering(ShardedTable):
         with progress(what="embedding", unit="units", total=len(sample)) as bar, ticking(bar):
             vectors = self._embed(sample)
             bar.update(len(sample) - bar.n)
-        ks = tuple(k for k in settings.candidates if not settings.is_auto or k <= len(sample))
-        check_vectors(vectors, max(ks or settings.candidates))
-        fitted, choice, candidates = _fitted(vectors, ks, self.selection, settings)
-        folder = draft.path / LEARNED
-        fitted.save(folder)
-        _write_sample(sample, fitted.assign(vectors), folder)
-        _write_fits(candidates, choice, folder)
+        learned = learn_clusters(sample, vectors, self.selection.geometry, settings, seed)
+        log.info("clusters  %s", learned.choice.reason)
+        learned.save(draft.path / LEARNED)
         draft.seeds["sample"] = drawn
         draft.counts = {"general_units": count, "fitted_on": len(sample)}
-        draft.notes |= {"k": choice.k, "reason": choice.reason}
+        notes = (learned.choice.k, learned.choice.reason, learned.names, learned.variance)
+        draft.notes |= dict(zip(NOTES, notes, strict=True))
 
     def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
         """The table, with what was learned."""
         shutil.copytree(prepared.path / LEARNED, draft.path / LEARNED)
-        draft.notes |= {key: prepared.manifest[key] for key in ("k", "reason")}
+        draft.notes |= {key: prepared.manifest[key] for key in NOTES}
         return write_parts(shards, draft.path, CLUSTERS)
-
-
-def _fitted(
-    vectors: Tensor, ks: tuple[int, ...], selection: Selection, settings: ClusterSettings
-) -> tuple[FittedClusters, KChoice, list[Candidate]]:
-    """Space, candidates in it, and the chosen one."""
-    space = fit_space(vectors, selection.geometry, settings.pca, settings.skip_first)
-    candidates = fit_candidates(space.place(vectors), ks, settings, selection.seed)
-    choice = choose(candidates)
-    log.info("clusters  %s", choice.reason)
-    return FittedClusters(space, choice.mixture), choice, candidates
-
-
-def _write_sample(sample: Units, found: Assigned, folder: Path) -> None:
-    """The units that were fitted on, with text, cluster, responsibility and log density."""
-    likeliest = found.responsibilities[np.arange(len(sample)), found.clusters]
-    columns = {"doc_id": sample.doc_ids, "source": sample.sources, "unit": sample.numbers, "text": sample.texts}
-    columns |= {"cluster": found.clusters, "responsibility": likeliest, "log_density": found.log_densities}
-    pd.DataFrame(columns).to_parquet(folder / SAMPLE, index=False)
-
-
-def _write_fits(candidates: list[Candidate], choice: KChoice, folder: Path) -> None:
-    """A row a fit, a row a candidate, and the clusters of every fit."""
-    rows = [
-        {"k": one.k, "seed": fit.seed, "log_likelihood": fit.log_likelihood, "bic": fit.bic}
-        | {"iterations": fit.iterations, "converged": fit.converged, "kept": fit.seed == one.best}
-        for one in candidates
-        for fit in one.fits
-    ]
-    pd.DataFrame(rows).to_csv(folder / FIT_TABLE, index=False)
-    choice.table.to_csv(folder / CHOICE_TABLE, index=False)
-    clusters = {f"k{one.k}-{fit.seed}": fit.clusters for one in candidates for fit in one.fits}
-    pd.DataFrame(clusters).to_parquet(folder / FITS, index=False)

@@ -2,19 +2,26 @@
 
 from pathlib import Path
 
-from dana.core.artifacts import MANIFEST, Artifact
+from dana.core.artifacts import MANIFEST, Artifact, write_text
 from dana.core.config import require
+from dana.core.files import replacing
 from dana.core.launch import first
 from dana.core.logging import get_logger
+from dana.core.text_table import aligned
+from dana.report.cluster_domains import TrueDomains
+from dana.report.cluster_frames import read_clusters
+from dana.report.cluster_page import cluster_report
 from dana.scoring.clustering import Clustering
 from dana.scoring.inputs import GeneralCorpus
 from dana.stages.corpus import corpus_stage
+from dana.stages.report import write_report
 from dana.stages.settings import RunSettings
 from dana.tasks.hygiene import Cleaner
 
 log = get_logger(__name__)
 
 CLUSTERS = "clusters"
+FIGURES = "figures"
 
 
 def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
@@ -26,17 +33,42 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
             there is one.
 
     Returns:
-        The clusters artifact, ``OUT/clusters``.
+        The clusters artifact, ``OUT/clusters``. Beside it ``clusters.html`` and ``clusters.md`` say what is in it, with
+        ``tables/cluster*.csv`` and ``figures/cluster*``.
 
     Raises:
-        ConfigError: If there is no general text.
+        ConfigError: If there is no general text, or a true domain is not among its sources.
         DataError: If it has too few units for so many clusters.
     """
     selection, out = settings.selection, Path(settings.out)
     selection.splitter()  # what is named is looked up before any text is read
     selection.context("").encoder_identity()
     corpus = GeneralCorpus.open(out / "corpus") if _is_there(out) and not is_named else _read(settings)
-    return Clustering(corpus, selection, settings.clusters, out / CLUSTERS).whole()
+    domains = TrueDomains.among(settings.clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
+    artifact = Clustering(corpus, selection, settings.clusters, out / CLUSTERS).whole()
+    first(lambda: _write_page(artifact.path, out, domains))
+    return artifact
+
+
+def _write_page(clusters: Path, out: Path, domains: TrueDomains | None) -> None:
+    report, figures = cluster_report(out.resolve().name, read_clusters(clusters), domains)
+    for drawn in figures:
+        write_text(out / FIGURES / f"{drawn.name}.svg", drawn.figure.svg + "\n")
+        with replacing(out / FIGURES / f"{drawn.name}.png") as temporary:
+            temporary.write_bytes(drawn.png)
+    write_report(report, out, CLUSTERS)
+
+
+def clusters_text(out: Path) -> str:
+    """A line a cluster: its size and its words.
+
+    Args:
+        out: The run's folder, in which :func:`run_clusters` has written.
+    """
+    import pandas as pd
+
+    rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
+    return aligned([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])
 
 
 def _is_there(out: Path) -> bool:

@@ -29,7 +29,7 @@ def report_stage(run: Path) -> Path:
     Raises:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
-    return _write(build_report(collect(run)), run, "report")
+    return write_report(build_report(collect(run)), run, "report")
 
 
 def compare_stage(runs: Sequence[Path], out: Path) -> Path:
@@ -50,10 +50,11 @@ def compare_stage(runs: Sequence[Path], out: Path) -> Path:
     for place, run in enumerate(runs):
         require(places[place] not in places[:place], "--compare", str(run), "named once")
     require(len(runs) > 1, "--compare", " ".join(map(str, runs)), "two runs or more")
-    return _write(compare_runs([collect(run) for run in runs]), out, "comparison")
+    return write_report(compare_runs([collect(run) for run in runs]), out, "comparison")
 
 
-def _write(report: Report, folder: Path, stem: str) -> Path:
+def write_report(report: Report, folder: Path, stem: str) -> Path:
+    """Write a report as ``STEM.html`` and ``STEM.md``, with its tables; returns the path of the page."""
     for table in report.tables:
         write_text(folder / "tables" / f"{table.name}.csv", table.frame.to_csv(index=False))
         if table.columns and not table.folded:

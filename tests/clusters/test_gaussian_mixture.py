@@ -29,10 +29,13 @@ def test_two_components_by_hand():
 def test_it_equals_scikit_learn_whatever_the_shape(covariance):
     points = _clouds()
     fitted = GaussianMixture(3, covariance_type=covariance, random_state=0).fit(points)
-    found = Mixture.of_fitted(fitted).assign(points * 1.5)
-    np.testing.assert_allclose(found.responsibilities, fitted.predict_proba(points * 1.5), atol=1e-10)
+    mixture = Mixture.of_fitted(fitted)
+    found = mixture.assign(points * 1.5)
+    order = np.argsort(-fitted.weights_)
+    assert mixture.weights.tolist() == sorted(fitted.weights_, reverse=True)
+    np.testing.assert_allclose(found.responsibilities, fitted.predict_proba(points * 1.5)[:, order], atol=1e-10)
     np.testing.assert_allclose(found.log_densities, fitted.score_samples(points * 1.5), rtol=1e-10)
-    assert found.clusters.tolist() == fitted.predict(points * 1.5).tolist()
+    assert order[found.clusters].tolist() == fitted.predict(points * 1.5).tolist()
 
 
 def test_what_was_saved_gives_the_same_bits(tmp_path):

@@ -47,6 +47,38 @@ def test_text_becomes_a_table_that_pandas_opens(clustered):
     assert settings["clusters"] == {"k": [2, 3], "pca": 6, "seeds": 2, "fit": 200}
 
 
+def test_the_page_and_its_files_are_beside_the_table(clustered):
+    page, markdown = (clustered / f"clusters.{kind}" for kind in ("html", "md"))
+    assert page.read_text().count("<svg") == 2
+    assert "320 units fall into" in markdown.read_text()
+    figures = {path.name for path in (clustered / "figures").iterdir()}
+    assert figures == {f"cluster_map{of}.{kind}" for of in ("", "_sources") for kind in ("svg", "png")}
+    assert (clustered / "figures" / "cluster_map.png").read_bytes().startswith(b"\x89PNG")
+    points = pd.read_csv(clustered / "tables" / "cluster_map.csv")
+    table = pd.read_parquet(clustered / "clusters")
+    together = points.merge(table, on=["doc_id", "unit"], suffixes=("", "_table"))
+    assert (together["cluster"] == together["cluster_table"]).all()
+    assert len(together) == len(points) == 200
+    sizes = pd.read_csv(clustered / "tables" / "clusters.csv")
+    assert sizes["units"].tolist() == table["cluster"].value_counts(sort=False).sort_index().tolist()
+    assert sizes["responsibility"].tolist() == pytest.approx(table.groupby("cluster")["responsibility"].mean().tolist())
+
+
+def test_true_domains_can_be_told_later_without_another_fit(clustered, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(clustered, run, ignore=shutil.ignore_patterns(".*"))
+    model = run / "clusters" / "__dana__" / "mixture" / "mixture.safetensors"
+    before = model.stat().st_mtime_ns
+    assert main(["clusters", "--out", str(run), "--true-domains", "all"]) == 0
+    assert model.stat().st_mtime_ns == before
+    assert "Purity is " in (run / "clusters.md").read_text()
+    confusion = pd.read_csv(run / "tables" / "cluster_confusion.csv")
+    assert confusion[["cells", "courts"]].to_numpy().sum() == 320
+    assert (run / "figures" / "cluster_confusion.png").is_file()
+    assert main(["clusters", "--out", str(run), "--true-domains", "cels", "courts"]) == 2
+    assert "did you mean 'cells'?" in capsys.readouterr().err
+
+
 def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clustered, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(clustered, run, ignore=shutil.ignore_patterns("clusters", ".*"))

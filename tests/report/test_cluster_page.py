@@ -1,0 +1,178 @@
+"""What the page on clusters says, from frames written down by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dana.core.errors import ConfigError
+from dana.report.cluster_domains import TrueDomains
+from dana.report.cluster_frames import ClusterFrames
+from dana.report.cluster_page import cluster_report, cluster_table
+from dana.report.render import to_html, to_markdown
+
+TEXTS = [
+    "The <judge> asked the jury whether it had come to a verdict.",
+    "The enzyme binds the receptor of every cell in this tissue.",
+    "Why did you call the court before you had read it all?",
+    "Short one 7.",
+]
+
+
+@pytest.fixture
+def frames():
+    """Ten units of two sources in three clusters, of which four were fitted on."""
+    units = [(0, "law", 5, 1, 4.8, -10.0), (0, "bio", 1, 0, 1.0, -2.0), (1, "bio", 3, 0, 3.0, -9.0)]
+    units += [(2, "law", 1, 0, 0.9, -8.0)]
+    sample = {"doc_id": list("abcd"), "source": ["law", "bio", "law", "bio"], "unit": [0, 0, 1, 0], "text": TEXTS}
+    sample |= {
+        "cluster": [0, 1, 0, 2],
+        "responsibility": [0.99, 1.0, 0.7, 0.9],
+        "log_density": [-1.0, -2.0, -9.0, -4.0],
+    }
+    sample |= {"x": [0.0, 1.0, 0.1, 2.0], "y": [0.0, 1.0, 0.1, 0.0], "own": [-1.0, -2.0, -9.4, -4.1]}
+    ellipse = {"x": 0.0, "y": 0.0, "width": 1.0, "height": 0.5, "angle": 30.0}
+    return ClusterFrames(
+        names=["judge, jury", "enzyme, cell", "cluster 2"],
+        reason="3 clusters, chosen of 2 numbers: of the numbers, one (BIC 20, stability 0.80)",
+        units=pd.DataFrame(units, columns=["cluster", "source", "units", "between", "responsibility", "log_density"]),
+        sample=pd.DataFrame(sample),
+        assignments=pd.DataFrame(
+            {"k2-0": [0, 1, 0, 1], "k2-1": [0, 0, 0, 1], "k3-0": [0, 1, 0, 2], "k3-1": [0, 1, 2, 2]}
+        ),
+        fits=pd.DataFrame({"k": [2, 2, 3, 3], "seed": [0, 1, 0, 1]}),
+        choice=pd.DataFrame({"k": [2, 3], "bic": [30.0, 20.0], "stability": [0.5, 0.8], "chosen": [False, True]}),
+        words=pd.DataFrame({"cluster": [0], "word": ["judge"]}),
+        ellipses=pd.DataFrame([{"cluster": at, **ellipse} for at in range(3)]),
+        variance=(0.4, 0.1),
+        distances=np.array([[0.0, 3.0, 2.0], [3.0, 0.0, 1.0], [2.0, 1.0, 0.0]]),
+    )
+
+
+def _section(report, question):
+    return next(section for section in report.sections if section.question.startswith(question))
+
+
+def test_a_row_a_cluster(frames):
+    frame = cluster_table(frames).frame
+    assert frame["units"].tolist() == [6, 3, 1]
+    assert frame["share"].tolist() == [0.6, 0.3, 0.1]
+    assert frame["between"].tolist() == [pytest.approx(1 / 6), 0, 0]
+    assert frame["responsibility"].tolist() == [pytest.approx(5.8 / 6), 1, 0.9]
+    assert frame["log_density"].tolist() == [-2, -3, -8]
+    assert frame["nearest"].tolist() == [2, 2, 1]
+    assert frame["nearest_name"].tolist() == ["cluster 2", "cluster 2", "enzyme, cell"]
+    assert frame["sources"].tolist() == [
+        "law 83 %, bio 17 %".replace(" %", "\N{NO-BREAK SPACE}%"),
+        *_whole("bio", "law"),
+    ]
+
+
+def _whole(*sources):
+    return [f"{source} 100\N{NO-BREAK SPACE}%" for source in sources]
+
+
+def test_an_empty_row_of_the_table_is_still_a_cluster(frames):
+    fewer = replace(frames, units=frames.units[frames.units["cluster"] != 1])
+    frame = cluster_table(fewer).frame
+    assert frame["units"].tolist() == [6, 0, 1]
+    assert frame["sources"][1] == ""
+    assert frame["responsibility"][1] == 0
+
+
+def test_the_page_says_what_is_in_the_pool(frames):
+    report, figures = cluster_report("pool", frames)
+    assert (
+        report.verdict
+        == "10 units fall into 3 clusters; the largest, 'judge, jury', holds 60.0\N{NO-BREAK SPACE}% of them."
+    )
+    assert [finding.value for finding in report.highlights] == ["10.0\N{NO-BREAK SPACE}%", "0.80"]
+    assert [drawn.name for drawn in figures] == ["cluster_map", "cluster_map_sources"]
+    looks = dict(_section(report, "What does each part").examples)
+    nearest = looks["nearest to the cluster's centre"]
+    assert [(part.source, [unit.text for unit in part.units]) for part in nearest] == [
+        ("0: judge, jury", [TEXTS[0], TEXTS[2]]),
+        ("1: enzyme, cell", [TEXTS[1]]),
+        ("2: cluster 2", [TEXTS[3]]),
+    ]
+    far = looks["assigned to it, but far from everything"]
+    assert [unit.text for unit in far[0].units] == [TEXTS[2], TEXTS[0]]
+    assert far[0].units[0].note == "log density −9.0"
+    (outliers,) = _section(report, "What is an outlier").examples[0][1]
+    assert [unit.text for unit in outliers.units] == [TEXTS[2], TEXTS[1], TEXTS[0]]
+    alike = _section(report, "Which parts are alike")
+    assert alike.answer == (
+        "Nearest to each other are 'enzyme, cell' and 'cluster 2', farthest apart 'judge, jury' and 'enzyme, cell'."
+    )
+    assert alike.tables[0].frame["distance"].tolist() == [1, 2, 3]
+    chosen = _section(report, "Why so many")
+    assert list(chosen.tables[0].rows()) == [(["2", "30", "0.50"], False), (["3", "20", "0.80"], True)]
+
+
+def test_both_pages_hold_every_word_safely(frames):
+    report, _ = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+    html, markdown = to_html(report), to_markdown(report)
+    assert "The &lt;judge&gt; asked" in html
+    assert "The \\<judge\\> asked" in markdown
+    assert html.count("<svg") == 3
+    assert "cluster_words" in {table.name for table in report.tables}
+    assert "Units on the map" not in markdown, "what has no columns is for files only"
+
+
+def test_a_single_source_needs_no_second_map(frames):
+    alone = replace(frames, units=frames.units.assign(source="law"), sample=frames.sample.assign(source="law"))
+    _, figures = cluster_report("pool", alone)
+    assert [drawn.name for drawn in figures] == ["cluster_map"]
+
+
+def test_figures_are_pixels_and_the_same_each_time(frames):
+    _, figures = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+    again, _ = figures[0].png, figures[1].png
+    assert again.startswith(b"\x89PNG")
+    assert figures[0].png == again
+    assert figures[2].figure.svg == figures[2].figure.svg
+    assert figures[2].name == "cluster_confusion"
+
+
+def test_true_domains_are_told_by_purity_confusions_and_outliers(frames):
+    report, _ = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+    purity = _section(report, "Do clusters find")
+    assert "Purity is 90.0\N{NO-BREAK SPACE}%: so many of 10 units" in purity.answer
+    assert "It cannot be below 60.0\N{NO-BREAK SPACE}%" in purity.answer
+    assert "Clusters by their domain: 0 law, 1 bio, 2 law." in purity.answer
+    rows = [cells for cells, _ in purity.tables[0].rows()]
+    assert rows == [["bio", *_cells("3 (75 %)", "1 (25 %)")], ["law", *_cells("0 (0 %)", "6 (100 %)")]]
+    outliers = _section(report, "Which units are taken")
+    assert outliers.answer == (
+        "In a cluster of another domain: 1 of 4 units, most of them in one of law. They have 4.0 tokens on average, "
+        "all units 11.0."
+    )
+    ((_, shown),) = outliers.examples
+    assert [(part.source, part.units[0].text) for part in shown] == [("bio in a cluster of law", TEXTS[3])]
+    chosen = _section(report, "Why so many").tables[0]
+    assert [cells[-1] for cells, _ in chosen.rows()] == _cells("87.5 % ± 17.7", "87.5 % ± 17.7")
+    assert "it cannot be below 50.0" in chosen.caption
+
+
+def _cells(*texts):
+    return [text.replace(" %", "\N{NO-BREAK SPACE}%") for text in texts]
+
+
+def test_other_sources_count_in_no_purity(frames):
+    units = pd.concat([frames.units, pd.DataFrame([{**frames.units.iloc[0], "source": "web", "units": 90}])])
+    sample = frames.sample.assign(source=["law", "bio", "web", "bio"])
+    report, _ = cluster_report("pool", replace(frames, units=units, sample=sample), TrueDomains(("bio", "law")))
+    assert "so many of 10 units" in _section(report, "Do clusters find").answer
+    assert "Of the 3 units fitted on" in _section(report, "Which units are taken").tables[0].caption
+
+
+def test_true_domains_are_sources_of_the_text():
+    sources = {"law": {}, "bio": {}, "web": {}}
+    assert TrueDomains.among([], sources) is None
+    assert TrueDomains.among(["all"], sources).names == ("bio", "law", "web")
+    assert TrueDomains.among(["web", "law"], sources).names == ("law", "web")
+    with pytest.raises(ConfigError, match="true_domains='lwa': no source of the text; did you mean 'law'"):
+        TrueDomains.among(["law", "lwa"], sources)
+    with pytest.raises(ConfigError, match="true_domains='law': one domain"):
+        TrueDomains.among(["all"], {"law": {}})
