@@ -42,11 +42,11 @@ def read_texts(many: int, seed: int, long: bool) -> list[str]:
 def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
     """An untrained BERT over MiniLM's vocabulary of 30,522, and the tokenizer."""
     from dana.encoders.minilm import minilm
-    from dana.models.scratch import new_bert
+    from dana.models.scratch import new_encoder
 
     tokenizer = minilm().tokenizer
     tokenizer.model_max_length = max_tokens
-    return new_bert(size, tokenizer, 0.0, 0).model, tokenizer
+    return new_encoder("bert", size, tokenizer, 0.0, 0).model, tokenizer
 
 
 def windows(texts: list[str], tokenizer: Any, max_tokens: int) -> list[list[int]]:

@@ -136,10 +136,10 @@ def own_text(tmp_path, monkeypatch, repository_texts):
 
 @pytest.fixture
 def model(tmp_path_factory, tiny_tokenizer):
-    from dana.models.scratch import new_bert
+    from dana.models.scratch import new_encoder
 
     folder = tmp_path_factory.mktemp("model")
-    checkpoint = new_bert("tiny", tiny_tokenizer, dropout=0.0, seed=0)
+    checkpoint = new_encoder("bert", "tiny", tiny_tokenizer, dropout=0.0, seed=0)
     checkpoint.model.save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     return folder

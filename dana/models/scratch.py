@@ -1,4 +1,4 @@
-"""A WordPiece tokenizer learnt from text, and an untrained BERT for it from a size name."""
+"""A WordPiece tokenizer learnt from text, and an untrained encoder for it from the names of a size and an architecture."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,6 +21,7 @@ class Size:
     width: int
 
 
+ARCHITECTURES = ("bert", "modernbert")
 # Turc et al. 2019, Well-read students learn better, table 1.
 SIZES = {
     "tiny": Size(2, 128),
@@ -63,37 +64,74 @@ def train_tokenizer(
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
 
 
-def new_bert(
-    size: str, tokenizer: Any, dropout: float, seed: int, auto_class: Callable[[Any], Any] | None = None
+def architecture_config(architecture: str, shape: Size, tokenizer: Any, dropout: float) -> Any:
+    """The configuration of an untrained encoder.
+
+    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions, a
+    norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about as
+    many weights: from a few million tokens it learns several times as much (docs/results/training.md).
+
+    Raises:
+        ConfigError: If the architecture is unknown.
+    """
+    from transformers import BertConfig, ModernBertConfig
+
+    common = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.width // 64,
+        "max_position_embeddings": tokenizer.model_max_length,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
+    if architecture == "bert":
+        return BertConfig(
+            **common,
+            intermediate_size=4 * shape.width,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+        )
+    return ModernBertConfig(
+        **common,
+        intermediate_size=5 * shape.width // 2,  # of three matrices, where BERT has two
+        global_attn_every_n_layers=1,
+        embedding_dropout=dropout,
+        mlp_dropout=dropout,
+        attention_dropout=dropout,
+        bos_token_id=None,
+        eos_token_id=None,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+    )
+
+
+def new_encoder(
+    architecture: str,
+    size: str,
+    tokenizer: Any,
+    dropout: float,
+    seed: int,
+    auto_class: Callable[[Any], Any] | None = None,
 ) -> LanguageModel:
-    """An untrained BERT for a tokenizer.
+    """An untrained encoder for a tokenizer.
 
     Args:
+        architecture: One of :data:`ARCHITECTURES`.
         size: One of :data:`SIZES`.
         tokenizer: From :func:`train_tokenizer`; decides the positions that the model can tell apart.
         dropout: On hidden states and attention; 0 suits short runs.
         seed: Decides its weights.
-        auto_class: The transformers class of a configuration, with the heads that are needed; ``BertForMaskedLM`` if
-            None.
+        auto_class: The transformers class of a configuration, with the heads that are needed; that for masked language
+            models if None.
 
     Raises:
-        ConfigError: If the size is unknown.
+        ConfigError: If the architecture or the size is unknown.
     """
-    from transformers import AutoModelForMaskedLM, BertConfig
+    from transformers import AutoModelForMaskedLM
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
-    shape = SIZES[size]
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=shape.width,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.width // 64,
-        intermediate_size=4 * shape.width,
-        max_position_embeddings=tokenizer.model_max_length,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    config = architecture_config(architecture, SIZES[size], tokenizer, dropout)
     with seeded(derive_seed(seed, "scratch")):
         kind = auto_class(config) if auto_class else AutoModelForMaskedLM
         return LanguageModel(kind.from_config(config), tokenizer)

@@ -1,4 +1,4 @@
-"""``dana pretrain``: a corpus in, a tokenizer and a BERT trained on it from scratch out."""
+"""``dana pretrain``: a corpus in, a tokenizer and an encoder trained on it from scratch out."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dana.core.artifacts import Artifact
 from dana.core.config import require
 from dana.core.schemas import iterate_documents
 from dana.models.language_model import LanguageModel
-from dana.models.scratch import SIZES, new_bert, train_tokenizer
+from dana.models.scratch import ARCHITECTURES, SIZES, new_encoder, train_tokenizer
 from dana.stages.training import TrainingData, TrainingJob, run_job
 from dana.train.head_warmup import HeadWarmup
 from dana.train.settings import TrainSettings
@@ -19,6 +19,7 @@ class PretrainSettings(TrainSettings):
     """How a model is made from scratch.
 
     Attributes:
+        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.scratch.architecture_config`.
         vocabulary: Most entries of the tokenizer.
         lowercase: Whether the tokenizer folds case and accents.
         dropout: 0 suits runs that see their text a few times.
@@ -27,6 +28,7 @@ class PretrainSettings(TrainSettings):
 
     learning_rate: float = 1e-3
     warmup: float = 0.05
+    architecture: str = "bert"
     vocabulary: int = 8192
     lowercase: bool = True
     dropout: float = 0.0
@@ -34,6 +36,8 @@ class PretrainSettings(TrainSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        known = self.architecture in ARCHITECTURES
+        require(known, "architecture", self.architecture, f"one of {', '.join(ARCHITECTURES)}")
         require(self.vocabulary >= 64, "vocabulary", self.vocabulary, "at least 64")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         fits = self.max_positions >= self.max_tokens
@@ -43,7 +47,7 @@ class PretrainSettings(TrainSettings):
 def pretrain_stage(
     size: str, corpus: Path, task_heldout: Path, general_heldout: Path, settings: PretrainSettings, out: Path
 ) -> Artifact:
-    """Train a tokenizer and a BERT on a corpus.
+    """Train a tokenizer and an encoder on a corpus.
 
     The folder is like that of :func:`dana.stages.adapt.adapt_stage`. Held-out documents are
     kept from the tokenizer too.
@@ -57,14 +61,14 @@ def pretrain_stage(
         out: Where the model goes.
 
     Raises:
-        ConfigError: If the size is unknown, or the objective cannot train a BERT.
+        ConfigError: If the size is unknown, or the objective cannot train such a model.
         ArtifactError: If an input is missing, or `out` holds something else.
     """
-    from transformers import BertConfig
+    from transformers import AutoConfig
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     objective = settings.make_objective()
-    objective.auto_class(BertConfig())  # refused before the tokenizer is learnt
+    objective.auto_class(AutoConfig.for_model(settings.architecture))  # refused before the tokenizer is learnt
     data = TrainingData(corpus, None, task_heldout, general_heldout)
 
     def load() -> LanguageModel:
@@ -74,6 +78,7 @@ def pretrain_stage(
             return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
 
         tokenizer = train_tokenizer(texts, settings.vocabulary, settings.max_positions, settings.lowercase)
-        return new_bert(size, tokenizer, settings.dropout, settings.seed, objective.auto_class)
+        dropout, seed = settings.dropout, settings.seed
+        return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
 
-    return run_job(TrainingJob(f"bert-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)
+    return run_job(TrainingJob(f"{settings.architecture}-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)

@@ -21,7 +21,7 @@ from dana.checkpoints.folders import Checkpoints
 from dana.checkpoints.policy import CheckpointPolicy
 from dana.core.errors import ArtifactError, ConfigError
 from dana.models.language_model import dropouts
-from dana.models.scratch import new_bert
+from dana.models.scratch import new_encoder
 from dana.objectives.masked import MaskedTokens
 from dana.sequences.layout import BatchLayout
 from dana.stages.adapt import AdaptSettings
@@ -141,7 +141,7 @@ def test_an_export_that_cannot_be_written_is_one_line(tiny_model, tiny_tokenizer
 
 
 def test_an_exported_model_is_whole_and_replaces_one_of_the_same_name(tiny_tokenizer, tmp_path):
-    checkpoint = new_bert("tiny", tiny_tokenizer, 0.1, seed=0)
+    checkpoint = new_encoder("bert", "tiny", tiny_tokenizer, 0.1, seed=0)
     prepared = prepare(checkpoint.model, TrainSettings(), Accelerator(cpu=True), BatchLayout())
     for _ in range(2):
         export_model(prepared, tiny_tokenizer, tmp_path / "exports" / "step-1")

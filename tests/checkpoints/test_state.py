@@ -23,7 +23,7 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.models.folder import model_identity
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import check_length
-from dana.models.scratch import new_bert
+from dana.models.scratch import new_encoder
 from dana.objectives.masked import MaskedTokens
 from dana.objectives.next_sentence import NextSentence
 from dana.sequences.layout import BatchLayout
@@ -35,7 +35,7 @@ from dana.train.settings import Execution, TrainSettings
 
 @pytest.fixture
 def checkpoint(tiny_tokenizer):
-    return new_bert("tiny", tiny_tokenizer, 0.0, seed=3)
+    return new_encoder("bert", "tiny", tiny_tokenizer, 0.0, seed=3)
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_a_backbone_gets_both_heads_and_only_that_of_the_language_model_is_warme
 
 
 def test_a_next_sentence_head_is_saved_and_kept(tiny_tokenizer, tmp_path):
-    checkpoint = new_bert("tiny", tiny_tokenizer, 0.0, seed=3, auto_class=NextSentence().auto_class)
+    checkpoint = new_encoder("bert", "tiny", tiny_tokenizer, 0.0, seed=3, auto_class=NextSentence().auto_class)
     settings = TrainSettings(objective="next_sentence")
     prepared = prepare(checkpoint.model, settings, Accelerator(cpu=True), BatchLayout())
     save_model(prepared, tiny_tokenizer, tmp_path / "model")

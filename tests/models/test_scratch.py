@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
-from dana.models.scratch import SIZES, new_bert, train_tokenizer
+from dana.models.scratch import SIZES, new_encoder, train_tokenizer
 
 
 def test_the_same_text_gives_the_same_tokenizer(repository_texts, tiny_tokenizer):
@@ -34,7 +34,7 @@ def test_sizes_are_those_of_the_bert_miniatures():
 
 
 def test_a_new_model_depends_on_its_seed_alone_and_has_no_dropout_if_told(tiny_tokenizer):
-    one, same, other = (new_bert("tiny", tiny_tokenizer, 0.0, seed).model for seed in (0, 0, 1))
+    one, same, other = (new_encoder("bert", "tiny", tiny_tokenizer, 0.0, seed).model for seed in (0, 0, 1))
     weights = [model.bert.embeddings.word_embeddings.weight for model in (one, same, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -44,4 +44,4 @@ def test_a_new_model_depends_on_its_seed_alone_and_has_no_dropout_if_told(tiny_t
 
 def test_an_unknown_size_is_refused(tiny_tokenizer):
     with pytest.raises(ConfigError, match="size='huge': must be one of tiny, mini, small, medium, base"):
-        new_bert("huge", tiny_tokenizer, 0.0, seed=0)
+        new_encoder("bert", "huge", tiny_tokenizer, 0.0, seed=0)
