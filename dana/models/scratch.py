@@ -1,4 +1,4 @@
-"""A WordPiece tokenizer learnt from text, and an untrained encoder for it from the names of a size and an architecture."""
+"""A WordPiece tokenizer learnt from text, and an untrained encoder for it from a size and an architecture."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -67,9 +67,9 @@ def train_tokenizer(
 def architecture_config(architecture: str, shape: Size, tokenizer: Any, dropout: float) -> Any:
     """The configuration of an untrained encoder.
 
-    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions, a
-    norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about as
-    many weights: from a few million tokens it learns several times as much (docs/results/training.md).
+    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions,
+    a norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about
+    as many weights: it learns more from the same text, far more from little of it (docs/results/training.md).
 
     Raises:
         ConfigError: If the architecture is unknown.

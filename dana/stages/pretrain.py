@@ -28,7 +28,7 @@ class PretrainSettings(TrainSettings):
 
     learning_rate: float = 1e-3
     warmup: float = 0.05
-    architecture: str = "bert"
+    architecture: str = "modernbert"
     vocabulary: int = 8192
     lowercase: bool = True
     dropout: float = 0.0
@@ -81,4 +81,6 @@ def pretrain_stage(
         dropout, seed = settings.dropout, settings.seed
         return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
 
-    return run_job(TrainingJob(f"{settings.architecture}-{size}", load, data, settings, HeadWarmup()), {"size": size}, out)
+    return run_job(
+        TrainingJob(f"{settings.architecture}-{size}", load, data, settings, HeadWarmup()), {"size": size}, out
+    )

@@ -26,6 +26,7 @@ from tests.conftest import write_documents
 
 REPOSITORY = Path(__file__).parent.parent.parent
 PRETRAIN = PretrainSettings(
+    architecture="bert",
     steps=30,
     batch_size=16,
     max_tokens=48,
@@ -69,6 +70,20 @@ def base(tmp_path_factory, repository_texts):
 def records(folder, kind):
     lines = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
     return [line for line in lines if line["kind"] == kind]
+
+
+def test_a_modernbert_from_scratch_is_opened_by_transformers_and_adapts(repository_texts, tmp_path):
+    names = {"corpus": repository_texts[20:], "task": repository_texts[:10], "general": repository_texts[10:20]}
+    inputs = [write_documents(tmp_path / name, texts) for name, texts in names.items()]
+    artifact = pretrain_stage("tiny", *inputs, replace(PRETRAIN, architecture="modernbert"), tmp_path / "base")
+    before, *_, after = records(artifact.path, "evaluation")
+    assert after["task_loss"] < before["task_loss"] - 0.3
+    model, about = AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)
+    assert model.config.model_type == "modernbert"
+    assert not about["missing_keys"]
+    with pytest.raises(ConfigError, match="only bert has the head"):
+        settings = replace(PRETRAIN, architecture="modernbert", objective="next_sentence")
+        pretrain_stage("tiny", *inputs, settings, tmp_path / "pairs")
 
 
 def test_pretraining_from_scratch_lowers_the_loss_on_both_held_out_texts(base):
