@@ -33,7 +33,8 @@ class SeedResult:
     Attributes:
         seed: The seed.
         epoch: The epoch that was tested, from 1.
-        dev_scores: The task's metric on the development data after each epoch.
+        dev_scores: The task's metric on the development data: after each epoch where the best is tested, else after the
+            last alone.
         outputs: float32 of shape (test examples, outputs): probabilities of the labels, or what else the kind has.
         seconds: Loading, training and testing.
     """
@@ -47,7 +48,7 @@ class SeedResult:
     @property
     def dev_score(self) -> float:
         """The task's metric on the development data after the epoch that was tested."""
-        return self.dev_scores[self.epoch - 1]
+        return self.dev_scores[min(self.epoch, len(self.dev_scores)) - 1]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def run_seed(
     precision: Precision,
     watch: Watch | None = None,
 ) -> SeedResult:
-    """Fine-tune a checkpoint once; dev is measured after every epoch, test once.
+    """Fine-tune a checkpoint once; dev is measured after every epoch that may be the tested one, test once.
 
     Args:
         model: Folder or Hub name.
@@ -109,6 +110,9 @@ def run_seed(
                 bar.update(len(rows))
                 if not torch.isfinite(loss):
                     raise DanaError(f"seed {seed}, step {step}: the loss is {loss}; lower learning_rate={rate}")
+            if preset.evaluate == "last" and epoch + 1 < preset.epochs:
+                bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}")
+                continue
             predictions = kind.decode(predict(classifier, dev, kind, precision, watch.check_in), dev.sizes)
             dev_scores.append(kind.scores(predictions, told(dev.references))[card.metric])
             bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
