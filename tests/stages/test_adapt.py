@@ -81,8 +81,8 @@ def test_a_modernbert_from_scratch_is_opened_by_transformers_and_adapts(reposito
     model, about = AutoModelForMaskedLM.from_pretrained(artifact.path, output_loading_info=True)
     assert model.config.model_type == "modernbert"
     assert not about["missing_keys"]
+    settings = replace(PRETRAIN, architecture="modernbert", objective="next_sentence")
     with pytest.raises(ConfigError, match="only bert has the head"):
-        settings = replace(PRETRAIN, architecture="modernbert", objective="next_sentence")
         pretrain_stage("tiny", *inputs, settings, tmp_path / "pairs")
 
 
