@@ -1,5 +1,6 @@
 """The shipped cards against the tables of the paper, and against the real data where it is at hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,32 @@ PAPER = {
     "sst2": (67349, 872, [872, 1821], 2, "accuracy"),
 }
 EXTRAS = {"csabstruct", "rct_sample"}
+UNSEEN = {"acl_arc_unseen": "acl_arc", "csabstruct_unseen": "csabstruct"}
 SAMPLED = {"agnews": {"train", "dev"}}  # splits of which only a sample can be had
 TASKS = Path(__file__).parent.parent / "tasks"
 
 
-def test_the_nine_tasks_of_the_paper_and_two_extras_are_there():
-    assert set(card_names()) == set(PAPER) | EXTRAS
+def test_the_nine_tasks_of_the_paper_two_extras_and_two_without_leaks_are_there():
+    assert set(card_names()) == set(PAPER) | EXTRAS | set(UNSEEN)
+
+
+@pytest.mark.parametrize(("name", "leaking"), UNSEEN.items())
+def test_a_card_without_leaks_differs_in_nothing_else(name, leaking):
+    card, other = load_card(name), load_card(leaking)
+    assert card.unseen_test
+    assert not other.unseen_test
+    same = {"name": leaking, "title": other.title, "aliases": other.aliases, "origins": other.origins}
+    assert replace(card, unseen_test=False, **same) == other
+
+
+def test_no_test_text_is_left_that_another_split_holds(dana_data):
+    for name, leaking in UNSEEN.items():
+        splits, all_splits = read_splits(load_card(name)), read_splits(load_card(leaking))
+        assert overlap(splits) == {"test_in_train": 0, "test_in_dev": 0}
+        assert [splits[split] for split in ("train", "dev")] == [all_splits[split] for split in ("train", "dev")]
+        seen = {example.text for split in ("train", "dev") for example in all_splits[split]}
+        assert splits["test"] == [example for example in all_splits["test"] if example.text not in seen]
+        assert 0 < len(splits["test"]) < len(all_splits["test"])
 
 
 @pytest.mark.parametrize("name", sorted(PAPER))

@@ -69,8 +69,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     precision = Precision.of(accelerator).for_own_passes()
     decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
     decisive["id"] = task.id or "id"
-    optional = {name: getattr(task, name) for name in ("text_pair", "template", "kind")}
-    decisive |= {name: value for name, value in optional.items() if value not in (None, DEFAULT)}
+    optional = {name: getattr(task, name) for name in ("text_pair", "template", "kind", "unseen_test")}
+    decisive |= {name: value for name, value in optional.items() if value not in (None, DEFAULT, False)}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     origin = {
         "model": model_identity(model),

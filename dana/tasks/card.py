@@ -43,6 +43,7 @@ class TaskCard:
         id: Field that names an example, which every record must have; None takes ``id`` where there is one.
         direction: Whether ``higher`` or ``lower`` is better, as the metric has it.
         kind: What the target is: a name of :mod:`dana.tasks.kinds`.
+        unseen_test: Leave out test examples whose text is also in train or dev.
         presets: Hyper-parameters by name; always ``paper``, ``default`` and ``quick``.
         aliases: Other names.
         notes: Licence, provenance, what to beware of.
@@ -65,6 +66,7 @@ class TaskCard:
     id: str | None = None
     direction: str = "higher"
     kind: str = DEFAULT
+    unseen_test: bool = False
     presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
     aliases: list[str] = field(default_factory=list)
     notes: str = ""

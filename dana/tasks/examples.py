@@ -135,8 +135,25 @@ def empty_text(example: Example) -> str:
 
 
 def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:
-    """All three splits, by name."""
-    return {split: read_split(card, split, data) for split in SPLITS}
+    """All three splits, by name, as the card has them tested.
+
+    Raises:
+        DataError: As :func:`read_split`; or if no test text is left.
+    """
+    splits = {split: read_split(card, split, data) for split in SPLITS}
+    if not card.unseen_test:
+        return splits
+    seen = {example.texts for split in ("train", "dev") for example in splits[split]}
+    unseen = [example for example in splits["test"] if example.texts not in seen]
+    if not unseen:
+        raise DataError(f"{card.name}: unseen_test: all {len(splits['test'])} test texts are in train or dev")
+    log.info(
+        "%s: %d of %d test texts are tested, the others are in train or dev",
+        card.name,
+        len(unseen),
+        len(splits["test"]),
+    )
+    return {**splits, "test": unseen}
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:

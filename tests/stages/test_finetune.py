@@ -97,7 +97,7 @@ def test_the_same_run_is_reused_and_another_is_refused(checkpoint, card, tmp_pat
         finetune_stage(checkpoint, card, FinetuneSettings(preset="quick", epochs=2, seeds=1), tmp_path / "out")
 
 
-@pytest.mark.parametrize("changed", ["model", "data", "labels"])
+@pytest.mark.parametrize("changed", ["model", "data", "labels", "unseen_test"])
 def test_what_decides_the_outcome_is_part_of_the_fingerprint(checkpoint, card, tmp_path, changed):
     model = checkpoint
     finetune_stage(model, card, BRIEF, tmp_path / "out")
@@ -105,6 +105,8 @@ def test_what_decides_the_outcome_is_part_of_the_fingerprint(checkpoint, card, t
         model = str(toy_task.write_checkpoint(tmp_path / "other", seed=1))
     elif changed == "data":
         toy_task.write_split(tmp_path / "tasks" / "toy", "test", toy_task.rows(60, seed=9))
+    elif changed == "unseen_test":
+        card = str(toy_task.write_task(tmp_path / "tasks", unseen_test=True))
     else:
         card = str(toy_task.write_task(tmp_path / "tasks", labels=["bird", "fruit", "metal"]))
     with pytest.raises(ArtifactError, match="was made from something else"):

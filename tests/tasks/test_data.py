@@ -1,4 +1,5 @@
 import logging
+from dataclasses import replace
 
 import pytest
 import toy_task
@@ -34,6 +35,26 @@ def test_fields_may_lie_within_others_and_be_named_by_the_settings(tmp_path):
     assert FinetuneSettings().fields_of(card) == card
     given = FinetuneSettings(text_field="text", label_field="label", id_field="id").fields_of(card)
     assert read_split(given, "test") == [Example("1", "zinc", 1)]
+
+
+def test_test_texts_of_other_splits_are_left_out_if_the_card_says_so(tmp_path):
+    from dana.tasks.card import load_card
+
+    card = load_card(str(toy_task.write_task(tmp_path)))
+    rows = [{"id": name, "text": name, "label": "bird"} for name in ("owl", "wren", "crow")]
+    for split, own in (
+        ("train", rows[:1]),
+        ("dev", rows[1:2]),
+        ("test", [*rows[:2], {**rows[2], "text": " crow\r\n"}]),
+    ):
+        toy_task.write_split(tmp_path / "toy", split, own)
+    assert [example.id for example in read_splits(card)["test"]] == ["owl", "wren", "crow"]
+    unseen = replace(card, unseen_test=True)
+    assert [example.id for example in read_splits(unseen)["test"]] == ["crow"]
+    assert [example.id for example in read_split(unseen, "test")] == ["owl", "wren", "crow"]  # as distributed
+    toy_task.write_split(tmp_path / "toy", "train", [rows[0], rows[2]])
+    with pytest.raises(DataError, match="toy: unseen_test: all 3 test texts are in train or dev"):
+        read_splits(unseen)
 
 
 @pytest.mark.parametrize(
