@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
 from dana.models.folder import check_checkpoint, load_backbone, load_own_tokenizer, loading
+from dana.models.shipped import located
 from dana.models.word_classifier import DROPOUT, WordClassifier, init_head
 
 
@@ -54,7 +55,7 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False) 
         ArtifactError: If there is no such checkpoint, or its weights are pickled.
     """
     head = WordClassifier if per_word else Classifier
-    return head(load_backbone(model).float(), classes, seed)
+    return head(load_backbone(model), classes, seed)
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:
@@ -70,7 +71,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
 
     check_checkpoint(model)
     with loading(model):
-        config = AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(located(model))
     tokenizer = load_own_tokenizer(model)
     # Where a folder has no tokenizer, transformers makes one up that knows only its special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):

@@ -7,22 +7,24 @@ from typing import Any
 
 from dana.core.errors import ArtifactError, DanaError, nearest_path
 from dana.core.files import file_digest
+from dana.models.shipped import located
 
 
 def load_backbone(model: str) -> Any:
-    """The ``AutoModel`` of a folder or a Hub name.
+    """The ``AutoModel`` of a folder or a Hub name, in float32 whatever it was saved in.
 
     Args:
-        model: A folder with ``config.json`` and safetensors, or a Hub name.
+        model: A folder with ``config.json`` and safetensors, a Hub name, or a model that ships with dana.
 
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
     """
+    import torch
     from transformers import AutoModel
 
     check_checkpoint(model)
     with loading(model):
-        return AutoModel.from_pretrained(model, use_safetensors=True)
+        return AutoModel.from_pretrained(located(model), use_safetensors=True, dtype=torch.float32)
 
 
 def load_own_tokenizer(model: str) -> Any:
@@ -34,7 +36,7 @@ def load_own_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer
 
     with loading(f"{model}: its tokenizer"):
-        return AutoTokenizer.from_pretrained(model)
+        return AutoTokenizer.from_pretrained(located(model))
 
 
 def model_identity(model: str) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def model_identity(model: str) -> dict[str, Any]:
         ArtifactError: If there is no such model.
     """
     check_checkpoint(model)
-    folder = Path(model)
+    folder = Path(located(model))
     if folder.is_dir():
         files = [*folder.glob("*.safetensors"), *folder.glob("tokenizer.json"), folder / "config.json"]
         return {file.name: file_digest(file) for file in sorted(files)}
@@ -103,7 +105,7 @@ def check_checkpoint(model: str) -> None:
     Raises:
         ArtifactError: Saying what was found and what is allowed.
     """
-    path = Path(model)
+    path = Path(located(model))
     if path.is_file():
         raise ArtifactError(f"{model}: a file, not a model; dana loads folders with config.json and *.safetensors")
     if not path.is_dir():

@@ -12,6 +12,7 @@ from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
 from dana.models.heads import RESERVED_POSITIONS
+from dana.models.shipped import located
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def load_language_model(
     check_checkpoint(model)
     tokenizer = load_own_tokenizer(model)
     with loading(model), seeded(derive_seed(seed, "head")):
-        config = AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(located(model))
         own = {} if dropout is None else dropouts(config)
         require(
             not dropout or bool(own), "dropout", dropout, f"null for a model of type {config.model_type}: it has none"
@@ -57,7 +58,7 @@ def load_language_model(
         for name in own:
             setattr(config, name, dropout)
         loaded, report = auto_class(config).from_pretrained(
-            model, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            located(model), config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         )
         for name, value in own.items():  # the layers have read them
             setattr(loaded.config, name, value)

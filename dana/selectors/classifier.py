@@ -24,6 +24,7 @@ from dana.encoders.minilm import minilm_folder
 from dana.encoders.transformer import CPU_TOKENS, TransformerEncoder, fixed_batches, padded_batch
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity
 from dana.models.heads import RESERVED_POSITIONS
+from dana.models.shipped import located
 from dana.selectors.base import FittedSelector, Selector
 
 NEGATIVES = ("pre_ranked", "random")
@@ -234,7 +235,7 @@ def _load(model: str, **head: Any) -> tuple[Any, Any]:
     check_checkpoint(model)
     with loading(model):
         network = AutoModelForSequenceClassification.from_pretrained(
-            model, use_safetensors=True, dtype=torch.float32, **head
+            located(model), use_safetensors=True, dtype=torch.float32, **head
         )
     return network, load_own_tokenizer(model)
 

@@ -1,0 +1,75 @@
+"""The model that ships with dana: found by its name, verified, opened by transformers alone; it knows some English."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from dana.core.errors import ArtifactError
+from dana.models import shipped
+from dana.models.classifier import new_classifier
+from dana.models.folder import check_checkpoint, load_backbone, load_own_tokenizer, model_identity
+from dana.models.language_model import load_language_model
+from dana.models.shipped import SHIPPED, located
+
+MINI = Path(located("dana-mini"))
+
+
+def test_it_is_found_by_its_name_and_is_the_folder():
+    check_checkpoint("dana-mini")
+    assert MINI.name == "dana-mini"
+    assert model_identity("dana-mini") == model_identity(str(MINI))
+    assert located("bert-base-uncased") == "bert-base-uncased"
+    assert sum(file.stat().st_size for file in MINI.iterdir()) < 15e6
+
+
+def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dana-mini").mkdir()
+    with pytest.raises(ArtifactError, match=r"dana-mini: no config\.json"):
+        check_checkpoint("dana-mini")
+
+
+def test_other_weights_and_none_are_refused(monkeypatch):
+    monkeypatch.setattr(shipped, "SHIPPED", {"dana-mini": "0" * 64, "dana-none": "0" * 64})
+    monkeypatch.setattr(shipped, "_verified", shipped._verified.__wrapped__)
+    with pytest.raises(ArtifactError, match=f"sha256 is {SHIPPED['dana-mini']}, not the published 000"):
+        load_backbone("dana-mini")
+    with pytest.raises(ArtifactError, match=r"dana-none/model.safetensors: missing; install dana again"):
+        load_backbone("dana-none")
+
+
+def test_transformers_opens_it_alone_and_dana_computes_in_float32():
+    from transformers import AutoModelForMaskedLM
+
+    assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float16
+    assert load_backbone("dana-mini").dtype == torch.float32
+    assert new_classifier("dana-mini", 3, 0).backbone.dtype == torch.float32
+    card = (MINI / "README.md").read_text(encoding="utf-8")
+    for said in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"):
+        assert said in card
+
+
+def test_it_knows_more_than_how_often_tokens_are(repository_texts):
+    """Hidden tokens of text that it has not seen, against the frequencies of that very text."""
+    from transformers import AutoModelForMaskedLM
+
+    loaded = load_language_model("dana-mini", lambda config: AutoModelForMaskedLM, seed=0)
+    tokenizer, model = load_own_tokenizer("dana-mini"), loaded.model.eval()
+    ids = [tokenizer(text, truncation=True, max_length=128)["input_ids"] for text in repository_texts[:60]]
+    counts = Counter(token for own in ids for token in own[1:-1])
+    known, frequency, hidden = 0.0, 0.0, 0
+    for own in ids:
+        places = list(range(3, len(own) - 1, 7))
+        tokens = torch.tensor([own])
+        masked = tokens.clone()
+        masked[0, places] = tokenizer.mask_token_id
+        with torch.no_grad():
+            told = model(input_ids=masked).logits[0, places].log_softmax(-1)
+        known -= float(told.gather(1, tokens[0, places, None]).sum())
+        frequency -= sum(math.log(counts[own[place]] / counts.total()) for place in places)
+        hidden += len(places)
+    assert hidden > 500
+    assert known / hidden < frequency / hidden - 0.5
