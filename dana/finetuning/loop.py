@@ -94,7 +94,7 @@ def run_seed(
     started, watch = time.monotonic(), watch or Watch()
     device, train, dev = precision.device, splits["train"], splits["dev"]
     kind = card.target.fitted(told(train.targets))
-    classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word).to(device)
+    classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
     optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
     steps = -(-len(train.tokens) // preset.batch_size) * preset.epochs
     step, dev_scores, best = 0, [], {}

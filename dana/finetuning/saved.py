@@ -1,12 +1,12 @@
 """Fine-tuned classifiers on disk: a folder that transformers opens alone where its architecture has the same head.
 
-The head is [CLS], a dense layer, tanh, a linear layer (:mod:`dana.models.classifier`). BERT, RoBERTa, XLM-R, CamemBERT,
-MPNet, ALBERT and DeBERTa have the same one in their ``...ForSequenceClassification``, under names of their own. Which
-do is tested, not assumed: what was written is opened by transformers and must give the same logits. Where it does
-not (ELECTRA has a gelu there, ModernBERT a norm), the folder holds the parts instead, and :func:`open_classifier`
-or ``dana predict`` opens it::
+The head is [CLS] or the mean, a dense layer, tanh, a linear layer (:mod:`dana.models.classifier`). With [CLS], BERT,
+RoBERTa, XLM-R, CamemBERT, MPNet, ALBERT and DeBERTa have the same one in their ``...ForSequenceClassification``, under
+names of their own. Which do is tested, not assumed: what was written is opened by transformers and must give the same
+logits. Where it does not (ELECTRA has a gelu there, ModernBERT a norm), the folder holds the parts instead, and
+:func:`open_classifier` or ``dana predict`` opens it::
 
-    backbone/           config, weights and tokenizer: AutoModel opens it
+    backbone/           config (classifier_pooling: cls or mean), weights and tokenizer: AutoModel opens it
     head.safetensors    dense.weight, dense.bias, out.weight, out.bias
 """
 
@@ -161,6 +161,7 @@ def _save_parts(classifier: Any, config: Any, folder: Path) -> None:
 
     backbone = copy.deepcopy(classifier.backbone)
     backbone.config.id2label, backbone.config.label2id = config.id2label, config.label2id
+    backbone.config.classifier_pooling = getattr(classifier, "pooling", "cls")
     backbone.save_pretrained(folder / BACKBONE)
     head = {name: value for name, value in classifier.state_dict().items() if name.startswith(("dense.", "out."))}
     save_file(head, folder / HEAD)
@@ -183,7 +184,8 @@ def open_classifier(model: str) -> SavedClassifier:
     config, tokenizer = load_tokenizer(place)
     labels = [config.id2label[number] for number in range(config.num_labels)]
     kind = _kind(model, labels, config, parts)
-    module = _open_parts(model, kind) if parts else _open_hosted(model, kind)
+    pooling = getattr(config, "classifier_pooling", "cls")
+    module = _open_parts(model, kind, pooling) if parts else _open_hosted(model, kind)
     positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
     most = min(tokenizer.model_max_length, positions - RESERVED_POSITIONS.get(config.model_type, 0))
     return SavedClassifier(module.eval(), tokenizer, kind, most)
@@ -214,10 +216,10 @@ def _has_no_dense(model: str) -> bool:
         return not any(name.startswith("dense.") for name in held.keys())  # noqa: SIM118, it is no mapping
 
 
-def _open_parts(model: str, kind: Kind) -> nn.Module:
+def _open_parts(model: str, kind: Kind, pooling: str) -> nn.Module:
     from safetensors.torch import load_file
 
-    classifier = new_classifier(str(Path(model) / BACKBONE), len(kind.outputs), 0, kind.per_word)
+    classifier = new_classifier(str(Path(model) / BACKBONE), len(kind.outputs), 0, kind.per_word, pooling)
     with loading(f"{model}/{HEAD}"):
         left = classifier.load_state_dict(load_file(Path(model) / HEAD), strict=False)
     if left.unexpected_keys or any(not name.startswith("backbone.") for name in left.missing_keys):

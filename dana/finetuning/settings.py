@@ -21,6 +21,7 @@ class FinetuneSettings:
         seeds: Instead of the preset's: how many, from 0; or a list of seeds.
         evaluate: Instead of the preset's: ``last`` or ``best``.
         max_tokens: Instead of the preset's.
+        pooling: Instead of the preset's: ``cls`` or ``mean``.
         max_train: Use so many training examples, the same for every model and seed.
         text_field: Instead of the card's field, or template, for the text; so are the next two.
         label_field: For the label.
@@ -36,6 +37,7 @@ class FinetuneSettings:
     seeds: int | list[int] | None = None
     evaluate: str | None = None
     max_tokens: int | None = None
+    pooling: str | None = None
     max_train: int | None = None
     text_field: str | None = None
     label_field: str | None = None

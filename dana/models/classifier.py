@@ -1,4 +1,4 @@
-"""Classifier: a backbone's first hidden state in, logits of the classes out, by one tanh layer. DANA, section 4."""
+"""Classifier: a backbone's hidden states, pooled, in; logits of the classes out, by one tanh layer. DANA, section 4."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ from dana.models.word_classifier import DROPOUT, WordClassifier, init_head
 
 
 class Classifier(nn.Module):
-    """A backbone's first token, dropout, a tanh layer, dropout, a linear layer.
+    """A backbone's first token or the mean of all, dropout, a tanh layer, dropout, a linear layer.
 
     The head's first weights are a function of seed, width and classes alone, so that two checkpoints compared
     on a seed start from the same head.
     """
 
-    def __init__(self, backbone: Any, classes: int, seed: int) -> None:
+    def __init__(self, backbone: Any, classes: int, seed: int, pooling: str = "cls") -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.pooling = backbone, pooling
         width = backbone.config.hidden_size
         self.dropout = nn.Dropout(DROPOUT)
         self.dense = nn.Linear(width, width)
@@ -37,8 +37,15 @@ class Classifier(nn.Module):
             token_type_ids: Same shape, 1 on tokens of the second text; a backbone without such is not told.
         """
         given = inputs_of(self.backbone, input_ids, attention_mask, token_type_ids)
-        first = self.backbone(**given)[0][:, 0]
-        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(first)))))
+        hidden = self.backbone(**given)[0]
+        pooled = hidden[:, 0] if self.pooling == "cls" else _mean(hidden, attention_mask)
+        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(pooled)))))
+
+
+def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The mean over real tokens, special ones included; shape (rows, size of a hidden state)."""
+    real = mask.unsqueeze(-1).float()
+    return (hidden.float() * real).sum(1) / real.sum(1)
 
 
 def inputs_of(model: Any, input_ids: Tensor, attention_mask: Tensor, types: Tensor | None = None) -> dict[str, Tensor]:
@@ -48,14 +55,21 @@ def inputs_of(model: Any, input_ids: Tensor, attention_mask: Tensor, types: Tens
     return {**given, "token_type_ids": types} if types is not None and told else given
 
 
-def new_classifier(model: str, classes: int, seed: int, per_word: bool = False) -> Any:
+def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, pooling: str = "cls") -> Any:
     """A checkpoint with a fresh head, of texts or of words, in single precision whatever it was saved in.
+
+    Args:
+        model: Folder or Hub name.
+        classes: Logits.
+        seed: Decides the head's first weights.
+        per_word: Whether each word has logits.
+        pooling: ``cls``, the first token stands for a text, or ``mean``, all of them do.
 
     Raises:
         ArtifactError: If there is no such checkpoint, or its weights are pickled.
     """
-    head = WordClassifier if per_word else Classifier
-    return head(load_backbone(model), classes, seed)
+    backbone = load_backbone(model)
+    return WordClassifier(backbone, classes, seed) if per_word else Classifier(backbone, classes, seed, pooling)
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:

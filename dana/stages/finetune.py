@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.artifacts import Artifact, Draft, canonical, make_together, open_artifact, read_json, read_manifest
+from dana.core.config import require
 from dana.core.errors import Preempted
 from dana.core.launch import alone, first
 from dana.core.locks import locked
@@ -63,6 +64,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     """
     task = settings.fields_of(load_card(card))
     preset = settings.resolve(task)
+    pooled = preset.pooling == "cls" or not task.target.per_word
+    require(pooled, "pooling", preset.pooling, f"left out for kind={task.kind}: each word has a label of its own")
     config, tokenizer = load_tokenizer(model)
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
@@ -236,7 +239,7 @@ class _Finetuning:
                 write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
 
             kind = self.task.target
-            classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word)
+            classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
             if self.kept.restore(best.seed, classifier):
                 write_it(classifier, best)
                 return

@@ -135,7 +135,15 @@ def harvested_card(labels: list[str], counts: dict[str, int]) -> str:
     paper = {"epochs": 5, "learning_rate": 3e-5, "batch_size": 8, **common, "seeds": 8}
     default = {**paper, "batch_size": 16, "seeds": 5}
     # For a base from scratch, which has more to learn and fewer parameters to learn it with.
-    quick = {"epochs": 6, "learning_rate": 7e-4, "batch_size": 16, **common, "seeds": 5, "max_tokens": 64}
+    quick = {
+        "epochs": 6,
+        "learning_rate": 7e-4,
+        "batch_size": 16,
+        **common,
+        "seeds": 5,
+        "max_tokens": 64,
+        "pooling": "mean",
+    }
     card = {
         "name": CARD_NAME,
         "title": "Which sub-package of scipy is a docstring from?",

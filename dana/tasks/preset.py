@@ -17,6 +17,8 @@ class Preset:
         seeds: How many, from 0; or the seeds themselves.
         evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development data.
         max_tokens: Longer texts are cut here, special tokens included.
+        pooling: What stands for a text: ``cls``, its first token, or ``mean``, all of its tokens, which suits small
+            checkpoints that were trained on masked tokens alone (docs/results/adaptation.md).
     """
 
     epochs: int = 5
@@ -26,6 +28,7 @@ class Preset:
     seeds: int | list[int] = 8
     evaluate: str = "last"
     max_tokens: int = 256
+    pooling: str = "cls"
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -38,6 +41,7 @@ class Preset:
         require(min(seeds) >= 0, "seeds", self.seeds, "not negative")
         require(self.evaluate in ("last", "best"), "evaluate", self.evaluate, "last or best")
         require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+        require(self.pooling in ("cls", "mean"), "pooling", self.pooling, "cls or mean")
 
     @property
     def seed_list(self) -> list[int]:

@@ -154,6 +154,16 @@ def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
         open_classifier(str(tmp_path / "three"))
 
 
+def test_a_classifier_of_the_mean_is_saved_in_parts_that_say_so(checkpoint, tokenizer, tmp_path):
+    classifier = new_classifier(checkpoint, 3, seed=5, pooling="mean").eval()
+    assert not save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
+    opened = open_classifier(str(tmp_path)).module
+    with torch.no_grad():
+        assert torch.equal(opened(*probe(tokenizer)), classifier(*probe(tokenizer)))
+        first_token = new_classifier(checkpoint, 3, seed=5).eval()
+        assert not torch.allclose(opened(*probe(tokenizer)), first_token(*probe(tokenizer)), atol=1e-3)
+
+
 def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):
     from safetensors.torch import load_file, save_file
 

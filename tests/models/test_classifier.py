@@ -52,8 +52,19 @@ def test_logits_are_the_head_on_the_first_token_by_hand(checkpoint):
         assert torch.allclose(classifier(IDS, MASK), expected, atol=1e-6)
 
 
-def test_padding_changes_nothing(checkpoint):
-    classifier = new_classifier(checkpoint, 3, 0).eval()
+def test_logits_are_the_head_on_the_mean_of_real_tokens_by_hand(checkpoint):
+    classifier = new_classifier(checkpoint, 3, 0, pooling="mean").eval()
+    with torch.no_grad():
+        states = classifier.backbone(input_ids=IDS, attention_mask=MASK).last_hidden_state
+        for row, own in enumerate(MASK.bool()):
+            hidden = torch.tanh(states[row, own].mean(0) @ classifier.dense.weight.T + classifier.dense.bias)
+            expected = hidden @ classifier.out.weight.T + classifier.out.bias
+            assert torch.allclose(classifier(IDS, MASK)[row], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_padding_changes_nothing(checkpoint, pooling):
+    classifier = new_classifier(checkpoint, 3, 0, pooling=pooling).eval()
     with torch.no_grad():
         alone = classifier(IDS[1:, :3], MASK[1:, :3])
         assert torch.allclose(classifier(IDS, MASK)[1], alone[0], atol=1e-6)

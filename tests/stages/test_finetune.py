@@ -2,11 +2,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pyarrow.parquet as pq
 import pytest
+import toy_kinds
 import toy_task
 from sklearn.metrics import f1_score
 
@@ -55,7 +57,13 @@ def test_metrics_say_what_was_run_and_how_it_went(checkpoint, card, tmp_path):
         "ddof": 1,
         "n": 2,
     }
-    assert found["settings"] == {**toy_task.PRESET, "warmup": 0.1, "evaluate": "last", "max_train": None}
+    assert found["settings"] == {
+        **toy_task.PRESET,
+        "warmup": 0.1,
+        "evaluate": "last",
+        "pooling": "cls",
+        "max_train": None,
+    }
     assert found["split_overlap"] == {"test_in_train": 0, "test_in_dev": 0}
     scores = [row["score"] for row in found["seeds"]]
     assert found["mean"] == pytest.approx(fmean(scores))
@@ -95,6 +103,21 @@ def test_the_same_run_is_reused_and_another_is_refused(checkpoint, card, tmp_pat
     assert (tmp_path / "out" / "metrics.json").stat().st_mtime_ns == before
     with pytest.raises(ArtifactError, match=r"preset\.epochs: 1 there, 2 now"):
         finetune_stage(checkpoint, card, FinetuneSettings(preset="quick", epochs=2, seeds=1), tmp_path / "out")
+
+
+def test_the_mean_of_all_tokens_may_stand_for_a_text(checkpoint, card, tmp_path):
+    finetune_stage(checkpoint, card, BRIEF, tmp_path / "first")
+    finetune_stage(checkpoint, card, replace(BRIEF, pooling="mean"), tmp_path / "mean")
+    first, mean = (
+        pq.read_table(tmp_path / name / "predictions.parquet")["probabilities"] for name in ("first", "mean")
+    )
+    assert first != mean
+    assert metrics(tmp_path / "mean")["settings"]["pooling"] == "mean"
+    words = toy_kinds.write_task(tmp_path / "words", "token_labels")
+    with pytest.raises(ConfigError, match="pooling='mean': must be left out for kind=token_labels"):
+        finetune_stage(checkpoint, str(words), replace(BRIEF, pooling="mean"), tmp_path / "none")
+    with pytest.raises(ConfigError, match="pooling='max': must be cls or mean"):
+        replace(BRIEF, pooling="max")
 
 
 @pytest.mark.parametrize("changed", ["model", "data", "labels", "unseen_test"])
