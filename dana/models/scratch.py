@@ -76,7 +76,7 @@ def architecture_config(architecture: str, shape: Size, tokenizer: Any, dropout:
     """
     from transformers import BertConfig, ModernBertConfig
 
-    common = {
+    common: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": shape.width,
         "num_hidden_layers": shape.layers,
@@ -92,18 +92,16 @@ def architecture_config(architecture: str, shape: Size, tokenizer: Any, dropout:
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
         )
-    return ModernBertConfig(
-        **common,
-        intermediate_size=5 * shape.width // 2,  # of three matrices, where BERT has two
-        global_attn_every_n_layers=1,
-        embedding_dropout=dropout,
-        mlp_dropout=dropout,
-        attention_dropout=dropout,
-        bos_token_id=None,
-        eos_token_id=None,
-        cls_token_id=tokenizer.cls_token_id,
-        sep_token_id=tokenizer.sep_token_id,
-    )
+    modern: dict[str, Any] = {
+        "intermediate_size": 5 * shape.width // 2,  # of three matrices, where BERT has two
+        "global_attn_every_n_layers": 1,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "cls_token_id": tokenizer.cls_token_id,
+        "sep_token_id": tokenizer.sep_token_id,
+    }
+    modern |= {name: dropout for name in ("embedding_dropout", "mlp_dropout", "attention_dropout")}
+    return ModernBertConfig(**common, **modern)
 
 
 def new_encoder(
