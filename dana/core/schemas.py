@@ -182,7 +182,7 @@ def read_batches(part: Path, columns: list[str], rows: int = 1 << 16) -> Iterato
         ArtifactError: If it is damaged.
     """
     with _damaged(part):
-        file = pq.ParquetFile(part, page_checksum_verification=True)
+        file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)  # else it is all read ahead
         yield from file.iter_batches(batch_size=rows, columns=columns)
 
 

@@ -20,30 +20,40 @@ _HEAD = 4096  # bytes
 _MARK = "\ufeff"
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, errors: str = "replace") -> Iterator[tuple[int, str]]:
     """Unpacked lines with their numbers, from 1, ended by a newline.
 
-    UTF-8, or what the byte-order mark says: UTF-16 or UTF-32. Bytes that do not decode become U+FFFD.
+    UTF-8, or what the byte-order mark says: UTF-16 or UTF-32.
+
+    Args:
+        path: The file.
+        errors: What to do with bytes that do not decode: ``replace`` makes U+FFFD of them, ``strict`` raises.
 
     Raises:
         DataError: Naming file and line, if the machine cannot read the file.
-        Damage: If a compressed file cannot be unpacked to its end, or a quarter of the file's beginning is NUL.
+        Damage: If a compressed file cannot be unpacked to its end, a quarter of the file's beginning is NUL, or, with
+            ``strict``, bytes do not decode.
     """
     import pyarrow as pa
 
     packed = COMPRESSIONS.get(path.suffix.lower())
-    number = 0
+    number, encoding = 0, None
     try:
         with pa.input_stream(str(path), compression=packed) as stream:
             reader = io.BufferedReader(stream)  # type: ignore[arg-type]
             encoding = _encoding(reader.peek(_HEAD)[:_HEAD])
             if encoding:
-                wide = io.TextIOWrapper(reader, encoding, errors="replace", newline="\n")
+                wide = io.TextIOWrapper(reader, encoding, errors=errors, newline="\n")
                 for number, line in enumerate(wide, 1):
                     yield number, line.removeprefix(_MARK) if number == 1 else line
             else:
                 for number, raw in enumerate(reader, 1):
-                    yield number, (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", "replace")
+                    yield number, (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        said = f"byte 0x{error.object[error.start]:02x} is not {error.encoding.upper()}"
+        if encoding:  # decoded in blocks, before lines are cut
+            raise Damage(number + 1, f"here or further below {said}") from error
+        raise Damage(number, f"{said}; convert the file first, for example: iconv -f LATIN1 -t UTF-8") from error
     except OSError as error:
         if packed and error.errno is None:  # pyarrow's own errors have no number
             raise Damage(number + 1, f"the compressed file is damaged or ends early: {error}") from error

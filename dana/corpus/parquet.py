@@ -20,7 +20,7 @@ def read_parquet(path: Path, groups: range | None = None) -> Iterator[Record]:
 
     row = 0
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, pre_buffer=False)  # else the whole file is read ahead
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
         for batch in file.iter_batches(batch_size=1024, row_groups=list(groups) if groups else None):
             for fields, problem in _rows(batch):

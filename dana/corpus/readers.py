@@ -13,6 +13,7 @@ The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mo
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from dana.core.config import require
@@ -45,28 +46,33 @@ def read_records(sources: Sequence[str], text_documents: str = "auto") -> Iterat
                 yield from read_file(path, None, text_documents)
 
 
-def read_file(path: Path, groups: range | None = None, text_documents: str = "auto") -> Iterator[Record]:
-    """The records of one file; of a Parquet file, those of some row groups, if they are given."""
+def read_file(
+    path: Path, groups: range | None = None, text_documents: str = "auto", errors: str = "replace"
+) -> Iterator[Record]:
+    """The records of one file; of a Parquet file, those of some row groups, if they are given.
+
+    `errors` is that of :func:`dana.corpus.lines.read_lines`.
+    """
     try:
         if path.stat().st_size == 0:
             raise Damage(1, "the file is empty")
-        yield from _read_format(path, groups, text_documents)
+        yield from _read_format(path, groups, text_documents, errors)
     except Damage as damage:
         yield Record(str(path), damage.line, {}, str(damage), rest_lost=True)
 
 
-def _read_format(path: Path, groups: range | None, text_documents: str) -> Iterator[Record]:
+def _read_format(path: Path, groups: range | None, text_documents: str, errors: str) -> Iterator[Record]:
     match format_of(path):
         case ".parquet":
             yield from read_parquet(path, groups)
         case ".txt":
-            yield from parse_text(path, read_lines, text_documents)
+            yield from parse_text(path, partial(read_lines, errors=errors), text_documents)
         case ".csv":
-            yield from parse_csv(path, read_lines(path), ",")
+            yield from parse_csv(path, read_lines(path, errors), ",")
         case ".tsv":
-            yield from parse_csv(path, read_lines(path), "\t")
+            yield from parse_csv(path, read_lines(path, errors), "\t")
         case _:
-            yield from parse_json_lines(path, read_lines(path))
+            yield from parse_json_lines(path, read_lines(path, errors))
 
 
 def parse_json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:

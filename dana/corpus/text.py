@@ -21,8 +21,15 @@ def normalise(text: str) -> str:
 
     Applying it twice changes nothing.
     """
+    if text.isprintable():  # nothing to drop or to replace: the same, three times as fast
+        return unicodedata.normalize("NFC", text).strip()
     text = _LINE_ENDS.sub("\n", text)
     return unicodedata.normalize("NFC", _UNWANTED.sub("", text)).strip()
+
+
+def one_line(text: str) -> str:
+    """:func:`normalise` with a space for each line end within: a text that a file holds as one line."""
+    return normalise(text.strip()).replace("\n", " ")
 
 
 def words(text: str) -> str:

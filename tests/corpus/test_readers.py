@@ -12,6 +12,8 @@ import pytest
 import zstandard
 
 from dana.core.errors import DataError
+from dana.core.files import text_digest
+from dana.core.schemas import read_batches
 from dana.corpus import csv_rows, plain_text, readers
 from dana.corpus.places import expand, stem
 from dana.corpus.readers import read_records
@@ -47,6 +49,17 @@ def test_every_text_format_gives_the_same_records(tmp_path, suffix, packed):
     path = tmp_path / f"x{suffix}{packed}"
     path.write_bytes(PACK[packed](PLAIN[suffix]))
     assert _fields(path) == ROWS
+
+
+def test_a_parquet_file_is_not_read_ahead(tmp_path):
+    """Nor are the parts of a table."""
+    path = tmp_path / "part-00000.parquet"
+    texts = [text_digest(str(at)).hex() * 10 for at in range(20_000)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=200, compression=None, use_dictionary=False)
+    for rows in read_records([str(path)]), read_batches(path, ["text"], 10):
+        before = pa.total_allocated_bytes()
+        next(rows)
+        assert pa.total_allocated_bytes() - before < path.stat().st_size / 4
 
 
 def test_parquet_rows_are_records_with_their_number(tmp_path):
@@ -179,7 +192,7 @@ def test_what_was_read_before_an_early_end_is_kept_even_if_that_is_within_the_fi
 ):
     """A paragraph that the end cuts is lost with it: half of one is no document."""
 
-    def lines(path):
+    def lines(path, errors):
         yield from enumerate(f"one{between}two{between}thr".splitlines(keepends=True), 1)
         raise Damage(6, "ends early")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.core.files import text_digest
-from dana.corpus.text import document_id, normalise
+from dana.corpus.text import _LINE_ENDS, _UNWANTED, document_id, normalise, one_line
 
 ANYTHING = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
 
@@ -52,3 +52,15 @@ def test_document_id_depends_on_source_and_text_and_on_where_they_part():
     assert document_id("a", "b") == document_id("a", "b")
     assert len({document_id("a", "b"), document_id("a", "c"), document_id("c", "b"), document_id("ab", "")}) == 4
     assert len(document_id("a", "b")) == 32
+
+
+def test_printable_text_needs_no_search_for_what_is_unwanted():
+    """The short way of `normalise` is taken by characters alone that the long way leaves as they are."""
+    printable = "".join(chr(code) for code in range(0x110000) if chr(code).isprintable())
+    assert not _UNWANTED.search(printable)
+    assert not _LINE_ENDS.search(printable)
+    assert normalise("  e\u0301 ") == "é"
+
+
+def test_a_text_as_one_line():
+    assert one_line(" a\r\nb\u2028c\x00 \n") == "a b c"
