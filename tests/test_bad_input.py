@@ -102,6 +102,8 @@ def made(tmp_path_factory) -> Place:
     ):
         assert main(place.line(line)) == 0
     (place.folder / "notes.txt").write_text("An iron word0 word1.\n")
+    for side in ("de", "en"):
+        (place.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
     held_out_stage(place.run / "corpus", place.run / "held_out")
     return place
 
@@ -198,6 +200,10 @@ TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
 TUNE = TUNE_ONLY + SEEDS + " "
 AUTO = f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --selector detector --detector auto "
 PREDICT = "predict {labeller} {pool} --out {out}.jsonl "
+
+PAIRS = "{folder}/pairs.de {folder}/pairs.en"
+SPLIT = f"splits make --domain toy {PAIRS} --dev 4 --test 4 --out {{out}} "
+AUDIT = "splits audit {folder}/audited "
 
 FLAGS = [
     # What is named is not there, or is nothing.
@@ -593,6 +599,36 @@ FLAGS = [
     ("tasks check {card} --out {task}/deeper", "deeper"),
     ("tasks check {card} --data {folder}/nope", "nope"),
     ("tasks check {card} --corpus {folder}/nope.jsonl --out {out}", "nope.jsonl"),
+    ("splits make --out {out}", "--domain NAME SOURCE TARGET is missing"),
+    (f"splits make --domain toy {PAIRS}", "--out DIR is missing"),
+    ("splits make {folder} --out {out}", "name files by --domain"),
+    ("splits make --domain toy --out {out}", "--domain toy: must be followed by one or two files"),
+    (f"splits make --domain toy {PAIRS} {{pool}} --out {{out}}", "--domain toy: must be followed by one or two files"),
+    (
+        "splits make --domain toy {folder}/pairs.de {folder}/pairs.fr --out {out}",
+        "pairs.fr: no such file; did you mean",
+    ),
+    ("splits make --domain toy {folder}/pairs.de {folder} --out {out}", "is a folder"),
+    ("splits make --domain toy {folder}/pairs.de {folder}/pairs.de --out {out}", "the same file"),
+    (SPLIT + f"--domain more {PAIRS}", "pairs.de (domain toy)"),
+    (SPLIT + f"--domain toy {PAIRS}", "--domain toy: is given twice"),
+    (SPLIT + "--domain notes {folder}/notes.txt", "2 side(s)"),
+    (SPLIT + "--domain a/b {folder}/notes.txt", "domain='a/b'"),
+    ("splits make --domain toy {pool} --sides de en --out {out}", "pool.jsonl:1: no 'de'; there is: id, source"),
+    ("splits make --domain toy {pool} {folder}/pairs.de --out {out}", "holds records"),
+    (SPLIT + "--sides de", "sides=['de']"),
+    (SPLIT + "--sides de de", "sides=['de', 'de']"),
+    (SPLIT + "--dev 26", "dev (26) and test (4) would leave none for train"),
+    (SPLIT + "--dev 0", "dev=0"),
+    (SPLIT + "--test -1", "test=-1"),
+    (SPLIT + "--cap 0", "cap=0"),
+    (SPLIT + "--out {task}", "task.jsonl"),
+    (SPLIT + "--out {run}/corpus", "not 'splits'"),
+    (SPLIT + "--out {folder}/cards", "not made by dana"),
+    ("splits audit", "name folders"),
+    ("splits audit {folder}/nope", "nope"),
+    ("splits audit {model}", "holds neither train, dev"),
+    ("splits audit {model} --dev 3", "--dev belongs to make"),
 ]
 
 BROKEN = [
@@ -733,6 +769,21 @@ BROKEN = [
     ("tasks show {card}", "in a circle", card(include="toy.yaml")),
     ("tasks list --task-path {folder}/cards", "also defined by", text("cards/sst2.yaml", "name: toy")),
     (TUNE, "include='toyy.yaml'", card(include="toyy.yaml")),
+    # Parallel text.
+    (SPLIT, "pairs.de: 30 lines, {folder}/pairs.en: 2 lines: not aligned", text("pairs.en", "one\ntwo\n")),
+    (SPLIT, "pairs.de: 0 lines, {folder}/pairs.en: 30 lines: not aligned", text("pairs.de", "")),
+    (
+        "splits make --domain toy {bad}.txt --out {out}",
+        "bad.txt: the file is empty",
+        text("bad.txt", ""),
+    ),
+    (SPLIT, "pairs.de:2: byte 0xff is not UTF-8", text("pairs.de", b"a\n\xff\n" + b"a\n" * 28)),
+    (SPLIT, "pairs.de:1: a quarter of its first bytes is NUL", text("pairs.de", b"\x00" * 99)),
+    (SPLIT, "toy: 1 of 30 rows are kept", text("pairs.de", "same\n" * 30)),
+    (SPLIT, "toy: 0 of 30 rows are kept", text("pairs.de", " \n" * 30)),
+    (SPLIT, "not made by dana", text("out/mine.txt", "somebody's own file")),
+    (AUDIT, "holds train files only", text("audited/train.de", "a\n")),
+    (AUDIT + "--out {task}", "task.jsonl", text("audited/train.de", "a\n")),
 ]
 
 ENVIRONMENT = [
@@ -762,7 +813,7 @@ def refuse(
     errors = [said for said in captured.err.splitlines() if said.startswith("dana: error:")]
     assert code == 2, captured.err
     assert len(errors) == 1, captured.err
-    assert says.lower() in errors[0].lower()
+    assert says.replace("{folder}", str(place.folder)).lower() in errors[0].lower()
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert {name: after.get(name) for name in before} == before

@@ -15,6 +15,7 @@ from dana.cli.contradiction import explain
 from dana.cli.flags import Parser
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
+from dana.cli.splits import add_splits
 from dana.cli.stores import add_stores
 from dana.cli.task_cards import add_task_cards
 from dana.cli.tasks import add_tasks
@@ -120,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
         add_task_cards,
         add_components,
         add_stores,
+        add_splits,
     ):
         group(add)
     return parser
