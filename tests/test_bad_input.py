@@ -544,7 +544,7 @@ FLAGS = [
     ("run quickstart.yaml arms=[nope]", "nope"),
     ("run quickstart.yaml nope=1", "nope"),
     ("run quickstart.yaml out=", "out"),
-    ("run quickstart.yaml size=huge harvest=null", "task"),
+    ("run quickstart.yaml model=null size=huge harvest=null", "task"),
     ("quickstart --set nope=1", "nope"),
     ("quickstart --out ''", "out"),
     ("detectors check", "name"),
