@@ -150,19 +150,25 @@ def training_dataset(
 
 
 def load_model(folder: Folder) -> tuple[Any, Any]:
-    """A checkpoint's folder to the transformers model that its configuration names, and the tokenizer.
+    """A checkpoint's folder to the transformers model that its configuration names, in float32, and the tokenizer.
+
+    Args:
+        folder: A folder, a Hub name, or ``dana-mini``, which ships with dana.
 
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
     """
+    import torch
     import transformers
 
     from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
+    from dana.models.shipped import located
 
     check_checkpoint(str(folder))
     with loading(str(folder)):
-        config = transformers.AutoConfig.from_pretrained(folder)
-        model = getattr(transformers, config.architectures[0]).from_pretrained(folder, use_safetensors=True)
+        place = located(str(folder))
+        named = getattr(transformers, transformers.AutoConfig.from_pretrained(place).architectures[0])
+        model = named.from_pretrained(place, use_safetensors=True, dtype=torch.float32)
     return model, load_own_tokenizer(str(folder))
 
 

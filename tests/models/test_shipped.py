@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import dana
 from dana.core.errors import ArtifactError
 from dana.models import shipped
 from dana.models.classifier import new_classifier
@@ -47,6 +48,8 @@ def test_transformers_opens_it_alone_and_dana_computes_in_float32():
     assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float16
     assert load_backbone("dana-mini").dtype == torch.float32
     assert new_classifier("dana-mini", 3, 0).backbone.dtype == torch.float32
+    model, tokenizer = dana.load_model("dana-mini")
+    assert (type(model).__name__, model.dtype, len(tokenizer)) == ("ModernBertForMaskedLM", torch.float32, 8192)
     card = (MINI / "README.md").read_text(encoding="utf-8")
     for said in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"):
         assert said in card
