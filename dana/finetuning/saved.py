@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from dana.core.errors import ArtifactError
 from dana.models.classifier import inputs_of, load_tokenizer, new_classifier
 from dana.models.folder import check_checkpoint, loading, quiet_transformers
-from dana.models.heads import RESERVED_POSITIONS
+from dana.models.heads import positions_of
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.find import KINDS, kind_of_model
 
@@ -186,8 +186,7 @@ def open_classifier(model: str) -> SavedClassifier:
     kind = _kind(model, labels, config, parts)
     pooling = getattr(config, "classifier_pooling", "cls")
     module = _open_parts(model, kind, pooling) if parts else _open_hosted(model, kind)
-    positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
-    most = min(tokenizer.model_max_length, positions - RESERVED_POSITIONS.get(config.model_type, 0))
+    most = min(tokenizer.model_max_length, positions_of(config))
     return SavedClassifier(module.eval(), tokenizer, kind, most)
 
 

@@ -4,6 +4,7 @@ With 15 % of the tokens masked, the vocabulary projection runs on one place in s
 in :data:`HEADS` computes the logits of all places and takes the selected ones.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,12 @@ HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
 
 # Positions that RoBERTa and its kin keep for padding: theirs start behind it.
 RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
+
+
+def positions_of(config: Any) -> int:
+    """Tokens of the longest text that a model has positions for; `sys.maxsize` where any length will do."""
+    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet's are relative, and it says -1
+    return positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
 
 
 def window_of(config: Any) -> int:

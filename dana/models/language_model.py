@@ -11,7 +11,7 @@ from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
-from dana.models.heads import RESERVED_POSITIONS
+from dana.models.heads import positions_of
 from dana.models.shipped import located
 
 
@@ -91,6 +91,5 @@ def check_length(config: Any, max_tokens: int) -> None:
     Raises:
         ConfigError: Naming both numbers.
     """
-    positions = getattr(config, "max_position_embeddings", max_tokens)
-    most = positions - RESERVED_POSITIONS.get(config.model_type, 0)
+    most = positions_of(config)
     require(max_tokens <= most, "max_tokens", max_tokens, f"at most {most} for this model")

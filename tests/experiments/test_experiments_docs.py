@@ -29,5 +29,5 @@ def test_the_grid_of_the_page_runs(tmp_path):
 def test_the_arms_of_the_page_are_read():
     recipe, nested = (load(RunSettings, yaml.safe_load(block)) for block in blocks("yaml"))
     assert nested.nested_seeds == list(range(8))
-    arms = recipe.described_arms
-    assert [arm.name for arm in arms] == ["general", "tapt", "random", "dana", "tight", "lof", "ranked", "mine"]
+    names = [arm.name for arm in recipe.described_arms]
+    assert names == ["general", "tapt", "random", "dana", "tight", "broad", "lof", "ranked", "mine"]

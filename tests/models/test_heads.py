@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from transformers import (
@@ -6,12 +8,15 @@ from transformers import (
     BertConfig,
     DistilBertConfig,
     ElectraConfig,
+    GPT2Config,
     ModernBertConfig,
     MPNetConfig,
     RobertaConfig,
+    T5Config,
+    XLNetConfig,
 )
 
-from dana.models.heads import HEADS, SelectedLogits
+from dana.models.heads import HEADS, SelectedLogits, positions_of
 
 SHAPE = {
     "vocab_size": 60,
@@ -77,3 +82,10 @@ def test_asking_nothing_still_reaches_every_parameter():
     tokens, attention, _ = batch()
     SelectedLogits(model)(tokens, torch.zeros(0, dtype=torch.long), attention_mask=attention).sum().backward()
     assert all(value.grad is not None and not value.grad.any() for value in model.parameters())
+
+
+def test_the_longest_text_is_what_a_model_has_positions_for():
+    assert positions_of(RobertaConfig(max_position_embeddings=514)) == 512
+    assert positions_of(GPT2Config(n_positions=1024)) == 1024
+    assert positions_of(XLNetConfig()) == sys.maxsize
+    assert positions_of(T5Config()) == sys.maxsize
