@@ -15,9 +15,10 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.device import device_named
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DataError
 from dana.core.logging import tick
 from dana.models.folder import load_own_tokenizer, model_identity
+from dana.models.heads import positions_of
 
 POOLINGS = ("mean", "cls")
 DTYPES = ("float32", "bfloat16")
@@ -26,13 +27,17 @@ CPU_TOKENS = 512  # of a batch on a CPU: more is no faster there, and small batc
 
 @dataclass(frozen=True)
 class TransformerEncoder:
-    """The mean over a text's real tokens (or the first token) of one hidden layer.
+    """The mean over a text's real tokens (or its classification token) of one hidden layer.
+
+    Any ``AutoModel`` will do, of encoders and decoders. Texts are filled up on the right whatever the tokenizer does by
+    itself: no real token sees a filler, and positions begin at the first one.
 
     Attributes:
         model: A Hub name or a folder with safetensors weights.
-        pooling: ``mean`` over every non-padding token, or ``cls``, the first token.
-        layer: Hidden layer; -1 is the last.
-        max_tokens: Longer texts are cut here, special tokens included.
+        pooling: ``mean`` over every non-padding token, special ones too, or ``cls``, the tokenizer's classification
+            token: the first of BERT, the last of XLNet; a tokenizer without one, as GPT-2's, is refused.
+        layer: Hidden layer, 0 for the embeddings; -1 is the last.
+        max_tokens: Longer texts are cut here, special tokens included, or where the model's positions end.
         batch_tokens: Most tokens (padding included) in one forward pass; on a CPU 512 at most.
         device: ``auto`` takes CUDA when there is one.
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs that have it;
@@ -67,6 +72,14 @@ class TransformerEncoder:
 
         return load_backbone(self.model).to(device_named(self.device)).eval()
 
+    @cached_property
+    def _cls_place(self) -> int:
+        """Where in its text the classification token stands: 0, or -1 for the last."""
+        token, alone = self.tokenizer.cls_token_id, self.tokenizer("")["input_ids"]
+        if token is None or token not in (alone[:1] + alone[-1:]):
+            raise ConfigError(f"pooling='cls': {self.model} marks no text with a classification token; take mean")
+        return 0 if alone[0] == token else -1
+
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.encoders.base.Encoder`. A folder is known by the digest of its weights."""
         return {
@@ -82,20 +95,25 @@ class TransformerEncoder:
         """See :class:`dana.encoders.base.Encoder`.
 
         Raises:
+            ConfigError: If the model has no such layer, or its tokenizer no token to pool by.
             DataError: If a text has no token at all.
         """
         network = self._network
+        layers = network.config.num_hidden_layers
+        allowed = f"from {-layers - 1} to {layers}, of the embeddings (0) and {layers} layers"
+        require(-layers - 1 <= self.layer <= layers, "layer", self.layer, allowed)
         if not texts:
             return torch.zeros(0, network.config.hidden_size)
         device = next(network.parameters()).device
-        ids = self.tokenizer(list(texts), truncation=True, max_length=self.max_tokens, verbose=False)["input_ids"]
+        longest = min(self.max_tokens, positions_of(network.config))
+        ids = self.tokenizer(list(texts), truncation=True, max_length=longest, verbose=False)["input_ids"]
         lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
         if lengths.min() == 0:
             raise DataError(f"text {int(lengths.argmin())} of the batch has no token: {texts[int(lengths.argmin())]!r}")
         vectors = torch.empty(len(ids), network.config.hidden_size, device=device)
         with torch.no_grad():
             most = min(self.batch_tokens, CPU_TOKENS) if device.type == "cpu" else self.batch_tokens
-            for rows, size, width in fixed_batches(lengths, self.max_tokens, most):
+            for rows, size, width in fixed_batches(lengths, longest, most):
                 filled = [ids[row] for row in rows] + [ids[rows[0]]] * (size - len(rows))
                 pooled = self._pool(network, filled, width, device)
                 vectors[torch.as_tensor(rows, device=device)] = pooled[: len(rows)]
@@ -111,7 +129,8 @@ class TransformerEncoder:
         hidden = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
         hidden = hidden.float()  # sums of bfloat16 would lose what is left
         if self.pooling == "cls":
-            return hidden[:, 0]
+            places = 0 if self._cls_place == 0 else mask.sum(1) - 1
+            return hidden[torch.arange(len(hidden), device=device), places]
         real = mask.unsqueeze(-1).to(hidden.dtype)
         return (hidden * real).sum(1) / real.sum(1)
 
