@@ -108,7 +108,8 @@ def weigh(
         targets also ``target``, the name of the run that a unit is kept for.
 
     Raises:
-        ConfigError: Of a keyword; or if tokens are to be counted, or beta to be chosen, without a run's folder.
+        ConfigError: Of a keyword; or if tokens are to be counted, beta to be chosen or clusters to be balanced without
+            a run's folder.
         DataError: If a column or a unit of the table is missing, or a score is no number; says which row.
     """
     from dana.core.schemas import read_table
@@ -158,6 +159,8 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
         raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
     if ready.weigh.kept.kind == "tokens":
         raise ConfigError(f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give that as scores")
+    if ready.weigh.balance is not None:
+        raise ConfigError(f"balance={ready.weigh.balance!r}: the clusters are in a run's folder; give that as scores")
     if ready.weigh.is_auto:
         raise ConfigError("beta='auto': is chosen by the text in a run's folder; give that as scores")
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}

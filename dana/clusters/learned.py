@@ -59,14 +59,13 @@ class LearnedClusters:
         self.ellipses.to_csv(folder / ELLIPSES, index=False)
 
 
-def learn_clusters(
-    sample: Units, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
-) -> LearnedClusters:
-    """Fit a mixture of every number of clusters, choose one, and say what its clusters are.
+def fit_clusters(
+    vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
+) -> tuple[FittedClusters, list[Candidate], KChoice]:
+    """Fit a mixture of every number of clusters to vectors, and choose one: the model, all fits, and the choice.
 
     Args:
-        sample: Distinct units.
-        vectors: Theirs, shape (units, dims), as an encoder gives them.
+        vectors: Of distinct units, shape (units, dims), as an encoder gives them.
         geometry: Spec of the geometry (:mod:`dana.encoders.geometry`).
         settings: How they are clustered; ``auto`` leaves out numbers above that of the units.
         seed: Root seed.
@@ -74,13 +73,28 @@ def learn_clusters(
     Raises:
         DataError: If there are too few units, or nothing tells so many clusters apart.
     """
-    ks = [k for k in settings.candidates if not settings.is_auto or k <= len(sample)]
+    ks = [k for k in settings.candidates if not settings.is_auto or k <= len(vectors)]
     check_vectors(vectors, max(ks, default=min(settings.candidates)))
     space = fit_space(vectors, geometry, settings.pca, settings.skip_first)
-    points = space.place(vectors)
-    candidates = fit_candidates(points, ks, settings, seed)
+    candidates = fit_candidates(space.place(vectors), ks, settings, seed)
     choice = choose(candidates)
-    fitted = FittedClusters(space, choice.mixture)
+    return FittedClusters(space, choice.mixture), candidates, choice
+
+
+def learn_clusters(
+    sample: Units, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
+) -> LearnedClusters:
+    """:func:`fit_clusters`, and what the clusters are.
+
+    Args:
+        sample: Distinct units.
+        vectors: Theirs; this and the rest as there.
+        geometry: See there.
+        settings: See there.
+        seed: See there.
+    """
+    fitted, candidates, choice = fit_clusters(vectors, geometry, settings, seed)
+    points = fitted.space.place(vectors)
     found = fitted.assign(vectors)
     words = cluster_words(sample.texts, found.clusters, choice.k)
     plane = plane_of(points, choice.mixture)

@@ -2,6 +2,9 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
 
 from dana.core.files import text_digest
 
@@ -37,6 +40,19 @@ def words(text: str) -> str:
     if text.isascii():  # the same, twice as fast
         return " ".join(text.translate(_ASCII_WORDS).split())
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).lower()))
+
+
+def wording(text: str) -> str:
+    """Equal for texts with the same words; a text without words is its own."""
+    return words(text) or text
+
+
+def distinct_rows(texts: Sequence[str]) -> np.ndarray:
+    """Places of the texts that no earlier one has the words of, ascending; int64."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(texts):
+        first.setdefault(wording(text), row)
+    return np.array(list(first.values()), dtype=np.int64)
 
 
 def _word_count(text: str) -> int:

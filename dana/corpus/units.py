@@ -65,6 +65,15 @@ class UnitSpec:
         return lambda text: token_windows(text, tokenizer, size)
 
 
+@dataclass(frozen=True)
+class WholeDocuments:
+    """Documents that are not cut: each is a unit."""
+
+    def splitter(self) -> Splitter:
+        """The function that leaves a text whole."""
+        return lambda text: [(0, len(text))]
+
+
 def parse_units(spec: str) -> UnitSpec:
     """Read ``sentence`` or ``window:N``.
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pandas as pd
 
-from dana.report.cluster_frames import ClusterFrames
+from dana.core.artifacts import write_text
+from dana.core.files import replacing
 from dana.report.figures import shorten
 from dana.report.svg import COLOURS, Figure, draw_figure, draw_png
 from dana.report.tables import each, percent
@@ -46,6 +48,28 @@ class Drawn:
         """As pixels."""
         return draw_png(self.size, self.paint)
 
+    def write(self, folder: Path) -> None:
+        """Write ``NAME.svg`` and ``NAME.png``."""
+        write_text(folder / f"{self.name}.svg", self.figure.svg + "\n")
+        with replacing(folder / f"{self.name}.png") as temporary:
+            temporary.write_bytes(self.png)
+
+
+class Mapped(Protocol):
+    """Units and clusters on a plane: learned clusters, or what a page read of them."""
+
+    @property
+    def sample(self) -> pd.DataFrame:
+        """A row a unit, with x and y."""
+
+    @property
+    def ellipses(self) -> pd.DataFrame:
+        """See :class:`dana.clusters.plane.Plane`."""
+
+    @property
+    def variance(self) -> tuple[float, float]:
+        """Shares of the units' variance along x and y."""
+
 
 def colours_of(count: int) -> list[str]:
     """So many colours; they repeat after twenty."""
@@ -56,27 +80,35 @@ def colours_of(count: int) -> list[str]:
     return [to_hex(palette[at % len(palette)]) for at in range(count)]
 
 
-def cluster_map(frames: ClusterFrames, owners: Sequence[int], names: Sequence[str], name: str, alt: str) -> Drawn:
+def cluster_map(
+    mapped: Mapped,
+    owners: Sequence[int],
+    names: Sequence[str],
+    name: str,
+    alt: str,
+    ellipse_owners: Sequence[int] = (),
+) -> Drawn:
     """Units by two principal components, coloured by an owner each, under the ellipses of the clusters.
 
     Args:
-        frames: Of the clusters.
+        mapped: Units and ellipses; of more than a thousand units the first are drawn.
         owners: Of each unit of the sample: its cluster, source or domain, from 0.
         names: Of the owners; with more than ten there is no legend.
         name: Of the figure.
         alt: What it shows.
+        ellipse_owners: Of each cluster, whose colour its ellipse gets; by default all are grey.
     """
     colours = np.array(colours_of(len(names)))
-    shown = frames.sample.head(POINTS)
+    shown = mapped.sample.head(POINTS)
     own = np.asarray(owners)[: len(shown)]
 
     def paint(axes: "Axes") -> None:
         for at, label in enumerate(names):
             rows = shown[own == at]
             axes.scatter(rows["x"], rows["y"], s=7, color=colours[at], linewidths=0, alpha=0.7, label=shorten(label))
-        _ellipses(axes, frames.ellipses)
+        _ellipses(axes, mapped.ellipses, [colours[owner] for owner in ellipse_owners])
         axes.set_aspect("equal", "datalim")
-        x, y = frames.variance
+        x, y = mapped.variance
         axes.set(xlabel=f"first component ({percent(x)} of the variance)", ylabel=f"second ({percent(y)})")
         if len(names) <= 10:
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, handletextpad=0.1, markerscale=2)
@@ -84,14 +116,14 @@ def cluster_map(frames: ClusterFrames, owners: Sequence[int], names: Sequence[st
     return Drawn(name, alt, SIZE, paint)
 
 
-def _ellipses(axes: "Axes", ellipses: pd.DataFrame) -> None:
+def _ellipses(axes: "Axes", ellipses: pd.DataFrame, fills: Sequence[str]) -> None:
     """Each component's ellipse with its number."""
     from matplotlib.patches import Ellipse
 
-    for row in each(ellipses):
+    for row, fill in zip(each(ellipses), fills or [COLOURS["base"]] * len(ellipses), strict=True):
         place = (row.x, row.y)
         size = {"width": row.width, "height": row.height, "angle": row.angle}
-        axes.add_patch(Ellipse(place, **size, facecolor=COLOURS["base"], alpha=0.12, linewidth=0))
+        axes.add_patch(Ellipse(place, **size, facecolor=fill, alpha=0.2, linewidth=0))
         axes.add_patch(Ellipse(place, **size, fill=False, edgecolor=COLOURS["ink"], linewidth=0.8))
         axes.annotate(str(row.cluster), place, ha="center", va="center", fontsize=9, fontweight="bold")
 

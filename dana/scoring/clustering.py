@@ -20,8 +20,9 @@ from dana.core.errors import DataError
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.rng import derive_seed
 from dana.core.schemas import CLUSTERS, write_parts
+from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
-from dana.scoring.inputs import GeneralCorpus, Selection, distinct_rows
+from dana.scoring.inputs import GeneralCorpus, Selection
 from dana.scoring.score_table import key_columns
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import SelectorContext

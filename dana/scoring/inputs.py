@@ -1,6 +1,6 @@
 """Inputs of a selection: the settings of units, encoder and geometry; the task and corpus artifacts as units."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,9 @@ from dana.core.config import require
 from dana.core.registry import ENCODERS
 from dana.core.rng import generator
 from dana.core.schemas import parts
-from dana.corpus.text import words
+from dana.corpus.text import distinct_rows, wording
 from dana.corpus.unit_stream import Units, corpus_units
-from dana.corpus.units import Splitter, has_rules, parse_units
+from dana.corpus.units import Splitter, WholeDocuments, has_rules, parse_units
 from dana.selectors.base import SelectorContext
 
 
@@ -122,24 +122,11 @@ class TaskText:
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
         """Batches of units of the held-out documents, but for those with the words of a unit to fit on."""
         splitter = selection.splitter()
-        seen = {_same(text) for batch in corpus_units(self.artifact.path / "fit", splitter) for text in batch.texts}
+        seen = {wording(text) for batch in corpus_units(self.artifact.path / "fit", splitter) for text in batch.texts}
         for batch in corpus_units(self.held_out, splitter):
-            new = np.flatnonzero([_same(text) not in seen for text in batch.texts])
+            new = np.flatnonzero([wording(text) not in seen for text in batch.texts])
             if new.size:
                 yield batch.rows(new)
-
-
-def distinct_rows(texts: Sequence[str]) -> np.ndarray:
-    """Places of the texts that no earlier one has the words of, ascending."""
-    first: dict[str, int] = {}
-    for row, text in enumerate(texts):
-        first.setdefault(_same(text), row)
-    return np.array(list(first.values()), dtype=np.int64)
-
-
-def _same(text: str) -> str:
-    """Equal for texts with the same words; a text without words is its own."""
-    return words(text) or text
 
 
 @dataclass(frozen=True)
@@ -163,6 +150,6 @@ class GeneralCorpus:
         """Number of documents."""
         return sum(pq.read_metadata(part).num_rows for part in parts(self.artifact.path))
 
-    def units(self, selection: Selection) -> Iterator[Units]:
+    def units(self, selection: Selection | WholeDocuments) -> Iterator[Units]:
         """Batches of units, in corpus order."""
         return corpus_units(self.artifact.path, selection.splitter())

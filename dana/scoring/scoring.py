@@ -130,5 +130,7 @@ class Scoring(ShardedTable):
 
         units = write_parts(watched(), draft.path, SCORES)
         draft.notes |= {"mean": moments.mean, "std": moments.std}
-        draft.notes |= {key: prepared.manifest[key] for key in ("audit", "choice") if key in prepared.manifest}
+        draft.notes |= {
+            key: prepared.manifest[key] for key in ("audit", "choice", "clusters") if key in prepared.manifest
+        }
         return units

@@ -20,6 +20,7 @@ from dana.core.launch import first, wait_for_all
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress, ticking
 from dana.corpus.unit_stream import Units, draw, units_of
+from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus, Selection
 from dana.scoring.prefetch import prefetch
 from dana.scoring.shards import Shard, ShardFolder, Share, shards_of
@@ -41,7 +42,7 @@ class ShardedTable(ABC):
     """
 
     general: GeneralCorpus
-    selection: Selection
+    selection: Selection | WholeDocuments
     folder: Path
     kind: ClassVar[str]
     learned: ClassVar[str]

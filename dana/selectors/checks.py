@@ -150,7 +150,8 @@ def same_seed_same_scores(case: SelectorCase) -> None:
 def fitting_and_scoring_change_nothing(case: SelectorCase) -> None:
     """A second score and another fit leave the scores of a fitted selector as they were."""
     first = case.fitted.score(case.mixed)
-    case.selector.fit(["something else entirely"] * 60, dict.fromkeys(case.selector.samples(60), list(OTHER) * 8), 1)
+    others = _sentences(OTHER, 64, np.random.default_rng(2))
+    case.selector.fit(["something else entirely"] * 60, dict.fromkeys(case.selector.samples(60), others), 1)
     expect(np.array_equal(case.fitted.score(case.mixed), first), "a second call or another fit changed the scores")
 
 

@@ -23,7 +23,7 @@ from dana.corpus.unit_stream import Units
 from dana.encoders.minilm import minilm_folder
 from dana.encoders.transformer import CPU_TOKENS, TransformerEncoder, fixed_batches, padded_batch
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity
-from dana.models.heads import RESERVED_POSITIONS
+from dana.models.heads import positions_of
 from dana.models.shipped import located
 from dana.selectors.base import FittedSelector, Selector
 
@@ -214,9 +214,7 @@ def least_similar(task: Tensor, general: Tensor) -> np.ndarray:
 
 def _longest(most: int, network: Any, tokenizer: Any) -> int:
     """Tokens of the longest unit: what is asked for, or what the model can read if that is less."""
-    config = network.config
-    positions = getattr(config, "max_position_embeddings", most + 2) - RESERVED_POSITIONS.get(config.model_type, 0)
-    return min(most, positions, tokenizer.model_max_length)
+    return min(most, positions_of(network.config), tokenizer.model_max_length)
 
 
 def _batches(lengths: Sequence[int], size: int, random: np.random.Generator) -> list[list[int]]:

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from dana.core.artifacts import MANIFEST, Artifact, write_text
-from dana.core.config import require
-from dana.core.files import replacing
+from dana.core.artifacts import Artifact
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.text_table import aligned
@@ -12,11 +10,9 @@ from dana.report.cluster_domains import TrueDomains
 from dana.report.cluster_frames import read_clusters
 from dana.report.cluster_page import cluster_report
 from dana.scoring.clustering import Clustering
-from dana.scoring.inputs import GeneralCorpus
-from dana.stages.corpus import corpus_stage
+from dana.stages.general import open_general
 from dana.stages.report import write_report
 from dana.stages.settings import RunSettings
-from dana.tasks.hygiene import Cleaner
 
 log = get_logger(__name__)
 
@@ -43,7 +39,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     selection, out = settings.selection, Path(settings.out)
     selection.splitter()  # what is named is looked up before any text is read
     selection.context("").encoder_identity()
-    corpus = GeneralCorpus.open(out / "corpus") if _is_there(out) and not is_named else _read(settings)
+    corpus = open_general(settings, is_named)
     domains = TrueDomains.among(settings.clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
     artifact = Clustering(corpus, selection, settings.clusters, out / CLUSTERS).whole()
     first(lambda: _write_page(artifact.path, out, domains))
@@ -53,9 +49,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
 def _write_page(clusters: Path, out: Path, domains: TrueDomains | None) -> None:
     report, figures = cluster_report(out.resolve().name, read_clusters(clusters), domains)
     for drawn in figures:
-        write_text(out / FIGURES / f"{drawn.name}.svg", drawn.figure.svg + "\n")
-        with replacing(out / FIGURES / f"{drawn.name}.png") as temporary:
-            temporary.write_bytes(drawn.png)
+        drawn.write(out / FIGURES)
     write_report(report, out, CLUSTERS)
 
 
@@ -69,15 +63,3 @@ def clusters_text(out: Path) -> str:
 
     rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
     return aligned([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])
-
-
-def _is_there(out: Path) -> bool:
-    return first(lambda: (out / "corpus" / MANIFEST).is_file())
-
-
-def _read(settings: RunSettings) -> GeneralCorpus:
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
-    cleaner = Cleaner(settings.hygiene, settings.data, settings.selection.language)
-    folder = Path(settings.out) / "corpus"
-    read = first(lambda: corpus_stage(settings.general, folder, settings.on_bad_record, cleaner, settings.inputs))
-    return GeneralCorpus(read)

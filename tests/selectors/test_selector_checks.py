@@ -12,7 +12,7 @@ from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 from dana.selectors.checks import CHECKS, check_selector
 
-BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "dsir", "lexical", "moore_lewis"]
+BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "clusters", "dsir", "lexical", "moore_lewis"]
 ELSEWHERE = {"classifier", "auto", "fusion"}  # slower: test_classifier.py and tests/ranking/test_auto.py check them
 
 

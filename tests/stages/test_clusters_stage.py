@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,8 @@ import pytest
 import yaml
 
 from dana.cli.main import main
+from dana.clusters import fit
+from dana.encoders.word_training import train_word_vectors
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
 ENCODER = ["--encoder", "hashing:dims=64,words=1"]
@@ -92,6 +95,38 @@ def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clustered
     after = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
     assert after == before, "no vector was made again"
     assert "written: " in capsys.readouterr().out
+
+
+def test_word_vectors_are_an_encoder_known_by_the_content_of_their_file(pool, tmp_path, capsys):
+    vectors = tmp_path / "vectors.txt"
+    texts = [json.loads(line)["text"] for line in pool.read_text(encoding="utf-8").splitlines()]
+    train_word_vectors(texts, 8).save(vectors)
+    named = ["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), "--encoder", f"words:{vectors}", *FEW]
+    assert main(named) == 0
+    table = pd.read_parquet(tmp_path / "run" / "clusters")
+    shares = pd.crosstab(table["cluster"], table["source"], normalize="index")
+    assert shares.max(axis=1).min() > 0.9
+    train_word_vectors(texts, 9).save(vectors)
+    assert main(named) == 2
+    assert "encoder: was made again since" in capsys.readouterr().err
+    vectors.unlink()
+    assert main(named) == 2
+    assert "vectors.txt: no file of word vectors that can be read" in capsys.readouterr().err
+
+
+def test_fits_that_all_leave_a_cluster_empty_are_refused_and_nothing_is_half_written(
+    pool, tmp_path, capsys, monkeypatch
+):
+    original = fit._fit
+
+    def emptied(*given):
+        found, mixture = original(*given)
+        return replace(found, clusters=np.zeros_like(found.clusters)), mixture
+
+    monkeypatch.setattr(fit, "_fit", emptied)
+    assert main(["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), *ENCODER, *FEW]) == 2
+    assert "k=2, 3: every fit leaves a cluster empty; ask for fewer clusters\n" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name[0] != ".") == ["corpus", "embeddings"]
 
 
 def test_text_that_is_named_is_read_again(clustered, tmp_path, capsys):
