@@ -19,7 +19,7 @@ FLAGS = [
     Flag("--budgets", "compare.budgets", options=MANY),
     Flag("--data", "data"),
     Flag("--task-path", "task_path", options=MANY),
-    Flag("--encoder", "selection.encoder", "minilm, static, hashing, or transformer:NAME_OR_FOLDER"),
+    Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
     Flag("--geometry", "selection.geometry"),
     Flag("--store", "selection.store"),
     Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),

@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 from dana.core.errors import Contradiction
@@ -90,12 +91,24 @@ def setting_of(kind: str, key: str, now: dict[str, Any]) -> str | None:
             return f"{section}.{'decontaminate' if name == 'tasks' else name}"
         other = {"on_bad_record": "on_bad_record"} if kind == "corpus" else {"seed": "selection.seed"}
         return other.get(section, "general" if kind == "corpus" else "task")
-    if kind == "finetune":
-        names = {"model": "model", "task": "cards", "max_train": "finetune.max_train"}
-        return names.get(section, f"finetune.{rest}")
+    if kind in OF_KIND:
+        return OF_KIND[kind](section, rest)
     if section == "settings":
         return f"{'weigh' if kind == 'weights' else 'pretrain' if 'size' in now else 'adapt'}.{rest}"
     return section if section in ("model", "size") else None
+
+
+def _of_finetune(section: str, rest: str) -> str:
+    names = {"model": "model", "task": "cards", "max_train": "finetune.max_train"}
+    return names.get(section, f"finetune.{rest}")
+
+
+def _of_topics(section: str, rest: str) -> str | None:
+    name = rest.partition(".")[0] or section
+    return {"general": None, "seed": "selection.seed", "code": None}.get(name, f"topics.{name}")
+
+
+OF_KIND: dict[str, Callable[[str, str], str | None]] = {"finetune": _of_finetune, "topic-model": _of_topics}
 
 
 def _get(settings: Any, key: str) -> Any:
@@ -116,7 +129,7 @@ def _as_given(parsed: argparse.Namespace, setting: str, value: Any) -> str:
     if flag is None or value is None:
         return f"{'--set ' if hasattr(parsed, 'config') else ''}{shlex.quote(f'{setting}={plain}')}"
     if isinstance(value, list):
-        return f"{flag} {','.join(value) if setting == 'ranking.detectors' else shlex.join(value)}"
+        return f"{flag} {','.join(value) if setting == 'ranking.detectors' else shlex.join(map(str, value))}"
     return f"{flag} {shlex.quote(plain)}"
 
 

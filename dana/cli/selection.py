@@ -25,7 +25,7 @@ TEXTS = [
     Flag("--decontaminate", "hygiene.decontaminate", options=MANY),
     Flag("--near-duplicates", "hygiene.near_duplicates"),
     Flag("--sample", "hygiene.sample"),
-    Flag("--encoder", "selection.encoder", "minilm, static, hashing, or transformer:NAME_OR_FOLDER"),
+    Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
     Flag("--geometry", "selection.geometry"),
     Flag("--units", "selection.units"),
     Flag("--language", "selection.language"),
@@ -49,6 +49,7 @@ WEIGH = [
     Flag("--beta", "weigh.beta"),
     Flag("--budget", "weigh.budget"),
     Flag("--below", "weigh.below"),
+    Flag("--balance", "weigh.balance"),
     Flag("--gamma", "weigh.gamma"),
     Flag("--sharpness", "weigh.sharpness"),
     Flag("--midpoint", "weigh.midpoint"),
@@ -168,6 +169,9 @@ def _weigh(parsed: argparse.Namespace) -> None:
     Writes DIR/weights/part-*.parquet; for segments and sampled also the kept text, a JSON line a run of
     adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Says, from the scores of held-out task text, how much of
     the kept text is like the task.
+
+    --balance clusters spreads the budget over the clusters that dana clusters --out DIR found, so that the choice is
+    not of one topic; where a cluster is used up the others get the rest.
 
     Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to PLACE, of runs that scored the same
     general text. The budget is that of all together; no segment is kept twice, and the column `target` says whose it

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, fields
 
+from dana.report.cluster_spread import spread_table
 from dana.report.cost import cost_table
 from dana.report.frames import RunFrames
 from dana.report.map_figure import nearness_table, point_table
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
+from dana.report.pool_section import pool_table
 from dana.report.provenance import setting_table, step_table
 from dana.report.reproduce import input_table
 from dana.report.tables import (
@@ -30,6 +32,8 @@ class Analysis:
     separation: Table | None
     kept: Table | None
     planted: Table | None
+    spread: Table | None
+    pool: Table | None
     nearness: Table | None
     points: Table | None
     evaluations: Table | None
@@ -62,6 +66,8 @@ def analyse(run: RunFrames) -> Analysis:
         separation=separation_table(selected) if selected is not None else None,
         kept=kept_table(weighed) if weighed is not None else None,
         planted=planted_table(weighed) if weighed is not None else None,
+        spread=spread_table(run.spread) if run.spread is not None else None,
+        pool=pool_table(run.pool) if run.pool is not None else None,
         nearness=nearness_table(drawn) if drawn is not None else None,
         points=point_table(drawn) if drawn is not None else None,
         evaluations=evaluation_table(evaluations) if evaluations is not None else None,

@@ -13,10 +13,12 @@ from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
 from dana.report.cells import Finetuned, read_cell
+from dana.report.cluster_spread import read_spread
 from dana.report.examples import most_extreme
 from dana.report.files import read_columns, read_object, require_keys
 from dana.report.frames import EVALUATION, Ranking, RunFrames, Selected, SelectorChoice
 from dana.report.lineage import adaptations
+from dana.report.pool_clusters import read_pool_clusters
 from dana.report.recorded import TRAINING, recorded_seconds, training_lines
 from dana.report.text_map import text_map
 from dana.report.verdicts import ADAPTED, CONTROLS
@@ -43,7 +45,11 @@ def collect(path: Path) -> RunFrames:
     evaluations, cells = read_evaluations(path), read_cells(path, stages)
     recorded = {place: recorded_seconds(path / place) for place in stages}
     told, is_grid = _settings(path / SETTINGS), (path / "cells").is_dir()
-    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, told, is_grid, recorded)
+    weights = {ADAPTED if place == path else place.name: place / "weights" for place in _places(path)}
+    weights = {arm: folder for arm, folder in weights.items() if parts(folder)}
+    spread = read_spread(path, weights)
+    pool = read_pool_clusters(path, _scores_folder(path), next(iter(weights.values()), None), _store(path))
+    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, told, is_grid, recorded, spread, pool)
     if run.ranking is None and run.selected is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
             f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ here;"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dana.report.analysis import Analysis
+from dana.report.cluster_spread import spread_finding
 from dana.report.outcomes import interval_text
 from dana.report.tables import Table, each, metric_name, number, percent
 from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arms
@@ -206,6 +207,8 @@ def selection_finding(analysis: Analysis) -> str:
             f"({percent(recall.by_chance)} by chance); they are {percent(precision.value)} "
             f"of what was kept ({percent(precision.by_chance)} by chance)."
         )
+    if analysis.spread is not None:
+        text += f" {spread_finding(analysis.spread.frame)}"
     return text
 
 

@@ -80,6 +80,8 @@ class RunFrames:
         settings: Text of what its commands were told that differs from the defaults; empty where it is not kept.
         is_grid: Whether ``dana run`` made it, and not one command a step.
         recorded: Seconds that a step's own records tell of, by its place.
+        spread: Of each arm's kept text over the pool's clusters (:func:`dana.report.cluster_spread.read_spread`).
+        pool: A row a cluster of the pool, of :func:`dana.report.pool_clusters.read_pool_clusters`.
     """
 
     path: Path
@@ -92,3 +94,5 @@ class RunFrames:
     settings: str = ""
     is_grid: bool = False
     recorded: dict[str, float] = field(default_factory=dict)
+    spread: pd.DataFrame | None = None
+    pool: pd.DataFrame | None = None

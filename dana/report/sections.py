@@ -13,6 +13,7 @@ from dana.report.findings import Finding
 from dana.report.forest import forest
 from dana.report.frames import RunFrames
 from dana.report.map_figure import map_figure, map_finding
+from dana.report.pool_section import pool_bars, pool_finding
 from dana.report.provenance import versions
 from dana.report.reproduce import reproduction
 from dana.report.svg import Figure
@@ -75,6 +76,7 @@ def build_report(run: RunFrames) -> Report:
         _chosen(analysis, run),
         _separation(analysis),
         _kept(analysis, run),
+        *_pool(analysis, run),
         *_map(analysis, run),
         _losses(analysis),
         _results(analysis),
@@ -120,9 +122,18 @@ def _kept(analysis: Analysis, run: RunFrames) -> Section:
         question,
         findings.selection_finding(analysis),
         (figures.kept_bars(analysis.kept.frame), *drawn),
-        (analysis.planted, analysis.kept),
+        (analysis.planted, analysis.kept, analysis.spread),
         tuple((title, shown) for title, shown in examples if shown),
     )
+
+
+def _pool(analysis: Analysis, run: RunFrames) -> list[Section]:
+    """Nothing where the pool has no clusters: nobody needs them."""
+    if analysis.pool is None:
+        return []
+    is_weighed = run.selected is not None and "weight" in run.selected.units
+    said = pool_finding(analysis.pool, is_weighed)
+    return [Section("What is the pool made of?", said, (pool_bars(analysis.pool),), (analysis.pool,))]
 
 
 def _map(analysis: Analysis, run: RunFrames) -> list[Section]:

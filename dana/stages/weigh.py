@@ -8,22 +8,28 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dana.clusters.spread import effective_number
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, write_text
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import WEIGHTS, read_table, write_parts
+from dana.core.text_table import aligned
 from dana.models.folder import load_own_tokenizer
 from dana.report.amount_curve import amount_curve
 from dana.weighting.amount import Amount, choose_amount
+from dana.weighting.balance import CLUSTERS, Balance, cluster_shares, parse_balance
 from dana.weighting.documents import token_counts
 from dana.weighting.kept_text import KEPT_TEXT, write_kept_text
-from dana.weighting.policies import apply_policy
+from dana.weighting.policies import Weighed, apply_policy
 from dana.weighting.purity import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.settings import WeighSettings
 
 CURVE = f"{OWN}/beta.csv"
+UNIT = ("doc_id", "unit", "start", "end")  # what tells units apart
 
 
-def weigh_stage(scores: Path, corpus: Path, settings: WeighSettings, folder: Path) -> Artifact:
+def weigh_stage(
+    scores: Path, corpus: Path, settings: WeighSettings, folder: Path, clusters: Path | None = None
+) -> Artifact:
     """Weigh a scores artifact.
 
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
@@ -38,16 +44,21 @@ def weigh_stage(scores: Path, corpus: Path, settings: WeighSettings, folder: Pat
         corpus: Folder of the corpus artifact that was scored; where beta is ``auto``, the task's lies beside it.
         settings: The policy and its parameters.
         folder: Where the weights go.
+        clusters: Folder of the clusters artifact that a budget is balanced over; by default it lies beside the corpus.
 
     Raises:
-        ConfigError: If the scores are of another corpus, or of another task than lies beside it and is to choose beta.
+        ConfigError: If the scores or clusters are of another corpus or of other units, there is no such cluster, or the
+            scores are of another task than lies beside the corpus and is to choose beta.
         DataError: If there is no unit, or no held-out task text to choose beta by.
     """
     scored = open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
     opened = open_artifact(corpus, "corpus")
-    depends_on = {"scores": scored.fingerprint, "settings": asdict(settings)}
+    depends_on = {"scores": scored.fingerprint, "settings": settings.identity()}
     if opened.fingerprint != scored.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
+    clustered = _clusters_of(opened, clusters or corpus.parent / CLUSTERS) if settings.balance else None
+    if clustered is not None:
+        depends_on["clusters"] = clustered.fingerprint
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
@@ -60,19 +71,72 @@ def weigh_stage(scores: Path, corpus: Path, settings: WeighSettings, folder: Pat
             amount = choose_amount(chooses, held_out, table, corpus, settings)
             chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
             _write_curve(amount, draft)
-        found = apply_policy(table, chosen, budget_tokens(table, corpus, chosen))
-        columns = [pa.array(found.segment, pa.int32()), pa.array(found.weight, pa.float32())]
-        weighed = pa.Table.from_arrays([*(table[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
+        balance = None if clustered is None else _balance(clustered, table, settings)
+        found = apply_policy(table, chosen, budget_tokens(table, corpus, chosen), balance)
+        weighed = _weights_table(table, found)
         write_parts(iter([weighed]), draft.path, WEIGHTS)
         draft.counts = {**found.counts, "by_source": by_source(weighed)}
-        in_domain = purity(task, table, found.weight, chosen, found.components, chose)
-        draft.notes |= {**found.notes, "in_domain": in_domain}
+        draft.notes |= found.notes
+        if clustered is None or balance is None:
+            draft.notes["in_domain"] = purity(task, table, found.weight, chosen, found.components, chose)
+        else:
+            draft.notes |= _balance_notes(clustered, balance, found.weight)
         if settings.policy != "sigmoid":
             draft.counts["selected_texts"] = write_kept_text(table, found.weight, corpus, draft.path / KEPT_TEXT)
 
     artifact = make(folder, "weights", depends_on, write)
     warn_of_low_purity(artifact.manifest["in_domain"])
     return artifact
+
+
+def _weights_table(scores: pa.Table, found: Weighed) -> pa.Table:
+    columns = [pa.array(found.segment, pa.int32()), pa.array(found.weight, pa.float32())]
+    return pa.Table.from_arrays([*(scores[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
+
+
+def _clusters_of(corpus: Artifact, folder: Path) -> Artifact:
+    """Clusters of a corpus."""
+    command = f"dana clusters --out {corpus.path.parent}"
+    opened = open_artifact(folder, "clusters", command)
+    if opened.manifest["depends_on"]["general"] != corpus.fingerprint:
+        raise ConfigError(f"{folder} was not made from {corpus.path}; cluster this corpus first: {command}")
+    return opened
+
+
+def _balance(clusters: Artifact, table: pa.Table, settings: WeighSettings) -> Balance:
+    """The cluster of each unit of a table of scores, and each cluster's share of the budget."""
+    shares = cluster_shares(parse_balance(str(settings.balance)), clusters.manifest["k"])
+    found = read_table(clusters.path, [*UNIT, "cluster"])
+    if any(not found[name].equals(table[name]) for name in UNIT):
+        raise ConfigError(f"{clusters.path}: cut into other units than the scores; make both with the same --units")
+    return Balance(found["cluster"].to_numpy(), shares)
+
+
+def _balance_notes(clusters: Artifact, balance: Balance, weight: np.ndarray) -> dict[str, Any]:
+    """For the manifest: of each cluster its share of the budget, its units and those kept; how varied both are."""
+    k = balance.shares.size
+    units = np.bincount(balance.clusters, minlength=k)
+    kept = np.bincount(balance.clusters, weights=weight, minlength=k)
+    columns = (clusters.manifest["names"], balance.shares.tolist(), units.tolist(), kept.tolist())
+    names = ("cluster", "name", "share", "units", "kept_units")
+    rows = [dict(zip(names, row, strict=True)) for row in zip(range(k), *columns, strict=True)]
+    varied = {"pool": effective_number(units), "kept": effective_number(kept)}
+    unknown = {"unknown": "with a balance more than the scores decides what is kept"}
+    return {"balance": {"clusters": rows, "effective_clusters": varied}, "in_domain": unknown}
+
+
+def balance_text(balance: dict[str, Any]) -> str:
+    """The balance in a manifest as aligned columns, and how varied pool and kept text are."""
+    shown = [
+        {"cluster": row["cluster"], "of the budget": f"{row['share']:.1%}", "units": f"{row['units']:,}"}
+        | {"kept": f"{row['kept_units']:,.0f}", "name": row["name"]}
+        for row in balance["clusters"]
+    ]
+    varied = balance["effective_clusters"]
+    said = (
+        f"spread: {varied['kept']:.1f} clusters of the kept text, {varied['pool']:.1f} of the pool (effective number)"
+    )
+    return f"{aligned(shown)}\n{said}\n"
 
 
 def _task_of(scored: Artifact, corpus: Path) -> Path:
@@ -120,6 +184,7 @@ def weights_text(weights: Artifact) -> str:
     lines = [
         *([curve_text(weights.manifest["beta"])] if "beta" in weights.manifest else []),
         f"{_kept_table(counts['by_source'])}\n",
+        *([balance_text(weights.manifest["balance"])] if "balance" in weights.manifest else []),
         *in_domain_lines(weights.manifest),
         f"written: {place} ({units['kept']:,} of {units['in']:,} units weigh more than 0)",
     ]

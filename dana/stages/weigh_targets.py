@@ -1,7 +1,6 @@
 """``dana weigh RUN RUN ... --proportions``: scores of several targets over one pool to one table of weights."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,7 @@ def weigh_targets_stage(
     _check_alike(runs, scored)
     prints = {name: artifact.fingerprint for name, artifact in zip(names, scored, strict=True)}
     shares = dict(zip(names, map(float, proportions), strict=True))
-    depends_on = {"scores": prints, "proportions": shares, "settings": asdict(settings)}
+    depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
     corpus = runs[0] / "corpus"
 
     def write(draft: Draft) -> None:

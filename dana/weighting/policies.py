@@ -9,6 +9,7 @@ import pyarrow as pa
 from dana.core.errors import DataError
 from dana.core.rng import unit_keys
 from dana.core.statistics import Moments, effective_sample_size
+from dana.weighting.balance import Balance
 from dana.weighting.documents import document_starts
 from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import (
@@ -43,13 +44,16 @@ class Weighed:
     notes: dict[str, Any]
 
 
-def apply_policy(table: pa.Table, settings: WeighSettings, tokens: np.ndarray | None = None) -> Weighed:
+def apply_policy(
+    table: pa.Table, settings: WeighSettings, tokens: np.ndarray | None = None, balance: Balance | None = None
+) -> Weighed:
     """Weigh the units of a corpus.
 
     Args:
         table: ``doc_id``, ``unit`` and ``score`` of every unit of each document, in order.
         settings: The policy and its parameters.
         tokens: Shape (units,), of each unit, where the budget is in tokens.
+        balance: Clusters that the budget is spread over, where it is.
     """
     score = table["score"].to_numpy()
     segment = corpus_segments(table, settings)
@@ -63,7 +67,9 @@ def apply_policy(table: pa.Table, settings: WeighSettings, tokens: np.ndarray | 
         if components is not None:
             notes["shrunk"] = asdict(components)
         if settings.below is None:
-            kept = order[: settings.kept.count(order, segment_amounts(table, segment, settings.kept, tokens))]
+            amounts = segment_amounts(table, segment, settings.kept, tokens)
+            order = order if balance is None else balance.order(order, segment, amounts, settings.kept)
+            kept = order[: settings.kept.count(order, amounts)]
         else:
             kept = _below(settings.below, segment_means(score, segment))
         weight = (np.isin(segment, kept) & (segment != DROPPED)).astype(np.float64)

@@ -1,10 +1,12 @@
 """Settings of a weighing: the policy that turns scores into weights, and how much is kept."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import ConfigError
+from dana.weighting.balance import parse_balance
 from dana.weighting.weights import Budget
 
 POLICIES = ("sigmoid", "segments", "sampled")
@@ -25,6 +27,8 @@ class WeighSettings:
             share as beta is.
         below: Instead of a budget, keep every segment whose mean score is below this. At 0 ``classifier``, ``lexical``,
             ``lda`` and ``svm`` take text for the task's.
+        balance: ``clusters`` spreads the budget evenly over the clusters that ``dana clusters`` found in the
+            run's corpus, ``clusters:0=0.7,3=0.3`` by shares. Where a cluster is used up the others get the rest.
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
         shrink: Draw the means of short segments towards that of all, as their few units demand
@@ -42,6 +46,7 @@ class WeighSettings:
     beta: float | str = PAPERS_BETA
     budget: str | float | None = None
     below: float | None = None
+    balance: str | None = None
     gamma: int = 15
     min_tail: int = 1
     shrink: bool = True
@@ -67,6 +72,22 @@ class WeighSettings:
             raise ConfigError(f"budget={self.budget!r}: counting tokens needs tokenizer=NAME")
         if self.kept.kind == "documents" and self.stream:
             raise ConfigError(f"budget={self.budget!r}: with stream=true a segment may be of several documents")
+        if self.balance is not None:
+            self._check_balance(self.balance)
+
+    def _check_balance(self, balance: str) -> None:
+        parse_balance(balance)
+        given = f"balance={balance!r}"
+        if self.policy == "sigmoid":
+            raise ConfigError(f"{given}: needs policy=segments or sampled; sigmoid has no budget to spread")
+        if self.below is not None:
+            raise ConfigError(f"{given}: spreads a budget, and below={self.below!r} stands for none; leave one out")
+        if self.is_auto:
+            raise ConfigError(f"{given}: beta=auto is chosen by the scores alone; give a share in (0, 1], or a budget")
+
+    def identity(self) -> dict[str, Any]:
+        """Plain values for a fingerprint; without a balance they are what they were before there was one."""
+        return {key: value for key, value in asdict(self).items() if key != "balance" or value is not None}
 
     @property
     def is_auto(self) -> bool:

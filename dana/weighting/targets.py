@@ -72,6 +72,8 @@ def check_targets(proportions: Sequence[float], targets: int, settings: WeighSet
     require(fits, "proportions", list(proportions), "positive numbers that sum to 1")
     if settings.beta == AUTO and settings.budget is None:
         raise ConfigError("beta='auto': is chosen for one target; of several give a share in (0, 1] or a budget")
+    if settings.balance is not None:
+        raise ConfigError(f"balance={settings.balance!r}: spreads the budget of one target; leave it out")
     if settings.below is not None:
         raise ConfigError(f"below={settings.below!r}: shares out no budget between targets; give one")
     if settings.policy == "sigmoid" and settings.midpoint is not None:

@@ -1,0 +1,166 @@
+"""``dana weigh --balance clusters`` in a run's folder and in a recipe, and the clusters that are refused."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import dana
+from dana.cli.main import main
+from dana.core.artifacts import read_manifest
+from dana.core.config import load
+from dana.core.errors import ConfigError
+from dana.experiments.cell import Made, call_stage
+from dana.stages.run import plan_run
+from dana.stages.settings import RunSettings
+from tests.stages.two_topics import GENERAL, PLANTED, SELECTION
+
+FEW = ["--encoder", SELECTION.encoder, "--k", "3", "--pca", "4", "--seeds", "2", "--fit", "300"]
+SETTINGS = ["--gamma", "1", "--budget", "90 units"]
+
+
+@pytest.fixture(scope="module")
+def clustered(opened, tmp_path_factory):
+    """A run with scores and clusters."""
+    run = tmp_path_factory.mktemp("balanced") / "run"
+    shutil.copytree(opened[2], run)
+    assert main(["clusters", "--out", str(run), *FEW]) == 0
+    return run
+
+
+@pytest.fixture
+def run(clustered, tmp_path):
+    """A copy of it to write in."""
+    return Path(shutil.copytree(clustered, tmp_path / "run"))
+
+
+def kept_by_cluster(run, weights):
+    clusters = pd.read_parquet(run / "clusters")
+    table = pd.read_parquet(weights)
+    assert table[["doc_id", "unit"]].equals(clusters[["doc_id", "unit"]])
+    return table.groupby(clusters["cluster"])["weight"].sum().tolist()
+
+
+def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_path, capsys):
+    assert main(["weigh", str(run), *SETTINGS, "--to", str(tmp_path / "plain")]) == 0
+    assert "balance" not in read_manifest(tmp_path / "plain")["depends_on"]["settings"]
+    assert kept_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, "by the scores alone no cluster is spared"
+    capsys.readouterr()
+    assert main(["weigh", str(run), *SETTINGS, "--balance", "clusters"]) == 0
+    assert kept_by_cluster(run, run / "weights") == [30, 30, 30]
+    manifest = read_manifest(run / "weights")
+    about, units = manifest["balance"], pd.read_parquet(run / "clusters")["cluster"].value_counts().sort_index()
+    assert [row["share"] for row in about["clusters"]] == pytest.approx([1 / 3] * 3)
+    assert [row["units"] for row in about["clusters"]] == units.tolist()
+    assert [row["kept_units"] for row in about["clusters"]] == [30, 30, 30]
+    assert [row["name"] for row in about["clusters"]] == read_manifest(run / "clusters")["names"]
+    shares = units / units.sum()
+    assert about["effective_clusters"]["pool"] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
+    assert about["effective_clusters"]["kept"] == pytest.approx(3)
+    assert manifest["depends_on"]["clusters"] == read_manifest(run / "clusters")["fingerprint"]
+    printed = capsys.readouterr().out
+    assert "spread: 3.0 clusters of the kept text, " in printed
+    assert "unknown (with a balance more than the scores decides what is kept)" in printed
+    assert yaml.safe_load((run / "settings.yaml").read_text())["weigh"]["balance"] == "clusters"
+
+
+def test_shares_may_be_given_and_python_takes_them_too(run):
+    weights = dana.weigh(run, balance="clusters:0=0.1,2=0.9", budget="50 units", gamma=1)
+    assert kept_by_cluster(run, run / "weights") == [5, 0, 45]
+    assert len(weights) == len(pd.read_parquet(run / "scores"))
+    with pytest.raises(ConfigError, match="balance='clusters': the clusters are in a run's folder"):
+        dana.weigh(pd.read_parquet(run / "scores"), balance="clusters")
+
+
+def test_a_segment_is_kept_whole_and_counts_for_the_cluster_of_most_of_it(run):
+    weights = dana.weigh(run, balance="clusters", beta=0.3, gamma=4)
+    segments = weights.groupby(["doc_id", "segment"])["weight"]
+    assert (segments.min() == segments.max()).all()
+    kept = weights["weight"].sum()
+    assert round(0.3 * len(weights)) - 4 < kept <= round(0.3 * len(weights))
+
+
+def test_scores_by_clusters_say_in_their_manifest_where_the_task_lives(texts, tmp_path):
+    line = ["score", "--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--store", "none"]
+    line += ["--encoder", SELECTION.encoder, "--selector", "clusters:k=3,pca=4", "--out", str(tmp_path)]
+    assert main(line) == 0
+    rows = read_manifest(tmp_path / "scores")["clusters"]
+    assert sum(row["task_share"] for row in rows) == pytest.approx(1)
+    scores = pd.read_parquet(tmp_path / "scores")
+    assert scores.groupby("source")["score"].mean().idxmin() == "planted"
+    assert scores["score"].min() >= -np.log(max(row["task_share"] for row in rows)) - 1e-9
+
+
+def refused(run, capsys, *flags):
+    before = sorted(run.rglob("*"))
+    assert main(["weigh", str(run), *SETTINGS, *flags]) == 2
+    assert sorted(run.rglob("*")) == before
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("dana: error: ")
+    return error
+
+
+def test_clusters_that_are_not_there_are_named_with_their_command(run, capsys):
+    shutil.rmtree(run / "clusters")
+    said = refused(run, capsys, "--balance", "clusters")
+    assert str(run / "clusters") in said
+    assert f"dana clusters --out {run}" in said
+
+
+def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
+    other = tmp_path / "other"
+    lines = (texts / "pool.jsonl").read_text().splitlines()[: GENERAL + PLANTED - 1]
+    (tmp_path / "fewer.jsonl").write_text("\n".join(lines))
+    assert main(["clusters", "--general", str(tmp_path / "fewer.jsonl"), "--out", str(other), *FEW]) == 0
+    shutil.rmtree(run / "clusters")
+    shutil.copytree(other / "clusters", run / "clusters")
+    said = refused(run, capsys, "--balance", "clusters")
+    assert f"{run / 'clusters'} was not made from {run / 'corpus'}; cluster this corpus first" in said
+
+
+def test_clusters_of_other_units_are_refused(run, checkpoint, capsys):
+    shutil.rmtree(run / "clusters")
+    windows = ["--units", "window:6", "--encoder", f"transformer:{checkpoint}", "--k", "2", "--pca", "0"]
+    assert main(["clusters", "--out", str(run), *FEW, *windows]) == 0
+    capsys.readouterr()
+    said = refused(run, capsys, "--balance", "clusters")
+    assert "cut into other units than the scores; make both with the same --units" in said
+
+
+@pytest.mark.parametrize(
+    ("balance", "says"),
+    [
+        ("clusters:7=1", "balance='clusters:7': must be among the 3 clusters, 0 to 2"),
+        ("topics", "balance='topics': must be clusters, or clusters:NUMBER=SHARE"),
+    ],
+)
+def test_a_balance_over_what_is_not_there_is_refused(run, capsys, balance, says):
+    assert says in refused(run, capsys, "--balance", balance)
+
+
+def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, card, tmp_path):
+    out = Path(shutil.copytree(opened[2], tmp_path / "run"))
+    recipe = {
+        "task": str(texts / "cells.txt"),
+        "cards": [card],
+        "general": [str(texts / "pool.jsonl")],
+        "out": str(out),
+        "size": "tiny",
+        "selection": {"encoder": SELECTION.encoder, "store": None},
+        "clusters": {"k": [3], "pca": 4, "seeds": 2},
+        "arms": {"dana": {"detector": "knn", "weigh": {"balance": "clusters"}}, "random": {"selector": "random"}},
+        "weigh": {"gamma": 1, "budget": "60 units"},
+    }
+    cells = {cell.name: cell for cell in plan_run(load(RunSettings, recipe)).cells}
+    assert cells["weigh/dana"].settings["clusters"] == Made("clusters")
+    assert "clusters" not in cells["weigh/random"].settings
+    made, _ = call_stage(cells["clusters"].stage, cells["clusters"].arguments({}))
+    assert made == str(out / "clusters")
+    scores = {"score/dana": str(out / "scores"), "clusters": made}
+    weights, _ = call_stage(cells["weigh/dana"].stage, cells["weigh/dana"].arguments(scores))
+    assert kept_by_cluster(out, weights) == [20, 20, 20]
+    plain = {**recipe, "arms": {"dana": {}}}
+    assert "clusters" not in {cell.name for cell in plan_run(load(RunSettings, plain)).cells}

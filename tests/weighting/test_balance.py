@@ -1,0 +1,178 @@
+"""A budget spread over clusters: which segments are kept, by hand, and what never happens whatever the scores are."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dana.clusters.spread import effective_number
+from dana.core.errors import ConfigError, DataError
+from dana.weighting.balance import Balance, cluster_shares, parse_balance, segment_clusters
+from dana.weighting.policies import apply_policy
+from dana.weighting.settings import WeighSettings
+from dana.weighting.targets import check_targets
+from dana.weighting.weights import DROPPED, Budget
+
+# The best units are all of cluster 0; cluster 2 has one unit alone.
+CLUSTERS = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 2])
+
+
+def table(scores, documents=None):
+    units = np.arange(len(scores), dtype=np.int32)
+    names = ["one"] * len(scores) if documents is None else [f"d{number}" for number in documents]
+    units = units if documents is None else units - np.searchsorted(documents, documents)
+    return pa.table({"doc_id": names, "unit": units.astype(np.int32), "score": np.array(scores, dtype=float)})
+
+
+def kept(budget, shares=(1 / 3, 1 / 3, 1 / 3), clusters=CLUSTERS, **given):
+    settings = WeighSettings(budget=budget, gamma=1, balance="clusters", **given)
+    balance = Balance(np.asarray(clusters), np.array(shares))
+    found = apply_policy(table(np.arange(len(clusters))), settings, balance=balance)
+    return np.flatnonzero(found.weight).tolist()
+
+
+def test_the_best_of_each_cluster_are_kept_and_a_cluster_that_is_used_up_leaves_its_rest_to_the_others():
+    assert kept("3 units") == [0, 5, 9]
+    assert kept("7 units") == [0, 1, 2, 5, 6, 7, 9]  # a third each would be 2 and a bit; cluster 2 has one
+    assert kept("4 units") == [0, 1, 5, 9]  # of equally far ones the better
+    assert kept("10 units") == list(range(10))
+    assert kept(0.3) == [0, 5, 9]
+
+
+def test_shares_are_kept_and_a_cluster_without_one_is_left_out():
+    assert kept("4 units", (0.25, 0.75, 0)) == [0, 5, 6, 7]
+    assert kept("8 units", (0.25, 0.75, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]  # the rest of 1 goes to 0, none to 2
+
+
+def test_named_clusters_that_hold_less_than_the_budget_are_kept_whole_with_a_warning(caplog):
+    assert kept("5 units", (0, 0.5, 0.5)) == [5, 6, 7, 8, 9]
+    assert not caplog.records
+    assert kept("6 units", (0, 0.5, 0.5)) == [5, 6, 7, 8, 9]
+    assert "cluster 1, 2: holds less than the budget, 5 of 6; all is kept" in caplog.text
+
+
+def test_named_clusters_without_a_segment_are_refused():
+    with pytest.raises(DataError, match="balance: no segment is mostly of cluster 3"):
+        kept("3 units", (0, 0, 0, 1))
+
+
+def test_tokens_and_documents_are_spread_as_they_are_counted():
+    clusters = np.array([0, 0, 0, 1, 1, 1])
+    settings = WeighSettings(budget="8 tokens", tokenizer="x", gamma=1, balance="clusters")
+    tokens = np.array([4.0, 1, 1, 2, 2, 9])
+    found = apply_policy(table(range(6)), settings, tokens, Balance(clusters, np.array([0.5, 0.5])))
+    assert np.flatnonzero(found.weight).tolist() == [0, 3, 4]
+    documents = np.array([0, 0, 1, 2, 2, 3])
+    settings = WeighSettings(budget="2 documents", gamma=1, balance="clusters")
+    found = apply_policy(table(range(6), documents), settings, None, Balance(clusters, np.array([0.5, 0.5])))
+    assert np.flatnonzero(found.weight).tolist() == [0, 1, 3, 4]  # not both documents of cluster 0
+
+
+def test_a_segment_is_of_the_cluster_that_most_of_its_units_are_of():
+    segment = np.array([0, 0, 0, DROPPED, 1, 1, 2, 2, 2])
+    clusters = np.array([4, 1, 4, 0, 3, 2, 0, 0, 5])
+    assert segment_clusters(segment, clusters).tolist() == [4, 2, 0]  # of equally frequent ones the first
+
+
+def test_drawn_segments_are_spread_too():
+    """The best cluster would have nearly all of the draw."""
+    clusters = np.repeat([0, 1], 200)
+    scores = np.repeat([-1.0, 1.0], 200) + np.random.default_rng(0).normal(0, 0.1, 400)
+    shares = np.array([0.5, 0.5])
+    plain, even = (
+        apply_policy(table(scores), WeighSettings(policy="sampled", budget="60 units", gamma=1), balance=balance)
+        for balance in (None, Balance(clusters, shares))
+    )
+    assert plain.weight[:200].sum() > 55
+    assert (even.weight[:200].sum(), even.weight[200:].sum()) == (30, 30)
+
+
+@st.composite
+def pools(draw):
+    count, k = draw(st.integers(1, 60)), draw(st.integers(1, 5))
+    clusters = np.array(draw(st.lists(st.integers(0, k - 1), min_size=count, max_size=count)))
+    shares = np.array(draw(st.lists(st.floats(0.05, 1), min_size=k, max_size=k)))
+    scores = np.array(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)), dtype=float)
+    return clusters, shares / shares.sum(), scores, draw(st.integers(1, count))
+
+
+@given(pools())
+@settings(deadline=None, max_examples=200)
+def test_a_budget_is_filled_by_the_best_of_each_cluster_and_no_cluster_is_a_unit_ahead_of_another(pool):
+    clusters, shares, scores, budget = pool
+    chosen = WeighSettings(budget=f"{budget} units", gamma=1, shrink=False, balance="clusters")
+    weight = apply_policy(table(scores), chosen, balance=Balance(clusters, shares)).weight > 0
+    assert weight.sum() == budget
+    held = np.bincount(clusters[weight], minlength=shares.size)
+    there = np.bincount(clusters, minlength=shares.size)
+    for one in range(shares.size):
+        own = scores[clusters == one]
+        assert sorted(own)[: held[one]] == sorted(scores[(clusters == one) & weight])
+        for other in range(shares.size):
+            if held[other] and held[one] < there[one]:  # the next unit of `one` would have come later
+                assert held[other] / shares[other] <= (held[one] + 1) / shares[one] * (1 + 1e-9)
+
+
+@given(pools())
+@settings(deadline=None, max_examples=50)
+def test_a_balance_of_one_cluster_changes_nothing(pool):
+    clusters, _, scores, budget = pool
+    given_ = {"budget": f"{budget} units", "gamma": 3}
+    plain = apply_policy(table(scores), WeighSettings(**given_))
+    one = Balance(np.zeros_like(clusters), np.ones(1))
+    np.testing.assert_array_equal(
+        apply_policy(table(scores), WeighSettings(**given_), balance=one).weight, plain.weight
+    )
+
+
+def test_shares_are_read_from_the_setting():
+    assert parse_balance("clusters") == {}
+    assert parse_balance("clusters:0=0.7,3=.3") == {0: 0.7, 3: 0.3}
+    assert cluster_shares({}, 4).tolist() == [0.25] * 4
+    assert cluster_shares({0: 0.7, 3: 0.3}, 4).tolist() == [0.7, 0, 0, 0.3]
+    with pytest.raises(ConfigError, match="balance='clusters:3': must be among the 3 clusters, 0 to 2"):
+        cluster_shares({0: 0.7, 3: 0.3}, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "1", "cluster", "clusters:", "clusters:0", "clusters:a=1", "clusters:-1=1", "clusters:0=nan"),
+        *("clusters:0=1.0,0=0", "clusters:0=0.5,0=1", "clusters:0=0.5,1=0.4", "clusters:0=1.5,1=-0.5"),
+        "clusters:0=0.5;1=0.5",
+    ],
+)
+def test_a_balance_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match=r"balance=.* must be clusters, or clusters:NUMBER=SHARE"):
+        WeighSettings(balance=text)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"policy": "sigmoid"}, "needs policy=segments or sampled"),
+        ({"below": 0.0}, r"spreads a budget, and below=0\.0 stands for none"),
+        ({"beta": "auto"}, "beta=auto is chosen by the scores alone"),
+    ],
+)
+def test_what_has_no_budget_to_spread_is_refused_by_name(other, says):
+    with pytest.raises(ConfigError, match=f"balance='clusters': {says}"):
+        WeighSettings(balance="clusters", **other)
+    with pytest.raises(ConfigError, match="balance='clusters': spreads the budget of one target"):
+        check_targets([0.5, 0.5], 2, WeighSettings(balance="clusters"))
+
+
+def test_settings_without_a_balance_are_what_they_were_before_there_was_one():
+    assert "balance" not in WeighSettings().identity()
+    assert WeighSettings(balance="clusters").identity()["balance"] == "clusters"
+    assert Balance(CLUSTERS, np.ones(3) / 3).order(
+        np.arange(10), np.arange(10), np.ones(10), Budget(3, "units")
+    ).tolist() == [0, 5, 9, 1, 6, 2, 7, 3, 8, 4]
+
+
+def test_the_effective_number_is_that_of_equal_clusters():
+    assert effective_number(np.array([5, 5, 0, 5])) == pytest.approx(3)
+    assert effective_number(np.array([0, 7.5])) == 1
+    expected = np.exp(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
+    assert effective_number(np.array([3, 1])) == pytest.approx(expected)
