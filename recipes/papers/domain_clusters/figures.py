@@ -1,0 +1,136 @@
+"""Figures 1 to 3, 6 and 7, and Table 2: five clusters of an encoder's vectors on a map, confusions, and outliers.
+
+    python recipes/papers/domain_clusters/figures.py FILE... --out FOLDER [--encoders E ...] [--k 5] [--pca 50]
+
+For each encoder (Figures 6 and 7 are Figures 1 and 3 of others) a folder of its name:
+
+    figure1.svg, .png   sentences by two principal components, coloured by domain
+    figure2.svg, .png   true domain against the domain of the sentence's cluster
+    figure3.svg, .png   Figure 1 under the ellipses of the clusters, coloured by the domain they are mapped to
+    points.csv, ellipses.csv, figure2.csv   the numbers of the figures, of all sentences
+    table2.csv          for each pair of domains the outliers nearest to the centre of the wrong cluster
+    outliers.csv        section 2.6: outliers by the domain that attracts them; tokens, digits, pronouns or questions
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from domains import Domains, read_domains, vectors_of
+from torch import Tensor
+
+from dana.clusters.learned import LearnedClusters, learn_clusters
+from dana.clusters.outliers import outlier_examples, outlier_table, surface_of
+from dana.clusters.purity import confusion, contingency, domain_purity, majority
+from dana.clusters.representatives import log_density_of_own
+from dana.clusters.settings import ClusterSettings
+from dana.comparison.settings import slug
+from dana.core.artifacts import write_text
+from dana.core.errors import DanaError
+from dana.core.rng import generator
+from dana.corpus.unit_stream import Units, units_of
+from dana.corpus.units import WholeDocuments
+from dana.report.cluster_figures import Drawn, cluster_map, confusion_figure
+
+EXAMPLES = 5  # of a pair of domains
+
+
+def learn(domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int) -> LearnedClusters:
+    """Clusters of all sentences, which stand in a random order: a figure draws the first thousand."""
+    order = generator(seed, "figures", "order").permutation(len(domains.documents))
+    documents = [domains.documents[row] for row in order]
+    units = Units.join(list(units_of(documents, WholeDocuments().splitter())))
+    return learn_clusters(units, vectors[order], geometry, settings, seed)
+
+
+def draw(learned: LearnedClusters, domains: Domains) -> tuple[list[Drawn], dict[str, pd.DataFrame], float]:
+    """Figures, tables by file name, and the purity of the clusters."""
+    sample, names = learned.sample, domains.names
+    true = np.array([names.index(source) for source in sample["source"]])
+    counts = contingency(sample["cluster"].to_numpy(), true, learned.choice.k, len(names))
+    owners = majority(counts)
+    assigned = owners[sample["cluster"]]
+    taken = confusion(counts)
+    bare = replace(learned, ellipses=learned.ellipses[:0])
+    alt = "Sentences by two principal components of their vectors, coloured by domain"
+    figures = [
+        cluster_map(bare, true.tolist(), names, "figure1", f"{alt}."),
+        replace(confusion_figure(taken, names), name="figure2"),
+        cluster_map(learned, true.tolist(), names, "figure3", f"{alt}, under the clusters' ellipses.", owners.tolist()),
+    ]
+    points = sample[["doc_id", "source", "cluster", "x", "y"]].assign(assigned=[names[at] for at in assigned])
+    ellipses = learned.ellipses.assign(domain=[names[at] for at in owners], units=counts.sum(1))
+    shares = taken / np.maximum(taken.sum(1, keepdims=True), 1)
+    rows = [
+        {"true": names[one], "assigned": names[other], "sentences": taken[one, other], "share": shares[one, other]}
+        for one, other in np.ndindex(*taken.shape)
+    ]
+    texts = sample["text"].tolist()
+    tables = {
+        "points": points,
+        "ellipses": ellipses,
+        "figure2": pd.DataFrame(rows),
+        "table2": examples(sample, true, assigned, names),
+        "outliers": outlier_table(true, assigned, names, surface_of(texts)),
+    }
+    return figures, tables, domain_purity(counts)
+
+
+def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
+    """Table 2: true, assigned, sentence and the log density of its cluster, the nearest to the wrong centre first.
+
+    Args:
+        sample: See :class:`dana.clusters.learned.LearnedClusters`.
+        true: int of shape (sentences,), each one's domain.
+        assigned: The domain that its cluster is mapped to.
+        names: Of the domains.
+    """
+    nearness = log_density_of_own(sample["log_density"].to_numpy(), sample["responsibility"].to_numpy())
+    found = outlier_examples(true, assigned, nearness, sample["text"].tolist(), EXAMPLES)
+    rows = [
+        {"true": names[one], "assigned": names[other], "sentence": sample["text"][at], "log_density": nearness[at]}
+        for (one, other), places in found.items()
+        for at in places
+    ]
+    return pd.DataFrame(rows, columns=["true", "assigned", "sentence", "log_density"])
+
+
+def write(figures: Sequence[Drawn], tables: dict[str, pd.DataFrame], folder: Path) -> None:
+    """Write every figure as SVG and PNG, every table as CSV."""
+    for drawn in figures:
+        drawn.write(folder)
+    for name, table in tables.items():
+        write_text(folder / f"{name}.csv", table.to_csv(index=False))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a domain each, see table1.py")
+    parser.add_argument("--encoders", nargs="+", default=["minilm"])
+    parser.add_argument("--geometry", default="none", help="none is the paper's, center+l2 that of dana clusters")
+    parser.add_argument("--k", type=int, default=5)
+    parser.add_argument("--pca", type=int, default=50, help="components; 0 for none")
+    parser.add_argument("--most", type=int, default=2000, help="sentences of each domain")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    try:
+        domains = read_domains(given.files, given.most, given.out / "texts")
+        for spec in given.encoders:
+            vectors = vectors_of(domains.texts, spec, given.out / "embeddings")
+            learned = learn(domains, vectors, given.geometry, ClusterSettings(k=[given.k], pca=given.pca), given.seed)
+            figures, tables, purity = draw(learned, domains)
+            write(figures, tables, given.out / slug(spec))
+            print(
+                f"{spec}, k={given.k}: purity {100 * purity:.2f}\n{tables['outliers'].round(3).to_string(index=False)}"
+            )
+    except DanaError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
