@@ -20,6 +20,7 @@ ROOMS = (
     "models",
     "encoders",
     "clusters",
+    "topics",
     "detectors",
     "selectors",
     "execution",

@@ -102,6 +102,9 @@ def made(tmp_path_factory) -> Place:
     ):
         assert main(place.line(line)) == 0
     (place.folder / "notes.txt").write_text("An iron word0 word1.\n")
+    (place.folder / "other.vec").write_text("1 2\nyouth 1 0\n")
+    (place.folder / "nan.vec").write_text("apple 1 0\npear nan 0\n")
+    write_lines(place.folder / "same.jsonl", [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)])
     for side in ("de", "en"):
         (place.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
     held_out_stage(place.run / "corpus", place.run / "held_out")
@@ -194,6 +197,7 @@ SELECT = "score --task {task} --general {pool} --out {out} --selector "
 WEIGH = "weigh {run} --to {out} "
 EVALUATE = "evaluate --tasks {card} --preset quick --out {out} "
 CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
+TOPICS_OF = "topics fit --general {pool} --out {out} "
 COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
@@ -305,6 +309,10 @@ FLAGS = [
     (SELECT + "cascade:keep=2", "keep"),
     (SELECT + "cascade:keep=.nan", "keep"),
     (SELECT + "cascade:keep=yes", "keep"),
+    (SELECT + "clusters:k=1", "k=[1]: must be auto, or whole numbers of at least 2"),
+    (SELECT + "clusters:smoothing=0", "smoothing=0"),
+    (SELECT + "clusters:pca=1", "pca=1"),
+    (SELECT + "clusters --detector knn", "--detector"),
     (SELECT + "cascade:detector=knm", "did you mean 'knn'?"),
     (SELECT + "random --detector knn", "--detector"),
     (SCORE + "--detector knn:k=2.5", "k"),
@@ -332,6 +340,12 @@ FLAGS = [
     (WEIGH + "--beta .nan", "beta"),
     (WEIGH + "--beta many", "beta"),
     (WEIGH + "--beta ''", "beta"),
+    (WEIGH + "--balance topics", "balance='topics': must be clusters, or clusters:NUMBER=SHARE"),
+    (WEIGH + "--balance clusters:0=0.5,1=0.6", "shares above 0 that sum to 1"),
+    (WEIGH + "--balance clusters --policy sigmoid", "needs policy=segments or sampled"),
+    (WEIGH + "--balance clusters --below 0", "spreads a budget"),
+    (WEIGH + "--balance clusters --beta auto", "chosen by the scores alone"),
+    (WEIGH + "--balance clusters", "dana clusters --out"),
     (WEIGH + "--gamma 0", "gamma"),
     (WEIGH + "--gamma -3", "gamma"),
     (WEIGH + "--gamma 1.5", "gamma"),
@@ -379,8 +393,34 @@ FLAGS = [
     (CLUSTERS + "--fit 0", "fit"),
     (CLUSTERS + "--geometry flat", "geometry"),
     (CLUSTERS + "--encoder hashin", "did you mean 'hashing'?"),
+    (CLUSTERS + "--encoder transformer:{model},pooling=max", "pooling='max': must be one of mean, cls"),
+    (CLUSTERS + "--encoder words", "missing a required argument: 'vectors'"),
+    (CLUSTERS + "--encoder words:{folder}/othr.vec", "did you mean"),
+    (CLUSTERS + "--encoder words:{folder}", "no file of word vectors that can be read: Is a directory"),
     ("clusters --general {folder}/nope.jsonl --out {out}", "nope.jsonl"),
     ("clusters --out {out}", "general"),
+    (TOPICS_OF + "--k 1", "k=[1]: must be whole numbers of at least 2"),
+    (TOPICS_OF + "--k 5 5", "distinct"),
+    (TOPICS_OF + "--seeds 0", "seeds"),
+    (TOPICS_OF + "--fit 1", "fit"),
+    (TOPICS_OF + "--vocabulary 1", "vocabulary"),
+    (TOPICS_OF + "--min-documents 0", "min_documents"),
+    (TOPICS_OF + "--max-share 50", "max_share=50.0: must be in (0, 1]"),
+    (TOPICS_OF + "--max-share .nan", "max_share"),
+    (TOPICS_OF + "--stop-words {folder}/nope.txt", "must be english, none, or a file with a word a line"),
+    (TOPICS_OF + "--model etmm", "did you mean 'etm'?"),
+    (TOPICS_OF + "--model etm:epochs=0", "epochs=0: must be at least 1"),
+    (TOPICS_OF + "--model etm:layers=3", "EmbeddedTopics takes: epochs"),
+    (TOPICS_OF + "--model etm:vectors={folder}/othr.vec", "did you mean"),
+    (TOPICS_OF + "--set selection.encoder=hashing", "is not looked at with topics"),
+    (TOPICS_OF + "--topics-of {run}", "--topics-of belongs to assign"),
+    ("topics fit --out {out}", "general"),
+    ("topics show --out {run}", "no topic-model here"),
+    ("topics show --out {run} --k 5", "topics show: --k belongs to fit"),
+    ("topics assign --out {run} --seed 1", "topics assign: --seed belongs to fit"),
+    ("topics assign --out {run}", "no topic-model here"),
+    ("topics assign --out {out} --general {pool} --topics-of {folder}/nope", "no topic-model here"),
+    ("topics fit --out {out} --general {folder}/nope.jsonl", "nope.jsonl"),
     (COMPARE + "--selectors lexcal", "did you mean 'lexical'?"),
     (COMPARE + "--selectors random random", "distinct"),
     (COMPARE + "--fit 0", "fit"),
@@ -862,11 +902,26 @@ def test_a_full_disk_is_one_line(line, made, capfd):
 LATE = [
     (RANK + "--store /proc/nope", "/proc/nope"),
     (SELECT + "moore_lewis:min_count=9999", "min_count=9999"),
+    (SELECT + f"clusters:k=999 {HASHING} --store none", "k=999: there are"),
+    (SELECT + "clusters:k=5,pca=2 --encoder hashing:dims=16 --geometry whiten:900 --store none", "whiten"),
+    (TOPICS_OF + "--k 101", "k=101: 20 documents have a word of the vocabulary; ask for at most so many topics"),
+    (TOPICS_OF + "--min-documents 101", "vocabulary: 0 of the"),
+    (TOPICS_OF + "--model etm:vectors={folder}/other.vec", "has a vector"),
+    (TOPICS_OF + "--model etm:vectors={folder}/notes.txt", "notes.txt:1: could not convert string to float"),
+    (TOPICS_OF + "--model etm:vectors={folder}/nan.vec", "nan.vec:2: a number is not finite"),
     (CLUSTERS + "--store none --k 999", "k=999: there are"),
     (CLUSTERS + "--store none --k 5 --pca 40", "pca=40:"),
     (CLUSTERS + "--store none --units window:8", "window"),
     (CLUSTERS + "--store none --true-domains fruit metl", "did you mean 'metal'?"),
     (CLUSTERS + "--store none --true-domains fruit", "one domain"),
+    (CLUSTERS + "--store none --encoder words:{folder}/other.vec --k 2", "k=2: all units have the same vector"),
+    (CLUSTERS + "--store none --encoder words:{folder}/notes.txt", "notes.txt:1: could not convert string to float"),
+    (CLUSTERS + "--store none --encoder words:{pool}", "pool.jsonl:1: could not convert string to float"),
+    (
+        f"clusters --general {{folder}}/same.jsonl --out {{out}} {HASHING} --store none",
+        "k=2: there are 1 distinct units to fit on; ask for at most so many clusters",
+    ),
+    (CLUSTERS + "--store none --encoder transformer:{model},layer=9", "layer=9: must be from -"),
 ]
 
 
@@ -889,6 +944,10 @@ class Encodes:
 class FailsToEncode(Encodes):
     def encode(self, texts):
         return 1 / 0
+
+class GivesNaN(Encodes):
+    def encode(self, texts):
+        return torch.full((len(texts), 3), torch.nan)
 
 class GivesOneRow(Encodes):
     def encode(self, texts):
@@ -927,6 +986,7 @@ class IsNoSelector:
 PLUG_INS = [
     *((f"{RANK} --encoder {name}", "somebody") for name in ("FailsToEncode", "GivesOneRow", "FailsToSayWhatItIs")),
     (f"{RANK} --encoder FailsToBeMade", "somebody"),
+    (CLUSTERS + "--store none --encoder GivesNaN", "unit 0 of document 'p"),
     *((f"{RANK} --detectors {name}", "somebody") for name in ("FailsToFit", "FailsToScore")),
     (SELECT + "FailsToSelect", "somebody"),
     (SELECT + "IsNoSelector", "somebodys: IsNoSelector is no subclass of dana.selectors.base.Selector"),

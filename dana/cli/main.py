@@ -19,6 +19,7 @@ from dana.cli.splits import add_splits
 from dana.cli.stores import add_stores
 from dana.cli.task_cards import add_task_cards
 from dana.cli.tasks import add_tasks
+from dana.cli.topics import add_topics
 from dana.cli.training import add_training
 from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere
 from dana.core.launch import leave_launch, one_voice, processes, use_all_cores
@@ -115,6 +116,7 @@ def build_parser() -> argparse.ArgumentParser:
         add_runs,
         add_selection,
         add_clusters,
+        add_topics,
         add_comparison,
         add_training,
         add_tasks,

@@ -136,6 +136,10 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
         )
         yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
+    if any(arm.weigh and arm.weigh.balance for arm in arms):
+        clustered = replace(texts, selection=read.selection, clusters=read.clusters)
+        stage = "dana.stages.clusters:run_clusters"
+        yield Cell("clusters", stage, {"settings": clustered, "is_named": False}, ("texts",))
     yield from _weights(settings, selectors)
     base = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
     work = settings.pretrain.tokens if settings.model is None else None
@@ -182,6 +186,8 @@ def _weights(settings: RunSettings, selectors: dict[str, tuple[str, str]], place
             after = ("rank" if detector == "auto" else "texts",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
         arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
+        if arm.weigh and arm.weigh.balance:
+            arguments["clusters"] = Made("clusters")
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
         yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 

@@ -17,6 +17,7 @@ from dana.stages.pretrain import PretrainSettings
 from dana.tasks.harvested import HarvestSettings
 from dana.tasks.hygiene import Hygiene
 from dana.tasks.preset import Preset
+from dana.topics.settings import TopicSettings
 from dana.weighting.settings import WeighSettings
 
 EMBEDDINGS = "embeddings"
@@ -40,6 +41,7 @@ class RunSettings:
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
         clusters: How many clusters the general text has, and of what shape.
+        topics: How topics are fitted, how many, of which words.
         compare: Which tasks and selectors are compared on planted text, and how.
         selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
             ``detector``.
@@ -74,6 +76,7 @@ class RunSettings:
     selection: Selection = field(default_factory=Selection)
     ranking: RankSettings = field(default_factory=RankSettings)
     clusters: ClusterSettings = field(default_factory=ClusterSettings)
+    topics: TopicSettings = field(default_factory=TopicSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
     selector: str | None = None
     detector: str = "auto"

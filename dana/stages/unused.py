@@ -167,8 +167,18 @@ RUN = [
     *ADAPT,
     *PRETRAIN,
 ]
+TOPICS = [
+    *TEXTS[1:3],
+    Rule(
+        "selection.units selection.language selection.encoder selection.geometry selection.max_task_units"
+        " selection.general_share selection.store selection.store_dtype",
+        lambda s: False,
+        "topics, which are of the words of whole documents",
+    ),
+]
 RULES = {
     "clusters": TEXTS[1:],
+    "topics": TOPICS,
     "rank": [*TEXTS, *RANK],
     "score": [*TEXTS, *SCORE],
     "weigh": WEIGH,
