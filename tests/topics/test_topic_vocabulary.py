@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError, DataError, PluginError
 from dana.topics.settings import TopicSettings
 from dana.topics.vocabulary import WordLimits, count_known_words, count_words_of_topics
 
@@ -93,5 +93,5 @@ def test_it_is_what_scikit_learn_counts(dana_data):
 
 def test_settings_do_not_open_the_model():
     assert TopicSettings(model="not_installed").model == "not_installed"
-    with pytest.raises(ConfigError, match="not_installed"):
+    with pytest.raises(PluginError, match="not_installed"):
         TopicSettings(model="not_installed").identity()
