@@ -6,20 +6,19 @@ fingerprint of everything the content depends on (settings, inputs, dana's schem
 it must not depend on (workers, devices, paths of this machine).
 """
 
-import errno
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
+from dana.core.energy import EnergyMeter
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
-from dana.core.files import aside, replacing, sync
+from dana.core.files import aside, replacing, room_for, sync
 from dana.core.launch import first, leads
 from dana.core.locks import locked
 from dana.core.logging import get_logger
@@ -34,7 +33,6 @@ OWN = "__dana__"
 MANIFEST = f"{OWN}/manifest.json"
 OLD_MANIFEST = "manifest.json"  # where it was up to schema 1
 MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Draft:
     seeds: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+    energy: EnergyMeter = field(default_factory=EnergyMeter)
 
 
 def fingerprint(depends_on: Any) -> str:
@@ -207,6 +206,7 @@ def make_together(path: Path, kind: str, depends_on: dict[str, Any], write: Call
             return found
         draft = Draft(held.enter_context(aside(path))) if leads() else None
         if draft is not None:
+            held.enter_context(draft.energy)
             (draft.path / OWN).mkdir()
         write(draft)
         return first(lambda: _commit(path, kind, wanted, draft))
@@ -214,29 +214,9 @@ def make_together(path: Path, kind: str, depends_on: dict[str, Any], write: Call
 
 def _claim(path: Path, kind: str, wanted: dict[str, Any], held: ExitStack) -> Artifact | None:
     """Hold the lock of a folder; what another process made of it while this one waited, if that is the same."""
-    held.enter_context(_in_one_line(path))
+    held.enter_context(room_for(path))
     held.enter_context(locked(path))
     return _reused(path, kind, wanted)
-
-
-@contextmanager
-def _in_one_line(path: Path) -> Iterator[None]:
-    """Make the folder that will hold `path`, empty ones go again; turn a full disk into one line."""
-    made = not path.parent.exists()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise ArtifactError(f"{path}: cannot be written: {os.strerror(error.errno)}; nothing is left of it") from error
-    finally:
-        if made:
-            with suppress(OSError):  # something is in it
-                path.parent.rmdir()
 
 
 def _reused(path: Path, kind: str, wanted: dict[str, Any]) -> Artifact | None:
@@ -271,6 +251,8 @@ def _commit(path: Path, kind: str, wanted: dict[str, Any], draft: Draft | None) 
         "versions": package_versions(),
         "seconds": round(time.monotonic() - draft.began, 3),
     }
+    if (joules := draft.energy.joules) is not None:
+        manifest["joules"] = round(joules, 1)
     write_json(draft.path / MANIFEST, sealed(manifest))
     if path.exists():
         path.rmdir()

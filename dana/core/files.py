@@ -4,18 +4,22 @@ What is being filled is called ``.NAME.tmp-HOST-PID-BEGAN``, so that whoever com
 died has left from what a live one is writing.
 """
 
+import errno
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
 
+from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def file_digest(path: Path) -> str:
@@ -51,6 +55,26 @@ def replacing(path: Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def room_for(path: Path) -> Iterator[None]:
+    """Make the folder that will hold `path`, empty ones go again; turn a full disk into one line."""
+    made = not path.parent.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise ArtifactError(f"{path}: cannot be written: {os.strerror(error.errno)}; nothing is left of it") from error
+    finally:
+        if made:
+            with suppress(OSError):  # something is in it
+                path.parent.rmdir()
 
 
 @contextmanager
