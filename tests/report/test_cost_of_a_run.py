@@ -110,7 +110,7 @@ def test_energy_is_told_where_the_machine_counted_it(tmp_path, run):
     counted = run_of(tmp_path, a=manifest("scores", 10) | {"joules": 9000.0}, b=manifest("corpus", 5))
     table = cost_table(counted)
     assert table.columns[-1].header == "Wh"
-    assert [cells[-1] for cells, _ in table.rows()] == ["2.50", "–"]
+    assert [cells[-1] for cells, _ in table.rows()] == ["–", "2.50"], "corpus before scores"
     assert "whole machine" in table.caption
     assert cost_finding(table).endswith(" The machine counted 2.5 Wh of energy meanwhile.")
     assert "Wh" not in [column.header for column in cost_table(run).columns]
