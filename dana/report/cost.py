@@ -51,8 +51,8 @@ def cost_table(run: RunFrames) -> Table | None:
     if frame["joules"].notna().any():
         columns.append(Column("Wh", lambda row: number(row.joules / 3600, 2)))
         caption += (
-            " Watt-hours are what processors, memory and GPUs of the whole machine counted, other work on it included,"
-            " since the step was last begun."
+            " Watt-hours are what processors, memory and GPUs of the whole machine counted, other work on it included"
+            " (steps side by side count each other's), since the step was last begun."
         )
     return Table("cost", caption, frame, tuple(columns))
 
@@ -78,8 +78,6 @@ def cost_finding(table: Table) -> str:
     if len(trained):
         tokens, seconds = trained["amount"].sum(), trained["seconds"].sum()
         said += f" {number(tokens, 0)} tokens were trained on, {number(tokens / seconds, 0)} a second."
-    if frame["joules"].notna().any():
-        said += f" The machine counted {number(frame['joules'].sum() / 3600, 1)} Wh of energy meanwhile."
     return said
 
 
