@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dana.api.inputs import Texts
 from dana.api.keywords import Folder, run_folder, settings_of
-from dana.api.labelled import write_card
+from dana.api.labelled import Labelling, write_card
 from dana.api.selection import remember_settings
 from dana.core.config import require
 from dana.core.errors import DataError
@@ -83,7 +83,9 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
             each a pandas table, a ``datasets.Dataset`` or a list of mappings with a text and a label.
         out: Folder of the result, as ``dana finetune --out`` leaves it; None uses a temporary one.
         **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` and
-            ``task_path`` of a card; and, for a mapping, ``metric``: ``macro_f1`` (default), ``micro_f1``, ``accuracy``.
+            ``task_path`` of a card; and, for a mapping, ``kind`` of the label (``single_label``, ``multi_label``: a
+            list, ``regression``: a number, ``token_labels``: a list, one a word), ``metric``, one of the kind's, and
+            ``text_pair_field``, the second text where the label is of two.
 
     Returns:
         A row a seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every metric, ``seconds`` …
@@ -97,17 +99,20 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
 
     from dana.stages.finetune import finetune_stage, seed_rows
 
-    metric = settings.pop("metric", None)
+    about = {name: settings.pop(name) for name in ("kind", "metric", "text_pair_field") if name in settings}
     ready = settings_of("finetune", None, settings, FINETUNE)
     with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, saved_model(model) as checkpoint:
         if isinstance(task, Mapping):
-            named = ready.finetune.text_field, ready.finetune.label_field, ready.finetune.id_field
-            fields = dict(zip(("text", "label", "id"), named, strict=True))
-            task = write_card(task, Path(beside), metric or "macro_f1", fields)
+            own = ready.finetune
+            named = {"text": own.text_field, "label": own.label_field, "id": own.id_field}
+            named |= {name.removesuffix("_field"): value for name, value in about.items()}
+            labelling = Labelling(**{name: value for name, value in named.items() if value is not None})
+            task = write_card(task, Path(beside), labelling)
         else:
             named_card = isinstance(task, str | Path)
             require(named_card, "task", type(task).__name__, "a task card, or a mapping of train, dev and test")
-            require(metric is None, "metric", metric, "left out: a task card says what its metric is")
+            for name, value in about.items():
+                require(value is None, name, value, "left out: a task card says it")
         target = folder if out is not None else folder / "finetune"
         made = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data)
         return pd.DataFrame(seed_rows(made))

@@ -16,7 +16,7 @@ import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ConfigError, DataError
-from tests import toy_task
+from tests import toy_kinds, toy_pairs, toy_task
 from tests.api.conftest import FAST
 
 STEPS = {"steps": 2, "batch_size": 4, "learning_rate": 5e-5, "dropout": 0.0, "max_tokens": 24, "evaluations": 1}
@@ -123,6 +123,73 @@ def test_splits_in_memory_give_the_results_of_a_card(shape, checkpoint, tmp_path
     pd.testing.assert_frame_equal(found[columns], expected[columns])
 
 
+@pytest.mark.parametrize("shape", [list, pd.DataFrame, Dataset.from_list])
+@pytest.mark.parametrize("kind", list(toy_kinds.ROWS))
+def test_splits_of_any_kind_in_memory_give_the_results_of_a_card(kind, shape, checkpoint, tmp_path):
+    values = toy_kinds.CHANGES[kind]
+    changes = {"labels": sorted(values["labels"])} if kind == "token_labels" else {"labels": values.get("labels")}
+    changes |= {"labels": sorted(toy_task.SIGNS)} if kind == "multi_label" else {}
+    expected = dana.finetune(checkpoint, toy_kinds.write_task(tmp_path, kind, **changes), **SEEDS)
+    made = zip(toy_kinds.COUNTS, (1, 2, 3), strict=True)
+    splits = {split: shape(toy_kinds.ROWS[kind](toy_kinds.COUNTS[split], seed)) for split, seed in made}
+    named = {f"{field}_field": values[field] for field in ("text", "label") if field in values}
+    found = dana.finetune(checkpoint, splits, kind=kind, metric=values["metric"], **named, **SEEDS)
+    columns = [name for name in expected.columns if name != "seconds"]
+    pd.testing.assert_frame_equal(found[columns], expected[columns])
+
+
+def test_pairs_in_memory_give_the_results_of_a_card(checkpoint, tmp_path):
+    card = toy_pairs.write_task(tmp_path, labels=sorted(toy_task.SIGNS))
+    expected = dana.finetune(checkpoint, card, **SEEDS)
+    splits = {split: toy_pairs.rows(count, seed) for split, count, seed in (("train", 48, 1), ("dev", 15, 2))}
+    fields = {"text_field": "premise", "text_pair_field": "hypothesis", "id_field": "uid"}
+    found = dana.finetune(checkpoint, splits | {"test": toy_pairs.rows(24, 3)}, **fields, **SEEDS)
+    columns = [name for name in expected.columns if name != "seconds"]
+    pd.testing.assert_frame_equal(found[columns], expected[columns])
+
+
+def test_a_kind_has_its_main_metric_unless_told(checkpoint):
+    rows = [{"text": f"brass {number}", "label": number} for number in range(8)]
+    splits = dict.fromkeys(("train", "dev", "test"), rows)
+    found = dana.finetune(checkpoint, splits, kind="regression", **{**SEEDS, "seeds": 1})
+    assert found["score"][0] == found["pearson"][0]
+    for kind, metric, allowed in (("regression", "macro_f1", "one of pearson"), ("list", None, "one of single_label")):
+        with pytest.raises(ConfigError, match=allowed):
+            dana.finetune(checkpoint, splits, kind=kind, metric=metric)
+
+
+@pytest.mark.parametrize("about", [{"kind": "regression"}, {"metric": "accuracy"}, {"text_pair_field": "b"}])
+def test_what_a_card_says_is_not_said_again(about, checkpoint):
+    with pytest.raises(ConfigError, match=f"{next(iter(about))}=.*must be left out: a task card says it"):
+        dana.finetune(checkpoint, "chemprot", **about)
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "says"),
+    [
+        ("single_label", {"text": "a", "label": ["x"]}, "train[0]: 'label' label ['x'] is list, not one label"),
+        ("multi_label", {"text": "a", "label": "x"}, "train[0]: 'label' label 'x' is str, not a list of labels"),
+        (
+            "token_labels",
+            {"text": ["a"], "label": "O"},
+            "train[0]: 'label' label 'O' is str, not a list of labels, one",
+        ),
+        ("token_labels", {"text": ["a", " "], "label": ["O", "O"]}, "train[0]: 'text' has an empty word"),
+        ("regression", {"text": "a", "label": "x"}, "train[0]: 'label' label 'x' is not a finite number"),
+        ("regression", {"text": "a", "label": float("inf")}, "train[0]: 'label' label 'inf' is not a finite number"),
+    ],
+)
+def test_rows_that_are_not_of_the_kind_are_named(kind, row, says, checkpoint):
+    with pytest.raises(DataError) as raised:
+        dana.finetune(checkpoint, {"train": [row]}, kind=kind)
+    assert says in str(raised.value)
+
+
+def test_a_row_without_its_second_text_is_named(checkpoint):
+    with pytest.raises(DataError, match=r"train\[0\]: no 'b', but text, label; say text_pair_field=NAME"):
+        dana.finetune(checkpoint, {"train": [{"text": "a", "label": 1}]}, text_pair_field="b")
+
+
 @pytest.mark.parametrize(
     ("splits", "says"),
     [
@@ -132,7 +199,7 @@ def test_splits_in_memory_give_the_results_of_a_card(shape, checkpoint, tmp_path
         ({"train": None}, "train: is NoneType, not rows"),
         ({"train": ["a"]}, "train[0]: is str, not a mapping"),
         ({"train": [{"text": "a", "label": float("nan")}]}, "train[0]: 'label' is nan; leave out rows without a label"),
-        ({"train": [{"text": 3, "label": 1}]}, "train[0]: 'text' is int, not a string"),
+        ({"train": [{"text": 3, "label": 1}]}, "train[0]: 'text' is int, not text"),
     ],
 )
 def test_splits_that_are_amiss_are_named(splits, says, checkpoint):

@@ -5,7 +5,7 @@ numbers. Answers of many texts are an array of shape (texts,): int64, float64, o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -78,7 +78,8 @@ class Kind(ABC):
 
     # A record
 
-    def read_text(self, value: Any) -> tuple[str, tuple[str, ...] | None]:
+    @classmethod
+    def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
         """The text that a field holds, not normalised; and its words, where each has an answer.
 
         Raises:
@@ -95,6 +96,15 @@ class Kind(ABC):
             ConfigError: Naming the key.
         """
         return
+
+    @classmethod
+    @abstractmethod
+    def names_in(cls, value: Any) -> Collection[str]:
+        """The labels that a field names, for who makes a card of records; none where the kind has no labels.
+
+        Raises:
+            ValueError: Saying what the value is instead.
+        """
 
     @abstractmethod
     def read(self, value: Any) -> Answer:
@@ -241,3 +251,18 @@ def by_tallies(tallies: Sequence[np.ndarray], score: Callable[..., np.ndarray]) 
         score: From the sums, each of shape (draws, models, ...), to scores of shape (draws, models).
     """
     return lambda weights: score(*(np.tensordot(weights, tally, 1) for tally in tallies))
+
+
+def listed(value: Any, wanted: str) -> Sequence[Any]:
+    """A label that is a list, as it is.
+
+    Args:
+        value: The label.
+        wanted: What it should be, in words.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"label {value!r} is {type(value).__name__}, not {wanted}")
+    return value

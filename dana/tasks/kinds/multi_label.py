@@ -1,13 +1,13 @@
 """Any number of labels a text: sigmoid and binary cross-entropy, threshold 0.5; micro-F1, macro-F1, subset accuracy."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Answer, Kind, Scorer, by_tallies
+from dana.tasks.kinds.base import Answer, Kind, Scorer, by_tallies, listed
 from dana.tasks.kinds.counts import macro_f1, micro_f1
 from dana.tasks.metrics import is_degenerate
 
@@ -28,10 +28,12 @@ class MultiLabel(Kind):
     main_metric = "micro_f1"
     problem_type = "multi_label_classification"
 
+    @classmethod
+    def names_in(cls, value: Any) -> Collection[str]:
+        return [str(label) for label in listed(value, "a list of labels")]
+
     def read(self, value: Any) -> Answer:
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"label {value!r} is {type(value).__name__}, not a list of labels")
-        codes = [self.code(label) for label in value]
+        codes = [self.code(label) for label in listed(value, "a list of labels")]
         if len(set(codes)) < len(codes):
             raise ValueError(f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} is there twice")
         return tuple(sorted(codes))

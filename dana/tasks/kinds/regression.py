@@ -1,6 +1,6 @@
 """A number a text: squared error of standardised targets; Pearson, Spearman, mean squared and mean absolute error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -46,6 +46,11 @@ class Regression(Kind):
     @property
     def outputs(self) -> tuple[str, ...]:
         return ("value",)
+
+    @classmethod
+    def names_in(cls, value: Any) -> Collection[str]:
+        cls(()).read(value)
+        return ()
 
     def read(self, value: Any) -> Answer:
         try:

@@ -1,7 +1,7 @@
 """One label a text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,14 @@ class SingleLabel(Kind):
     def numbered(cls, classes: int) -> "SingleLabel":
         """The kind of so many labels that are called by their numbers."""
         return cls(tuple(map(str, range(classes))))
+
+    @classmethod
+    def names_in(cls, value: Any) -> Collection[str]:
+        if isinstance(value, list | tuple | dict):
+            raise ValueError(
+                f"label {value!r} is {type(value).__name__}, not one label (kind: multi_label has several)"
+            )
+        return (str(value),)
 
     def read(self, value: Any) -> Answer:
         return self.code(value)

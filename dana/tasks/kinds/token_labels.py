@@ -1,6 +1,6 @@
 """A label a word: softmax and cross-entropy at each word's first token; F1 of spans by BIO tags, accuracy of words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.config import require
-from dana.tasks.kinds.base import Answer, Kind, Scorer, by_tallies
+from dana.tasks.kinds.base import Answer, Kind, Scorer, by_tallies, listed
 from dana.tasks.metrics import is_degenerate
 
 UNSEEN = -1  # the prediction of a word that was cut off: wrong, and of no span
@@ -42,7 +42,8 @@ class TokenLabels(Kind):
         typed = (name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE)
         return OUTSIDE in self.labels and all(typed)
 
-    def read_text(self, value: Any) -> tuple[str, tuple[str, ...] | None]:
+    @classmethod
+    def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
         """Words as they are, or a text parted at white space."""
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
@@ -51,11 +52,13 @@ class TokenLabels(Kind):
             raise ValueError("has an empty word")
         return " ".join(words), tuple(words)
 
+    @classmethod
+    def names_in(cls, value: Any) -> Collection[str]:
+        return [str(label) for label in listed(value, "a list of labels, one a word")]
+
     def read(self, value: Any) -> Answer:
         """Names of labels, or their numbers where no label is called by one."""
-        if not isinstance(value, list | tuple):
-            raise ValueError(f"label {value!r} is {type(value).__name__}, not a list of labels, one a word")
-        return tuple(self._code(label) for label in value)
+        return tuple(self._code(label) for label in listed(value, "a list of labels, one a word"))
 
     def _code(self, label: Any) -> int:
         numbered = isinstance(label, int) and not isinstance(label, bool) and not any(map(str.isdigit, self.labels))
