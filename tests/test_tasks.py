@@ -24,13 +24,35 @@ PAPER = {
     "sst2": (67349, 872, [872, 1821], 2, "accuracy"),
 }
 EXTRAS = {"csabstruct", "rct_sample"}
+# Rows by split of the files under DANA_DATA/genres, and labels.
+GENRES = {
+    "genre_mix": (5454, 906, 1360, 10),
+    "brown": (353, 55, 92, 15),
+    "gum": (198, 29, 36, 23),
+    "ewt": (744, 123, 185, 5),
+}
 UNSEEN = {"acl_arc_unseen": "acl_arc", "csabstruct_unseen": "csabstruct"}
 SAMPLED = {"agnews": {"train", "dev"}}  # splits of which only a sample can be had
 TASKS = Path(__file__).parent.parent / "tasks"
 
 
-def test_the_nine_tasks_of_the_paper_two_extras_and_two_without_leaks_are_there():
-    assert set(card_names()) == set(PAPER) | EXTRAS | set(UNSEEN)
+def test_the_nine_tasks_of_the_paper_two_extras_two_without_leaks_and_four_of_genres_are_there():
+    assert set(card_names()) == set(PAPER) | EXTRAS | set(UNSEEN) | set(GENRES)
+
+
+@pytest.mark.parametrize("name", GENRES)
+def test_the_data_of_genres_fits_its_card(dana_data, name, caplog):
+    card = load_card(name)
+    *counts, labels = GENRES[name]
+    assert ([card.splits[split] for split in SPLITS], len(card.labels)) == (counts, labels)
+    assert (card.kind, card.metric) == ("single_label", "macro_f1")
+    assert "genre" in card.tags
+    splits = read_splits(card)
+    assert not caplog.messages
+    every = [example for split in splits.values() for example in split]
+    assert len({example.label for example in every}) == labels
+    ids = [{example.id for example in split} for split in splits.values()]
+    assert sum(map(len, ids)) == len(set.union(*ids)), "no id is in two splits"
 
 
 @pytest.mark.parametrize(("name", "leaking"), UNSEEN.items())

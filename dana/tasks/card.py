@@ -17,6 +17,7 @@ from dana.tasks.preset import PRESETS, Preset
 from dana.tasks.template import Template
 
 SPLITS = ("train", "dev", "test")
+SPLIT = "{split}"  # in the name of a card's file
 SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}
 COMMIT = re.compile("[0-9a-f]{40}")
@@ -34,8 +35,9 @@ class TaskCard:
         labels: The full label set; metrics average over all of it. Empty where the kind has none.
         metric: What the task is judged by, one of its kind's.
         splits: Expected number of examples by split, or a list of accepted numbers.
-        data: ``local``: name of the folder with the splits; ``hub``: ``org/name[@commit][:config]``, read at that
-            commit.
+        data: ``local``: name of the folder with the splits; ``file``: instead, a file without its suffix, in which
+            ``{split}`` stands for train, dev or test; one without it holds all splits, which a hash of the id parts;
+            ``hub``: ``org/name[@commit][:config]``, read at that commit.
         text: Field that holds the text; ``meta.body`` for one within another.
         text_pair: Field that holds the second text, where the label is of two texts.
         template: Makes the text of several fields instead, ``{title} {body}``.
@@ -80,8 +82,10 @@ class TaskCard:
         right = self.target.metrics[self.metric]
         require(self.direction == right, "direction", self.direction, f"{right}, as {self.metric} is better so")
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
-        places = bool(self.data) and set(self.data) <= {"local", "hub"}
-        require(places, "data", self.data, "local, hub or both")
+        places = (
+            bool(self.data) and set(self.data) <= {"local", "file", "hub"} and not {"local", "file"} <= {*self.data}
+        )
+        require(places, "data", self.data, "local or file, hub, or one of these and hub")
         _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
         pinned = not at or COMMIT.fullmatch(commit)
         allowed = "org/name[@commit][:config], the commit of 40 hexadecimal digits, because a branch moves"
@@ -140,6 +144,11 @@ class TaskCard:
         own = {name: value for name, value in given.items() if value != usual.get(name)}
         return {"version": self.version, **own}
 
+    @property
+    def is_one_file(self) -> bool:
+        """Whether one file holds all splits, so that a hash of each example's id says which it is in."""
+        return "file" in self.data and SPLIT not in self.data["file"]
+
     def expected(self, split: str) -> list[int]:
         """The accepted numbers of examples of a split; empty if the card says nothing of it."""
         counts = self.splits.get(split, [])
@@ -171,23 +180,35 @@ class TaskCard:
         return [self._source(data, split) for split in splits]
 
     def _source(self, data: str | None, split: str) -> str:
-        local = self.data.get("local", self.name)
-        beside = dict.fromkeys(origin.parent / local for origin in self.origins)
-        places = [Path(data) / local, Path(data)] if data else [*beside]
-        if not data and os.environ.get("DANA_DATA"):
-            places.append(Path(os.environ["DANA_DATA"]) / "tasks" / local)
-        for place in places:
+        names, stem = self._places(data)
+        files = [(place, stem.replace(SPLIT, split)) for place in names]
+        for place, name in files:
             for suffix in SUFFIXES:
-                if (place / f"{split}{suffix}").is_file():
-                    return str(place / f"{split}{suffix}")
+                if (place / f"{name}{suffix}").is_file():
+                    return str(place / f"{name}{suffix}")
         if "hub" in self.data and not data:
             name, _, config = self.data["hub"].partition(":")
             return f"hf:{name}:{config}:{HUB_SPLITS.get(split, split)}"
-        looked = ", ".join(str(place / f"{split}.jsonl[.gz]") for place in places)
+        looked = ", ".join(str(place / f"{name}.jsonl[.gz]") for place, name in files)
+        shared = f"$DANA_DATA/tasks/{self.data.get('local', self.name)}"
+        put = f"put {self.data['file']}.jsonl into $DANA_DATA" if "file" in self.data else f"put them in {shared}"
         raise DataError(
             f"task {self.name}: no {split} data (looked for {looked}); "
-            f"name the folder with train, dev and test by --data, or put them in $DANA_DATA/tasks/{local}"
+            f"name the folder with train, dev and test by --data, or {put}"
         )
+
+    def _places(self, data: str | None) -> tuple[list[Path], str]:
+        """The folders that are looked in, and what a file is called there, without suffix."""
+        shared = Path(os.environ["DANA_DATA"]) if os.environ.get("DANA_DATA") and not data else None
+        beside = dict.fromkeys(origin.parent for origin in self.origins)
+        if "file" in self.data:
+            *folders, stem = Path(self.data["file"]).parts
+            below = Path(*folders)
+            named = [Path(data) / below, Path(data)] if data else [place / below for place in beside]
+            return [*named, *([shared / below] if shared else [])], stem
+        local = self.data.get("local", self.name)
+        named = [Path(data) / local, Path(data)] if data else [place / local for place in beside]
+        return [*named, *([shared / "tasks" / local] if shared else [])], SPLIT
 
 
 def _presets(origin: str, values: Any) -> dict[str, Preset]:

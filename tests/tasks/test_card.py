@@ -48,10 +48,11 @@ def test_a_missing_yaml_file_is_named(tmp_path):
         ({"labels": "a b"}, r"toy\.yaml: labels='a b': must be a list"),
         ({"splits": {"valid": 3}}, r"toy\.yaml: splits=\['valid'\]: must be among train, dev, test"),
         ({"splits": {"train": "many"}}, r"toy\.yaml: .*splits"),
-        ({"data": {}}, r"toy\.yaml: data=\{\}: must be local, hub or both"),
+        ({"data": {}}, r"toy\.yaml: data=\{\}: must be local or file, hub"),
+        ({"data": {"local": "x", "file": "y"}}, r"toy\.yaml: data=.*: must be local or file, hub"),
         ({"data": {"hub": "org/name@main"}}, r"toy\.yaml: data\.hub='org/name@main': must be .*a branch moves"),
         ({"data": {"hub": "org/name@:x"}}, r"toy\.yaml: data\.hub='org/name@:x': must be "),
-        ({"data": {"url": "x"}}, r"toy\.yaml: data=\{'url': 'x'\}: must be local, hub or both"),
+        ({"data": {"url": "x"}}, r"toy\.yaml: data=\{'url': 'x'\}: must be local or file, hub"),
         ({"version": "first"}, r"toy\.yaml: .*version"),
         ({"origins": "/"}, r"toy\.yaml: origins='/': must be left out"),
         ({"tags": ["Law"]}, r"toy\.yaml: tags=\['Law'\]: must be lower-case words with hyphens, all different"),
@@ -141,6 +142,53 @@ def test_missing_data_says_where_it_was_looked_for_and_how_to_provide_it(monkeyp
     monkeypatch.delenv("DANA_DATA", raising=False)
     with pytest.raises(DataError, match=r"task sciie: no train data .*sciie/train.*--data.*\$DANA_DATA/tasks/sciie"):
         load_card("sciie").files(None, ["train"])
+
+
+@pytest.mark.parametrize("inside", ["kept", "."])
+def test_files_of_splits_are_found_by_their_names(tmp_path, monkeypatch, inside):
+    card = load_card(str(toy_task.write_task(tmp_path, data={"file": "kept/toy_{split}"})))
+    path = toy_task.write_split(tmp_path / "given" / inside, "toy_dev", [])
+    assert card.files(str(tmp_path / "given"), ["dev"]) == [str(path)]
+    monkeypatch.setenv("DANA_DATA", str(tmp_path / "data"))
+    shared = toy_task.write_split(tmp_path / "data" / "kept", "toy_test", [])
+    assert card.files(None, ["test"]) == [str(shared)]
+    beside = toy_task.write_split(tmp_path / "kept", "toy_test", [])
+    assert card.files(None, ["test"]) == [str(beside)]
+    with pytest.raises(DataError, match=r"no train data .*kept/toy_train.*put kept/toy_\{split\}.jsonl into"):
+        card.files(None, ["train"])
+
+
+def test_one_file_is_parted_by_a_hash_of_the_id(tmp_path):
+    card = load_card(str(toy_task.write_task(tmp_path, data={"file": "every"}, splits={})))
+    records = [{"id": f"d{at % 900}", "text": f"an owl {at}", "label": "bird"} for at in range(1000)]
+    toy_task.write_split(tmp_path, "every", records)
+    found = {split: read_split(card, split) for split in SPLITS}
+    ids = {split: {example.id for example in examples} for split, examples in found.items()}
+    assert sum(map(len, found.values())) == 1000
+    assert sum(map(len, ids.values())) == 900, "two examples of one id are in one split"
+    assert [len(ids[split]) / 900 for split in SPLITS] == pytest.approx([0.7, 0.12, 0.18], abs=0.03)
+    toy_task.write_split(tmp_path, "every", records[::-1])
+    assert {split: {example.id for example in read_split(card, split)} for split in SPLITS} == ids
+
+
+def _holds(card, split):
+    try:
+        return len(read_split(card, split))
+    except DataError:
+        return 0
+
+
+def test_one_file_without_ids_is_parted_by_its_texts(tmp_path):
+    card = load_card(str(toy_task.write_task(tmp_path, data={"file": "every"}, splits={})))
+    records = [{"text": f"an owl {at % 90}", "label": "bird"} for at in range(180)]
+    toy_task.write_split(tmp_path, "every", records)
+    texts = [{example.text for example in read_split(card, split)} for split in SPLITS]
+    assert sum(map(len, texts)) == len(set.union(*texts)) == 90
+    toy_task.write_split(tmp_path, "every", [{"id": "only", "text": "an owl", "label": "bird"}])
+    empty = [split for split in SPLITS if not _holds(card, split)]
+    assert len(empty) == 2
+    with pytest.raises(DataError, match=rf"every\.jsonl: holds no examples of {empty[0]}"):
+        read_split(card, empty[0])
 
 
 @pytest.mark.parametrize(
