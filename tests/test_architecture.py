@@ -18,6 +18,7 @@ ROOMS = (
     "ngram",
     "tasks",
     "models",
+    "chat",
     "encoders",
     "clusters",
     "topics",

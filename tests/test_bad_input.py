@@ -108,6 +108,11 @@ def made(tmp_path_factory) -> Place:
     for side in ("de", "en"):
         (place.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
     held_out_stage(place.run / "corpus", place.run / "held_out")
+    examples = [[{"id": "a", "text": "apple"}], [{"id": "b", "text": "iron"}]]
+    item = {"id": "0", "topic": "1", "label_a": "fruit", "label_b": "metal", "label": "metal"}
+    item |= {"text": {"id": "t", "text": "zinc"}, "examples": {"on": examples, "off": examples}}
+    write_lines(place.folder / "items.jsonl", [item])
+    write_lines(place.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
     return place
 
 
@@ -198,6 +203,8 @@ WEIGH = "weigh {run} --to {out} "
 EVALUATE = "evaluate --tasks {card} --preset quick --out {out} "
 CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
 TOPICS_OF = "topics fit --general {pool} --out {out} "
+ASK = "few-shot --items-from {folder}/items.jsonl --out {out} --chat "
+HTTP = ASK + "http:http://127.0.0.1:9/v1,model=m,wait=0,"
 COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
@@ -421,6 +428,25 @@ FLAGS = [
     ("topics assign --out {run}", "no topic-model here"),
     ("topics assign --out {out} --general {pool} --topics-of {folder}/nope", "no topic-model here"),
     ("topics fit --out {out} --general {folder}/nope.jsonl", "nope.jsonl"),
+    ("few-shot --items-from {folder}/items.jsonl --out {out}", "chat=''"),
+    ("few-shot --items-from {folder}/itms.jsonl --out {out} --chat scripted:{folder}/replies.jsonl", "did you mean"),
+    ("few-shot --items-from {pool} --out {out} --chat scripted:{folder}/replies.jsonl", "pool.jsonl:1: no item"),
+    (ASK + "scriptd:x", "did you mean 'scripted'?"),
+    (ASK + "scripted:{folder}/nope.jsonl", "nope.jsonl: cannot be read"),
+    (ASK + "scripted:{pool}", "pool.jsonl:1: must be an object with 'reply'"),
+    (ASK + "scripted:{folder}/replies.jsonl --arms on on", "arms=['on', 'on']"),
+    (ASK + "scripted:{folder}/replies.jsonl --arms above", "must be on, off or both"),
+    (ASK + "scripted:{folder}/replies.jsonl --script {folder}/nope.yaml", "nope.yaml"),
+    (ASK + "scripted:{folder}/replies.jsonl --script {card}", "must be classes, example and turns"),
+    (ASK + "local:{folder}/nope", "nope: no such folder"),
+    (ASK + "local:{model}", "its tokenizer has no chat template"),
+    (HTTP + "retries=1", "Connection refused (2 tries)"),
+    (HTTP + "retries=-1", "retries=-1"),
+    (HTTP + "timeout=.nan", "timeout"),
+    (HTTP + "key_env=DANA_NOT_SET", "DANA_NOT_SET"),
+    (HTTP + "key=secret", "takes no key"),
+    (ASK + "http:http://127.0.0.1:9/v1", "missing a required argument: 'model'"),
+    (ASK + "http:127.0.0.1:9,model=m", "base_url: must be http(s)://HOST"),
     (COMPARE + "--selectors lexcal", "did you mean 'lexical'?"),
     (COMPARE + "--selectors random random", "distinct"),
     (COMPARE + "--fit 0", "fit"),

@@ -9,6 +9,7 @@ from typing import Any
 from dana.core.errors import Contradiction
 
 SELECTING = ("ranking", "scores", "selector")
+BY_NAME = ("few-shot",)  # whose manifest holds the settings themselves, so that both sides are shown
 MOST = 4  # settings that are named
 
 
@@ -20,7 +21,7 @@ def explain(error: Contradiction, parsed: argparse.Namespace) -> str:
     from dana.stages.settings import RunSettings
 
     settings = getattr(parsed, "settings", None)
-    if settings is None:
+    if settings is None or error.kind in BY_NAME:
         return str(error)
     folder = settings_folder(parsed, settings)
     kept = remembered(folder)

@@ -12,6 +12,7 @@ from dana.cli.clusters import add_clusters
 from dana.cli.comparison import add_comparison
 from dana.cli.components import add_components
 from dana.cli.contradiction import explain
+from dana.cli.few_shot import add_few_shot
 from dana.cli.flags import Parser
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
@@ -120,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
         add_comparison,
         add_training,
         add_tasks,
+        add_few_shot,
         add_task_cards,
         add_components,
         add_stores,

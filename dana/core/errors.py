@@ -8,6 +8,7 @@
     ├── ArtifactError    something on disk that dana wrote, or should have
     │   └── Contradiction    it is there, and was made from other settings
     ├── PluginError      a detector, encoder or selector that cannot be found or loaded
+    ├── EndpointError    a service on the network that gives no answer of use
     ├── Warned           a check found what it warns of, and was told to be strict; exit code 1
     ├── Preempted        told to stop, and what was done is saved; exit code 75
     └── EndedElsewhere   another process of the launch failed and has said why; nothing is printed
@@ -54,6 +55,10 @@ class Contradiction(ArtifactError):
 
 class PluginError(DanaError):
     """A named component is unknown, ambiguous or broken."""
+
+
+class EndpointError(DanaError):
+    """A service on the network does not answer, refuses, or answers with something else than it must."""
 
 
 class Warned(DanaError):

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dana.chat.settings import FewShotSettings
 from dana.clusters.settings import ClusterSettings
 from dana.comparison.settings import CompareSettings
 from dana.core.config import require
@@ -42,6 +43,7 @@ class RunSettings:
         ranking: How the zoo is ranked.
         clusters: How many clusters the general text has, and of what shape.
         topics: How topics are fitted, how many, of which words.
+        few_shot: How a chat model is asked to tell two labels apart from a few examples.
         compare: Which tasks and selectors are compared on planted text, and how.
         selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
             ``detector``.
@@ -77,6 +79,7 @@ class RunSettings:
     ranking: RankSettings = field(default_factory=RankSettings)
     clusters: ClusterSettings = field(default_factory=ClusterSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
+    few_shot: FewShotSettings = field(default_factory=FewShotSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
     selector: str | None = None
     detector: str = "auto"

@@ -1,0 +1,33 @@
+"""Settings of a few-shot study: the chat model, how many items, how many examples, of which arms, by which script."""
+
+from dataclasses import dataclass, field
+
+from dana.core.config import require
+
+# Arm to what its examples are.
+ARMS = {"on": "examples of the text's own topic", "off": "examples of other topics"}
+
+
+@dataclass(frozen=True)
+class FewShotSettings:
+    """How a chat model is asked to tell two labels apart.
+
+    Attributes:
+        chat: The chat model: ``local:MODEL``, ``http:BASE_URL,model=NAME,key_env=VARIABLE`` or ``scripted:FILE``.
+        items: Texts that are asked about, drawn.
+        shots: Examples of each of the two labels.
+        arms: What the examples are: ``on`` the text's own topic, ``off`` it, or both, on the same texts.
+        script: YAML with the prompts; empty takes dana's own (``dana/chat/prompts.yaml``).
+    """
+
+    chat: str = ""
+    items: int = 72
+    shots: int = 5
+    arms: list[str] = field(default_factory=lambda: ["on", "off"])
+    script: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.items >= 1, "items", self.items, "at least 1")
+        require(self.shots >= 1, "shots", self.shots, "at least 1")
+        fits = bool(self.arms) and set(self.arms) <= set(ARMS) and len(set(self.arms)) == len(self.arms)
+        require(fits, "arms", self.arms, "on, off or both")
