@@ -22,6 +22,7 @@ ROOMS = (
     "encoders",
     "clusters",
     "topics",
+    "augmentation",
     "detectors",
     "selectors",
     "execution",

@@ -205,6 +205,7 @@ CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
 TOPICS_OF = "topics fit --general {pool} --out {out} "
 ASK = "few-shot --items-from {folder}/items.jsonl --out {out} --chat "
 HTTP = ASK + "http:http://127.0.0.1:9/v1,model=m,wait=0,"
+AUGMENT = "augment {card} --topics-of {run} --out {out} "
 COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
@@ -421,6 +422,14 @@ FLAGS = [
     (TOPICS_OF + "--model etm:vectors={folder}/othr.vec", "did you mean"),
     (TOPICS_OF + "--set selection.encoder=hashing", "is not looked at with topics"),
     (TOPICS_OF + "--topics-of {run}", "--topics-of belongs to assign"),
+    (AUGMENT + "--topic 0 --general {pool}", "no topic-model here"),
+    (AUGMENT + "--ratio 0", "ratio=0.0: must be above 0"),
+    (AUGMENT + "--keywords 0", "keywords=0: must be at least 1"),
+    (AUGMENT + "--reading code", "reading='code': must be paper or release"),
+    (AUGMENT + "--control topics", "control='topics': must be topic, random or none"),
+    ("augment nope --topics-of {run} --out {out}", "unknown task 'nope'"),
+    ("augment --topics-of {run} --out {out}", "name a task card, or a file with labelled texts by --data"),
+    ("augment --data {folder}/nope.jsonl --topics-of {run} --out {out}", "nope.jsonl"),
     ("topics fit --out {out}", "general"),
     ("topics show --out {run}", "no topic-model here"),
     ("topics show --out {run} --k 5", "topics show: --k belongs to fit"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 
 from dana import __version__
+from dana.cli.augment import add_augment
 from dana.cli.clusters import add_clusters
 from dana.cli.comparison import add_comparison
 from dana.cli.components import add_components
@@ -118,6 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
         add_selection,
         add_clusters,
         add_topics,
+        add_augment,
         add_comparison,
         add_training,
         add_tasks,

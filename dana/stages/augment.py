@@ -1,0 +1,221 @@
+"""``dana augment``: labelled texts, topics and a keyword pool to synthetic labelled texts, a label at a time."""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dana.augmentation.labelled import LabelledData
+from dana.augmentation.pool import find_on_topic, on_topic_prompts, refuse_test_text
+from dana.augmentation.synthetic import (
+    TOPIC,
+    AugmentSettings,
+    LabelledText,
+    Prompt,
+    SyntheticRow,
+    choose_prompts,
+    counts_by_label,
+    pairs_by_label,
+    shuffle_labels,
+    write_texts,
+)
+from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.core.logging import get_logger
+from dana.core.origin import blamed, origin_of
+from dana.core.registry import GENERATORS
+from dana.core.schemas import Document
+from dana.core.text_table import aligned
+from dana.corpus.documents import Tally, read_documents
+from dana.stages.topics import fitted_topics
+from dana.topics.base import Topics
+
+log = get_logger(__name__)
+
+ALL = "all"
+SYNTHETIC = "synthetic.jsonl"
+SHOWN, CHARACTERS = 3, 300
+
+
+def augment_stage(
+    data: LabelledData,
+    topics_of: Path,
+    settings: AugmentSettings,
+    out: Path,
+    *,
+    topic: str | None = None,
+    general: Sequence[str] = (),
+    transductive: bool = False,
+) -> Artifact:
+    """Write synthetic texts of every label on a topic, and the training data with them.
+
+    Killed, the same call goes on with the labels that are missing. Same input and seed, same bytes.
+
+    Args:
+        data: Texts to augment.
+        topics_of: A run's folder with topics.
+        settings: See :class:`dana.augmentation.synthetic.AugmentSettings`.
+        out: The artifact's folder.
+        topic: Number of the topic, from 0, or ``all``: the topics in turn.
+        general: Keyword pool: files, folders, globs or ``hf:`` names of text without labels.
+        transductive: Let the pool hold test text; without `general`, it is the test text.
+
+    Returns:
+        The artifact: ``synthetic.jsonl`` (:class:`dana.augmentation.synthetic.SyntheticRow`), ``train.jsonl`` (real and
+        synthetic texts with the card's names of id, text and label) and, of a card, ``dev.jsonl`` and ``test.jsonl``.
+
+    Raises:
+        ConfigError: If the topic is not there, there is no pool, or there is one that the control does not look at.
+        DataError: If the pool holds test text, or nothing on the topic.
+        ArtifactError: If there are no topics, or the folder holds something else.
+    """
+    model = fitted_topics(topics_of)
+    topics = Topics.load(model.path)
+    identity = _generator_identity(settings.generator)
+    counts = counts_by_label(data.train, settings.ratio)
+    if settings.control == TOPIC:
+        wanted, documents = _wanted(topic, len(topics.beta)), _pool(data, general, transductive)
+        prompts = _prompts_on(documents, topics, wanted, settings, max(counts.values()))
+    else:
+        _check_no_pool(settings.control, topic, general, transductive)
+        prompts = choose_prompts(topics, data.train, settings)
+    depends_on = {
+        "topics": model.fingerprint,
+        "texts": data.fingerprint,
+        "prompts": fingerprint([asdict(prompt) for prompt in prompts]),
+        **asdict(settings),
+        "generator": identity,
+        "topic": topic,
+    }
+    parts = out.with_name(f"{out.name}-labels-{fingerprint(depends_on)[:12]}")
+
+    def write(draft: Draft) -> None:
+        _write_files(draft, data, _written(data, topics, prompts, settings, counts, depends_on, parts))
+        draft.seeds["augmentation"] = settings.seed
+
+    artifact = make(out, "augmentation", depends_on, write)
+    shutil.rmtree(parts, ignore_errors=True)
+    return artifact
+
+
+def _generator_identity(spec: str) -> dict[str, Any]:
+    """What decides a generator's texts; looked at before any text is read."""
+    made = GENERATORS.create(spec)
+    with blamed("generator", spec, made):
+        return {"settings": made.identity(), **origin_of(made)}
+
+
+def _wanted(topic: str | None, k: int) -> list[int]:
+    """Numbers of the topics that are asked for."""
+    if topic == ALL:
+        return list(range(k))
+    known = topic is not None and topic.isdecimal() and int(topic) < k
+    require(known, "topic", topic, f"{ALL}, or a number from 0 to {k - 1} (dana topics show says what they are)")
+    return [int(str(topic))]
+
+
+def _check_no_pool(control: str, topic: str | None, general: Sequence[str], transductive: bool) -> None:
+    """Refuse what only the control ``topic`` looks at."""
+    given = "a topic" if topic is not None else "a keyword pool" if general or transductive else ""
+    require(not given, "control", control, f"{TOPIC} where {given} is given")
+
+
+def _pool(data: LabelledData, general: Sequence[str], transductive: bool) -> Iterable[Document]:
+    """The keyword pool, checked while it is read."""
+    if general:
+        documents = read_documents(general, "fail", Tally())
+        return documents if transductive else refuse_test_text(documents, data.test)
+    if not transductive:
+        raise ConfigError(
+            "general: name the keyword pool, text without labels that holds documents on the topic; or take the test "
+            "texts (transductive), without their labels"
+        )
+    if not data.test:
+        raise ConfigError("transductive: there is no test text; a task card has some")
+    return [Document(row.id, "test", row.text) for row in data.test]
+
+
+def _prompts_on(
+    documents: Iterable[Document], topics: Topics, wanted: Sequence[int], settings: AugmentSettings, count: int
+) -> list[Prompt]:
+    """Prompts of the pool's documents on topics; says what the topics are, and which have no document."""
+    found = find_on_topic(documents, topics, wanted, count)
+    prompts = on_topic_prompts(topics, found, settings, count)
+    for topic in wanted:
+        words = " ".join(topics.words[word] for word in topics.beta[topic].argsort()[::-1][:5])
+        log.info("topic     %d (%s): %s documents for keywords", topic, words, f"{len(found[topic]):,}")
+    return prompts
+
+
+def _written(
+    data: LabelledData,
+    topics: Topics,
+    prompts: Sequence[Prompt],
+    settings: AugmentSettings,
+    counts: Mapping[str, int],
+    depends_on: dict[str, Any],
+    parts: Path,
+) -> list[SyntheticRow]:
+    """The synthetic texts, each label's from a folder of its own, which is made where it is missing."""
+    rows: list[SyntheticRow] = []
+    for number, (label, pairs) in enumerate(pairs_by_label(topics, data.train, settings).items()):
+
+        def write(draft: Draft, label: str = label, pairs: Sequence[Any] = pairs) -> None:
+            made = write_texts(label, pairs, prompts, counts[label], settings)
+            write_text(draft.path / SYNTHETIC, _lines(map(asdict, made)))
+            draft.counts["synthetic"] = len(made)
+
+        part = make(parts / f"label-{number}", "synthetic-label", {**depends_on, "label": label}, write)
+        rows += read_synthetic(part.path)
+    return shuffle_labels(rows, settings.seed) if settings.shuffle_labels else rows
+
+
+def read_synthetic(folder: Path) -> list[SyntheticRow]:
+    """The synthetic texts in an artifact's folder."""
+    lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
+    found = map(json.loads, lines)
+    return [SyntheticRow(**{**row, "keywords": tuple(row["keywords"])}) for row in found]
+
+
+def _write_files(draft: Draft, data: LabelledData, rows: Sequence[SyntheticRow]) -> None:
+    write_text(draft.path / SYNTHETIC, _lines(map(asdict, rows)))
+    for split, real in data.splits.items():
+        texts: list[LabelledText | SyntheticRow] = [*real, *(rows if split == "train" else ())]
+        named = (dict(zip(data.fields, (row.id, row.text, row.label), strict=True)) for row in texts)
+        write_text(draft.path / f"{split}.jsonl", _lines(named))
+    by_label = {label: 0 for label in sorted({row.label for row in data.train})}
+    draft.counts = {
+        "real": len(data.train),
+        "synthetic": len(rows),
+        "labels": {label: sum(row.label == label for row in rows) for label in by_label},
+        "documents": len({row.keywords_of for row in rows if row.keywords_of}),
+    }
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def augmented_text(artifact: Artifact) -> str:
+    """What was written: numbers by label, and how the first texts of some labels begin."""
+    rows = read_synthetic(artifact.path)
+    counts = artifact.manifest["counts"]
+    lines = [aligned([{"label": label, "synthetic": count} for label, count in counts["labels"].items()]), ""]
+    for row in _first_of_labels(rows):
+        about = f" on topic {row.topic}" if row.topic is not None else ""
+        source = f", keywords of {row.keywords_of}: {' '.join(row.keywords)}" if row.keywords else ""
+        begins = " ".join(row.text.split())[:CHARACTERS]
+        lines += [f"{row.id} ({row.label}{about}{source})", f"  {begins}", ""]
+    said = f"{counts['real']:,} real and {counts['synthetic']:,} synthetic texts"
+    return "\n".join([*lines, f"{said}, keywords of {counts['documents']:,} documents"])
+
+
+def _first_of_labels(rows: Sequence[SyntheticRow]) -> Iterator[SyntheticRow]:
+    seen: set[str] = set()
+    for row in rows:
+        if row.written_for not in seen and len(seen) < SHOWN:
+            seen.add(row.written_for)
+            yield row
