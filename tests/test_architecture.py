@@ -23,6 +23,7 @@ ROOMS = (
     "clusters",
     "topics",
     "augmentation",
+    "topic_gap",
     "detectors",
     "selectors",
     "execution",

@@ -206,6 +206,8 @@ TOPICS_OF = "topics fit --general {pool} --out {out} "
 ASK = "few-shot --items-from {folder}/items.jsonl --out {out} --chat "
 HTTP = ASK + "http:http://127.0.0.1:9/v1,model=m,wait=0,"
 AUGMENT = "augment {card} --topics-of {run} --out {out} "
+GAP = "tasks topic-gap {card} --model {model} --out {out} --window 20 --n 5 --test 5 --validation 5 --topics-k 2 "
+GAP += "--set topics.model=lda topics.min_documents=1 topics.max_share=1 finetune.max_tokens=24 "
 COMPARE = "compare --task {task} --general {pool} --out {out} "
 TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
@@ -670,6 +672,37 @@ FLAGS = [
     (RANK + "--task toys --task-path {folder}/cards", "did you mean 'toy'?"),
     (TUNE + "--task-card toys --task-path {folder}/cards", "did you mean 'toy'?"),
     ("tasks check", "dana tasks check chemprot"),
+    ("tasks topic-gap", "name one, for example: dana tasks topic-gap chemprot"),
+    ("tasks show {card} --n 5", "tasks show: --n belongs to topic-gap"),
+    ("tasks list --set jobs=2", "tasks list: --set belongs to topic-gap"),
+    ("tasks list --out {out}", "tasks list: --out belongs to check"),
+    ("tasks check {card} --dry-run", "tasks check: --dry-run belongs to topic-gap"),
+    ("tasks topic-gap {card} --out {out}", "--model=None: must be the checkpoint"),
+    ("tasks topic-gap {card} --model {folder}/nope --out {out}", "nope"),
+    (GAP + "--strict", "--strict belongs to check"),
+    (GAP + "adapt.steps=5", "adapt.steps is not looked at by dana tasks"),
+    (GAP + "--n 0", "n=[0]: must be distinct whole numbers of at least 1"),
+    (GAP + "--n 5 5", "n=[5, 5]: must be distinct"),
+    (GAP + "--test 0", "test=0: must be at least 1"),
+    (GAP + "--validation 0", "validation=0: must be at least 1"),
+    (GAP + "--topics some", "topics=['some']: must be all, or numbers"),
+    (GAP + "--topics -1", "topics=[-1]: must be all, or numbers"),
+    (GAP + "--topics 1 all", "topics=[1, 'all']: must be all, or numbers"),
+    (GAP + "--arms on", "arms=['on']: must be off and others"),
+    (GAP + "--arms off onn", "did you mean 'on'?"),
+    (GAP + "--labels fruit mettal", "'mettal' is no label of toy; did you mean 'metal'?"),
+    (GAP + "--labels fruit", "labels=['fruit']: must be at least two"),
+    (GAP + "--short cut", "short='cut': must be drop or keep"),
+    (GAP + "--draw best", "draw='best': must be ranks or random"),
+    (GAP + "--window 0", "window=0: must be at least 1 character"),
+    (GAP + "--window 5000", "window=5000: longer than every text; the longest has"),
+    (GAP + "--window 5000 --short keep", "window=5000: longer than every text; the longest has"),
+    (GAP + "finetune.max_train=5", "finetune.max_train is not looked at with topic-gap"),
+    (GAP + "--preset quik", "did you mean 'quick'?"),
+    (GAP + "--data {folder}/nope", "nope"),
+    (GAP + "--text-field body", "no 'body'"),
+    ("tasks topic-gap {card} --model {model} --topics-of {run} --topics-k 3", "--topics-k is not looked at with"),
+    ("tasks topic-gap {card} --model {model} --topics-of {run} --out {out}", "no topic-model here"),
     ("tasks check {card} --out {task}", "task.jsonl"),
     ("tasks check {card} --out {task}/deeper", "deeper"),
     ("tasks check {card} --data {folder}/nope", "nope"),
@@ -839,6 +872,10 @@ BROKEN = [
     ("report {run}", "part-00000.parquet", cut("run/scores/part-00000.parquet")),
     ("tasks check {card} --out {out}", "label 'bird'", card(labels=["fruit", "metal"])),
     ("tasks check {card} --out {out}", "test.jsonl", remove("cards/toy/test.jsonl")),
+    (GAP, "label 'fish': none of its 0 documents is left", card(labels=["fruit", "metal", "bird", "fish"])),
+    (GAP, "text_pair='label': must be left out", card(text_pair="label")),
+    (GAP, "kind='multi_label': must be single_label", card(kind="multi_label")),
+    (GAP, "test.jsonl", remove("cards/toy/test.jsonl")),
     ("tasks check {card} --out {out}", "holds no examples", text("cards/toy/dev.jsonl", "\n")),
     ("tasks show {card}", "tags=['Not Lower']", card(tags=["Not Lower"])),
     ("tasks show {card}", "in a circle", card(include="toy.yaml")),
@@ -872,6 +909,12 @@ ENVIRONMENT = [
 ]
 
 
+def _parts(folder: Path) -> list[Path]:
+    """What lies in a run's folder, that of the folders of a grid that hold artifacts instead of these."""
+    named = [path for path in folder.glob("*") if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()]
+    return [path for path in folder.glob("*") if path not in named] + [part for path in named for part in _parts(path)]
+
+
 def refuse(
     line: str, says: str, place: Place, capfd: pytest.CaptureFixture[str], stays: tuple[str, ...] = ("task",)
 ) -> None:
@@ -881,7 +924,7 @@ def refuse(
         code = main(place.line(line))
         captured = capfd.readouterr()
         after = contents(place.folder)
-        left = [path for path in place.out.glob("*") if f"out/{path.name}" not in before]
+        left = [path for path in _parts(place.out) if str(path.relative_to(place.folder)) not in before]
         whole = [path.name for path in left if path.name == "embeddings" or (path / MANIFEST).is_file()]
     finally:
         shutil.rmtree(place.out, ignore_errors=True)  # the next case finds the place as it was
@@ -939,6 +982,11 @@ LATE = [
     (SELECT + "moore_lewis:min_count=9999", "min_count=9999"),
     (SELECT + f"clusters:k=999 {HASHING} --store none", "k=999: there are"),
     (SELECT + "clusters:k=5,pca=2 --encoder hashing:dims=16 --geometry whiten:900 --store none", "whiten"),
+    (GAP + "--n 500", "documents and 1,010 are needed (5 to test, 5 to validate, 500 on and 500 off topic); n="),
+    (GAP + "--test 500", "no n does, with so many to test and validate"),
+    (GAP + "--topics-k 1000", "k=1000:"),
+    (GAP + "topics.min_documents=900", "vocabulary: 0 of the"),
+    (GAP + "--topics 0 7", "topics=[0, 7]: must be numbers of topics, which are 0 to 1"),
     (TOPICS_OF + "--k 101", "k=101: 20 documents have a word of the vocabulary; ask for at most so many topics"),
     (TOPICS_OF + "--min-documents 101", "vocabulary: 0 of the"),
     (TOPICS_OF + "--model etm:vectors={folder}/other.vec", "has a vector"),
@@ -962,7 +1010,7 @@ LATE = [
 
 @pytest.mark.parametrize(("line", "says"), LATE)
 def test_what_is_refused_once_the_texts_are_read(line, says, made, capfd):
-    refuse(line, says, made, capfd, stays=("task", "corpus"))
+    refuse(line, says, made, capfd, stays=("task", "corpus", "pool", "topic-model", "shares"))
 
 
 PLUG_IN = """

@@ -1,6 +1,7 @@
 """A task that a tiny model can learn, and the tiny model: what tests of fine-tuning share."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,8 @@ SIZE = {
 }
 
 
-def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
-    """A BERT of two layers of 32 with a tokenizer that knows the task's words."""
+def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, **config: Any) -> Path:
+    """A BERT of two layers of 32 with a tokenizer that knows some words, by default the task's."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -80,7 +81,7 @@ def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
     from dana.core.torch_seed import seeded
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *WORDS])}, unk_token="[UNK]"))
+    inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *words])}, unk_token="[UNK]"))
     inner.pre_tokenizer = Whitespace()
     inner.post_processor = TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
@@ -88,7 +89,7 @@ def write_checkpoint(folder: Path, seed: int = 0, **config: Any) -> Path:
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     with seeded(seed):
         model = BertForMaskedLM(
-            BertConfig(vocab_size=len(special) + len(WORDS), max_position_embeddings=32, **{**shape, **config})
+            BertConfig(vocab_size=len(special) + len(words), max_position_embeddings=32, **{**shape, **config})
         )
     model.save_pretrained(folder)
     return folder

@@ -109,7 +109,23 @@ def _of_topics(section: str, rest: str) -> str | None:
     return {"general": None, "seed": "selection.seed", "code": None}.get(name, f"topics.{name}")
 
 
-OF_KIND: dict[str, Callable[[str, str], str | None]] = {"finetune": _of_finetune, "topic-model": _of_topics}
+def _of_pool(section: str, rest: str) -> str | None:
+    names = {"window.length": "topic_gap.window", "window.short": "topic_gap.short", "window.seed": "selection.seed"}
+    return {"taken": "topic_gap.labels"}.get(section, names.get(f"{section}.{rest}"))
+
+
+def _of_split(section: str, rest: str) -> str | None:
+    return {"sizes": f"topic_gap.{rest}", "draw": "topic_gap.draw", "seed": "selection.seed"}.get(section)
+
+
+OF_KIND: dict[str, Callable[[str, str], str | None]] = {
+    "finetune": _of_finetune,
+    "topic-model": _of_topics,
+    "topic-gap-pool": _of_pool,
+    "topic-gap-split": _of_split,
+    "topic-gap-shares": lambda section, rest: None,
+    "topic-gap-task": lambda section, rest: None,
+}
 
 
 def _get(settings: Any, key: str) -> Any:

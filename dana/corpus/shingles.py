@@ -66,6 +66,28 @@ def nearest_rows(held: csr_array, sizes: np.ndarray, rows: np.ndarray, others: n
     return found
 
 
+def repeats_earlier(held: csr_array, sizes: np.ndarray, least: float) -> np.ndarray:
+    """Which documents are similar to an earlier one, whether or not that one is to one before it.
+
+    Args:
+        held: From :func:`shingle_matrix`, as is `sizes`.
+        sizes: Distinct shingles of each document.
+        least: Smallest Jaccard index that counts; common shingles count as not shared.
+
+    Returns:
+        bool of shape (documents,).
+    """
+    found = np.zeros(sizes.size, dtype=bool)
+    for start in range(0, sizes.size, ROWS_AT_ONCE):
+        end = min(start + ROWS_AT_ONCE, sizes.size)
+        shared = coo_array(held[start:end] @ held[:end].T)
+        at, other = shared.coords
+        at = at + start
+        jaccard = shared.data / (sizes[at] + sizes[other] - shared.data)
+        found[at[(other < at) & (jaccard >= least)]] = True
+    return found
+
+
 def _shingles(texts: Sequence[str]) -> Iterator[str]:
     for text in texts:
         parts = words(text).split()

@@ -18,6 +18,7 @@ from dana.stages.pretrain import PretrainSettings
 from dana.tasks.harvested import HarvestSettings
 from dana.tasks.hygiene import Hygiene
 from dana.tasks.preset import Preset
+from dana.topic_gap.settings import TopicGapSettings
 from dana.topics.settings import TopicSettings
 from dana.weighting.settings import WeighSettings
 
@@ -44,6 +45,7 @@ class RunSettings:
         clusters: How many clusters the general text has, and of what shape.
         topics: How topics are fitted, how many, of which words.
         few_shot: How a chat model is asked to tell two labels apart from a few examples.
+        topic_gap: What is trained on and tested to see what topic costs (``dana tasks topic-gap``).
         compare: Which tasks and selectors are compared on planted text, and how.
         selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
             ``detector``.
@@ -80,6 +82,7 @@ class RunSettings:
     clusters: ClusterSettings = field(default_factory=ClusterSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
     few_shot: FewShotSettings = field(default_factory=FewShotSettings)
+    topic_gap: TopicGapSettings = field(default_factory=TopicGapSettings)
     compare: CompareSettings = field(default_factory=CompareSettings)
     selector: str | None = None
     detector: str = "auto"

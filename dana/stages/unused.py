@@ -176,7 +176,18 @@ TOPICS = [
         "topics, which are of the words of whole documents",
     ),
 ]
+TASKS = [
+    Rule("finetune.max_train finetune.save", lambda s: False, "topic-gap: n says how many, and no model is kept"),
+    Rule(
+        "general inputs.text_field inputs.id_field inputs.record_parser inputs.text_documents on_bad_record"
+        " topics.model topics.k topics.seeds topics.fit topics.vocabulary topics.min_documents topics.max_share"
+        " topics.stop_words",
+        lambda s: s.topic_gap.topics_of is None,
+        "--topics-of: those topics are fitted",
+    ),
+]
 RULES = {
+    "tasks": TASKS,
     "clusters": TEXTS[1:],
     "topics": TOPICS,
     "rank": [*TEXTS, *RANK],

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.corpus.shingles import COMMON, nearest_rows, shingle_matrix
+from dana.corpus.shingles import COMMON, ROWS_AT_ONCE, nearest_rows, repeats_earlier, shingle_matrix
 
 LETTERS = list("abcdefgh")
 documents = st.lists(st.text("abc ", max_size=14).map(" ".join), min_size=2, max_size=12)
@@ -50,3 +50,21 @@ def test_more_rows_than_a_block_are_each_looked_up(monkeypatch):
     held, sizes = shingle_matrix([text] for text in [*texts, *reversed(texts)])
     found = nearest_rows(held, sizes, np.arange(10), np.arange(10, 20), 1.0)
     assert found.tolist() == list(range(19, 9, -1))
+
+
+@given(documents, st.sampled_from([0.2, 0.5, 1.0]))
+def test_what_repeats_an_earlier_document_is_that_of_all_pairs(texts, least):
+    found = repeats_earlier(*shingle_matrix([[text] for text in texts]), least)
+    for at, text in enumerate(texts):
+        own = shingles(text)
+        pairs = [(own, shingles(other)) for other in texts[:at]]
+        assert found[at] == any(one & two and len(one & two) >= least * len(one | two) for one, two in pairs)
+
+
+def test_blocks_of_rows_are_compared_with_all_earlier_ones():
+    texts = [[f"{number} b{number} c{number} d{number} e{number}"] for number in range(ROWS_AT_ONCE + 9)]
+    texts += [texts[0], texts[ROWS_AT_ONCE + 1]]
+    assert np.flatnonzero(repeats_earlier(*shingle_matrix(texts), 0.5)).tolist() == [
+        ROWS_AT_ONCE + 9,
+        ROWS_AT_ONCE + 10,
+    ]
