@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.augmentation.pool import OnTopic, on_topic_prompts
+from dana.augmentation.pool import PoolDocument, on_topic_prompts
 from dana.augmentation.synthetic import AugmentSettings, LabelledText, choose_prompts, pairs_by_label, synthesize
 from dana.topics.base import Topics, fit_topics
 from dana.topics.vocabulary import WordLimits, count_words_of_topics
@@ -96,7 +96,7 @@ def train_small_t5(topics: Topics, off: list[LabelledText], settings: AugmentSet
 def scores_of(topics: Topics, topic: int, split: Split, settings: AugmentSettings, arms: list[str]) -> dict[str, float]:
     """Macro-F1 by arm."""
     scores = {"off": macro_f1(split.off, split.test), "on": macro_f1(split.on, split.test)}
-    pool = [OnTopic(0.0, row.id, row.text) for row in sorted(split.on, key=lambda row: row.id)]
+    pool = [PoolDocument(0.0, row.id, row.text) for row in sorted(split.on, key=lambda row: row.id)]
     for arm in arms:
         shuffled = arm == "shuffled"
         own = replace(settings, control="topic" if shuffled else arm, shuffle_labels=shuffled)

@@ -16,7 +16,7 @@ AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
-class OnTopic:
+class PoolDocument:
     """A document that is on a topic.
 
     Attributes:
@@ -32,7 +32,7 @@ class OnTopic:
 
 def find_on_topic(
     documents: Iterable[Document], topics: Topics, wanted: Sequence[int], most: int
-) -> dict[int, list[OnTopic]]:
+) -> dict[int, list[PoolDocument]]:
     """The documents that are on each topic: it is the largest of theirs; those with the largest shares of it.
 
     A document without any word that the topics know is on none. The documents are streamed, and at most twice as many
@@ -47,7 +47,7 @@ def find_on_topic(
     Returns:
         By topic, documents by falling share, of equal ones by id.
     """
-    found: dict[int, list[OnTopic]] = {topic: [] for topic in wanted}
+    found: dict[int, list[PoolDocument]] = {topic: [] for topic in wanted}
     stream = iter(documents)
     while part := list(islice(stream, AT_ONCE)):
         bags = count_known_words([document.text for document in part], topics.words)
@@ -55,19 +55,19 @@ def find_on_topic(
         for document, size, shares in zip(part, bags.sizes.tolist(), theta, strict=True):
             topic = int(shares.argmax())
             if size and topic in found:
-                found[topic].append(OnTopic(float(shares[topic]), document.doc_id, document.text))
+                found[topic].append(PoolDocument(float(shares[topic]), document.doc_id, document.text))
         for topic in wanted:
             if len(found[topic]) > 2 * most:
                 found[topic] = _best(found[topic], most)
     return {topic: _best(found[topic], most) for topic in wanted}
 
 
-def _best(documents: list[OnTopic], most: int) -> list[OnTopic]:
+def _best(documents: list[PoolDocument], most: int) -> list[PoolDocument]:
     return sorted(documents, key=lambda document: (-document.share, document.id))[:most]
 
 
 def on_topic_prompts(
-    topics: Topics, found: Mapping[int, Sequence[OnTopic]], settings: KeywordSettings, count: int
+    topics: Topics, found: Mapping[int, Sequence[PoolDocument]], settings: KeywordSettings, count: int
 ) -> list[Prompt]:
     """Prompts of the documents on topics, the topics in turn; of each from the first document on, again at its end.
 

@@ -1,12 +1,12 @@
 """``dana augment``: labelled texts, topics and a keyword pool to synthetic labelled texts, a label at a time."""
 
-import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dana.augmentation.by_label import SYNTHETIC, json_lines, read_synthetic, synthesize_by_label
 from dana.augmentation.labelled import LabelledData
 from dana.augmentation.pool import find_on_topic, on_topic_prompts, refuse_test_text
 from dana.augmentation.synthetic import (
@@ -17,9 +17,7 @@ from dana.augmentation.synthetic import (
     SyntheticRow,
     choose_prompts,
     counts_by_label,
-    pairs_by_label,
     shuffle_labels,
-    write_texts,
 )
 from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
 from dana.core.config import require
@@ -36,7 +34,6 @@ from dana.topics.base import Topics
 log = get_logger(__name__)
 
 ALL = "all"
-SYNTHETIC = "synthetic.jsonl"
 SHOWN, CHARACTERS = 3, 300
 
 
@@ -75,10 +72,10 @@ def augment_stage(
     model = fitted_topics(topics_of)
     topics = Topics.load(model.path)
     identity = _generator_identity(settings.generator)
-    counts = counts_by_label(data.train, settings.ratio)
+    most = max(counts_by_label(data.train, settings.ratio).values())
     if settings.control == TOPIC:
         wanted, documents = _wanted(topic, len(topics.beta)), _pool(data, general, transductive)
-        prompts = _prompts_on(documents, topics, wanted, settings, max(counts.values()))
+        prompts = _prompts_on(documents, topics, wanted, settings, most)
     else:
         _check_no_pool(settings.control, topic, general, transductive)
         prompts = choose_prompts(topics, data.train, settings)
@@ -93,7 +90,8 @@ def augment_stage(
     parts = out.with_name(f"{out.name}-labels-{fingerprint(depends_on)[:12]}")
 
     def write(draft: Draft) -> None:
-        _write_files(draft, data, _written(data, topics, prompts, settings, counts, depends_on, parts))
+        rows = synthesize_by_label(topics, data.train, prompts, settings, parts, depends_on)
+        _write_files(draft, data, shuffle_labels(rows, settings.seed) if settings.shuffle_labels else rows)
         draft.seeds["augmentation"] = settings.seed
 
     artifact = make(out, "augmentation", depends_on, write)
@@ -150,42 +148,12 @@ def _prompts_on(
     return prompts
 
 
-def _written(
-    data: LabelledData,
-    topics: Topics,
-    prompts: Sequence[Prompt],
-    settings: AugmentSettings,
-    counts: Mapping[str, int],
-    depends_on: dict[str, Any],
-    parts: Path,
-) -> list[SyntheticRow]:
-    """The synthetic texts, each label's from a folder of its own, which is made where it is missing."""
-    rows: list[SyntheticRow] = []
-    for number, (label, pairs) in enumerate(pairs_by_label(topics, data.train, settings).items()):
-
-        def write(draft: Draft, label: str = label, pairs: Sequence[Any] = pairs) -> None:
-            made = write_texts(label, pairs, prompts, counts[label], settings)
-            write_text(draft.path / SYNTHETIC, _lines(map(asdict, made)))
-            draft.counts["synthetic"] = len(made)
-
-        part = make(parts / f"label-{number}", "synthetic-label", {**depends_on, "label": label}, write)
-        rows += read_synthetic(part.path)
-    return shuffle_labels(rows, settings.seed) if settings.shuffle_labels else rows
-
-
-def read_synthetic(folder: Path) -> list[SyntheticRow]:
-    """The synthetic texts in an artifact's folder."""
-    lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
-    found = map(json.loads, lines)
-    return [SyntheticRow(**{**row, "keywords": tuple(row["keywords"])}) for row in found]
-
-
 def _write_files(draft: Draft, data: LabelledData, rows: Sequence[SyntheticRow]) -> None:
-    write_text(draft.path / SYNTHETIC, _lines(map(asdict, rows)))
+    write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
     for split, real in data.splits.items():
         texts: list[LabelledText | SyntheticRow] = [*real, *(rows if split == "train" else ())]
         named = (dict(zip(data.fields, (row.id, row.text, row.label), strict=True)) for row in texts)
-        write_text(draft.path / f"{split}.jsonl", _lines(named))
+        write_text(draft.path / f"{split}.jsonl", json_lines(named))
     by_label = {label: 0 for label in sorted({row.label for row in data.train})}
     draft.counts = {
         "real": len(data.train),
@@ -193,10 +161,6 @@ def _write_files(draft: Draft, data: LabelledData, rows: Sequence[SyntheticRow])
         "labels": {label: sum(row.label == label for row in rows) for label in by_label},
         "documents": len({row.keywords_of for row in rows if row.keywords_of}),
     }
-
-
-def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def augmented_text(artifact: Artifact) -> str:

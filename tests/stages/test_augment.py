@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from dana.augmentation import synthetic
+from dana.augmentation import by_label, synthetic
+from dana.augmentation.by_label import read_synthetic
 from dana.augmentation.transplant import FittedTransplant
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
-from dana.stages import augment as stage
-from dana.stages.augment import read_synthetic
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from tests.toy_task import write_checkpoint
@@ -154,7 +153,7 @@ def test_controls_switches_and_all_topics(place, cells):
 def test_a_killed_command_goes_on_with_the_missing_labels(place, cells, on_cells, monkeypatch):
     out = place / "killed"
     named = line(place, "--topic", cells, "--general", place / "pool.jsonl", "--keywords", 2, "--out", out)
-    original, labels = stage.write_texts, []
+    original, labels = by_label.write_texts, []
 
     def write(label, *given):
         labels.append(label)
@@ -162,7 +161,7 @@ def test_a_killed_command_goes_on_with_the_missing_labels(place, cells, on_cells
             raise KeyboardInterrupt
         return original(label, *given)
 
-    monkeypatch.setattr(stage, "write_texts", write)
+    monkeypatch.setattr(by_label, "write_texts", write)
     assert main(named) == 130
     assert not out.exists()
     assert main(named) == 0

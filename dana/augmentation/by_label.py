@@ -1,0 +1,67 @@
+"""Synthetic rows kept label by label: each label's texts in a folder of their own, so that a killed run goes on."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dana.augmentation.base import Pair
+from dana.augmentation.synthetic import (
+    AugmentSettings,
+    LabelledText,
+    Prompt,
+    SyntheticRow,
+    counts_by_label,
+    pairs_by_label,
+    write_texts,
+)
+from dana.core.artifacts import Draft, make, write_text
+from dana.topics.base import Topics
+
+SYNTHETIC = "synthetic.jsonl"
+
+
+def synthesize_by_label(
+    topics: Topics,
+    rows: Sequence[LabelledText],
+    prompts: Sequence[Prompt],
+    settings: AugmentSettings,
+    folder: Path,
+    depends_on: Mapping[str, Any],
+) -> list[SyntheticRow]:
+    """What :func:`dana.augmentation.synthetic.synthesize` makes, labels as they were written; kept in a folder.
+
+    Killed, the same call goes on with the labels that are missing.
+
+    Args:
+        topics: See there, as all others.
+        rows: Real texts.
+        prompts: Of the synthetic ones.
+        settings: See there; ``shuffle_labels`` is not looked at.
+        folder: Gets an artifact a label.
+        depends_on: All that decides the texts.
+    """
+    counts, found = counts_by_label(rows, settings.ratio), []
+    for number, (label, pairs) in enumerate(pairs_by_label(topics, rows, settings).items()):
+
+        def write(draft: Draft, label: str = label, pairs: Sequence[Pair] = pairs) -> None:
+            made = write_texts(label, pairs, prompts, counts[label], settings)
+            write_text(draft.path / SYNTHETIC, json_lines(map(asdict, made)))
+            draft.counts["synthetic"] = len(made)
+
+        part = make(folder / f"label-{number}", "synthetic-label", {**depends_on, "label": label}, write)
+        found += read_synthetic(part.path)
+    return found
+
+
+def read_synthetic(folder: Path) -> list[SyntheticRow]:
+    """The synthetic texts in an artifact's folder."""
+    lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
+    found = map(json.loads, lines)
+    return [SyntheticRow(**{**row, "keywords": tuple(row["keywords"])}) for row in found]
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as JSON, a line a row."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
