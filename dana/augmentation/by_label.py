@@ -16,7 +16,9 @@ from dana.augmentation.synthetic import (
     pairs_by_label,
     write_texts,
 )
-from dana.core.artifacts import Draft, make, write_text
+from dana.core.artifacts import Draft, fingerprint, make, write_text
+from dana.core.origin import blamed, origin_of
+from dana.core.registry import GENERATORS
 from dana.topics.base import Topics
 
 SYNTHETIC = "synthetic.jsonl"
@@ -28,31 +30,52 @@ def synthesize_by_label(
     prompts: Sequence[Prompt],
     settings: AugmentSettings,
     folder: Path,
-    depends_on: Mapping[str, Any],
 ) -> list[SyntheticRow]:
-    """What :func:`dana.augmentation.synthetic.synthesize` makes, labels as they were written; kept in a folder.
+    """What :func:`dana.augmentation.synthetic.synthesize` makes, but for the shuffling of labels; kept in a folder.
 
-    Killed, the same call goes on with the labels that are missing.
+    Killed, the same call goes on with the labels that are missing. Calls with other texts, prompts or settings may
+    share the folder.
 
     Args:
         topics: See there, as all others.
         rows: Real texts.
         prompts: Of the synthetic ones.
-        settings: See there; ``shuffle_labels`` is not looked at.
+        settings: ``shuffle_labels`` is not looked at.
         folder: Gets an artifact a label.
-        depends_on: All that decides the texts.
     """
     counts, found = counts_by_label(rows, settings.ratio), []
-    for number, (label, pairs) in enumerate(pairs_by_label(topics, rows, settings).items()):
+    generator = generator_identity(settings.generator)
+    for label, pairs in pairs_by_label(topics, rows, settings).items():
+        used = [asdict(prompt) for prompt in prompts[: counts[label]]]
+        depends_on = {
+            "label": label,
+            "texts": fingerprint(pairs),
+            "prompts": fingerprint(used),
+            "count": counts[label],
+            "generator": generator,
+            "spec": settings.generator,
+            "seed": settings.seed,
+        }
 
         def write(draft: Draft, label: str = label, pairs: Sequence[Pair] = pairs) -> None:
             made = write_texts(label, pairs, prompts, counts[label], settings)
             write_text(draft.path / SYNTHETIC, json_lines(map(asdict, made)))
             draft.counts["synthetic"] = len(made)
 
-        part = make(folder / f"label-{number}", "synthetic-label", {**depends_on, "label": label}, write)
+        part = make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write)
         found += read_synthetic(part.path)
     return found
+
+
+def generator_identity(spec: str) -> dict[str, Any]:
+    """What decides a generator's texts besides what it is given: its settings and its code.
+
+    Raises:
+        DanaError: If there is no such generator, or it lacks something.
+    """
+    made = GENERATORS.create(spec)
+    with blamed("generator", spec, made):
+        return {"settings": made.identity(), **origin_of(made)}
 
 
 def read_synthetic(folder: Path) -> list[SyntheticRow]:

@@ -4,9 +4,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from dana.augmentation.by_label import SYNTHETIC, json_lines, read_synthetic, synthesize_by_label
+from dana.augmentation.by_label import SYNTHETIC, generator_identity, json_lines, read_synthetic, synthesize_by_label
 from dana.augmentation.labelled import LabelledData
 from dana.augmentation.pool import find_on_topic, on_topic_prompts, refuse_test_text
 from dana.augmentation.synthetic import (
@@ -23,8 +22,6 @@ from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
-from dana.core.origin import blamed, origin_of
-from dana.core.registry import GENERATORS
 from dana.core.schemas import Document
 from dana.core.text_table import aligned
 from dana.corpus.documents import Tally, read_documents
@@ -71,7 +68,7 @@ def augment_stage(
     """
     model = fitted_topics(topics_of)
     topics = Topics.load(model.path)
-    identity = _generator_identity(settings.generator)
+    identity = generator_identity(settings.generator)
     most = max(counts_by_label(data.train, settings.ratio).values())
     if settings.control == TOPIC:
         wanted, documents = _wanted(topic, len(topics.beta)), _pool(data, general, transductive)
@@ -90,20 +87,13 @@ def augment_stage(
     parts = out.with_name(f"{out.name}-labels-{fingerprint(depends_on)[:12]}")
 
     def write(draft: Draft) -> None:
-        rows = synthesize_by_label(topics, data.train, prompts, settings, parts, depends_on)
+        rows = synthesize_by_label(topics, data.train, prompts, settings, parts)
         _write_files(draft, data, shuffle_labels(rows, settings.seed) if settings.shuffle_labels else rows)
         draft.seeds["augmentation"] = settings.seed
 
     artifact = make(out, "augmentation", depends_on, write)
     shutil.rmtree(parts, ignore_errors=True)
     return artifact
-
-
-def _generator_identity(spec: str) -> dict[str, Any]:
-    """What decides a generator's texts; looked at before any text is read."""
-    made = GENERATORS.create(spec)
-    with blamed("generator", spec, made):
-        return {"settings": made.identity(), **origin_of(made)}
 
 
 def _wanted(topic: str | None, k: int) -> list[int]:

@@ -18,7 +18,8 @@ class TopicGapSettings:
         topics: Topics by number, from 0; or ``all`` of which the documents' shares differ.
         test: Texts of each label to test on, on topic.
         validation: Texts of each label to choose the epoch by, off topic.
-        arms: What is trained on: ``on``, ``off`` or a plug-in's; ``off`` is what the others are compared with.
+        arms: What is trained on: ``on``, ``off``, an arm with synthetic text such as ``augmented``, or a plug-in's;
+            ``off`` is what the others are compared with.
         labels: Labels of the task to take; empty takes all.
         window: Characters that are kept of a document, from a place that its id decides.
         short: Documents shorter than the window: ``drop``, or ``keep`` them whole.

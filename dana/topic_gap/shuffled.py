@@ -1,0 +1,19 @@
+"""The arm of shuffled labels: what the arm ``augmented`` trains on, with the labels of synthetic texts shuffled."""
+
+from dataclasses import dataclass
+
+from dana.augmentation.synthetic import SyntheticRow, shuffle_labels
+from dana.topic_gap.augmented import AugmentedArm
+
+
+@dataclass(frozen=True)
+class ShuffledArm(AugmentedArm):
+    """Off-topic documents and synthetic ones on the topic, which get each other's labels at random.
+
+    References:
+        Roussinov and Sharoff 2023, BERT goes off-topic, section 4.2.
+    """
+
+    def arranged(self, rows: list[SyntheticRow], seed: int) -> list[SyntheticRow]:
+        """The labels dealt out anew."""
+        return shuffle_labels(rows, seed)

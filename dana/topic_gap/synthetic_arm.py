@@ -1,0 +1,67 @@
+"""What arms with synthetic text share: off-topic documents, and texts that a generator a label writes after them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dana.augmentation.by_label import generator_identity, synthesize_by_label
+from dana.augmentation.synthetic import NONE, AugmentSettings, LabelledText, Prompt, SyntheticRow, choose_prompts
+from dana.core.registry import GENERATORS
+from dana.topic_gap.arm import ArmTexts, TopicCase, TrainingText
+from dana.topic_gap.views import strip_to_letters
+from dana.topics.base import Topics
+
+
+@dataclass(frozen=True)
+class SyntheticArm:
+    """Off-topic documents and synthetic ones of the same labels.
+
+    Generators learn from the windows as they are; what they write is stripped to letters as all else.
+
+    Attributes:
+        ratio: Synthetic texts of a label for each off-topic document of it.
+        generator: A generator's spec, its settings parted by ``;``: ``t5:model=t5-small;epochs=16``.
+    """
+
+    ratio: float = 1.0
+    generator: str = "embedded"
+    seeded: ClassVar[bool] = True
+    control: ClassVar[str] = NONE
+
+    def __post_init__(self) -> None:
+        GENERATORS.create(self.settings(0).generator)
+
+    def settings(self, seed: int) -> AugmentSettings:
+        """The settings of the synthetic texts."""
+        given = asdict(self) | {"generator": self.generator.replace(";", ",")}
+        given.pop("pool", None)
+        return AugmentSettings(**given, control=self.control, seed=seed)
+
+    def identity(self) -> dict[str, Any]:
+        """See :class:`dana.topic_gap.arm.TopicArm`."""
+        made = generator_identity(self.settings(0).generator)
+        return {"arm": type(self).__name__, **asdict(self), "made_by": made}
+
+    def prompts(
+        self, case: TopicCase, topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
+    ) -> list[Prompt]:
+        """What the synthetic texts are to be about."""
+        return choose_prompts(topics, rows, settings)
+
+    def arranged(self, rows: list[SyntheticRow], seed: int) -> list[SyntheticRow]:
+        """The synthetic rows as they are trained on."""
+        return rows
+
+    def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
+        """See :class:`dana.topic_gap.arm.TopicArm`; arms of equal keywords and generator share what they write."""
+        pool, settings, topics = case.documents, self.settings(seed), Topics.load(case.topics)
+        rows = [LabelledText(pool.id[at], pool.whole[at], pool.label[at]) for at in case.split.off.tolist()]
+        prompts = self.prompts(case, topics, rows, settings)
+        made = self.arranged(synthesize_by_label(topics, rows, prompts, settings, folder), seed)
+        return ArmTexts((*case.texts(case.split.off), *map(_training_text, made)))
+
+
+def _training_text(row: SyntheticRow) -> TrainingText:
+    about = {name: value for name, value in asdict(row).items() if name not in ("id", "text", "label")}
+    return TrainingText(row.id, strip_to_letters(row.text), row.label, about)
