@@ -1,6 +1,5 @@
 """Stages of the topic gap: a task to a pool of documents, their topics, one topic's sets, an arm's task, its score."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -156,14 +155,15 @@ def arm_stage(
         made = checked_texts(arm, case, component.texts(case, seed, work))
         dev = case.texts(case.split.validation) if made.validation is None else made.validation
         splits = {"train": made.train, "dev": dev, "test": case.texts(case.split.test)}
-        labels = _labels(open_artifact(pool, POOL))
+        labels = labels_taken(open_artifact(pool, POOL))
         write_task(draft.path, f"topic-{case.topic}-n{case.n}-{arm}", labels, splits)
         draft.counts = {name: len(texts) for name, texts in splits.items()}
 
     return make(folder, TASK, depends_on, write)
 
 
-def _labels(pool: Artifact) -> Sequence[str]:
+def labels_taken(pool: Artifact) -> list[str]:
+    """The labels of a pool, in the card's order."""
     about = pool.manifest["depends_on"]
     return [label for label in about["task"]["labels"] if label in (about["taken"] or about["task"]["labels"])]
 

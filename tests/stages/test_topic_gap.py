@@ -16,12 +16,17 @@ from dana.cli.main import main
 from dana.core import registry
 from dana.core.artifacts import make, read_json, write_json
 from dana.core.config import load
+from dana.core.errors import DataError
+from dana.finetuning.settings import FinetuneSettings
 from dana.stages import topic_gap_cells as cells
 from dana.stages.settings import RunSettings
 from dana.stages.topic_gap import plan_topic_gap
 from dana.topic_gap.arm import ArmTexts, TrainingText
+from dana.topic_gap.pool import LabelledDocuments
+from dana.topic_gap.splits import SetSizes
+from dana.topic_gap.views import Window
 from tests.stages.two_topics import CELLS, COURTS
-from tests.toy_task import write_checkpoint, write_split
+from tests.toy_task import write_checkpoint, write_split, write_task
 
 # What tells the labels apart, in each topic by a word of its own.
 CUES = {"cells": {"praise": "splendid", "blame": "dreadful"}, "courts": {"praise": "noble", "blame": "vile"}}
@@ -316,3 +321,53 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(place, measur
     shutil.rmtree(run / "grid" / "shares")
     assert gap(place, run) == 2
     assert "topics=all: none is left. topic 0, n=8: label 'blame'" in capsys.readouterr().err
+
+
+def test_the_root_seed_decides_windows_topics_and_draws(place, tmp_path):
+    asked = {"out": str(tmp_path), "model": str(place / "model"), "selection": {"seed": 7}, "finetune": {"seeds": 1}}
+    asked |= {"topic_gap": {"topics": [0], "n": [5], "draw": "random", "short": "keep"}}
+    asked["finetune"]["max_tokens"] = 30
+    grid = plan_topic_gap(str(place / "moods.yaml"), load(RunSettings, asked))
+    by_name = {cell.name: cell.settings for cell in grid.cells}
+    assert by_name["pool"]["window"] == Window(1000, "keep", 7)
+    assert by_name["topics"]["settings"].selection.seed == 7
+    split = by_name["split/topic-0/n5"]
+    assert (split["draw"], split["seed"], split["sizes"]) == ("random", 7, SetSizes(5, 50, 50))
+
+
+def test_a_random_draw_deals_the_same_documents_otherwise(measured, tmp_path):
+    grid, sizes = measured / "grid", SetSizes(8, 8, 6)
+    found = {}
+    for draw, seed in (("ranks", 0), ("random", 0), ("random", 1)):
+        folder = cells.split_stage(
+            grid / "pool", grid / "shares", tmp_path / f"{draw}{seed}", 0, sizes, draw, seed
+        ).path
+        found[draw, seed] = pd.read_csv(folder / "sets.csv").groupby("set")["id"].agg(set)
+    ranks = found["ranks", 0]
+    for dealt in (found["random", 0], found["random", 1]):
+        assert dealt["test"] | dealt["on"] == ranks["test"] | ranks["on"]
+        assert dealt["off"] | dealt["validation"] == ranks["off"] | ranks["validation"]
+        assert dealt["test"] != ranks["test"]
+    assert found["random", 0]["test"] != found["random", 1]["test"]
+
+
+def test_some_labels_alone_are_read_and_learnt(tmp_path):
+    card = str(write_task(tmp_path))
+    window = Window(20, "keep")
+    made = cells.gap_pool_stage(card, tmp_path / "pool", window, ["bird", "fruit"], FinetuneSettings())
+    documents = LabelledDocuments.read(made.path / cells.DOCUMENTS)
+    assert set(documents.label) == {"bird", "fruit"}
+    assert made.manifest["counts"]["dropped"]["other label"] == 70
+    assert cells.labels_taken(made) == ["fruit", "bird"], "in the card's order"
+    every = cells.gap_pool_stage(card, tmp_path / "every", window, [], FinetuneSettings())
+    assert cells.labels_taken(every) == ["fruit", "metal", "bird"]
+
+
+def test_the_pool_of_real_genres(dana_data, tmp_path):
+    made = cells.gap_pool_stage("genre_mix", tmp_path / "pool", Window(1000, "keep"), [], FinetuneSettings())
+    counts = made.manifest["counts"]
+    assert counts["in"] == 7720 == counts["kept"] + sum(counts["dropped"].values())
+    assert counts["kept"] > 7600
+    with pytest.raises(DataError, match="label 'argument': none of its 500 documents is left; window=1000, short=drop"):
+        cells.gap_pool_stage("genre_mix", tmp_path / "short", Window(1000, "drop"), [], FinetuneSettings())
+    assert not (tmp_path / "short").exists()
