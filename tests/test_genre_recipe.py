@@ -1,0 +1,100 @@
+"""Tables of the genre paper beside runs: averages computed again, tests over topics, amounts of synthetic text."""
+
+from importlib import util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "recipes" / "papers" / "genre"
+# Gains over off topic in points, and what they are on every second topic besides.
+GAINS = {
+    "off": 0,
+    "on": 20,
+    "augmented": 5,
+    "augmented:ratio=0.1": 1,
+    "augmented:keywords=50": 3,
+    "random_keywords": 2,
+    "shuffled": -9,
+}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    spec = util.spec_from_file_location("genre_tables", FOLDER / "tables.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def paper(tables):
+    return tables.read_published(FOLDER)
+
+
+@pytest.fixture
+def run(tmp_path):
+    rows = [
+        {"topic": topic, "words": "a b", "n": n, "arm": arm, "seed": seed, "score": score}
+        for topic in range(4)
+        for n in (30, 100)
+        for arm, gain in GAINS.items()
+        for seed in (0, 1)
+        for score in [0.5 + 0.01 * (gain + topic + seed + n // 50 + (topic % 2 if gain else 0))]
+    ]
+    (tmp_path / "run").mkdir()
+    pd.DataFrame(rows).to_csv(tmp_path / "run" / "results.csv", index=False)
+    return tmp_path / "run"
+
+
+def test_averages_are_computed_again_beside_the_printed_ones(tables, paper, run):
+    table = tables.table2({"ours": tables.read_run(run)}, paper).set_index(["source", "n"])
+    assert table.loc[("RoBERTa-large, printed", 100), "on"] == 84.9
+    assert table.loc[("RoBERTa-large, meant", 100), "on"] == 91.0
+    assert table.loc[("BERT-large, printed", 30), "augmented_baseline"] == 51.1
+    means = table.loc["RoBERTa-large, Table 5's means"][["on", "off", "augmented"]].round(1)
+    assert means.to_numpy().tolist() == [[77.4, 51.3, 58.7], [91.0, 61.1, 65.5], [94.9, 78.1, 81.2]]
+    ours = table.loc[("ours", 30)]
+    assert (ours["off"], ours["on"], ours["augmented"]) == pytest.approx((52.0, 72.5, 57.5))
+    assert np.isnan(ours["augmented_baseline"])
+
+
+def test_differences_are_tested_over_topics(tables, paper, run):
+    table = tables.table5({"ours": tables.read_run(run)}, paper).set_index(["source", "n", "arm"])
+    published = table.loc["RoBERTa-large, Table 5"]
+    assert [published.loc[(n, "augmented"), "lower"] for n in (30, 100, 1000)] == [3, 5, 8]
+    assert published.loc[(1000, "augmented"), "p_t"] == pytest.approx(0.015, abs=5e-4)
+    assert table.loc[("ours", 30, "augmented"), "difference"] == pytest.approx(5.5)
+    assert table.loc[("ours", 30, "augmented"), "topics"] == 4
+    assert table.loc[("ours", 100, "shuffled"), "lower"] == 4
+
+
+def test_amounts_of_synthetic_text_stand_beside_those_of_the_paper(tables, paper, run):
+    table = tables.table6({"ours": tables.read_run(run)}, paper).set_index(["n", "synthetic", "kind"])
+    assert len(table) == 24, "22 rows of the paper, and two of ours that it does not have"
+    row = table.loc[(100, 100, "topic")]
+    assert (row["RoBERTa-large"], row["BERT-large"], row["ours"]) == pytest.approx((65.1, 58.8, 59.0 - 0.5))
+    assert table.loc[(100, 10, "topic"), "ours"] == pytest.approx(55.0 - 0.5)
+    assert table.loc[(30, 3, "topic"), "ours"] == pytest.approx(53.5)
+    assert table.loc[(100, 100, "random"), "ours"] == pytest.approx(55.5)
+    assert table.loc[(100, 0, ""), "ours"] == pytest.approx(53.0 + 1.0)
+    assert table.loc[(100, 100, "synthetic alone"), "RoBERTa-large"] == 60.8
+    assert np.isnan(table.loc[(1000, 5000, "topic"), "ours"])
+
+
+def test_the_score_by_number_of_keywords_is_drawn(tables, run, tmp_path, capsys):
+    tables.main([str(run), "--out", str(tmp_path / "out")])
+    points = pd.read_csv(tmp_path / "out" / "figure2.csv")
+    first = points[points["n"] == 30]
+    assert first["keywords"].tolist() == [10, 50]
+    assert first["off"].tolist() == pytest.approx([52.0] * 2)
+    assert (tmp_path / "out" / "figure2.png").read_bytes()[:4] == b"\x89PNG"
+    assert {path.name for path in (tmp_path / "out").glob("table*")} == {"table2.csv", "table5.csv", "table6.csv"}
+    assert "table6" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_no_run_is_named(tables, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        tables.main([str(tmp_path)])
+    assert f"{tmp_path}: no results.csv; make it with dana tasks topic-gap" in capsys.readouterr().err
