@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "recipes" / "papers" / "genre"
-# Gains over off topic in points, and what they are on every second topic besides.
+# Gains over off topic in points, on every second topic one more. Off topic it is 52 at N = 30, 54 at N = 100.
 GAINS = {
     "off": 0,
     "on": 20,
@@ -72,13 +72,13 @@ def test_differences_are_tested_over_topics(tables, paper, run):
 
 def test_amounts_of_synthetic_text_stand_beside_those_of_the_paper(tables, paper, run):
     table = tables.table6({"ours": tables.read_run(run)}, paper).set_index(["n", "synthetic", "kind"])
-    assert len(table) == 24, "22 rows of the paper, and two of ours that it does not have"
+    assert len(table) == 23, "22 rows of the paper, and one of ours that it does not have"
     row = table.loc[(100, 100, "topic")]
-    assert (row["RoBERTa-large"], row["BERT-large"], row["ours"]) == pytest.approx((65.1, 58.8, 59.0 - 0.5))
-    assert table.loc[(100, 10, "topic"), "ours"] == pytest.approx(55.0 - 0.5)
+    assert (row["RoBERTa-large"], row["BERT-large"], row["ours"]) == pytest.approx((65.1, 58.8, 59.5))
+    assert table.loc[(100, 10, "topic"), "ours"] == pytest.approx(55.5)
     assert table.loc[(30, 3, "topic"), "ours"] == pytest.approx(53.5)
-    assert table.loc[(100, 100, "random"), "ours"] == pytest.approx(55.5)
-    assert table.loc[(100, 0, ""), "ours"] == pytest.approx(53.0 + 1.0)
+    assert table.loc[(100, 100, "random"), "ours"] == pytest.approx(56.5)
+    assert table.loc[(100, 0, ""), "ours"] == pytest.approx(54.0)
     assert table.loc[(100, 100, "synthetic alone"), "RoBERTa-large"] == 60.8
     assert np.isnan(table.loc[(1000, 5000, "topic"), "ours"])
 
