@@ -204,6 +204,7 @@ EVALUATE = "evaluate --tasks {card} --preset quick --out {out} "
 CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
 TOPICS_OF = "topics fit --general {pool} --out {out} "
 ASK = "few-shot --items-from {folder}/items.jsonl --out {out} --chat "
+DRAW = "few-shot {card} --chat scripted:{folder}/replies.jsonl --out {out} "
 HTTP = ASK + "http:http://127.0.0.1:9/v1,model=m,wait=0,"
 AUGMENT = "augment {card} --topics-of {run} --out {out} "
 GAP = "tasks topic-gap {card} --model {model} --out {out} --window 20 --n 5 --test 5 --validation 5 --topics-k 2 "
@@ -442,6 +443,18 @@ FLAGS = [
     ("few-shot --items-from {folder}/items.jsonl --out {out}", "chat=''"),
     ("few-shot --items-from {folder}/itms.jsonl --out {out} --chat scripted:{folder}/replies.jsonl", "did you mean"),
     ("few-shot --items-from {pool} --out {out} --chat scripted:{folder}/replies.jsonl", "pool.jsonl:1: no item"),
+    ("few-shot --chat scripted:{folder}/replies.jsonl --out {out}", "CARD=None"),
+    ("few-shot {card} --items-from {folder}/items.jsonl --out {out} --chat scripted:{folder}/replies.jsonl", "CARD="),
+    (ASK + "scripted:{folder}/replies.jsonl --items 5", "--items is not looked at with --items-from"),
+    (DRAW + "--items 0", "items=0: must be at least 1"),
+    (DRAW + "--shots 0", "shots=0: must be at least 1"),
+    (DRAW + "--shots 9 --n 8", "n=8: must be at least shots, 9"),
+    (DRAW + "--labels fruit metl", "did you mean 'metal'?"),
+    (DRAW + "--topics-of {run}", "no topic-model here"),
+    (DRAW + "--window 5000", "window=5000: longer than every text"),
+    (DRAW + "--set topic_gap.n=[3]", "topic_gap.n is not looked at with few-shot"),
+    (DRAW + "--set finetune.epochs=3", "finetune.epochs is not looked at with few-shot"),
+    ("few-shot nope --chat scripted:{folder}/replies.jsonl --out {out}", "nope"),
     (ASK + "scriptd:x", "did you mean 'scripted'?"),
     (ASK + "scripted:{folder}/nope.jsonl", "nope.jsonl: cannot be read"),
     (ASK + "scripted:{pool}", "pool.jsonl:1: must be an object with 'reply'"),

@@ -16,6 +16,7 @@ class FewShotSettings:
         chat: The chat model: ``local:MODEL``, ``http:BASE_URL,model=NAME,key_env=VARIABLE`` or ``scripted:FILE``.
         items: Texts that are asked about, drawn.
         shots: Examples of each of the two labels.
+        n: Texts of each label, on topic and off it, that examples are drawn from.
         arms: What the examples are: ``on`` the text's own topic, ``off`` it, or both, on the same texts.
         script: YAML with the prompts; empty takes dana's own (``dana/chat/prompts.yaml``).
     """
@@ -23,11 +24,13 @@ class FewShotSettings:
     chat: str = ""
     items: int = 72
     shots: int = 5
+    n: int = 30
     arms: list[str] = field(default_factory=lambda: ["on", "off"])
     script: str = ""
 
     def __post_init__(self) -> None:
         require(self.items >= 1, "items", self.items, "at least 1")
         require(self.shots >= 1, "shots", self.shots, "at least 1")
+        require(self.n >= self.shots, "n", self.n, f"at least shots, {self.shots}")
         fits = bool(self.arms) and set(self.arms) <= set(ARMS) and len(set(self.arms)) == len(self.arms)
         require(fits, "arms", self.arms, "on, off or both")

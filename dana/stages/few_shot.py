@@ -1,7 +1,7 @@
 """``dana few-shot``: a chat model asked which of two labels a text has, with examples on and off the text's topic."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,16 @@ from dana.chat.base import ChatModel, open_chat
 from dana.chat.conversations import ConversationLog
 from dana.chat.criteria import list_criteria
 from dana.chat.in_words import study_text
-from dana.chat.items import Item, item_line, read_items
+from dana.chat.items import Item, item_line
 from dana.chat.parse import ForcedChoice
 from dana.chat.script import CRITERIA, OWN, Script, converse, load_script
 from dana.core.artifacts import Artifact, Draft, fingerprint, make
 from dana.core.config import require
 from dana.core.errors import ArtifactError
-from dana.core.files import file_digest
 from dana.core.logging import progress
 from dana.core.origin import blamed, origin_of
 from dana.core.rng import derive_seed
+from dana.stages.few_shot_items import items_of_card, items_of_file
 from dana.stages.settings import RunSettings
 
 KIND = "few-shot"
@@ -30,15 +30,18 @@ ITEMS, TRANSCRIPTS, TEXT = "items.jsonl", "transcripts.jsonl", "few_shot.md"
 RESULTS, SUMMARY, PAIRED, CRITERIA_TABLE = "results.csv", "summary.csv", "paired.csv", "criteria.csv"
 
 
-def run_few_shot(settings: RunSettings, items_from: Path) -> Artifact:
+def run_few_shot(settings: RunSettings, card: str | None = None, items_from: Path | None = None) -> Artifact:
     """Ask a chat model about every item, once an arm, and say how often it is right.
+
+    Items are drawn from a task (:func:`dana.stages.few_shot_items.items_of_card`), or those of a file.
 
     Whatever ends the command, finished conversations are kept in ``OUT/few-shot-begun.jsonl``; the same command goes on
     with the next one, and the outcome is the same to the byte.
 
     Args:
         settings: Of the run.
-        items_from: Items, see :func:`dana.chat.items.read_items`.
+        card: A task card's name or YAML file, or None.
+        items_from: Items (:func:`dana.chat.items.read_items`), or None.
 
     Returns:
         The artifact ``OUT/few-shot``: ``few_shot.md`` (the answer in words), ``summary.csv`` (a row an arm),
@@ -46,37 +49,28 @@ def run_few_shot(settings: RunSettings, items_from: Path) -> Artifact:
         criterion), ``transcripts.jsonl`` (a line a conversation), ``items.jsonl``.
 
     Raises:
-        ConfigError: If the chat model or the script is refused.
-        DataError: If an item is.
+        ConfigError: If the chat model or the script is refused, or there is not one of card and items.
+        DataError: If there are too few texts, or an item is refused.
         EndpointError: If the model gives no reply.
         Contradiction: If what is there, or was begun, is of other settings.
     """
-    require(bool(settings.few_shot.chat), "chat", settings.few_shot.chat, "a chat model, for example scripted:FILE")
-    source = {"file": file_digest(items_from)} if items_from.is_file() else {}
-    return _study(settings, source, lambda: read_items(items_from, settings.few_shot.arms))
-
-
-def _study(settings: RunSettings, source: dict[str, Any], draw: Callable[[], list[Item]]) -> Artifact:
     asked, out = settings.few_shot, Path(settings.out)
-    model, path = open_chat(asked.chat), Path(asked.script) if asked.script else OWN
-    script = load_script(path)
-    depends_on = {
-        "items": source,
-        "arms": asked.arms,
-        "chat": model.identity(),
-        "code": origin_of(model),
-        "script": fingerprint(asdict(script)),
-        "seed": settings.selection.seed,
-        "method": 1,
-    }
-    log = ConversationLog(out / f"{KIND}-begun.jsonl", depends_on)
+    require(bool(asked.chat), "chat", asked.chat, "a chat model, for example scripted:FILE")
+    require(
+        (card is None) != (items_from is None), "CARD", card, "a task card, or --items-from a file of items instead"
+    )
+    model, script = open_chat(asked.chat), load_script(Path(asked.script) if asked.script else OWN)
+    decides = {"arms": asked.arms, "chat": model.identity(), "code": origin_of(model)}  # before any text is read
+    source = items_of_file(items_from, settings) if items_from else items_of_card(str(card), settings)
+    decides |= {"items": source.depends_on, "script": fingerprint(asdict(script))}
+    log = ConversationLog(out / f"{KIND}-begun.jsonl", {**decides, "seed": settings.selection.seed, "method": 1})
 
     def write(draft: Draft) -> None:
-        items = draw()
+        items = source.read()
         records = list(_conversations(log, items, settings, model, script))
         _write_study(draft, items, records, settings)
 
-    artifact = make(out / KIND, KIND, depends_on, write)
+    artifact = make(out / KIND, KIND, log.depends_on, write)
     log.path.unlink(missing_ok=True)
     return artifact
 

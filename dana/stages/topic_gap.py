@@ -1,11 +1,12 @@
 """``dana tasks topic-gap``: topics x n x arms x seeds as a grid of cells, to tables and a page of what topic costs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dana.comparison.settings import slug
@@ -62,7 +63,7 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
         DanaError: Of cells that failed, when all others are done.
     """
     _check(card, settings)
-    prepared = _prepare(card, settings)
+    prepared = prepare_shares(card, settings, _sizes(settings))
     grid, left_out = _planned(card, settings)
     for cell in grid.cells:
         if cell.name.startswith("split/"):  # at once, so that sets of other sizes are refused before any training
@@ -71,14 +72,26 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
     return _write(settings, load_card(card).name, _results(grid, made, _topic_words(settings)), left_out)
 
 
-def _prepare(card: str, settings: RunSettings) -> dict[str, str]:
-    """Read the task, fit topics and say how much of each document is of each; what each cell made."""
+def prepare_shares(card: str, settings: RunSettings, every: Sequence[SetSizes]) -> dict[str, str]:
+    """Read the task, fit topics and say how much of each document is of each; nothing is trained.
+
+    Args:
+        card: A task card's name or YAML file.
+        settings: Of the run.
+        every: Sizes that each label must have documents for.
+
+    Returns:
+        Folders of ``pool`` and ``shares``, for :func:`dana.stages.topic_gap_cells.open_documents`.
+
+    Raises:
+        DataError: If there are too few documents.
+    """
     made: dict[str, str] = {}
     for cell in _prepared(card, settings):
         made[cell.name], _ = call_stage(cell.stage, cell.arguments(made))
         if cell.name == "pool":  # before topics are fitted, which takes longer
             labels = LabelledDocuments.read(Path(made["pool"]) / DOCUMENTS).label
-            for sizes in _sizes(settings):
+            for sizes in every:
                 require_enough(labels, sizes)
     return made
 
@@ -89,24 +102,34 @@ def plan_topic_gap(card: str, settings: RunSettings) -> Grid:
     return _planned(card, settings)[0]
 
 
-def _check(card: str, settings: RunSettings) -> None:
-    """Look every name up before any text is read."""
+def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
+    """Look up, before any text is read, the names of a task, its labels and the topics.
+
+    Raises:
+        ConfigError: If one is not there, or the task is not of one label a text.
+    """
     gap, task = settings.topic_gap, load_card(card)
     require(task.kind == DEFAULT, "kind", task.kind, f"{DEFAULT}: the topic gap is of one label a text")
     require(task.text_pair is None, "text_pair", task.text_pair, "left out: a window is of one text")
     for label in gap.labels:
         if label not in task.labels:
             raise ConfigError(f"labels: {label!r} is no label of {task.name}{suggestion(label, task.labels)}")
+    settings.topics.identity()
+    if gap.topics_of:
+        fitted_topics(Path(gap.topics_of))
+    return task
+
+
+def _check(card: str, settings: RunSettings) -> None:
+    """Look every name up before any text is read."""
+    gap, task = settings.topic_gap, check_task_of_topics(card, settings)
     require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
     check_checkpoint(str(settings.model))
     for arm in gap.arms:
         TOPIC_GAP_ARMS.create(arm)
     names = [slug(arm) for arm in gap.arms]
     require(len(set(names)) == len(names), "arms", gap.arms, "told apart by letters, digits, _ . and -")
-    settings.topics.identity()
     _finetune(settings, task)
-    if gap.topics_of:
-        fitted_topics(Path(gap.topics_of))
 
 
 def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
@@ -146,29 +169,45 @@ def _prepared(card: str, settings: RunSettings) -> Iterator[Cell]:
 
 def _planned(card: str, settings: RunSettings) -> tuple[Grid, dict[int, str]]:
     """All cells, and the topics that are left out with the reason."""
-    gap, folder, left_out = settings.topic_gap, Path(settings.out) / GRID, dict[int, str]()
+    folder, left_out = Path(settings.out) / GRID, dict[int, str]()
     every, topics = _sizes(settings), _wanted(settings)
     if (folder / "shares" / MANIFEST).is_file():
-        documents, theta = open_documents(folder / "pool", folder / "shares")
-        numbers = f"numbers of topics, which are 0 to {theta.shape[1] - 1}"
-        require(max(topics) < theta.shape[1], "topics", topics, numbers)
-        for topic in topics:
-            for sizes in every:
-                try:
-                    shares = theta[:, topic]
-                    split_by_topic(documents.id, documents.label, shares, sizes, gap.draw, settings.selection.seed)
-                except DegenerateTopic as error:
-                    if gap.topics != [ALL]:
-                        raise DegenerateTopic(f"topic {topic}, n={sizes.n}: {error}") from error
-                    left_out[topic] = f"n={sizes.n}: {error}"
-        if len(left_out) == len(topics):
-            raise DegenerateTopic(f"topics=all: none is left. topic {topics[0]}, {left_out[topics[0]]}")
+        left_out = degenerate_topics(*open_documents(folder / "pool", folder / "shares"), topics, every, settings)
     cells = list(_prepared(card, settings))
     for topic in topics:
         if topic not in left_out:
             for sizes in every:
                 cells += _of_topic(card, settings, topic, sizes)
     return Grid(folder, tuple(cells)), left_out
+
+
+def degenerate_topics(
+    documents: LabelledDocuments,
+    theta: np.ndarray,
+    topics: Sequence[int],
+    every: Sequence[SetSizes],
+    settings: RunSettings,
+) -> dict[int, str]:
+    """Topics that do not tell the documents of a label apart, to be left out, and why.
+
+    Raises:
+        ConfigError: If a topic is not one that there is.
+        DegenerateTopic: If such a topic was named, or none is left.
+    """
+    gap, left_out = settings.topic_gap, dict[int, str]()
+    numbers = f"numbers of topics, which are 0 to {theta.shape[1] - 1}"
+    require(max(topics) < theta.shape[1], "topics", topics, numbers)
+    for topic, sizes in product(topics, every):
+        try:
+            shares = theta[:, topic]
+            split_by_topic(documents.id, documents.label, shares, sizes, gap.draw, settings.selection.seed)
+        except DegenerateTopic as error:
+            if gap.topics != [ALL]:
+                raise DegenerateTopic(f"topic {topic}, n={sizes.n}: {error}") from error
+            left_out[topic] = f"n={sizes.n}: {error}"
+    if len(left_out) == len(topics):
+        raise DegenerateTopic(f"topics=all: none is left. topic {topics[0]}, {left_out[topics[0]]}")
+    return left_out
 
 
 def _wanted(settings: RunSettings) -> list[int]:

@@ -186,8 +186,20 @@ TASKS = [
         "--topics-of: those topics are fitted",
     ),
 ]
+FEW_SHOT = [
+    *TASKS[1:],
+    Rule("topic_gap.n topic_gap.arms", lambda s: False, "few-shot: few_shot.n and few_shot.arms say it"),
+    Rule(
+        "topic_gap.validation finetune.preset finetune.epochs finetune.learning_rate finetune.batch_size"
+        " finetune.warmup finetune.seeds finetune.evaluate finetune.max_tokens finetune.pooling finetune.max_train"
+        " finetune.save",
+        lambda s: False,
+        "few-shot, which trains nothing",
+    ),
+]
 RULES = {
     "tasks": TASKS,
+    "few-shot": FEW_SHOT,
     "clusters": TEXTS[1:],
     "topics": TOPICS,
     "rank": [*TEXTS, *RANK],
