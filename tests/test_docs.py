@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tasks" / "README.
 PAGES += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "results" not in path.parts]
 PAGES += sorted((ROOT / "recipes").rglob("*.md"))
 PATH = re.compile(r"(?<![\w./-])(?:dana|tests|recipes|docs|benchmarks|tasks|accelerate_configs)/[\w./*-]*\w[\w./*-]*")
-COMMAND = re.compile(r"(?:^|&& |-m |\d[.:] )dana ([a-z]+)\b([^#|;&]*)")
+COMMAND = re.compile(r"(?:^|&& |-m |\d[.:] )dana ([a-z]+(?:-[a-z]+)*)\b([^#|;&]*)")
 
 
 def _page(path):

@@ -16,7 +16,7 @@ FLAGS = [
     Flag("--topics-k", "topics.k", "topic-gap: how many topics are fitted; of several the best is taken", NUMBERS),
     Flag("--topics-of", "topic_gap.topics_of", "topic-gap: a run's folder with topics (dana topics fit)"),
     Flag("--general", "general", "topic-gap: text to fit topics to, instead of the task's own", MANY),
-    Flag("--arms", "topic_gap.arms", "topic-gap: what is trained on: on, off, or a plug-in's", MANY),
+    Flag("--arms", "topic_gap.arms", "topic-gap: what is trained on: on, off, augmented, ..., or a plug-in's", MANY),
     Flag("--test", "topic_gap.test", "topic-gap: texts of each label to test on, on topic"),
     Flag("--validation", "topic_gap.validation", "topic-gap: texts of each label to choose the epoch by, off topic"),
     Flag("--labels", "topic_gap.labels", "topic-gap: labels to take (default: all)", MANY),

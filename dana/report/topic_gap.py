@@ -23,7 +23,7 @@ class PairedTest:
         std: Of the differences, ddof 1.
         low: Lower end of the 95 % interval of the mean, by Student's t.
         high: Upper end.
-        hedges_g: Mean over deviation, corrected for few topics.
+        hedges_g: Mean over deviation, corrected for few topics; NaN of two, which say nothing of it.
         p_t: Two-sided p of the paired t-test.
         p_wilcoxon: Two-sided p of the signed-rank test.
     """
@@ -56,7 +56,7 @@ def paired_test(differences: np.ndarray) -> PairedTest:
     interval = (found.mean, found.std, found.low, found.high)
     if np.ptp(values) == 0:  # no deviation: neither an effect size nor a t
         return PairedTest(*interval, math.nan, *([1.0, 1.0] if values[0] == 0 else [math.nan, _signed_rank(values)]))
-    correction = 1 - 3 / (4 * (values.size - 1) - 1)
+    correction = 1 - 3 / (4 * (values.size - 1) - 1) if values.size > 2 else math.nan  # 0 for one degree of freedom
     p_t = float(ttest_1samp(values, 0.0).pvalue)
     return PairedTest(*interval, correction * found.mean / found.std, p_t, float(wilcoxon(values).pvalue))
 

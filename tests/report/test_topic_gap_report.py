@@ -63,6 +63,7 @@ def test_hedges_g_by_hand():
     assert test.hedges_g == pytest.approx(2.0 * (1 - 3 / 7))
     assert (test.mean, test.std) == (2.0, 1.0)
     assert paired_test(-np.array([1.0, 2.0, 3.0])).hedges_g == pytest.approx(-test.hedges_g)
+    assert np.isnan(paired_test(np.array([1.0, 2.0])).hedges_g), "the correction would be 0"
 
 
 def test_few_topics_and_no_differences():

@@ -75,7 +75,7 @@ def test_keywords_are_of_the_unused_documents_most_about_the_topic(case, tmp_pat
             assert own[one.about["keywords_of"]][0] in one.text.split()
     few = made_by("augmented:keywords=1", case, tmp_path)
     assert [one.about["keywords_of"] for one in few] == ["free1", "free2", "free1"] * 2, "of the first three only"
-    tested = made_by("augmented:pool=test", case, tmp_path)
+    tested = made_by("augmented:keywords=1,pool=test", case, tmp_path)
     assert {one.about["keywords_of"] for one in tested} == {"test0", "test1"}
 
 
