@@ -78,10 +78,10 @@ class GapPage:
                 for topic, off, score in own[["topic", OFF, arm]].itertuples(index=False):
                     axes.annotate(str(topic), (off, score), (4, 2), textcoords="offset points", fontsize=7)
             axes.set(xlabel="macro-F1, trained off topic", ylabel="macro-F1", xlim=ends, ylim=ends)
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
         alt = f"Macro-F1 of {', '.join(arms)} against training off topic; a point a topic, above the line is better."
-        return Drawn(FIGURE, alt, (4.6, 4.8), paint)
+        return Drawn(FIGURE, alt, (6.8, 4.2), paint)
 
     def _summary(self) -> str:
         head = ["N", "trained on", "macro-F1", "off topic", "difference", "95 % interval", "Hedges' g", "topics"]
