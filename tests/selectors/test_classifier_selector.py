@@ -18,9 +18,7 @@ QUICK = {"epochs": 6, "learning_rate": 5e-3, "batch_size": 16}
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toy_task, "WORDS", [*TASK, *OTHER])
-        return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("tiny")))
+    return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("tiny"), words=[*TASK, *OTHER]))
 
 
 def texts(words, count, seed=0):
