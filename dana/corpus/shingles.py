@@ -56,9 +56,7 @@ def nearest_rows(held: csr_array, sizes: np.ndarray, rows: np.ndarray, others: n
     among = held[others].T
     for start in range(0, rows.size, ROWS_AT_ONCE):
         block = rows[start : start + ROWS_AT_ONCE]
-        shared = coo_array(held[block] @ among)
-        at, other = shared.coords
-        jaccard = shared.data / (sizes[block][at] + sizes[others][other] - shared.data)
+        at, other, jaccard = _jaccard(held[block], among, sizes[block], sizes[others])
         order = np.lexsort((other, -jaccard, at))
         best = order[np.unique(at[order], return_index=True)[1]]
         best = best[jaccard[best] >= least]
@@ -80,12 +78,19 @@ def repeats_earlier(held: csr_array, sizes: np.ndarray, least: float) -> np.ndar
     found = np.zeros(sizes.size, dtype=bool)
     for start in range(0, sizes.size, ROWS_AT_ONCE):
         end = min(start + ROWS_AT_ONCE, sizes.size)
-        shared = coo_array(held[start:end] @ held[:end].T)
-        at, other = shared.coords
+        at, other, jaccard = _jaccard(held[start:end], held[:end].T, sizes[start:end], sizes[:end])
         at = at + start
-        jaccard = shared.data / (sizes[at] + sizes[other] - shared.data)
         found[at[(other < at) & (jaccard >= least)]] = True
     return found
+
+
+def _jaccard(
+    held: csr_array, among: csr_array, sizes: np.ndarray, other_sizes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row, column and Jaccard index of the pairs that share a shingle; `among` has a column a document."""
+    shared = coo_array(held @ among)
+    at, other = shared.coords
+    return at, other, shared.data / (sizes[at] + other_sizes[other] - shared.data)
 
 
 def _shingles(texts: Sequence[str]) -> Iterator[str]:

@@ -52,9 +52,9 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         DataError: If too few words are left, or fewer documents than topics.
     """
     out = Path(settings.out)
-    settings.topics.identity()  # files that it names are looked at before any text is read
+    identity = settings.topics.identity()  # files that it names are looked at before any text is read
     corpus = open_general(settings, is_named)
-    depends_on = {"general": corpus.fingerprint, "topics": settings.topics.identity(), "seed": settings.selection.seed}
+    depends_on = {"general": corpus.fingerprint, "topics": identity, "seed": settings.selection.seed}
     wanted = {"k": sorted(settings.topics.k), "seeds": settings.topics.seeds}
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
 

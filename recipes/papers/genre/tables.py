@@ -58,6 +58,11 @@ def paper_results(paper: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def means_by_n(results: pd.DataFrame) -> pd.DataFrame:
+    """Means over topics, a row an N and a column an arm."""
+    return gap_frame(results).groupby("n")[list(dict.fromkeys(results["arm"]))].mean()
+
+
 def table2(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
     """A row a source and N, a column an arm: both models as printed and as meant, Table 5's means, and ours.
 
@@ -73,9 +78,7 @@ def table2(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
         parts += [(f"{model}, printed", own, "value"), (f"{model}, meant", own, "meant")]
     frames = [rows.pivot(index="n", columns="arm", values=name).assign(source=said) for said, rows, name in parts]
     for said, results in {"RoBERTa-large, Table 5's means": paper_results(paper), **runs}.items():
-        gap = gap_frame(results)
-        means = gap.groupby("n")[[arm for arm in dict.fromkeys(results["arm"])]].mean()
-        frames.append(means.assign(source=said))
+        frames.append(means_by_n(results).assign(source=said))
     table = pd.concat(frames).reset_index()
     others = [name for name in table.columns if name not in ("source", "n", *ARMS)]
     return table[["source", "n", *(arm for arm in ARMS if arm in table), *others]]
@@ -110,7 +113,7 @@ def table6(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
         n, synthetic, kind = _amounts(row.row)
         rows.append({"n": n, "synthetic": synthetic, "kind": kind, "source": row.column, "score": row.meant})
     for name, results in runs.items():
-        means = gap_frame(results).groupby("n").mean(numeric_only=True)
+        means = means_by_n(results)
         for arm in dict.fromkeys(results["arm"]):
             kind = KINDS.get(arm.partition(":")[0], "")
             settings = settings_of(arm) if kind else {"ratio": 0.0, "keywords": KEYWORDS}
@@ -135,7 +138,7 @@ def figure2(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """A row a run, N and number of keywords, a synthetic text an original: the score, and that off topic."""
     rows = []
     for name, results in runs.items():
-        means = gap_frame(results).groupby("n").mean(numeric_only=True)
+        means = means_by_n(results)
         for arm in dict.fromkeys(results["arm"]):
             if arm.partition(":")[0] == "augmented" and (settings := settings_of(arm))["ratio"] == 1:
                 about = {"run": name, "keywords": settings["keywords"]}
