@@ -63,13 +63,10 @@ def judged(data: Path) -> Iterator[str]:
 
 def write_lines(path: Path, rows: Iterator[dict[str, str]]) -> int:
     """JSON lines, gzipped, the same bytes every time; returns how many."""
+    from dana.core.json_lines import write_packed_lines
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream:
-        for row in rows:
-            stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-            count += 1
-    return count
+    return write_packed_lines(path, rows)
 
 
 def write_text(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Synthetic rows kept label by label: each label's texts in a folder of their own, so that a killed run goes on."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dana.augmentation.synthetic import (
     write_texts,
 )
 from dana.core.artifacts import Draft, fingerprint, make, write_text
+from dana.core.json_lines import json_lines
 from dana.core.origin import blamed, origin_of
 from dana.core.registry import GENERATORS
 from dana.topics.base import Topics
@@ -83,8 +84,3 @@ def read_synthetic(folder: Path) -> list[SyntheticRow]:
     lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
     found = map(json.loads, lines)
     return [SyntheticRow(**{**row, "keywords": tuple(row["keywords"])}) for row in found]
-
-
-def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as JSON, a line a row."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dana.core.artifacts import canonical, differing, write_text
 from dana.core.errors import ArtifactError, Contradiction
+from dana.core.json_lines import json_lines
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ConversationLog:
 
     def append(self, conversation: dict[str, Any]) -> None:
         """Add a conversation; when this returns it is on the disk."""
-        line = json.dumps(conversation, ensure_ascii=False) + "\n"
+        line = json_lines([conversation])
         if not self.path.exists():
             write_text(self.path, canonical({"depends_on": self.depends_on}) + "\n" + line)
             return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.errors import DataError, nearest_path
+from dana.core.json_lines import json_lines
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Item:
 
 def item_line(item: Item) -> str:
     """An item as a line of JSON."""
-    return json.dumps(asdict(item), ensure_ascii=False) + "\n"
+    return json_lines([asdict(item)])
 
 
 def read_items(path: Path, arms: Sequence[str]) -> list[Item]:

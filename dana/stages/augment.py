@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dana.augmentation.by_label import SYNTHETIC, generator_identity, json_lines, read_synthetic, synthesize_by_label
+from dana.augmentation.by_label import SYNTHETIC, generator_identity, read_synthetic, synthesize_by_label
 from dana.augmentation.labelled import LabelledData
 from dana.augmentation.pool import find_on_topic, on_topic_prompts, refuse_test_text
 from dana.augmentation.synthetic import (
@@ -21,6 +21,7 @@ from dana.augmentation.synthetic import (
 from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError
+from dana.core.json_lines import json_lines
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.text_table import aligned

@@ -1,6 +1,5 @@
 """``dana few-shot``: a chat model asked which of two labels a text has, with examples on and off the text's topic."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from dana.chat.script import CRITERIA, OWN, Script, converse, load_script
 from dana.core.artifacts import Artifact, Draft, fingerprint, make
 from dana.core.config import require
 from dana.core.errors import ArtifactError
+from dana.core.json_lines import json_lines
 from dana.core.logging import progress
 from dana.core.origin import blamed, origin_of
 from dana.core.rng import derive_seed
@@ -117,8 +117,7 @@ def _record(item: Item, arm: str, chat: dict[str, Any], seed: int, choice: Force
 def _write_study(draft: Draft, items: Sequence[Item], records: list[dict[str, Any]], settings: RunSettings) -> None:
     arms, folder = settings.few_shot.arms, draft.path
     (folder / ITEMS).write_text("".join(map(item_line, items)), encoding="utf-8")
-    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    (folder / TRANSCRIPTS).write_text("".join(lines), encoding="utf-8")
+    (folder / TRANSCRIPTS).write_text(json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])
     difference = compare_on_items(results, "on", "off") if len(arms) == 2 else None
     accuracies = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in arms]

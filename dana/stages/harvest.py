@@ -1,12 +1,11 @@
 """The harvest artifact: installed distributions to the quickstart's labelled task, its card and general text."""
 
-import gzip
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 from dana.core.artifacts import Artifact, Draft, make
 from dana.core.files import text_digest
+from dana.core.json_lines import write_packed_lines
 from dana.corpus.harvest import installed
 from dana.tasks.harvested import (
     PLANTED,
@@ -63,6 +62,4 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
 
 def _write_lines(path: Path, rows: list[dict[str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream:
-        for row in rows:
-            stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+    write_packed_lines(path, rows)

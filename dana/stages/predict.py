@@ -1,6 +1,5 @@
 """``dana predict``: new text labelled by a fine-tuned model; a row a text, in the order of the files."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -15,6 +14,7 @@ from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.files import replacing
+from dana.core.json_lines import json_lines
 from dana.core.logging import get_logger, progress
 from dana.corpus.places import HUB, expand
 from dana.execution.accelerator import make_accelerator
@@ -134,8 +134,7 @@ def _writer(path: Path, suffix: str, schema: pa.Schema) -> Any:
 
 def to_lines(table: pa.Table) -> str:
     """A table as JSON, a line a row; numbers to six places."""
-    rows = ({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return json_lines({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
 
 
 def _rounded(value: Any) -> Any:

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dana.core.device import has_bf16
+from dana.core.device import has_bf16, speed_of_bf16
 from dana.core.errors import ConfigError
 from dana.execution.accelerator import make_accelerator
 from dana.execution.precision import Precision
@@ -51,13 +51,33 @@ def test_a_precision_that_dana_does_not_know_is_refused_by_name(monkeypatch):
         make_accelerator()
 
 
-def test_a_cpu_has_it_by_its_instructions(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert not has_bf16(CPU)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert has_bf16(CPU)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    assert has_bf16(CPU)
+def cpu_with(monkeypatch, avx512=False, amx=False, speed=None):
+    """Whether a CPU of such instructions and speed computes in bfloat16; without a speed it must not be timed."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr("dana.core.device.speed_of_bf16", lambda: pytest.fail("timed") if speed is None else speed)
+    return has_bf16(CPU)
+
+
+def test_a_cpu_has_it_if_it_has_instructions_that_are_faster(monkeypatch):
+    """Seen: AVX512-BF16 without AMX at half the speed of float32, and at 1.8 times."""
+    assert not cpu_with(monkeypatch)
+    assert cpu_with(monkeypatch, amx=True, speed=4.7)
+    assert cpu_with(monkeypatch, avx512=True, speed=1.8)
+    assert not cpu_with(monkeypatch, avx512=True, speed=0.55)
+    assert not cpu_with(monkeypatch, avx512=True, amx=True, speed=1.0)
     assert not has_bf16(torch.device("meta"))
+
+
+def test_the_speed_is_that_of_the_fastest_turns(monkeypatch):
+    """A clock of our own: float32 takes 3 and bfloat16 2, but for a first turn that is slow in both."""
+    taken = {torch.float32: iter([50, *[3] * 20]), torch.bfloat16: iter([90, *[2] * 20])}
+    now = [0.0]
+
+    def linear(rows, weights):
+        assert rows.dtype == weights.dtype
+        now[0] += next(taken[rows.dtype])
+
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    monkeypatch.setattr("dana.core.device.time.perf_counter", lambda: now[0])
+    assert speed_of_bf16.__wrapped__() == 3 / 2

@@ -87,7 +87,8 @@ def test_earlier_seeds_are_the_pilot(tmp_path):
     (tmp_path / "run").rename(tmp_path / "before")
     assert "spread assumed" in said(tmp_path)[0]
     (named,) = said(tmp_path, pilot=str(tmp_path / "before"))
-    assert named == own.replace(str(tmp_path / "run"), str(tmp_path / "before")).replace("77", "300")
+    moved = own.replace(str(tmp_path / "run"), str(tmp_path / "before"))
+    assert named == moved.replace("77 test texts", "300 test texts")
 
 
 def test_one_seed_a_collapsed_one_or_arms_made_otherwise_are_no_pilot(tmp_path):
