@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DataError
 from dana.core.registry import TOPIC_GAP_ARMS
 from dana.topic_gap.arm import ArmTexts, TopicCase, TrainingText, checked_texts
 from dana.topic_gap.pool import LabelledDocuments
@@ -34,9 +34,20 @@ def test_the_two_natural_arms_give_their_sets(case, name):
     assert checked_texts(name, case, made) is made
 
 
+def test_repeated_is_off_several_times(case):
+    off = TOPIC_GAP_ARMS.create("off").texts(case, 0, Path("nowhere"))
+    for name, times in (("repeated", 2), ("repeated:times=3", 3)):
+        made = TOPIC_GAP_ARMS.create(name).texts(case, 0, Path("nowhere"))
+        assert made.train == off.train * times
+        assert made.validation is None
+    with pytest.raises(ConfigError, match="times=1: must be at least 2"):
+        TOPIC_GAP_ARMS.create("repeated:times=1")
+
+
 def test_arms_have_identities_of_their_own():
-    identities = [TOPIC_GAP_ARMS.create(name).identity() for name in ("on", "off")]
-    assert identities[0] != identities[1]
+    names = ("on", "off", "repeated", "repeated:times=3")
+    identities = [str(TOPIC_GAP_ARMS.create(name).identity()) for name in names]
+    assert len(set(identities)) == len(names)
 
 
 GOOD = TrainingText("made-1", "some words", "x")
