@@ -80,8 +80,10 @@ def read_labelled_file(path: Path) -> LabelledData:
         problem = record.problem
         if not problem and (not isinstance(text, str) or not normalise(text)):
             problem = f"no text in the field 'text'; found {', '.join(record.fields) or 'nothing'}"
-        if not problem and (label is None or not str(label).strip()):
+        if not problem and (label is None or not str(label).strip() or label != label):  # NaN: an empty cell of a table
             problem = f"no label in the field 'label'; found {', '.join(record.fields) or 'nothing'}"
+        if not problem and isinstance(label, list | dict):
+            problem = f"label {label!r} is {type(label).__name__}, not one label"
         if problem:
             raise DataError(f"{record.place}: {problem}")
         given = record.get("id")

@@ -109,8 +109,9 @@ def refuse_test_text(documents: Iterable[Document], test: Sequence[LabelledText]
     for document in documents:
         same = document.doc_id if document.doc_id in ids else by_words.get(wording(document.text))
         if same is not None:
+            by_id = ", by its id (give them other ids if they are two texts)" if document.doc_id in ids else ""
             raise DataError(
-                f"keyword pool: document {document.doc_id!r} is the test text {same!r}; leave it out, or allow test "
-                "text as a source of keywords (transductive)"
+                f"keyword pool: document {document.doc_id!r} is the test text {same!r}{by_id}; leave it out, or allow "
+                "test text as a source of keywords (transductive)"
             )
         yield document

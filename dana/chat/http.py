@@ -164,7 +164,7 @@ class HTTPChat:
         if 300 <= status < 400:
             raise _Failed(f"redirects to {fields.get('Location')}; give that as base_url", is_final=True)
         if status != 200:
-            said = f"HTTP {status}: {answer.decode('utf-8', 'replace')}"
+            said = f"HTTP {status}: {_decoded(answer)}"
             raise _Failed(said, _asked_wait(fields.get("Retry-After")), status < 500 and status not in AGAIN)
         return _reply_in(answer)
 
@@ -229,17 +229,22 @@ def _asked_wait(field: str | None) -> float | None:
         return None
 
 
+def _decoded(answer: bytes) -> str:
+    """All of an answer: it is cut for an error when the key is out of it, as half a key would not be found."""
+    return answer.decode("utf-8", "replace")
+
+
 def _reply_in(answer: bytes) -> str:
     """The text of the first choice; a refusal, which some endpoints keep apart, is a reply."""
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):
-        raise _Failed(f"the answer is not JSON: {answer[:SHOWN].decode('utf-8', 'replace')}") from None
+        raise _Failed(f"the answer is not JSON: {_decoded(answer)}") from None
     try:
         message = found["choices"][0]["message"]
         content = message["content"] if message.get("content") is not None else message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Failed(f"the answer holds no choices[0].message: {answer[:SHOWN].decode('utf-8', 'replace')}") from None
+        raise _Failed(f"the answer holds no choices[0].message: {_decoded(answer)}") from None
     if not isinstance(content, str):
-        raise _Failed(f"the answer's choices[0].message.content is {json.dumps(content)[:SHOWN]}, not text")
+        raise _Failed(f"the answer's choices[0].message.content is {json.dumps(content)}, not text")
     return content

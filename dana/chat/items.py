@@ -100,9 +100,13 @@ def _item(place: str, line: str, arms: Sequence[str]) -> Item:
         (text,) = _passages([values["text"]])
         if any(len(classes) != 2 for classes in examples.values()):
             raise DataError("examples of an arm must be two lists, of class A and of class B")
-        return Item(**strings, text=text, examples=examples)  # type: ignore[arg-type]
-    except (KeyError, TypeError, DataError) as error:
+        item = Item(**strings, text=text, examples=examples)  # type: ignore[arg-type]
+        item_line(item).encode()
+        return item
+    except (KeyError, TypeError, DataError, UnicodeEncodeError) as error:
         said = f"no {error}" if isinstance(error, KeyError) else error
+        if isinstance(error, UnicodeEncodeError):
+            said = f"{error.object[error.start]!a} is half a character (a lone surrogate)"
         raise DataError(f"{place}: no item: {said}") from error
 
 

@@ -62,7 +62,7 @@ def parse_choice(reply: str, classes: tuple[str, str], labels: tuple[str, str] =
     Args:
         reply: What the model said last.
         classes: What the script calls the classes, for example ``("Class A", "Class B")``.
-        labels: Names of the classes' labels.
+        labels: Names of the classes' labels; two that differ by case or marks alone do not count.
 
     Returns:
         ABSTAINED if it says that it cannot tell, or neither, or both; UNPARSABLE if it chooses nothing, or both without
@@ -70,8 +70,9 @@ def parse_choice(reply: str, classes: tuple[str, str], labels: tuple[str, str] =
     """
     text = _plain(reply)
     marked = _mark(text, _class_pattern(classes), bare=_tails(classes))
-    if "@" not in marked and all(labels):
-        marked = _mark(text, _label_pattern(labels))
+    names = _label_pattern(labels)
+    if "@" not in marked and all(names) and names[0] != names[1]:  # News and news are not told apart by a reply
+        marked = _mark(text, names)
     marked = _QUESTION.sub(" ", marked)
     return next(filter(None, (read(marked) for read in _READINGS)), ForcedChoice.UNPARSABLE)
 

@@ -55,7 +55,7 @@ class ScriptedChat:
             raise ConfigError(f"{self.path}: cannot be read: {error.strerror}{nearest_path(self.path)}") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self.path}: not UTF-8: {error}") from error
-        return [self._line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        return [self._line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
     def _line(self, number: int, line: str) -> dict[str, Any]:
         try:

@@ -65,11 +65,28 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
     _check(card, settings)
     prepared = prepare_shares(card, settings, _sizes(settings))
     grid, left_out = _planned(card, settings)
-    for cell in grid.cells:
-        if cell.name.startswith("split/"):  # at once, so that sets of other sizes are refused before any training
-            call_stage(cell.stage, cell.arguments(prepared))
+    _refuse_changed(grid, prepared)
     made = run_grid(grid, settings.jobs)
     return _write(settings, load_card(card).name, _results(grid, made, _topic_words(settings)), left_out)
+
+
+def _refuse_changed(grid: Grid, prepared: dict[str, str]) -> None:
+    """Refuse other settings than those of what is there before any training, by one error that names the flag.
+
+    All sets are made; and the first cell that is fine-tuned already is asked for again with its task, as all have the
+    same settings.
+
+    Raises:
+        Contradiction: If they differ.
+        DataError: If a label has too few documents.
+    """
+    made, by_name = dict(prepared), {cell.name: cell for cell in grid.cells}
+    wanted = [name for name in by_name if name.startswith("split/")]
+    tuned = (cell for cell in grid.cells if cell.name.startswith("finetune/"))
+    if done := next((cell for cell in tuned if (Path(cell.settings["out"]) / MANIFEST).is_file()), None):
+        wanted += [done.settings["task"].cell, done.name]
+    for name in wanted:
+        made[name], _ = call_stage(by_name[name].stage, by_name[name].arguments(made))
 
 
 def prepare_shares(card: str, settings: RunSettings, every: Sequence[SetSizes]) -> dict[str, str]:

@@ -56,8 +56,9 @@ def pool_documents(
 ) -> tuple[LabelledDocuments, dict[str, Any]]:
     """Join the splits of a task, leave out what repeats an earlier text, exactly or nearly, and cut a window of each.
 
-    Near: a Jaccard index of at least 0.5 of the runs of four words, as ``dana tasks check`` has it. An id that recurs
-    gets the name of its split before it, and, where it still does, a number after it.
+    Near: a Jaccard index of at least 0.5 of the runs of four words, as ``dana tasks check`` has it. A window with the
+    letters of an earlier one is left out, too: classifiers see letters alone. An id that recurs gets the name of its
+    split before it, and, where it still does, a number after it.
 
     Args:
         splits: Examples by split, with one label each.
@@ -80,13 +81,16 @@ def pool_documents(
     if distinct and longest < window.length:
         said = f"longer than every text; the longest has {longest:,} characters"
         raise DataError(f"window={window.length}: {said}")
-    rows = []
+    rows, seen = [], set[str]()
     for doc_id, example in zip(_ids(distinct), (example for _, example in distinct), strict=True):
         cut = window.of(example.text, doc_id)
         letters = strip_to_letters(cut or "")
         if cut is None or not letters:
             dropped["short" if cut is None else "no letters"] += 1
+        elif letters in seen:  # "Bill 7 paid", "Bill 8 paid": one text to a classifier, which two sets may not share
+            dropped["same letters"] += 1
         else:
+            seen.add(letters)
             rows.append((doc_id, _label(example, names), example.text, cut, letters))
     _refuse_missing(Counter(row[1] for row in rows), wanted, there, window)
     counts = {"in": len(examples), "kept": len(rows), "dropped": {name: n for name, n in dropped.items() if n}}

@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 
 from dana.augmentation.by_label import generator_identity, synthesize_by_label
 from dana.augmentation.synthetic import NONE, AugmentSettings, LabelledText, Prompt, SyntheticRow, choose_prompts
+from dana.core.logging import get_logger
 from dana.core.registry import GENERATORS
 from dana.topic_gap.arm import ArmTexts, TopicCase, TrainingText
 from dana.topic_gap.views import strip_to_letters
 from dana.topics.base import Topics
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,21 @@ class SyntheticArm:
         return rows
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """See :class:`dana.topic_gap.arm.TopicArm`; arms of equal keywords and generator share what they write."""
+        """See :class:`dana.topic_gap.arm.TopicArm`; arms of equal keywords and generator share what they write.
+
+        What is written without a letter, or is a test text by its letters, is left out.
+        """
         pool, settings, topics = case.documents, self.settings(seed), Topics.load(case.topics)
         rows = [LabelledText(pool.id[at], pool.whole[at], pool.label[at]) for at in case.split.off.tolist()]
         prompts = self.prompts(case, topics, rows, settings)
         made = self.arranged(synthesize_by_label(topics, rows, prompts, settings, folder), seed)
-        return ArmTexts((*case.texts(case.split.off), *map(_training_text, made)))
+        tested = {pool.stripped[at] for at in case.split.test.tolist()}
+        texts = [_training_text(row) for row in made]
+        kept = [one for one in texts if one.text and one.text not in tested]
+        if len(kept) < len(texts):
+            said = "topic %d: %d of %d synthetic texts hold no letter, or are a test text"
+            log.warning(said, case.topic, len(texts) - len(kept), len(texts))
+        return ArmTexts((*case.texts(case.split.off), *kept))
 
 
 def _training_text(row: SyntheticRow) -> TrainingText:

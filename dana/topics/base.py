@@ -118,11 +118,16 @@ def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
         seed: Root seed.
 
     Raises:
-        DataError: If fewer such documents are there than topics.
+        DataError: If fewer such documents are there than topics, or the fit diverges.
     """
     kept = bags.rows(np.flatnonzero(bags.sizes))
     check_enough(kept.counts.shape[0], k)
-    return Topics(spec, bags.words, TOPIC_MODELS.create(spec).fit(kept, k, seed))
+    fitted = TOPIC_MODELS.create(spec).fit(kept, k, seed)
+    if not (np.isfinite(fitted.beta).all() and np.isfinite(fitted.theta(kept.counts[:1])).all()):
+        raise DataError(
+            f"model={spec!r}: the fit of {k} topics diverged, its numbers are not finite; smaller steps help"
+        )
+    return Topics(spec, bags.words, fitted)
 
 
 def check_enough(documents: int, k: int) -> None:

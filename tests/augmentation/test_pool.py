@@ -67,6 +67,10 @@ def test_test_text_is_refused_by_its_id_and_by_its_words():
     good = [Document("a", "", "the court said no film at all"), Document("b", "", "No film, the court said")]
     assert list(refuse_test_text(good, test)) == good
     assert list(refuse_test_text(good, [])) == good
-    for bad, same in ((Document("t2", "", "other text"), "t2"), (Document("c", "", "the COURT said\nno film!"), "t1")):
-        with pytest.raises(DataError, match=f"document '{bad.doc_id}' is the test text '{same}'"):
+    by_id = ", by its id \\(give them other ids if they are two texts\\); leave"
+    for bad, same in (
+        (Document("t2", "", "other text"), f"t2'{by_id}"),
+        (Document("c", "", "the COURT said\nno film!"), "t1'; leave"),
+    ):
+        with pytest.raises(DataError, match=f"document '{bad.doc_id}' is the test text '{same}"):
             list(refuse_test_text([*good, bad], test))

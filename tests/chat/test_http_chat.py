@@ -1,5 +1,6 @@
 """Chat model behind an endpoint: what is sent, what is tried again, what is refused, and that no key leaves it."""
 
+import json
 import logging
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -170,6 +171,17 @@ def test_an_endpoint_that_says_the_key_is_not_quoted(bad, waits, heard):
     assert KEY not in f"{caught.value!r} {caught.value.__context__!r} {heard.text}"
     with serving([says(f"Class A {KEY}")]) as endpoint:
         assert chat(endpoint, key_env="DANA_TEST_KEY").reply(ASKED, 0) == "Class A ***"
+
+
+@pytest.mark.parametrize("before", range(http.SHOWN - len(KEY) - 40, http.SHOWN, 7))
+def test_a_key_where_what_is_shown_ends_is_not_shown_in_part(before):
+    """Without a reply, in one that is no JSON, and in one that is no text: whatever of the answer an error shows."""
+    told = "x" * before + KEY
+    for bad in (raw(told.encode()), raw(json.dumps({"detail": told}).encode()), says([told])):
+        with serving(otherwise=bad) as endpoint, pytest.raises(EndpointError) as caught:
+            chat(endpoint, key_env="DANA_TEST_KEY", retries=0).reply(ASKED, 0)
+        assert "xxx" in str(caught.value)
+        assert KEY[:3] not in str(caught.value)
 
 
 def test_a_key_that_json_writes_otherwise_is_hidden_too(monkeypatch):

@@ -176,3 +176,10 @@ def test_a_label_within_the_other_is_not_taken_for_it(labels):
     for label, choice in zip(labels, (ForcedChoice.A, ForcedChoice.B), strict=True):
         assert parse_choice(f"I say: {label.upper()}.", CLASSES, labels) == choice
         assert parse_choice(f"I say: {label.upper()}.", CLASSES, labels[::-1]) != choice
+
+
+@pytest.mark.parametrize("labels", [("News", "news"), ("sci-fi", "Sci Fi"), ("***", "news"), ("news", "__")])
+def test_labels_that_no_reply_can_tell_apart_choose_nothing(labels):
+    for said in ("It is news.", "Answer: sci fi", "So I choose News"):
+        assert parse_choice(said, CLASSES, labels) is ForcedChoice.UNPARSABLE
+    assert parse_choice("Answer: Class B, the news", CLASSES, labels) is ForcedChoice.B

@@ -129,6 +129,8 @@ ON = LINE["examples"]["on"]
         ({"label_a": None}, "no 'label_a'"),
         ({"text": {"id": "t", "text": " "}}, "the text of 't' is empty"),
         ({"text": "T"}, "no item: "),
+        ({"text": {"id": "t", "text": "x \ud83d y"}}, r"no item: '\ud83d' is half a character"),
+        ({"topic": "\ud83d"}, r"'\ud83d' is half a character"),
         ({"examples": {"off": ON}}, "no 'on'"),
         ({"examples": {"on": [ON[0]], "off": ON}}, "must be two lists"),
         ({"examples": {"on": [ON[0], ON[1][:1]], "off": ON}}, "2 and 1 examples; must be equally many"),
@@ -197,3 +199,9 @@ def test_replies_that_are_none(tmp_path, content, said):
     with pytest.raises(DanaError) as caught:
         ScriptedChat(str(path))
     assert said in str(caught.value)
+
+
+def test_a_line_separator_in_a_reply_ends_no_line(tmp_path):
+    path = tmp_path / "replies.jsonl"
+    path.write_text(json.dumps({"reply": "one\u2028two\u0085three"}, ensure_ascii=False), encoding="utf-8")
+    assert ScriptedChat(str(path)).reply([{"role": "user", "content": "?"}], 0) == "one\u2028two\u0085three"

@@ -237,6 +237,8 @@ def test_labels_and_cards_that_are_refused(place, cells, tmp_path, capsys):
     files = {
         "one.jsonl": ([{"text": "a", "label": "x"}], "one.jsonl: has 1 label; a task needs two or more"),
         "none.jsonl": ([{"text": "a", "label": "x"}, {"text": "b"}], "none.jsonl:2: no label in the field 'label'"),
+        "empty.jsonl": ([{"text": "a", "label": float("nan")}], "empty.jsonl:1: no label in the field 'label'"),
+        "list.jsonl": ([{"text": "a", "label": ["x", "y"]}], "list.jsonl:1: label ['x', 'y'] is list, not one label"),
         "blank.jsonl": ([{"text": " ", "label": "x"}], "blank.jsonl:1: no text in the field 'text'"),
         "twice.jsonl": (
             [{"id": "synthetic-x-0", "text": "a", "label": "x"}, {"text": "b", "label": "y"}],

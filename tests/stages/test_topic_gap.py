@@ -185,7 +185,7 @@ def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned, c
         shutil.rmtree(folder)
     for name in TABLES:
         (run / name).unlink()
-    tuned.killed_at = 8
+    tuned.killed_at = 9  # one of those that are done is asked for first of all
     assert gap(place, run) == 130
     assert [folder.is_dir() for folder in missing] == [True, False]
     assert not (run / "results.csv").exists()
@@ -219,7 +219,11 @@ def test_other_settings_are_refused_with_the_flag_named(measured, place, capsys)
     assert "(--window: 120 there, 100 now). Give --window 120 to go on with it" in capsys.readouterr().err
     assert gap(place, measured, "--test", "9") == 2
     assert "(--test: 8 there, 9 now). Give --test 8 to go on with it" in capsys.readouterr().err
+    assert gap(place, measured, "finetune.epochs=3", "--jobs", "2", "--arms", "on", "off", "repeated") == 2
+    said = "(finetune.epochs: 14 there, 3 now). Give --set finetune.epochs=14 to go on with it"
+    assert said in capsys.readouterr().err
     assert tables(measured) == before
+    assert not list(measured.glob("grid/arm/*/*/repeated*"))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Arms with synthetic text: off-topic documents first; texts of every label; whose keywords; what is shared."""
 
+import logging
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from dana.augmentation import by_label
 from dana.augmentation.keywords import KeywordSettings, extract_keywords
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.registry import TOPIC_GAP_ARMS
+from dana.topic_gap import synthetic_arm
 from dana.topic_gap.arm import TopicCase, checked_texts
 from dana.topic_gap.pool import LabelledDocuments
 from dana.topic_gap.splits import TopicSplit
@@ -138,3 +141,20 @@ def test_without_documents_on_the_topic_there_is_one_line(case, tmp_path):
     none = TopicCase(case.topic, 3, case.documents, case.theta, TopicSplit.of(sets, 14), case.topics)
     with pytest.raises(DataError, match="topic 2: the keyword pool has no document"):
         TOPIC_GAP_ARMS.create("augmented").texts(none, 0, tmp_path)
+
+
+def test_what_is_written_without_letters_or_as_a_test_text_is_left_out(case, tmp_path, monkeypatch, caplog):
+    whole = made_by("augmented", case, tmp_path)
+    original = synthetic_arm.synthesize_by_label
+
+    def written(*given):
+        rows = original(*given)
+        rows[1], rows[4] = replace(rows[1], text="42!"), replace(rows[4], text="TEST of an enzyme 7, in yeast.")
+        return rows
+
+    monkeypatch.setattr(synthetic_arm, "synthesize_by_label", written)
+    monkeypatch.setattr(logging.getLogger("dana"), "propagate", True)
+    for name in ("augmented", "shuffled"):
+        made = made_by(name, case, tmp_path)
+        assert [one.id for one in made] == [one.id for at, one in enumerate(whole) if at not in (1, 4)]
+    assert "topic 2: 2 of 6 synthetic texts hold no letter, or are a test text" in caplog.text

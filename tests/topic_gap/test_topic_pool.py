@@ -90,3 +90,13 @@ def test_documents_are_read_as_they_were_written(tmp_path):
     documents, _ = pool({"train": [example("a", text(1)), example("b", "naïve “quotes”\n" + text(2), 1)]})
     documents.write(tmp_path / "documents.parquet")
     assert LabelledDocuments.read(tmp_path / "documents.parquet") == documents
+
+
+def test_windows_of_the_same_letters_are_one_text_to_a_classifier():
+    splits = {
+        "train": [example("a", "Bill 17 is paid!"), example("b", text(2), 1)],
+        "test": [example("c", "Bill 18: is paid", 1), example("d", "bill is unpaid", 1)],
+    }
+    documents, counts = pool(splits, Window(20, "keep"))
+    assert documents.id == ("a", "b", "d")
+    assert counts == {"in": 4, "kept": 3, "dropped": {"same letters": 1}}

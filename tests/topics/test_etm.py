@@ -202,3 +202,9 @@ def test_a_saved_model_gives_the_same_shares(fitted, tmp_path):
     assert loaded.words == bags.words
     assert len(texts) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["topics.json", "topics.safetensors", "vocabulary.json"]
+
+
+def test_a_fit_that_diverges_is_told_and_gives_no_topics():
+    bags, _, _ = planted()
+    with pytest.raises(DataError, match="learning_rate=50': the fit of 2 topics diverged, its numbers are not finite"):
+        fit_topics("etm:dims=4,hidden=8,batch=50,epochs=10,learning_rate=50", bags.rows(np.arange(50)), 2, 0)
