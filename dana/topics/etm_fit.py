@@ -90,16 +90,16 @@ class EmbeddedTopics:
             decay = self.weight_decay
             optimiser = torch.optim.Adam(learned, lr=self.learning_rate, weight_decay=decay, fused=True)
             documents = bags.counts.shape[0]
-            steps = self.epochs * ceil(documents / self.batch)
+            epoch = ceil(documents / self.batch)
+            steps = self.epochs * epoch
             with progress(what=f"fitting {k} topics", unit="steps", total=steps) as bar:
-                for _ in range(self.epochs):
-                    order = torch.randperm(documents, generator=random).numpy()
-                    for begin in range(0, documents, self.batch):
-                        weight = self._weight(int(bar.n), steps)
-                        rows = order[begin : begin + self.batch]
-                        found = _step(parameters, optimiser, bags.counts[rows], weight, random)
-                        bar.set_postfix(elbo=found, refresh=False)
-                        bar.update(1)
+                for step in range(steps):  # not counted by the bar: a quiet one does not count
+                    if step % epoch == 0:
+                        order = torch.randperm(documents, generator=random).numpy()
+                    rows = order[step % epoch * self.batch :][: self.batch]
+                    found = _step(parameters, optimiser, bags.counts[rows], self._weight(step, steps), random)
+                    bar.set_postfix(elbo=found, refresh=False)
+                    bar.update(1)
         return FittedEmbeddedTopics(*(part.detach() for part in _tensors(parameters)))
 
     def _weight(self, step: int, steps: int) -> float:

@@ -137,6 +137,26 @@ def test_an_answer_that_breaks_off_is_told_as_such():
         chat(endpoint, retries=0).reply(ASKED, 0)
 
 
+@pytest.mark.parametrize("length", [True, False])
+def test_an_answer_is_read_up_to_a_limit(length, monkeypatch):
+    """With its length announced, and without, as long as the connection lasts; of 3,000 bytes so many come over."""
+    monkeypatch.setattr(http, "LIMIT", 2000)
+    body = json.dumps({"choices": [{"message": {"content": "y" * 2900}}]}).encode()
+
+    def endless(handler, request):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(body)
+        handler.close_connection = True
+
+    said = r"IncompleteRead\(2000 bytes read, 9\d\d more" if length else "the answer is not JSON"
+    with serving(otherwise=raw(body) if length else endless) as endpoint, pytest.raises(EndpointError, match=said):
+        chat(endpoint, retries=0).reply(ASKED, 0)
+    monkeypatch.setattr(http, "LIMIT", 3000)
+    with serving(otherwise=raw(body) if length else endless) as endpoint:
+        assert chat(endpoint, retries=0).reply(ASKED, 0) == "y" * 2900
+
+
 def test_nobody_there():
     with serving() as endpoint:
         model = chat(endpoint, retries=1)

@@ -375,3 +375,11 @@ def test_the_pool_of_real_genres(dana_data, tmp_path):
     with pytest.raises(DataError, match="label 'argument': none of its 500 documents is left; window=1000, short=drop"):
         cells.gap_pool_stage("genre_mix", tmp_path / "short", Window(1000, "drop"), [], FinetuneSettings())
     assert not (tmp_path / "short").exists()
+
+
+def test_shares_do_not_depend_on_how_many_documents_are_counted_together(measured, tmp_path, monkeypatch):
+    grid = measured / "grid"
+    monkeypatch.setattr(cells, "AT_ONCE", 7)
+    made = cells.shares_stage(grid / "pool", grid / "topics" / "topic-model", tmp_path / "shares")
+    parts = {path: (path / cells.THETA).read_bytes() for path in (made.path, grid / "shares")}
+    assert parts[made.path] == parts[grid / "shares"]

@@ -228,3 +228,18 @@ def test_the_file_of_stop_words_counts_by_its_content(pool, tmp_path):
     assert other.identity() != first
     shutil.copy(tmp_path / "other.txt", path)
     assert one.identity() == other.identity()
+
+
+def test_topics_are_fitted_to_so_many_documents_drawn_by_the_seed(pool, tmp_path):
+    drawn = {}
+    for seed in ("0", "1"):
+        out = tmp_path / seed
+        given = ["--general", str(pool), "--out", str(out), "--fit", "30", "--seed", seed, "--model", "lda:epochs=1"]
+        assert main(["topics", "fit", *given, "--k", "2", *FEW]) == 0
+        counts = json.loads((out / "topic-model/__dana__/manifest.json").read_text())["counts"]
+        assert counts["documents"] == 81
+        assert counts["fitted_on"] in (29, 30), "the document without words may be among those drawn"
+        drawn[seed] = pd.read_csv(out / "topic-model" / "examples.csv")["doc_id"].tolist()
+        topics = pd.read_csv(out / "topic-model" / "topics.csv")
+        assert topics["documents"].sum() == counts["fitted_on"]
+    assert drawn["0"] != drawn["1"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from torch.distributions import Normal, kl_divergence
 
+from dana.core import logging
 from dana.core.errors import ConfigError, DataError
 from dana.encoders.word_vectors import WordVectors
 from dana.topics.base import Topics, fit_topics
@@ -208,3 +209,14 @@ def test_a_fit_that_diverges_is_told_and_gives_no_topics():
     bags, _, _ = planted()
     with pytest.raises(DataError, match="learning_rate=50': the fit of 2 topics diverged, its numbers are not finite"):
         fit_topics("etm:dims=4,hidden=8,batch=50,epochs=10,learning_rate=50", bags.rows(np.arange(50)), 2, 0)
+
+
+def test_a_process_without_a_bar_fits_the_same_and_every_setting_of_the_fit_counts(monkeypatch):
+    bags, _, _ = planted()
+    few = {"dims": 3, "hidden": 4, "batch": 40, "epochs": 3}
+    plain = EmbeddedTopics(**few).fit(bags.rows(np.arange(90)), 2, seed=0)
+    monkeypatch.setattr(logging, "is_main_process", lambda: False)
+    assert torch.equal(EmbeddedTopics(**few).fit(bags.rows(np.arange(90)), 2, seed=0).topics, plain.topics)
+    for changed in ({"learning_rate": 6e-3}, {"weight_decay": 0.1}, {"annealing": 1.0}, {"batch": 50}, {"epochs": 4}):
+        other = EmbeddedTopics(**few | changed).fit(bags.rows(np.arange(90)), 2, seed=0)
+        assert not torch.equal(other.topics, plain.topics), changed
