@@ -62,7 +62,7 @@ class GapPage:
 
     @property
     def figure(self) -> Drawn:
-        """Each topic's score of every arm against its score off topic."""
+        """Each topic's score of every arm against its score off topic; its number stands at the highest."""
         arms = [arm for arm in dict.fromkeys(self.results["arm"]) if arm != OFF]
         sizes = list(dict.fromkeys(self.gap["n"]))
 
@@ -71,12 +71,12 @@ class GapPage:
             axes.plot(ends, ends, color=COLOURS["rule"], linewidth=1, zorder=1)
             for place, (arm, n) in enumerate(product(arms, sizes)):
                 own = self.gap[self.gap["n"] == n]
-                colour = COLOURS[PAINTS[sizes.index(n) % len(PAINTS)]]
-                marker = MARKERS[arms.index(arm) % len(MARKERS)]
+                painted = sizes.index(n) if len(sizes) > 1 else arms.index(arm)
+                colour, marker = COLOURS[PAINTS[painted % len(PAINTS)]], MARKERS[arms.index(arm) % len(MARKERS)]
                 label = f"{arm}, N = {n}"
                 axes.scatter(own[OFF], own[arm], s=26, c=colour, marker=marker, zorder=3 + place, label=label)
-                for topic, off, score in own[["topic", OFF, arm]].itertuples(index=False):
-                    axes.annotate(str(topic), (off, score), (4, 2), textcoords="offset points", fontsize=7)
+            for topic, off, best in zip(self.gap["topic"], self.gap[OFF], self.gap[arms].max(axis=1), strict=True):
+                axes.annotate(str(topic), (off, best), (4, 2), textcoords="offset points", fontsize=7)
             axes.set(xlabel="macro-F1, trained off topic", ylabel="macro-F1", xlim=ends, ylim=ends)
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 

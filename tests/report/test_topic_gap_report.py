@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel, wilcoxon
 
+from dana.report.svg import COLOURS
 from dana.report.topic_gap import gap_frame, gap_summary, paired_test
-from dana.report.topic_gap_page import GapPage
+from dana.report.topic_gap_page import PAINTS, GapPage
 
 PUBLISHED = Path(__file__).parents[2] / "recipes" / "papers" / "genre" / "published.csv"
 ARMS = {"on-topic": "on", "off-topic": "off", "aug adapt": "augmented"}
@@ -146,3 +147,12 @@ def test_the_figure_has_a_point_a_topic(tmp_path):
     assert (tmp_path / "topic_gap.png").stat().st_size > 5000
     assert {"0", "1", "2"} <= set(re.findall(r">(\d)</text>", svg))
     assert svg == made.figure.figure.svg + "\n"
+
+
+def test_a_topic_has_its_number_once_and_arms_of_one_n_their_colours(tmp_path):
+    made = page(results({"on": [0.8, 0.7], "mine": [0.55, 0.75], "off": [0.5, 0.6]}))
+    made.figure.write(tmp_path)
+    svg = (tmp_path / "topic_gap.svg").read_text(encoding="utf-8")
+    assert sorted(re.findall(r">(\d)</text>", svg)) == ["0", "1"]
+    assert all(COLOURS[paint] in svg for paint in PAINTS[:2])
+    assert COLOURS[PAINTS[2]] not in svg
