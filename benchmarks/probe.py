@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return card.target.scores(predicted, true)[card.metric]
 
     texts = len(labels["test"])
-    draws = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), size=DRAWS)
+    draws = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), size=DRAWS).astype(float)
     for size in given.train:
         chosen = {one.id for one in subset(splits["train"], size)}
         rows = np.array([one.id in chosen for one in splits["train"]])
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         drawn: dict[str, np.ndarray] = {}
         for name, of in vectors.items():
             predicted, strength = probe({**of, "train": of["train"][rows]}, about, measure)
-            drawn[name] = card.target.scorer(predicted[None], labels["test"], card.metric)(draws.astype(float))[:, 0]
+            drawn[name] = card.target.scorer(predicted[None], labels["test"], card.metric)(draws)[:, 0]
             line = f"  {name:<16} {measure(predicted, labels['test']):.4f}  C {strength:<7g}"
             for other in list(drawn)[:-1]:
                 gain = drawn[name] - drawn[other]
