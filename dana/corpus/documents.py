@@ -4,9 +4,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from sys import intern
 from typing import Any
 
 from dana.core.config import require
@@ -19,6 +19,7 @@ from dana.corpus.notices import Notices
 from dana.corpus.places import HUB, expand, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
+from dana.corpus.seen import VALUE, Seen
 from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
 from dana.corpus.text import document_id, normalise
 
@@ -118,7 +119,12 @@ class Parsed:
 
 
 def read_documents(
-    sources: Sequence[str], on_bad_record: str, tally: Tally, processes: int = 1, inputs: Inputs | None = None
+    sources: Sequence[str],
+    on_bad_record: str,
+    tally: Tally,
+    processes: int = 1,
+    inputs: Inputs | None = None,
+    folder: Path | None = None,
 ) -> Iterator[Document]:
     """Stream the documents of all sources.
 
@@ -132,33 +138,34 @@ def read_documents(
         tally: Filled while the documents are read.
         processes: How many read and parse side by side; the outcome is the same.
         inputs: How records become documents.
+        folder: Where digests of texts and names go that are too many for the memory: see
+            :class:`dana.corpus.seen.Seen`.
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
         DataError: Naming file, line and problem of a bad record, unless they are skipped.
     """
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
-    texts: set[bytes] = set()
-    names: dict[bytes, str] = {}
     notices = Notices()
-    for parsed in parse_sources(sources, processes, inputs or Inputs()):
-        tally.read += 1
-        reason, problem, document = parsed.reason, parsed.problem, parsed.document
-        notices.add(parsed.origin, parsed.line, parsed.kind, document.text if document else "")
-        if document is not None:
-            reason, problem, document = _admitted(document, texts, names)
-        if document is not None:
-            tally.keep(document)
-            yield document
-        elif not problem:
-            tally.dropped[reason] += 1
-        elif on_bad_record == "skip":
-            tally.rejected[reason] += 1
-            if parsed.rest_lost:
-                log.warning("%s:%d: %s; nothing from here on is read", parsed.origin, parsed.line, problem)
-        else:
-            place = f"{parsed.origin}:{parsed.line}"
-            raise DataError(f"{place}: {problem}{SKIPPING}")
+    with Seen(folder) as texts, Seen(folder) as names:
+        for parsed in parse_sources(sources, processes, inputs or Inputs()):
+            tally.read += 1
+            reason, problem, document = parsed.reason, parsed.problem, parsed.document
+            notices.add(parsed.origin, parsed.line, parsed.kind, document.text if document else "")
+            if document is not None:
+                reason, problem, document = _admitted(document, texts, names)
+            if document is not None:
+                tally.keep(document)
+                yield document
+            elif not problem:
+                tally.dropped[reason] += 1
+            elif on_bad_record == "skip":
+                tally.rejected[reason] += 1
+                if parsed.rest_lost:
+                    log.warning("%s:%d: %s; nothing from here on is read", parsed.origin, parsed.line, problem)
+            else:
+                place = f"{parsed.origin}:{parsed.line}"
+                raise DataError(f"{place}: {problem}{SKIPPING}")
     notices.close()
 
 
@@ -239,7 +246,7 @@ def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None
     return "", "", Document(doc_id or document_id(source, text), source, text)
 
 
-def _admitted(document: Document, texts: set[bytes], names: dict[bytes, str]) -> tuple[str, str, Document | None]:
+def _admitted(document: Document, texts: Seen, names: Seen) -> tuple[str, str, Document | None]:
     """The document under a name of its own, its digests taken down; or why it is left out, and what is wrong.
 
     Args:
@@ -248,16 +255,25 @@ def _admitted(document: Document, texts: set[bytes], names: dict[bytes, str]) ->
         names: Digests of the names before it, and whose they are.
     """
     text = text_digest(document.text)
-    if text in texts:
+    if texts.get(text) is not None:
         return "duplicate", "", None
-    if names.get(text_digest(document.doc_id), document.source) != document.source:
+    owner, name = _owner(document.source), text_digest(document.doc_id)
+    held = names.get(name)
+    if held not in (None, owner):
         document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
-    name = text_digest(document.doc_id)
-    if name in names:
+        name = text_digest(document.doc_id)
+        held = names.get(name)
+    if held is not None:
         return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
     texts.add(text)
-    names[name] = intern(document.source)
+    names.add(name, owner)
     return "", "", document
+
+
+@lru_cache(maxsize=1)
+def _owner(source: str) -> bytes:
+    """What stands for a source beside the names of its documents."""
+    return text_digest(source)[:VALUE]
 
 
 def source_digests(sources: Sequence[str]) -> dict[str, str]:

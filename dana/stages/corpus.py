@@ -49,7 +49,7 @@ def corpus_stage(
     def write(draft: Draft) -> None:
         tally = Tally()
         local = [Path(file) for file in found if not file.startswith(HUB)]
-        read = read_documents(found, on_bad_record, tally, reading_processes(local), inputs)
+        read = read_documents(found, on_bad_record, tally, reading_processes(local), inputs, draft.path)
         documents = tracked(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.kept:

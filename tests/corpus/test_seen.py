@@ -1,0 +1,200 @@
+"""Digests on disk: what a dictionary says, whatever is in memory, and the corpus that the dictionary gave."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dana.core.errors import ArtifactError
+from dana.core.files import text_digest
+from dana.core.schemas import parts
+from dana.corpus import documents, seen
+from dana.corpus.documents import Tally, read_documents
+from dana.corpus.seen import NOTHING, Seen
+from dana.stages.corpus import corpus_stage
+
+TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "TOGETHER": 2, "FILTER_BITS": 4}
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    """Three digests in memory, two records a block, a table that lets most digests pass."""
+    for name, value in TIGHT.items():
+        monkeypatch.setattr(seen, name, value)
+
+
+def _digest(number):
+    return blake2b(str(number).encode(), digest_size=16).digest()
+
+
+def test_a_value_by_hand():
+    with Seen() as some:
+        assert some.get(_digest(1)) is None
+        some.add(_digest(1), b"12345678")
+        some.add(_digest(2))
+        assert (some.get(_digest(1)), some.get(_digest(2)), some.get(_digest(3))) == (b"12345678", NOTHING, None)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 60), max_size=150))
+def test_it_is_a_dictionary(tight, tmp_path, numbers):
+    held = {}
+    with Seen(tmp_path) as some:
+        for number in numbers:
+            assert some.get(_digest(number)) == held.get(number)
+            if number not in held:
+                held[number] = number.to_bytes(8, "big")
+                some.add(_digest(number), held[number])
+        assert [some.get(_digest(number)) for number in range(-1, 61)] == [held.get(n) for n in range(-1, 61)]
+
+
+def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
+    monkeypatch.setattr(seen, "IN_MEMORY", 2)
+    digest = bytes(range(100, 116))
+    before, after = bytes(16), digest[8:] + bytes(8)
+    with Seen() as some:
+        some.add(before, digest[:8])
+        some.add(after, NOTHING)  # the file now holds the digest, from byte 16 on
+        assert (some.get(digest), some.get(after), some.get(before)) == (None, NOTHING, digest[:8])
+        some.add(digest, b"87654321")
+        some.add(bytes(15) + b"\xff")
+        assert some.get(digest) == b"87654321"
+
+
+def test_there_are_few_runs_and_their_files_have_no_names(monkeypatch, tmp_path):
+    monkeypatch.setattr(seen, "IN_MEMORY", 2)
+    with Seen(tmp_path) as some:
+        for number in range(2 * 64 + 2 * 16 + 2 * 3):
+            some.add(_digest(number))
+        assert [run.level for run in some._runs] == [3, 2, 0, 0, 0]
+        assert list(tmp_path.iterdir()) == []
+        handles = [run._file for run in some._runs]
+    assert all(handle.closed for handle in handles)
+
+
+def test_the_table_of_bits_lets_few_digests_pass(monkeypatch):
+    monkeypatch.setattr(seen, "IN_MEMORY", 512)
+    monkeypatch.setattr(seen, "FILTER_BITS", 12)
+    with Seen() as some:
+        for number in range(512):
+            some.add(_digest(number))
+        assert all(some._may_hold(_digest(number)) for number in range(512))
+        passed = sum(some._may_hold(_digest(number)) for number in range(1000, 5000)) / 4000
+    assert 0.09 < passed < 0.15, "1 - exp(-512 / 4096) = 0.118"
+
+
+def _admitted_by_sets(document, texts, names):
+    """What read_documents did with a set and a dictionary: the reference."""
+    text = text_digest(document.text)
+    if text in texts:
+        return "duplicate", "", None
+    if names.get(text_digest(document.doc_id), document.source) != document.source:
+        document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
+    name = text_digest(document.doc_id)
+    if name in names:
+        return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
+    texts.add(text)
+    names[name] = document.source
+    return "", "", document
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {"text": st.integers(0, 30).map(str), "source": st.sampled_from(["one", "two", "three"])},
+        optional={"id": st.one_of(st.integers(0, 9), st.sampled_from(["two/1", "three/2", "two/two/1"]))},
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RECORDS)
+def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def read(on_bad_record):
+        tally, found = Tally(), []
+        try:
+            found += read_documents([str(pool)], on_bad_record, tally, folder=tmp_path)
+        except documents.DataError as error:
+            return str(error)
+        return found, tally
+
+    now = [read(on_bad_record) for on_bad_record in ("skip", "fail")]
+    with pytest.MonkeyPatch.context() as patch:
+        texts, names = set(), {}
+        patch.setattr(documents, "_admitted", lambda document, *_: _admitted_by_sets(document, texts, names))
+        reference = [read("skip")]
+        texts, names = set(), {}
+        assert now == [*reference, read("fail")]
+
+
+def _pool(path, count):
+    rows = [{"text": f"text {number * 7919 % (count * 3 // 4)}"} for number in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, tmp_path):
+    pool, found = _pool(tmp_path / "pool.jsonl", 4000), {}
+    for name, processes, in_memory in (("all", 1, 1 << 19), ("one", 1, 100), ("two", 2, 100)):
+        monkeypatch.setattr(seen, "IN_MEMORY", in_memory)
+        monkeypatch.setattr("dana.stages.corpus.reading_processes", lambda files, count=processes: count)
+        made = corpus_stage([pool], tmp_path / name)
+        assert sorted(path.name for path in made.path.iterdir()) == ["__dana__", "part-00000.parquet"]
+        found[name] = (made.manifest["counts"], [part.read_bytes() for part in parts(made.path)])
+    assert found["one"] == found["two"] == found["all"]
+    assert found["all"][0]["kept"] == 3000
+
+
+KILLED = """
+import os, signal, sys
+from dana.corpus import seen
+from dana.stages import corpus
+seen.IN_MEMORY = 100
+read = corpus.read_documents
+def dying(*given):
+    for number, document in enumerate(read(*given)):
+        if number == 2500:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield document
+corpus.read_documents = dying
+corpus.corpus_stage([sys.argv[1]], corpus.Path(sys.argv[2]))
+"""
+
+
+def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(monkeypatch, tmp_path):
+    pool = _pool(tmp_path / "pool.jsonl", 4000)
+    whole = corpus_stage([pool], tmp_path / "whole" / "corpus")
+    run = tmp_path / "run"
+    ended = subprocess.run([sys.executable, "-c", KILLED, pool, str(run / "corpus")], env=os.environ, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    left = [path for path in run.rglob("*") if path.is_file()]
+    assert {path.name for path in left} <= {"part-00000.parquet", ".corpus.lock"}
+    monkeypatch.setattr(seen, "IN_MEMORY", 100)
+    made = corpus_stage([pool], run / "corpus")
+    assert [path.name for path in run.iterdir()] == ["corpus"]
+    assert parts(made.path)[0].read_bytes() == parts(whole.path)[0].read_bytes()
+    assert made.fingerprint == whole.fingerprint
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(seen, "IN_MEMORY", 100)
+
+    def full(dir):
+        assert Path(dir).name.startswith(".corpus.tmp-")
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(seen, "TemporaryFile", full)
+    with pytest.raises(ArtifactError, match="corpus: cannot be written: No space left on device"):
+        corpus_stage([_pool(tmp_path / "pool.jsonl", 400)], tmp_path / "run" / "corpus")
+    assert [path.name for path in tmp_path.iterdir()] == ["pool.jsonl"]
