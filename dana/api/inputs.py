@@ -14,8 +14,9 @@ from typing import IO, Any
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import replacing
+from dana.core.urls import is_url
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import HUB
+from dana.corpus.places import is_hub
 from dana.corpus.records import MISSING, field_at
 
 Texts = str | Path | Iterable[Any]  # a path or several; strings or mappings; pandas tables iterate otherwise
@@ -24,7 +25,7 @@ CARRIED = ("id", "doc_id", "source")  # fields that are kept beside the text
 
 
 def as_sources(name: str, texts: Any, run: Path, made: Path, inputs: Inputs, skips: bool = False) -> list[str]:
-    """Files, folders, globs and ``hf:`` names as they are; text in memory as the name of a file that holds it now.
+    """Files, folders, globs, URLs and ``hf:`` names as they are; text in memory as the name of the file it is in now.
 
     Args:
         name: ``task`` or ``general``: what messages call it, and the file.
@@ -94,12 +95,12 @@ def stored_text(path: Path, made: Path) -> Iterator[IO[str]]:
 
 
 def _is_place(text: str) -> bool:
-    """Whether a string names files that are there, or a Hub data set."""
+    """Whether a string names files that are there, a URL, or a Hub data set."""
     if "\n" in text or len(text) > 1000:
         return False
     # Not Path.exists: a text may be no valid name at all, too long a one, say.
     there = os.path.exists(text) or (has_magic(text) and any(iglob(text)))  # noqa: PTH110, PTH207
-    return text.startswith(HUB) or there
+    return is_url(text) or is_hub(text) or there
 
 
 def _place(name: str, text: str) -> str:

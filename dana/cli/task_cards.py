@@ -27,7 +27,7 @@ def add_task_cards(add: AddCommand) -> None:
     tasks.add_argument("action", choices=["list", "show", "check", GAP])
     tasks.add_argument("name", nargs="?", metavar="NAME", help="a task card's name or YAML file, for all but list")
     tasks.add_argument("--tag", metavar="TAG", help="list: only the cards with this tag")
-    corpus = "check: text whose overlap with the test split is measured: files, folders, globs or hf: names"
+    corpus = "check: text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
     tasks.add_argument("--corpus", nargs="+", metavar="FILE", help=corpus)
     tasks.add_argument("--strict", action="store_true", help="check: exit code 1 if there is a warning")
     tasks.add_argument("--dry-run", action="store_true", help="topic-gap: list the cells and which of them are done")

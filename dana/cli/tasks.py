@@ -44,7 +44,7 @@ def add_tasks(add: AddCommand) -> None:
     evaluate.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
     predict = add_command(add, "predict", _predict, settings=False)
     predict.add_argument("model", help="what dana finetune --save wrote, or another classifier: a folder or a Hub name")
-    predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders or globs of text, or hf: names")
+    predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders, globs or URLs of text, or hf: names")
     predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
     predict.add_argument(
         "--text-field", metavar="NAME", help="field with the text, or a.b (default: the card's, or text)"

@@ -4,8 +4,8 @@ import csv
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 
+from dana.core.storage import File
 from dana.corpus.records import Damage, Record
 
 LONGEST_RECORD = 100_000  # lines
@@ -13,7 +13,7 @@ SUSPICIOUS = 20  # lines of a record; those of longer ones are checked for being
 ALIKE = 0.9  # share of these lines that are rows where the quote is taken for unclosed
 
 
-def parse_csv(path: Path, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[Record]:
+def parse_csv(path: File, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[Record]:
     """A record a row, after a header.
 
     A quote that is opened and not closed, or closed so far below that the lines between are rows themselves, makes a

@@ -14,9 +14,10 @@ from dana.core.errors import DataError
 from dana.core.files import file_digest, text_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
+from dana.core.storage import RemoteFile, check_unchanged
 from dana.corpus.inputs import Inputs
 from dana.corpus.notices import Notices
-from dana.corpus.places import HUB, expand, stem
+from dana.corpus.places import Source, expand, is_hub, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
 from dana.corpus.seen import VALUE, Seen
@@ -119,7 +120,7 @@ class Parsed:
 
 
 def read_documents(
-    sources: Sequence[str],
+    sources: Sequence[Source],
     on_bad_record: str,
     tally: Tally,
     processes: int = 1,
@@ -166,17 +167,18 @@ def read_documents(
             else:
                 place = f"{parsed.origin}:{parsed.line}"
                 raise DataError(f"{place}: {problem}{SKIPPING}")
+    check_unchanged(source for source in sources if isinstance(source, RemoteFile))
     notices.close()
 
 
-def parse_sources(sources: Sequence[str], processes: int, inputs: Inputs) -> Iterator[Parsed]:
+def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[Parsed]:
     """Every record of all sources, parsed, in order, by one process or several."""
     if processes == 1:
         yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
         return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for source in sources:
-            if source.startswith(HUB):
+            if is_hub(source):
                 yield from _all_parsed(read_records([source]), inputs)
                 continue
             lines, path = 0, None
@@ -219,8 +221,7 @@ def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None
     if record.problem:
         return "damaged file" if record.rest_lost else "unreadable", record.problem, None
     fields = record.fields
-    if record.is_plain:
-        inputs = _PLAIN
+    inputs = _PLAIN if record.is_plain else inputs
     if inputs.parser:
         made, problem = inputs.parser.parse(fields)
         if made is None:
@@ -239,9 +240,8 @@ def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None
     text = normalise(text)
     if not text:
         return "empty", "", None
-    source = normalise(str(fields.get("source") or ""))
-    if not source:
-        source = record.origin if record.origin.startswith(HUB) else normalise(stem(Path(record.origin)))
+    origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
+    source = normalise(str(fields.get("source") or "")) or origin
     doc_id = "" if given is None else normalise(str(given))
     return "", "", Document(doc_id or document_id(source, text), source, text)
 
@@ -276,16 +276,16 @@ def _owner(source: str) -> bytes:
     return text_digest(source)[:VALUE]
 
 
-def source_digests(sources: Sequence[str]) -> dict[str, str]:
+def source_digests(sources: Sequence[Source]) -> dict[str, str]:
     """What the content of the sources depends on, in order: each file's digest by its name, wherever it lies.
 
-    Files of one name are numbered; of a Hub dataset, its name alone is known.
+    Files of one name are numbered. Of one at a URL it is what its file system tells, of a Hub dataset its name.
     """
     digests: dict[str, str] = {}
     numbers: Counter[str] = Counter()
     for source in sources:
-        if source.startswith(HUB):
-            digests[source] = "by name"
+        if is_hub(source):
+            digests[str(source)] = "by name"
             continue
         for path in expand(source):
             key = path.name
@@ -293,7 +293,7 @@ def source_digests(sources: Sequence[str]) -> dict[str, str]:
                 numbers[path.name] += 1
                 key = f"{path.name} ({numbers[path.name] + 1})"
             try:
-                digests[key] = file_digest(path)
+                digests[key] = path.identity if isinstance(path, RemoteFile) else file_digest(path)
             except OSError as error:
                 raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     return digests

@@ -3,9 +3,9 @@
 import io
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Iterator
-from pathlib import Path
 
 from dana.core.errors import DataError
+from dana.core.storage import File, readable
 from dana.corpus.places import COMPRESSIONS
 from dana.corpus.records import Damage
 
@@ -20,7 +20,7 @@ _HEAD = 4096  # bytes
 _MARK = "\ufeff"
 
 
-def read_lines(path: Path, errors: str = "replace") -> Iterator[tuple[int, str]]:
+def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]:
     """Unpacked lines with their numbers, from 1, ended by a newline.
 
     UTF-8, or what the byte-order mark says: UTF-16 or UTF-32.
@@ -39,7 +39,7 @@ def read_lines(path: Path, errors: str = "replace") -> Iterator[tuple[int, str]]
     packed = COMPRESSIONS.get(path.suffix.lower())
     number, encoding = 0, None
     try:
-        with pa.input_stream(str(path), compression=packed) as stream:
+        with pa.input_stream(readable(path), compression=packed) as stream:
             reader = io.BufferedReader(stream)  # type: ignore[arg-type]
             encoding = _encoding(reader.peek(_HEAD)[:_HEAD])
             if encoding:
@@ -70,7 +70,7 @@ def _encoding(head: bytes) -> str | None:
     return None
 
 
-def is_wide(path: Path) -> bool:
+def is_wide(path: File) -> bool:
     """Whether an unpacked file is in UTF-16 or UTF-32, by its mark: bytes are then no place to cut it."""
     with path.open("rb") as stream:
         return stream.read(4).startswith(tuple(_MARKS))

@@ -1,14 +1,14 @@
 """Parquet files to records, a row each."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from dana.core.errors import DataError
+from dana.core.storage import File, readable
 from dana.corpus.records import Damage, Record
 
 
-def read_parquet(path: Path, groups: range | None = None) -> Iterator[Record]:
+def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     """Stream the rows of a file, or of some of its row groups; rows are numbered from the file's beginning.
 
     Raises:
@@ -20,7 +20,7 @@ def read_parquet(path: Path, groups: range | None = None) -> Iterator[Record]:
 
     row = 0
     try:
-        file = pq.ParquetFile(path, pre_buffer=False)  # else the whole file is read ahead
+        file = pq.ParquetFile(readable(path), pre_buffer=False)  # else the whole file is read ahead
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
         for batch in file.iter_batches(batch_size=1024, row_groups=list(groups) if groups else None):
             for fields, problem in _rows(batch):

@@ -1,4 +1,4 @@
-"""Sources to files: a file, folder, glob or ``hf:`` name to the paths that are read; skipped files are counted.
+"""Sources to files: a file, folder, glob, URL or ``hf:`` name to what is read; skipped files are counted.
 
 Folders are read with all that is below them, links to folders too, each real folder once. Passed over are hidden files
 and folders, files of no known format, and what dana wrote: the run's own folder, and folders with a ``__dana__`` in
@@ -9,50 +9,62 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from glob import glob, has_magic
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from dana.core.artifacts import OWN
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.logging import get_logger
+from dana.core.storage import File, RemoteFile, list_url
+from dana.core.urls import is_url
 
 log = get_logger(__name__)
+
+F = TypeVar("F", Path, RemoteFile)
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
 HUB = "hf:"
 WRITTEN = "folder that dana wrote"
 
+Source = str | RemoteFile  # as it was named; or a file that was found at a URL
 
-def find_files(sources: Sequence[str], own: Path) -> list[str]:
-    """The files of all sources by name, and the ``hf:`` names, in order; logs what is skipped.
+
+def is_hub(source: Source) -> bool:
+    """Whether a source is a data set of the Hub, and no URL of a file there (``hf://``)."""
+    return isinstance(source, str) and source.startswith(HUB) and not is_url(source)
+
+
+def find_files(sources: Sequence[str], own: Path) -> list[Source]:
+    """The files of all sources by name, or as found at a URL, and the ``hf:`` names, in order; logs what is skipped.
 
     Args:
-        sources: Files, folders, globs, ``hf:`` names.
+        sources: Files, folders, globs, URLs, ``hf:`` names.
         own: Folder of the run; of sources around it, nothing in it is read.
 
     Raises:
         ConfigError: If a source is empty, or is the run's own folder.
         DataError: See :func:`expand`.
     """
-    found: list[str] = []
+    found: list[Source] = []
     for source in sources:
-        if source.startswith(HUB):
+        if is_hub(source):
             found.append(source)
             continue
         passed: Counter[str] = Counter()
-        found += [str(path) for path in expand(source, own, passed)]
+        found += [path if isinstance(path, RemoteFile) else str(path) for path in expand(source, own, passed)]
         if passed:
             counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(passed.items()))
             log.info("input     %s: passed over: %s", source, counted)
     return found
 
 
-def expand(source: str, own: Path | None = None, passed: Counter[str] | None = None) -> list[Path]:
+def expand(source: Source, own: Path | None = None, passed: Counter[str] | None = None) -> list[File]:
     """The files of a source, sorted by name.
 
     Args:
-        source: A file, folder or glob.
+        source: A file, folder or glob, here or at a URL.
         own: A folder whose files are left out where a folder or glob holds it.
         passed: Counts what is passed over, by suffix or reason.
 
@@ -60,16 +72,20 @@ def expand(source: str, own: Path | None = None, passed: Counter[str] | None = N
         ConfigError: If the source is empty, or is `own`.
         DataError: If there is no file, one has an unknown format or is a link to nothing, or a folder cannot be read.
     """
-    require(bool(source.strip()), "source", source, "a file, folder, glob or hf: name")
+    if isinstance(source, RemoteFile):
+        return [source]
+    require(bool(source.strip()), "source", source, "a file, folder, glob, URL or hf: name")
+    passed = Counter() if passed is None else passed
+    files: Sequence[File]
     try:
-        files = _files(source, own.resolve() if own else None, Counter() if passed is None else passed)
+        files = _at_url(source, passed) if is_url(source) else _files(source, own.resolve() if own else None, passed)
     except OSError as error:
         raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from error
     for file in files:
         format_of(file)
     if not files:
         raise DataError(f"{source}: no file of a known format there ({' '.join(FORMATS)}, also with .gz or .zst)")
-    return files
+    return list(files)
 
 
 def _files(source: str, avoided: Path | None, passed: Counter[str]) -> list[Path]:
@@ -112,12 +128,35 @@ def _is_own(folder: Path, avoided: Path | None) -> bool:
     return any((folder / part / OWN).is_dir() for part in ("", "corpus"))
 
 
-def _known(files: Iterable[Path], passed: Counter[str]) -> Iterator[Path]:
+def _at_url(url: str, passed: Counter[str]) -> list[RemoteFile]:
+    """Files at a URL: what it names, the matches of a glob, or all below a folder but hidden and own ones."""
+    found = list_url(url)
+    if found.kind == "file":
+        return found.files
+    if found.kind == "glob":
+        shown = [file for file in found.files if "/." not in file.url or "/." in url]
+        return [file for file in shown if f"/{OWN}/" not in file.url]
+    ways = {file: PurePosixPath(file.url.removeprefix(f"{found.root}/")).parts for file in found.files}
+    manifests = {way[: way.index(OWN)] for way in ways.values() if OWN in way}
+    runs = {way[:-1] for way in manifests if way[-1:] == ("corpus",)}
+    written = {way for way in manifests | runs if way}  # but the source itself
+    passed[WRITTEN] += sum(not _below(way, written) for way in written)
+    hidden = {file for file, way in ways.items() if any(part.startswith(".") for part in way)}
+    files = [file for file, way in ways.items() if OWN not in way and not _below(way, written)]
+    passed += Counter()  # drops what is zero
+    return list(_known((file for file in files if file not in hidden), passed))
+
+
+def _below(way: tuple[str, ...], folders: set[tuple[str, ...]]) -> bool:
+    return any(way[:size] in folders for size in range(1, len(way)))
+
+
+def _known(files: Iterable[F], passed: Counter[str]) -> Iterator[F]:
     """Files of a known format."""
     for file in files:
         if _format(file) not in FORMATS:
             passed[file.suffix.lower() or "without suffix"] += 1
-        elif file.is_file():
+        elif isinstance(file, RemoteFile) or file.is_file():
             yield file
         elif file.is_symlink():
             raise DataError(f"{file}: a link to nothing")
@@ -141,7 +180,7 @@ def _first_magic(pattern: str) -> int:
     return next(place for place, part in enumerate(Path(pattern).parts) if has_magic(part))
 
 
-def format_of(path: Path) -> str:
+def format_of(path: File) -> str:
     """A file's format by its name, compression aside.
 
     Raises:
@@ -155,14 +194,14 @@ def format_of(path: Path) -> str:
     return found
 
 
-def _format(path: Path) -> str:
+def _format(path: File) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
 
-def stem(path: Path) -> str:
+def stem(path: File) -> str:
     """The file's name without format and compression: what a document's source is called by default."""
     name = path.name
     for suffix in (*COMPRESSIONS, *FORMATS):

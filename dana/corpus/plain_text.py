@@ -1,18 +1,18 @@
 """Plain text files to records: one a line, a paragraph or a file."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from dana.core.storage import File
 from dana.corpus.records import Damage, Record
 
 LAYOUTS = ("auto", "line", "paragraph", "file")
 FIRST_LOOK = 1 << 24  # characters
 PARAGRAPH = 20  # lines: longer ones on average, and the blank lines between are strays
 
-Lines = Callable[[Path], Iterator[tuple[int, str]]]
+Lines = Callable[[File], Iterator[tuple[int, str]]]
 
 
-def parse_text(path: Path, lines: Lines, layout: str) -> Iterator[Record]:
+def parse_text(path: File, lines: Lines, layout: str) -> Iterator[Record]:
     """The records of a plain-text file.
 
     Args:

@@ -14,54 +14,54 @@ The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mo
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.storage import File, size_of
 from dana.corpus.csv_rows import parse_csv
 from dana.corpus.lines import read_lines
 from dana.corpus.parquet import read_parquet
-from dana.corpus.places import HUB, expand, format_of
+from dana.corpus.places import HUB, Source, expand, format_of, is_hub
 from dana.corpus.plain_text import parse_text
 from dana.corpus.records import Damage, Record
 
 
-def read_records(sources: Sequence[str], text_documents: str = "auto") -> Iterator[Record]:
+def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Iterator[Record]:
     """Stream the records of all sources, in order; folders and globs in the order of their names.
 
     A file that is empty, damaged or ends early is a bad record, too: the last one of the file.
 
     Args:
-        sources: Files, folders, globs, ``hf:`` names.
+        sources: Files, folders, globs, URLs, ``hf:`` names.
         text_documents: See :class:`dana.corpus.inputs.Inputs`.
 
     Raises:
         DataError: If a source is missing, has an unknown format, or the machine cannot read it.
     """
     for source in sources:
-        if source.startswith(HUB):
-            yield from _read_hub(source)
+        if is_hub(source):
+            yield from _read_hub(str(source))
         else:
             for path in expand(source):
                 yield from read_file(path, None, text_documents)
 
 
 def read_file(
-    path: Path, groups: range | None = None, text_documents: str = "auto", errors: str = "replace"
+    path: File, groups: range | None = None, text_documents: str = "auto", errors: str = "replace"
 ) -> Iterator[Record]:
     """The records of one file; of a Parquet file, those of some row groups, if they are given.
 
     `errors` is that of :func:`dana.corpus.lines.read_lines`.
     """
     try:
-        if path.stat().st_size == 0:
+        if size_of(path) == 0:
             raise Damage(1, "the file is empty")
         yield from _read_format(path, groups, text_documents, errors)
     except Damage as damage:
         yield Record(str(path), damage.line, {}, str(damage), rest_lost=True)
 
 
-def _read_format(path: Path, groups: range | None, text_documents: str, errors: str) -> Iterator[Record]:
+def _read_format(path: File, groups: range | None, text_documents: str, errors: str) -> Iterator[Record]:
     match format_of(path):
         case ".parquet":
             yield from read_parquet(path, groups)
@@ -75,7 +75,7 @@ def _read_format(path: Path, groups: range | None, text_documents: str, errors: 
             yield from parse_json_lines(path, read_lines(path, errors))
 
 
-def parse_json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
+def parse_json_lines(path: File, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
     """A record a line.
 
     Args:

@@ -7,11 +7,11 @@ streamed by the process that asks, in constant memory.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dana.core.launch import cores
+from dana.core.storage import File, RemoteFile, readable, size_of
 from dana.corpus.lines import is_wide
-from dana.corpus.places import COMPRESSIONS, expand, format_of
+from dana.corpus.places import COMPRESSIONS, Source, expand, format_of
 from dana.corpus.readers import parse_json_lines, read_file
 from dana.corpus.records import Record
 
@@ -31,7 +31,7 @@ class Slice:
         after: The one behind its last; None for a whole file.
     """
 
-    path: Path
+    path: File
     first: int = 0
     after: int | None = None
 
@@ -39,23 +39,23 @@ class Slice:
     def is_small(self) -> bool:
         """Whether all of its records may be in memory at once, so that another process can read it."""
         packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or self.path.stat().st_size <= (PACKED_BYTES if packed else SLICE_BYTES)
+        return self.after is not None or size_of(self.path) <= (PACKED_BYTES if packed else SLICE_BYTES)
 
 
-def slices_of(source: str, size: int = SLICE_BYTES) -> Iterator[Slice]:
+def slices_of(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
     """The slices of a source, in order; see :func:`dana.corpus.readers.expand` for what a source is.
 
     Args:
-        source: A file, folder or glob.
+        source: A file, folder or glob, here or at a URL.
         size: Bytes that a slice has at most, where the format can be cut.
     """
     for path in expand(source):
         yield from slices_of_file(path, size)
 
 
-def slices_of_file(path: Path, size: int = SLICE_BYTES) -> Iterator[Slice]:
+def slices_of_file(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
     """The slices of one file, in order."""
-    length = path.stat().st_size
+    length = size_of(path)
     kind = format_of(path)
     if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
         yield Slice(path)
@@ -67,12 +67,12 @@ def slices_of_file(path: Path, size: int = SLICE_BYTES) -> Iterator[Slice]:
         yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
 
 
-def _row_groups(path: Path, many: int) -> Iterator[Slice]:
+def _row_groups(path: File, many: int) -> Iterator[Slice]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        groups = pq.read_metadata(path).num_row_groups
+        groups = pq.read_metadata(readable(path)).num_row_groups
     except (pa.ArrowException, OSError):  # reading it says what is wrong, with the place
         groups = 1
     step = max(1, groups // many)
@@ -110,14 +110,16 @@ def _lines(part: Slice) -> Iterator[bytes]:
             yield line
 
 
-def reading_processes(files: Sequence[Path]) -> int:
+def reading_processes(files: Sequence[File]) -> int:
     """Number of processes that read files: all cores from 256 MB and four cores on, else one.
 
     Several processes take 1.5 times the processor time of one, a quarter of it in the process that drops repeated
     texts. Files that this process must stream by itself, such as large compressed ones, do not count.
     """
     count = cores()
-    if count < SHARED_CORES or sum(path.stat().st_size for path in files) < SHARED_FROM:
+    if any(isinstance(path, RemoteFile) and path.is_of_this_process for path in files):
+        return 1
+    if count < SHARED_CORES or sum(size_of(path) for path in files) < SHARED_FROM:
         return 1
     shared = [path for path in files if next(slices_of_file(path)).is_small]
-    return count if sum(path.stat().st_size for path in shared) >= SHARED_FROM else 1
+    return count if sum(size_of(path) for path in shared) >= SHARED_FROM else 1

@@ -15,9 +15,10 @@ from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import minutes
 from dana.core.schemas import Document
+from dana.core.storage import File, readable, size_of
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import HUB, find_files, format_of
+from dana.corpus.places import expand, find_files, format_of, is_hub
 from dana.corpus.units import Splitter
 from dana.encoders.store import create_encoder
 from dana.scoring.inputs import Selection
@@ -58,7 +59,7 @@ def estimate(
     """A table of the time, memory and disk that a scoring takes on this machine.
 
     Args:
-        sources: Files, folders and globs of the general text.
+        sources: Files, folders, globs and URLs of the general text.
         out: Folder of the run, which is left out of the sources.
         selection: How text is cut, embedded and stored.
         inputs: How records become documents.
@@ -106,15 +107,15 @@ def estimate(
 
 def _sample(sources: Sequence[str], out: Path, inputs: Inputs, on_bad_record: str) -> SampledSources:
     for source in sources:
-        if source.startswith(HUB):
+        if is_hub(source):
             raise ConfigError(f"{source}: a dry run cannot know the size of a streamed dataset")
-    files = [Path(file) for file in find_files(sources, out)]
+    files = [(source, file) for source in find_files(sources, out) for file in expand(source)]
     each = max(1, DOCUMENTS // len(files))
     documents: list[Document] = []
     expected, seconds = 0.0, 0.0
-    for file in files:
+    for found, file in files:
         started = time.monotonic()
-        some = list(islice(read_documents([str(file)], on_bad_record, Tally(), inputs=inputs), each))
+        some = list(islice(read_documents([found], on_bad_record, Tally(), inputs=inputs), each))
         seconds += time.monotonic() - started
         documents += some
         expected += _expected(file, some, len(some) < each)
@@ -123,15 +124,15 @@ def _sample(sources: Sequence[str], out: Path, inputs: Inputs, on_bad_record: st
     return SampledSources(documents, expected, seconds / len(documents))
 
 
-def _expected(file: Path, some: list[Document], whole: bool) -> float:
+def _expected(file: File, some: list[Document], whole: bool) -> float:
     """How many documents a file has, from its size and those that were read."""
     if whole or not some:
         return len(some)
     if format_of(file) == ".parquet":
-        return pq.read_metadata(file).num_rows
+        return pq.read_metadata(readable(file)).num_rows
     text = "\n".join(document.text for document in some).encode("utf-8", "replace")
     size = len(zlib.compress(text, 6)) if file.suffix in PACKED else len(text) * 1.05
-    return file.stat().st_size / (size / len(some))
+    return size_of(file) / (size / len(some))
 
 
 def _split(documents: Sequence[Document], splitter: Splitter) -> tuple[list, float]:

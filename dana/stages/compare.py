@@ -81,7 +81,7 @@ def _check(settings: RunSettings) -> None:
     tasks = _tasks(settings)
     require(bool(tasks or compare.runs), "tasks", compare.tasks, "at least one, or runs")
     named = bool(settings.general) or not tasks
-    require(named, "general", settings.general, "at least one file, folder, glob or hf: name")
+    require(named, "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     for task in _tasks(settings):
         if not task.startswith(SOURCE):
             find_task(task)

@@ -9,7 +9,7 @@ from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import HUB, find_files
+from dana.corpus.places import expand, find_files, is_hub
 from dana.corpus.slices import reading_processes
 from dana.corpus.tables import document_tables
 from dana.tasks.hygiene import Cleaner, Hygiene
@@ -27,7 +27,7 @@ def corpus_stage(
     """Read, clean, de-duplicate and store documents, streamed.
 
     Args:
-        sources: Files, folders, globs, ``hf:`` names.
+        sources: Files, folders, globs, URLs, ``hf:`` names.
         folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes. Of sources around the folder that
             holds it, the run's, nothing in that one is read.
         on_bad_record: ``fail`` or ``skip``.
@@ -48,8 +48,8 @@ def corpus_stage(
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        local = [Path(file) for file in found if not file.startswith(HUB)]
-        read = read_documents(found, on_bad_record, tally, reading_processes(local), inputs, draft.path)
+        cut = [file for source in found if not is_hub(source) for file in expand(source)]
+        read = read_documents(found, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
         documents = tracked(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.kept:

@@ -25,7 +25,7 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
     folder = Path(settings.out) / "corpus"
     if not is_named and first(lambda: (folder / MANIFEST).is_file()):
         return GeneralCorpus.open(folder)
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
+    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     cleaner = Cleaner(settings.hygiene, settings.data, settings.selection.language)
     read = first(lambda: corpus_stage(settings.general, folder, settings.on_bad_record, cleaner, settings.inputs))
     return GeneralCorpus(read)

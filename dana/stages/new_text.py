@@ -10,7 +10,7 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import HUB, stem
+from dana.corpus.places import is_hub, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
 from dana.tasks.examples import Example, empty_text, make_text
@@ -107,7 +107,7 @@ class NewText:
 
     def _name(self, record: Record, trained_on: dict[str, Any]) -> str:
         given = record.get(self.id_field or trained_on.get("id_field") or "id")
-        origin = record.origin if record.origin.startswith(HUB) else stem(Path(record.origin))
+        origin = record.origin if is_hub(record.origin) else stem(Path(record.origin))
         return f"{origin}-{record.line}" if given is None else str(given)
 
 

@@ -16,7 +16,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import replacing
 from dana.core.json_lines import json_lines
 from dana.core.logging import get_logger, progress
-from dana.corpus.places import HUB, expand
+from dana.corpus.places import expand, is_hub
 from dana.execution.accelerator import make_accelerator
 from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded
@@ -50,7 +50,7 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
         DataError: If a file is missing, or a record is bad.
     """
     for source in text.files:
-        if not source.startswith(HUB):
+        if not is_hub(source):
             expand(source)  # a missing file fails before the model is loaded
     saved = open_classifier(model)
     trained_on = read_manifest(Path(model)) if Path(model).is_dir() else {}
@@ -96,8 +96,8 @@ def check_out(out: Path, text: NewText) -> None:
     require(out.suffix in SUFFIXES, "--out", str(out), f"a file that ends in {' or '.join(SUFFIXES)}")
     if out.is_dir():
         raise ArtifactError(f"{out}: is a folder; --out names a file")
-    read = [file.resolve() for source in text.files if not source.startswith(HUB) for file in expand(source)]
-    if out.resolve() in read:
+    read = [file for source in text.files if not is_hub(source) for file in expand(source)]
+    if out.resolve() in [file.resolve() for file in read if isinstance(file, Path)]:
         raise ArtifactError(f"{out}: is one of the files to be labelled; choose another --out")
 
 

@@ -8,6 +8,7 @@ from dana.chat.settings import FewShotSettings
 from dana.clusters.settings import ClusterSettings
 from dana.comparison.settings import CompareSettings
 from dana.core.config import require
+from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings
 from dana.ranking.settings import RankSettings
@@ -31,8 +32,9 @@ class RunSettings:
 
     Attributes:
         out: Folder of the run.
-        task: A card's name, a card's YAML file, or text: a file, glob or folder.
-        general: Files, globs, folders, or ``hf:name[:config][:split]``.
+        task: A card's name, a card's YAML file, or text: a file, glob, folder or URL of one.
+        general: Files, globs, folders, URLs of these (``s3://``, ``gs://``, ``hf://`` ...), or
+            ``hf:name[@revision][:config][:split]``.
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
         task_path: Folders whose task cards are found by name, beside the shipped ones and those under
             ``DANA_TASK_PATH``.
@@ -101,9 +103,12 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
+        require(not is_url(self.out), "out", self.out, "a local folder: runs need locks and renames, which URLs lack")
+        for url in filter(is_url, (self.task, *self.general)):
+            check_url(url)
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
         named = all(source.strip() for source in self.general)
-        require(named, "general", self.general, "files, folders, globs or hf: names, none of them empty")
+        require(named, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
         require(0 < self.detect <= 1, "detect", self.detect, "in (0, 1]")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)

@@ -6,7 +6,7 @@ from dana.core.config import require
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.registry import DETECTORS
-from dana.corpus.places import HUB, expand
+from dana.corpus.places import expand, is_hub
 from dana.corpus.units import has_rules
 from dana.detectors.build import as_detector
 from dana.models.folder import check_checkpoint
@@ -49,7 +49,7 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
         ConfigError: If the task or the general text is not named.
     """
     require(bool((settings.task or "").strip()), "task", settings.task, "a task card or a text file")
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob or hf: name")
+    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     out, language = Path(settings.out), settings.selection.language
     if not has_rules(language):
         log.info(
@@ -60,7 +60,7 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
         check_names(settings)
     cleaner = Cleaner(settings.hygiene, settings.data, language)
     for source in settings.general:
-        if not source.startswith(HUB):
+        if not is_hub(source):
             expand(source, out)
     # The task first: it is read in no time, and what is wrong with it should not be said after an hour of the corpus.
     seed, inputs = settings.selection.seed, settings.inputs

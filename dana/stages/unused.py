@@ -57,13 +57,13 @@ def _has_card(settings: "RunSettings") -> bool:
 
 def formats(sources: Sequence[str]) -> set[str]:
     """Suffixes of the files of some sources, ``hf:`` of data sets; empty if one is missing, which reading will say."""
-    from dana.corpus.places import HUB, expand, format_of
+    from dana.corpus.places import HUB, expand, format_of, is_hub
 
     try:
-        files = [path for source in sources if not source.startswith(HUB) for path in expand(source)]
+        files = [path for source in sources if not is_hub(source) for path in expand(source)]
     except DanaError:
         return set()
-    return {format_of(path) for path in files} | {HUB for source in sources if source.startswith(HUB)}
+    return {format_of(path) for path in files} | {HUB for source in sources if is_hub(source)}
 
 
 def _formats(settings: "RunSettings") -> set[str]:

@@ -7,7 +7,7 @@ import yaml
 
 from dana.core.errors import ConfigError, DataError, suggestion
 from dana.core.text_table import Value
-from dana.corpus.places import HUB
+from dana.corpus.places import is_hub
 from dana.tasks.card import SPLITS, TaskCard
 
 
@@ -73,4 +73,4 @@ def _availability(card: TaskCard, data: str | None) -> str:
     missing = [split for split, place in places.items() if place.startswith("missing: ")]
     if missing:
         return "missing" if len(missing) == len(SPLITS) else f"no {', '.join(missing)}"
-    return "hub" if any(place.startswith(HUB) for place in places.values()) else "here"
+    return "hub" if any(is_hub(place) for place in places.values()) else "here"

@@ -8,9 +8,10 @@ import numpy as np
 from dana.core.errors import DataError, nearest, nearest_path
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import Document
+from dana.core.urls import is_url
 from dana.corpus.documents import SKIPPING, Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import HUB
+from dana.corpus.places import Source, is_hub
 from dana.corpus.text import document_id, normalise
 from dana.tasks.card import TaskCard, find_card
 from dana.tasks.examples import read_split
@@ -27,7 +28,7 @@ def find_task(task: str) -> TaskCard | None:
         DataError: If it is neither.
     """
     card = find_card(task)
-    if card is None and not (Path(task).exists() or task.startswith(HUB) or has_magic(task)):
+    if card is None and not (is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)):
         near = nearest(task, card_names()) or nearest_path(task) or "."
         raise DataError(f"task {task!r}: neither a file nor a task card{near} Known: {', '.join(card_names())}.")
     return card
@@ -54,7 +55,9 @@ def _distinct_texts(card: TaskCard, split: str, data: str | None) -> dict[str, N
     return dict.fromkeys(filter(None, map(normalise, texts)))
 
 
-def plain_texts(sources: list[str], inputs: Inputs, seed: int, tally: Tally) -> tuple[list[Document], list[Document]]:
+def plain_texts(
+    sources: list[Source], inputs: Inputs, seed: int, tally: Tally
+) -> tuple[list[Document], list[Document]]:
     """Documents of plain text to fit on, and a tenth of them, by a hash of their id, to hold out.
 
     Args:

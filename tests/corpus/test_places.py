@@ -49,7 +49,7 @@ def test_a_link_to_nothing_is_named(pool):
 
 @pytest.mark.parametrize("source", ["", " "])
 def test_no_source_is_not_the_working_directory(source):
-    with pytest.raises(ConfigError, match="must be a file, folder, glob or hf: name"):
+    with pytest.raises(ConfigError, match="must be a file, folder, glob, URL or hf: name"):
         expand(source)
 
 

@@ -1,0 +1,199 @@
+"""Files at URLs: listed, identified by what their file system tells of the content, and read in blocks."""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from dana.core.errors import DataError
+from dana.core.logging import get_logger
+from dana.core.urls import attempt, place_of
+
+log = get_logger(__name__)
+
+BLOCK = 1 << 23  # bytes of a request
+# What file systems say of a file's content, the surest first; then the times at which it was written.
+MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
+TIMES = ("mtime", "LastModified", "Last-Modified", "last_modified", "created")
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file on another file system, with as much of a :class:`~pathlib.Path` as reading one takes.
+
+    Attributes:
+        url: Its URL.
+        size: Bytes.
+        mark: What its file system says of its content without reading it: a checksum, an ETag, a generation, a Hub
+            blob, or the time it was written; empty if it says nothing.
+    """
+
+    url: str
+    size: int
+    mark: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __lt__(self, other: "RemoteFile") -> bool:
+        return self.url < other.url
+
+    @property
+    def name(self) -> str:
+        """What stands behind the last slash."""
+        return PurePosixPath(self.url).name
+
+    @property
+    def suffix(self) -> str:
+        """The last ending of the name, with its dot."""
+        return PurePosixPath(self.url).suffix
+
+    @property
+    def suffixes(self) -> list[str]:
+        """All endings of the name."""
+        return PurePosixPath(self.url).suffixes
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether no other process can read it."""
+        return self.url.startswith("memory://")
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """The file's bytes, from any place, in blocks of 8 MB that are asked for again if the connection drops."""
+        if mode != "rb":
+            raise ValueError(f"{self.url}: mode {mode!r}; a remote file is only read")
+        return io.BufferedReader(_Blocks(self), BLOCK)
+
+    @property
+    def identity(self) -> str:
+        """What a fingerprint depends on: the mark and the size; a digest of the bytes where there is no mark.
+
+        Raises:
+            DataError: If it cannot be read.
+        """
+        if self.mark:
+            return f"{self.mark}, {self.size} bytes"
+        log.info("storage   %s: its file system tells no checksum; the file is read once to know its content", self.url)
+        digest = blake2b(digest_size=16)
+        with self.open() as stream:
+            while block := stream.read(BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+File = Path | RemoteFile
+
+
+def size_of(file: File) -> int:
+    """Bytes of a file."""
+    return file.size if isinstance(file, RemoteFile) else file.stat().st_size
+
+
+def readable(file: File) -> Any:
+    """What pyarrow takes to read a file."""
+    return file.open() if isinstance(file, RemoteFile) else str(file)
+
+
+class _Blocks(io.RawIOBase):
+    """The bytes of a remote file, a request a read."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        size = max(0, min(len(buffer), self._file.size - self._at))
+        if size:
+            buffer[:size] = attempt(lambda: self._fetch(size), self._file.url, "read", "a rerun reads it again")
+            self._at += size
+        return size
+
+    def readall(self) -> bytes:
+        return b"".join(iter(lambda: self.read(BLOCK) or b"", b""))  # by itself it would ask for 8 KB at a time
+
+    def _fetch(self, size: int) -> bytes:
+        fs, path = place_of(self._file.url)
+        found = fs.cat_file(path, start=self._at, end=self._at + size)
+        if len(found) != size:
+            raise ConnectionError(f"{len(found):,} of {size:,} bytes came from byte {self._at:,} on")
+        return found
+
+
+class Listing(NamedTuple):
+    """What a URL names: ``file``, ``folder`` or ``glob``, and the files, in order of name, hidden ones included."""
+
+    kind: str
+    root: str
+    files: list[RemoteFile]
+
+
+def list_url(url: str) -> Listing:
+    """Ask a file system what a URL names.
+
+    Args:
+        url: Of a file; of a folder, of which all below it is listed; or with ``*``, ``?`` or ``[`` in it, a glob.
+
+    Raises:
+        ConfigError: See :func:`place_of`.
+        DataError: If there is nothing of the name, or the file system cannot be asked.
+    """
+    from glob import has_magic
+
+    fs, path = place_of(url)
+
+    def ask() -> Listing:
+        fs.invalidate_cache()
+        if has_magic(path):
+            return Listing("glob", url, _files(fs, fs.glob(path, detail=True)))
+        about = fs.info(path)
+        if about["type"] == "file":
+            return Listing("file", url, [_remote(url, about)])
+        root = fs.unstrip_protocol(path).rstrip("/")
+        return Listing("folder", root, _files(fs, fs.find(path, detail=True)))
+
+    found = attempt(ask, url, "read", "a rerun asks again")
+    if not found.files:
+        raise DataError(f"{url}: no file there")
+    return found
+
+
+def check_unchanged(files: Iterable[RemoteFile]) -> None:
+    """Ask the file system of each file once more: what was read in several requests must have been one content.
+
+    Raises:
+        DataError: If a file is not what it was when it was listed, or is gone.
+    """
+    for file in files:
+        if list_url(file.url).files != [file]:
+            raise DataError(f"{file}: was written to while it was read; a rerun reads what is there now")
+
+
+def _files(fs: Any, found: dict[str, dict[str, Any]]) -> list[RemoteFile]:
+    files = ((name, about) for name, about in found.items() if about["type"] == "file" and not name.endswith("/"))
+    return sorted(_remote(fs.unstrip_protocol(name), about) for name, about in files)
+
+
+def _remote(url: str, about: dict[str, Any]) -> RemoteFile:
+    lfs = about.get("lfs") or {}
+    marks = {**about, "blob_id": lfs.get("sha256") or about.get("blob_id")}
+    key = next((key for key in (*MARKS, *TIMES) if marks.get(key)), "")
+    size = about.get("size")
+    if size is None:
+        raise DataError(f"{url}: its file system does not tell its size, so it cannot be read in parts")
+    mark: Any = marks.get(key)
+    said = str(mark.timestamp() if hasattr(mark, "timestamp") else mark)  # listings and single answers differ in form
+    return RemoteFile(url, int(size), f"{key} {said.strip(chr(34))}" if key else "")
