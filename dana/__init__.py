@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dana.api.training import load_model as load_model
     from dana.api.training import training_dataset as training_dataset
     from dana.core.errors import DanaError as DanaError
+    from dana.scoring.saved_selector import load_selector as load_selector
     from dana.selectors.detector import DetectorSelector as DetectorSelector
     from dana.train.hf_trainer import WeightedCollator as WeightedCollator
     from dana.train.hf_trainer import WeightedTrainer as WeightedTrainer
@@ -30,6 +31,7 @@ _HOMES = {
     "adapt": "dana.api.training",
     "finetune": "dana.api.training",
     "evaluate": "dana.api.evaluation",
+    "load_selector": "dana.scoring.saved_selector",
     "load_model": "dana.api.training",
     "training_dataset": "dana.api.training",
     "WeightedCollator": "dana.train.hf_trainer",

@@ -17,9 +17,9 @@ from dana.core.errors import ArtifactError, ConfigError, DanaError, suggestion
 from dana.core.files import sync, text_digest
 from dana.core.registry import ENCODERS
 from dana.encoders.base import encoder_identity
-from dana.encoders.rounding import error_bound, unpack_vectors
+from dana.encoders.rounding import error_bound, stored_identity, unpack_vectors
 from dana.encoders.segment import ASIDE, BLOCK, PATTERN, Segment
-from dana.encoders.store import META, halves, read_meta, stored_identity
+from dana.encoders.store import META, halves, read_meta
 
 PRUNED = ".pruned-"  # prefix of a folder that is being removed
 STALE = 3600.0  # seconds after which an unfinished file is taken for that of a dead process

@@ -1,10 +1,15 @@
 """Rounding of stored vectors: float32 to rows of bytes and back, as float16 or as int8 with a scale a row."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from dana.core.errors import DataError
+from dana.encoders.base import Encoder, encoder_identity
 
 DTYPES = ("float16", "int8")
 SCALE = 4  # bytes of an int8 row's float32 scale, behind its numbers
@@ -58,3 +63,34 @@ def error_bound(vectors: Tensor, dtype: str) -> Tensor:
     if dtype == "float16":
         return vectors.abs() * 2.0**-11 + 2.0**-25  # half a unit in the last place; subnormals have fixed steps
     return vectors.abs().max(1, keepdim=True).values.expand_as(vectors) * ((1 + 1e-5) / 254) + 1e-44
+
+
+@dataclass(frozen=True)
+class RoundedEncoder:
+    """An encoder whose vectors are rounded as a store rounds them, without a store: the same bits, the same identity.
+
+    Attributes:
+        encoder: Whose vectors these are.
+        dtype: One of :data:`DTYPES`.
+    """
+
+    encoder: Encoder
+    dtype: str
+
+    def identity(self) -> dict[str, Any]:
+        """See :func:`stored_identity`."""
+        return stored_identity(encoder_identity(self.encoder), self.dtype)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """See :class:`dana.encoders.base.Encoder`.
+
+        Raises:
+            DataError: If a vector is not finite in the dtype.
+        """
+        vectors = self.encoder.encode(texts)
+        return unpack_vectors(pack_vectors(vectors, self.dtype), self.dtype).to(vectors.device)
+
+
+def stored_identity(encoder: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """Identity of an encoder whose vectors are rounded."""
+    return {**encoder, "stored": dtype}

@@ -32,7 +32,7 @@ from dana.core.files import text_digest
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.encoders.base import Encoder, encoder_identity
-from dana.encoders.rounding import DTYPES, pack_vectors, row_bytes, unpack_vectors
+from dana.encoders.rounding import DTYPES, pack_vectors, row_bytes, stored_identity, unpack_vectors
 from dana.encoders.segment import MOST_SAMPLES, PATTERN, Segment, merge_segments, write_segment
 
 log = get_logger(__name__)
@@ -108,11 +108,6 @@ class StoredEncoder:
     def close(self) -> None:
         """Write the rows that are in memory only; encoding may continue."""
         self.vectors.flush()
-
-
-def stored_identity(encoder: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """Identity of an encoder behind a store."""
-    return {**encoder, "stored": dtype}
 
 
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:

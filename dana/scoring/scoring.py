@@ -18,6 +18,7 @@ from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.saved_selector import LEARNED, describe
 from dana.scoring.score_table import score_table
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector
@@ -26,7 +27,6 @@ from dana.selectors.detector import DetectorSelector
 
 MIN_TASK_UNITS = 20
 SAMPLES = f"{OWN}/samples.json"
-LEARNED = f"{OWN}/selector"
 
 
 def build_selector(selector: str, detector: str, selection: Selection) -> Selector:
@@ -50,7 +50,9 @@ class Scoring(ShardedTable):
         selector: What scores it.
         folder: Where ``part-*.parquet`` goes (:data:`dana.core.schemas.SCORES`, one row a unit, corpus order), with,
             in ``__dana__/``, ``held_out_task.parquet`` (the same for held-out task units), ``samples.json`` (ids of
-            the general units that were fitted on) and ``selector/`` (what was learned).
+            the general units that were fitted on) and ``selector/`` (what was learned, for
+            :func:`dana.scoring.saved_selector.load_selector`).
+        spec: How the selector was named; one that no name makes cannot be loaded without its maker.
     """
 
     task: TaskText
@@ -58,6 +60,7 @@ class Scoring(ShardedTable):
     selection: Selection
     selector: Selector
     folder: Path
+    spec: str | None = None
     kind: ClassVar[str] = "scores"
     learned: ClassVar[str] = "selector"
     schema: ClassVar[pa.Schema] = SCORES
@@ -102,6 +105,8 @@ class Scoring(ShardedTable):
             fitted = self.selector.fit(task, samples, self.selection.seed)
             bar.update(total - bar.n)
         fitted.save(draft.path / LEARNED)
+        if self.spec is not None:
+            describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
         held_out = [score_table(units, fitted) for units in self.task.held_out_units(self.selection)]
         together = pa.concat_tables([SCORES.empty_table(), *held_out])
         pq.write_table(together, draft.path / HELD_OUT_TASK, compression="zstd")

@@ -34,7 +34,7 @@ def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: 
         folder: Where the scores go; ``cost.json`` beside it has the CPU seconds that fitting and scoring took.
     """
     built = build_selector(selector, detector, selection)
-    scoring = Scoring(TaskText.open(task), GeneralCorpus.open(pool), selection, built, folder)
+    scoring = Scoring(TaskText.open(task), GeneralCorpus.open(pool), selection, built, folder, selector)
     if not scoring.is_done:
         begun = time.process_time()
         fitted = scoring.prepare()

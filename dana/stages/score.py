@@ -53,7 +53,7 @@ def _of_read(out: Path, selector: str, detector: str, selection: Selection, fold
         ranking = open_ranking(out / RANKING)
         log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
         built = build_selector(selector, ranking["chosen"], selection)
-    return Scoring(task, general, selection, built, folder)
+    return Scoring(task, general, selection, built, folder, selector)
 
 
 def _selector(settings: RunSettings) -> Selector:
