@@ -38,6 +38,7 @@ ROOMS = (
     "finetuning",
     "report",
     "experiments",
+    "engines",
     "stages",
     "api",
     "cli",

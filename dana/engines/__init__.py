@@ -1,0 +1,1 @@
+"""Scoring on the engines that others run: their datasets and pipelines to scores, with a saved selector."""
