@@ -96,3 +96,44 @@ def dana_data() -> Path:
     if not folder:
         pytest.skip("DANA_DATA is not set: it names the folder with the real text")
     return Path(folder)
+
+
+@pytest.fixture
+def memory():
+    """The file system of memory://, empty before and after."""
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+    yield fs
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture(scope="session")
+def store():
+    """A local S3 server behind a proxy that can cut connections."""
+    from object_store import object_store
+
+    with object_store() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3(store, monkeypatch):
+    """The file system of s3://, which is that server; with an empty bucket ``pool``; waits are short."""
+    import fsspec
+
+    from dana.core import urls
+
+    monkeypatch.setitem(fsspec.config.conf, "s3", store.options)
+    monkeypatch.setattr(urls, "WAITS", (0.01, 0.01, 0.01))
+    store.cut(0, 0)
+    fs = fsspec.filesystem("s3")
+    fs.invalidate_cache()
+    if fs.exists("pool"):
+        fs.rm("pool", recursive=True)
+    fs.mkdir("pool")
+    yield fs
+    store.cut(0, 0)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, add_command
+from dana.cli.flags import AddCommand, add_command, local_folder
 
 SETTINGS = ("ratio", "keywords", "reading", "generator", "control", "shuffle_labels", "seed")
 
@@ -19,7 +19,7 @@ def add_augment(add: AddCommand) -> None:
     data = "folder of the card's data; without a card, a file with the fields text and label, and id"
     augment.add_argument("--data", metavar="PATH", help=data)
     topics = "a run's folder with topics (dana topics fit)"
-    augment.add_argument("--topics-of", type=Path, required=True, metavar="DIR", help=topics)
+    augment.add_argument("--topics-of", type=local_folder, required=True, metavar="DIR", help=topics)
     topic = "control topic: its number, from 0, or all: the topics in turn"
     augment.add_argument("--topic", metavar="T", help=topic)
     pool = "control topic: keyword pool, files of text without labels, without the card's test texts"
@@ -39,7 +39,7 @@ def add_augment(add: AddCommand) -> None:
     shuffle = "give the synthetic texts each other's labels at random, to see what labels are worth"
     augment.add_argument("--shuffle-labels", action="store_true", default=None, help=shuffle)
     augment.add_argument("--seed", type=int, help="of generators, texts and draws (default: 0)")
-    augment.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the texts")
+    augment.add_argument("--out", type=local_folder, required=True, metavar="DIR", help="folder of the texts")
 
 
 def _augment(parsed: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from dana.cli.setting_docs import setting_doc
 from dana.core.errors import nearest
+from dana.core.urls import is_url, without_secrets
 
 Run = Callable[[argparse.Namespace], None]
 AddCommand = Callable[..., argparse.ArgumentParser]  # add_parser of argparse's subparsers
@@ -65,7 +66,7 @@ def add_command(
     first = text.partition("\n")[0].rstrip(".")
     parser = add(name, help=first, description=text, formatter_class=HelpFormatter)
     if folder:
-        parser.add_argument("folder", type=Path, metavar="DIR", help=f"a run's folder, with {folder}")
+        parser.add_argument("folder", type=local_folder, metavar="DIR", help=f"a run's folder, with {folder}")
     for flag in flags:
         metavar = None if flag.options.get("nargs") == 0 else flag.name[2:].replace("-", "_").upper()
         parser.add_argument(
@@ -87,6 +88,14 @@ def add_command(
     read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flagged), *reads]
     parser.set_defaults(run=run, command=name, flags=flagged, reads=read, processes=False)
     return parser
+
+
+def local_folder(text: str) -> Path:
+    """The type of an argument that is a local folder: a URL is refused, with what to do instead."""
+    if is_url(text):
+        hint = "dana pull URL DIR brings what is there to a local folder, dana push DIR URL takes it back"
+        raise argparse.ArgumentTypeError(f"{without_secrets(text)}: is a URL, and runs need a local folder; {hint}")
+    return Path(text)
 
 
 class Parser(argparse.ArgumentParser):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dana.cli import hints
-from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command
+from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
 from dana.cli.given import keep, settings_from
 
 if TYPE_CHECKING:
@@ -73,9 +73,11 @@ def add_selection(add: AddCommand) -> None:
         "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
     )
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
-    weigh.add_argument("others", type=Path, nargs="*", metavar="DIR", help="runs of other targets on the same pool")
+    weigh.add_argument(
+        "others", type=local_folder, nargs="*", metavar="DIR", help="runs of other targets on the same pool"
+    )
     weigh.add_argument("--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3")
-    weigh.add_argument("--to", type=Path, help="folder of the weights (default: DIR/weights)")
+    weigh.add_argument("--to", type=local_folder, help="folder of the weights (default: DIR/weights)")
 
 
 def _rank(parsed: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, add_command
+from dana.cli.flags import AddCommand, add_command, local_folder
 
 OF_MAKE = ("domain", "dev", "test", "cap", "seed")
 
@@ -17,7 +17,11 @@ def add_splits(add: AddCommand) -> None:
     splits = add_command(add, "splits", _splits, settings=False)
     splits.add_argument("action", choices=["make", "audit"])
     splits.add_argument(
-        "folders", type=Path, nargs="*", metavar="DIR", help="audit: folders with train, dev and test files, see below"
+        "folders",
+        type=local_folder,
+        nargs="*",
+        metavar="DIR",
+        help="audit: folders with train, dev and test files, see below",
     )
     domain = "make: a domain's name, its source and its target file, or one file; once for each domain"
     splits.add_argument("--domain", nargs="+", action="append", metavar=("NAME", "FILE"), help=domain)
@@ -27,7 +31,9 @@ def add_splits(add: AddCommand) -> None:
     splits.add_argument("--test", type=int, metavar="N", help="make: pairs of test, a domain (default: 2000)")
     splits.add_argument("--cap", type=int, metavar="N", help="make: at most so many pairs of train, a domain")
     splits.add_argument("--seed", type=int, help="make: of the draw of dev and test (default: 0)")
-    splits.add_argument("--out", type=Path, metavar="DIR", help="folder of the splits; of the audit's table as CSV")
+    splits.add_argument(
+        "--out", type=local_folder, metavar="DIR", help="folder of the splits; of the audit's table as CSV"
+    )
 
 
 def _splits(parsed: argparse.Namespace) -> None:

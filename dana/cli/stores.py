@@ -1,9 +1,8 @@
 """The command for embedding stores: ``dana store``."""
 
 import argparse
-from pathlib import Path
 
-from dana.cli.flags import AddCommand, add_command
+from dana.cli.flags import AddCommand, add_command, local_folder
 
 
 def add_stores(add: AddCommand) -> None:
@@ -14,7 +13,7 @@ def add_stores(add: AddCommand) -> None:
     """
     store = add_command(add, "store", _store, settings=False)
     store.add_argument("action", choices=["info", "verify", "prune"])
-    store.add_argument("folder", type=Path, metavar="DIR", help="what --store named")
+    store.add_argument("folder", type=local_folder, metavar="DIR", help="what --store named")
     store.add_argument("--keep", nargs="+", metavar="ENCODER", help="prune: only these, by id or name, see info")
     store.add_argument("--max-bytes", metavar="SIZE", help="prune: drop the oldest segments until it fits, e.g. 200G")
 

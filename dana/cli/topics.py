@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command
+from dana.cli.flags import AddCommand, Flag, add_command, local_folder
 from dana.cli.given import keep, settings_from
 from dana.cli.selection import TEXTS
 from dana.core.errors import ConfigError
@@ -32,7 +32,7 @@ def add_topics(add: AddCommand) -> None:
     topics.set_defaults(processes=True)
     topics.add_argument("action", choices=["fit", "show", "assign"])
     of = "assign: a run's folder with the topics (default: that of --out)"
-    topics.add_argument("--topics-of", type=Path, metavar="DIR", help=of)
+    topics.add_argument("--topics-of", type=local_folder, metavar="DIR", help=of)
 
 
 def _topics(parsed: argparse.Namespace) -> None:

@@ -1,10 +1,9 @@
 """The commands that train language models: ``dana adapt``, ``dana pack`` and ``dana pretrain``."""
 
 import argparse
-from pathlib import Path
 
 from dana.cli import hints
-from dana.cli.flags import AddCommand, Flag, add_command
+from dana.cli.flags import AddCommand, Flag, add_command, local_folder
 from dana.cli.given import keep, settings_from
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
@@ -42,14 +41,14 @@ def add_training(add: AddCommand) -> None:
     """
     adapt = add_command(add, "adapt", _adapt, ADAPT, folder="corpus/, weights/ and task/")
     adapt.set_defaults(processes=True)
-    adapt.add_argument("--weights", type=Path, help="folder of the weights (default: DIR/weights)")
+    adapt.add_argument("--weights", type=local_folder, help="folder of the weights (default: DIR/weights)")
     adapt.add_argument("--unweighted", action="store_true", help="train on the whole corpus with weight 1")
-    adapt.add_argument("--to", type=Path, help="folder of the model (default: DIR/adapted)")
+    adapt.add_argument("--to", type=local_folder, help="folder of the model (default: DIR/adapted)")
     adapt.add_argument("--push-to-hub", metavar="NAME", help="also upload the folder, privately, as organisation/name")
     add_command(add, "pack", _pack, PACK, folder="corpus/")
     pretrain = add_command(add, "pretrain", _pretrain, PRETRAIN, folder="corpus/ and task/", reads=("pretrain",))
     pretrain.set_defaults(processes=True)
-    pretrain.add_argument("--to", type=Path, help="folder of the model (default: DIR/base)")
+    pretrain.add_argument("--to", type=local_folder, help="folder of the model (default: DIR/base)")
 
 
 def _adapt(parsed: argparse.Namespace) -> None:

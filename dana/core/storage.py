@@ -197,3 +197,56 @@ def _remote(url: str, about: dict[str, Any]) -> RemoteFile:
     mark: Any = marks.get(key)
     said = str(mark.timestamp() if hasattr(mark, "timestamp") else mark)  # listings and single answers differ in form
     return RemoteFile(url, int(size), f"{key} {said.strip(chr(34))}" if key else "")
+
+
+def files_below(url: str) -> dict[str, RemoteFile]:
+    """Every file below a URL, by its place there; empty if there is none.
+
+    Raises:
+        DataError: If the file system cannot be asked.
+    """
+    fs, path = place_of(url)
+    root = fs.unstrip_protocol(path).rstrip("/") + "/"
+
+    def ask() -> list[RemoteFile]:
+        fs.invalidate_cache()
+        try:
+            return _files(fs, fs.find(path, detail=True))
+        except FileNotFoundError:
+            return []
+
+    found = attempt(ask, url, "read", "a rerun asks again")
+    return {file.url.removeprefix(root): file for file in found if file.url.startswith(root)}
+
+
+def below(url: str, name: str) -> str:
+    """The URL of a file below another."""
+    return f"{url.rstrip('/')}/{name}"
+
+
+def write_remote(url: str, content: Path | bytes, after: str) -> None:
+    """Write a whole file, over what is there.
+
+    Args:
+        url: Where.
+        content: A local file, or bytes.
+        after: For the message: what the same command will do if it is run again.
+
+    Raises:
+        DataError: If it cannot be written.
+    """
+    fs, path = place_of(url)
+    if isinstance(content, Path):
+        attempt(lambda: fs.put_file(str(content), path), url, "written", after)
+    else:
+        attempt(lambda: fs.pipe_file(path, content), url, "written", after)
+
+
+def remove_remote(url: str) -> None:
+    """Remove a file.
+
+    Raises:
+        DataError: If it cannot be removed.
+    """
+    fs, path = place_of(url)
+    attempt(lambda: fs.rm_file(path), url, "removed")

@@ -103,7 +103,7 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
-        require(not is_url(self.out), "out", self.out, "a local folder: runs need locks and renames, which URLs lack")
+        require(not is_url(self.out), "out", self.out, "a local folder, which dana push copies to a URL")
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")

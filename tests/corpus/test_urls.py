@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from object_store import object_store
 
 from dana.cli.main import main
 from dana.core import urls
@@ -45,39 +44,6 @@ def _parquet() -> bytes:
 
 
 FILES = {**PLAIN, ".parquet": _parquet()}
-
-
-@pytest.fixture
-def memory():
-    """The file system of memory://, empty before and after."""
-    fs = fsspec.filesystem("memory")
-    fs.store.clear()
-    fs.pseudo_dirs[:] = [""]
-    yield fs
-    fs.store.clear()
-    fs.pseudo_dirs[:] = [""]
-
-
-@pytest.fixture(scope="module")
-def store():
-    """A local S3 server behind a proxy that can cut connections."""
-    with object_store() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def s3(store, monkeypatch):
-    """The file system of s3://, which is that server; with an empty bucket ``pool``; waits are short."""
-    monkeypatch.setitem(fsspec.config.conf, "s3", store.options)
-    monkeypatch.setattr(urls, "WAITS", (0.01, 0.01, 0.01))
-    store.cut(0, 0)
-    fs = fsspec.filesystem("s3")
-    fs.invalidate_cache()
-    if fs.exists("pool"):
-        fs.rm("pool", recursive=True)
-    fs.mkdir("pool")
-    yield fs
-    store.cut(0, 0)
 
 
 @pytest.mark.parametrize("ending", FILES)
@@ -253,4 +219,4 @@ def test_a_task_and_a_pool_at_urls_are_scored_and_weighed(memory, tmp_path, caps
     assert main(["score", *flags, "--dry-run"]) == 0
     assert "documents" in capsys.readouterr().out
     assert main(["score", *flags[:-1], "s3://bucket/run"]) == 2
-    assert "must be a local folder: runs need locks and renames" in capsys.readouterr().err
+    assert "must be a local folder, which dana push copies to a URL" in capsys.readouterr().err
