@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.errors import ConfigError
-from dana.core.logging import get_logger
+from dana.core.logging import get_logger, is_main_process
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
@@ -69,6 +69,31 @@ def check_used(parsed: argparse.Namespace, settings: "RunSettings") -> None:
 
 def _origin(paths: list[Path]) -> str:
     return " and ".join(map(str, paths)) or "command line"
+
+
+def add_verify(command: argparse.ArgumentParser) -> None:
+    """Add ``--verify`` to a command that reads sources; :func:`heed_verify` does what it says."""
+    said = "hash every source file again, also large ones that look as they did (size, times, inode, samples)"
+    command.add_argument("--verify", action="store_true", help=said)
+
+
+def heed_verify(parsed: argparse.Namespace, settings: "RunSettings", looks: bool = True) -> None:
+    """With ``--verify``, forget the digests of the sources that the run's corpus remembers.
+
+    Args:
+        parsed: The command line.
+        settings: Of the run.
+        looks: Whether the command looks at the sources.
+
+    Raises:
+        ConfigError: If it does not.
+    """
+    from dana.corpus.known_sources import forget_sources
+
+    if parsed.verify and not looks:
+        raise ConfigError("--verify hashes the sources, and this command does not look at them: leave it out")
+    if parsed.verify and is_main_process():
+        forget_sources(Path(settings.out) / "corpus")
 
 
 def settings_folder(parsed: argparse.Namespace, settings: "RunSettings") -> Path:

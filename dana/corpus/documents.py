@@ -1,26 +1,25 @@
 """Records to documents: text is normalised and de-duplicated, documents are named, every record is counted."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import DataError
-from dana.core.files import file_digest, text_digest
+from dana.core.files import file_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.storage import RemoteFile, check_unchanged
+from dana.corpus.distinct import Distinct
 from dana.corpus.inputs import Inputs
 from dana.corpus.notices import Notices
 from dana.corpus.places import Source, expand, is_hub, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
-from dana.corpus.seen import VALUE, Seen
 from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
 from dana.corpus.text import document_id, normalise
 
@@ -148,13 +147,13 @@ def read_documents(
     """
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     notices = Notices()
-    with Seen(folder) as texts, Seen(folder) as names:
+    with Distinct(folder) as distinct:
         for parsed in parse_sources(sources, processes, inputs or Inputs()):
             tally.read += 1
             reason, problem, document = parsed.reason, parsed.problem, parsed.document
             notices.add(parsed.origin, parsed.line, parsed.kind, document.text if document else "")
             if document is not None:
-                reason, problem, document = _admitted(document, texts, names)
+                reason, problem, document = distinct.admit(document)
             if document is not None:
                 tally.keep(document)
                 yield document
@@ -246,40 +245,14 @@ def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None
     return "", "", Document(doc_id or document_id(source, text), source, text)
 
 
-def _admitted(document: Document, texts: Seen, names: Seen) -> tuple[str, str, Document | None]:
-    """The document under a name of its own, its digests taken down; or why it is left out, and what is wrong.
-
-    Args:
-        document: The next one.
-        texts: Digests of the texts before it.
-        names: Digests of the names before it, and whose they are.
-    """
-    text = text_digest(document.text)
-    if texts.get(text) is not None:
-        return "duplicate", "", None
-    owner, name = _owner(document.source), text_digest(document.doc_id)
-    held = names.get(name)
-    if held not in (None, owner):
-        document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
-        name = text_digest(document.doc_id)
-        held = names.get(name)
-    if held is not None:
-        return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
-    texts.add(text)
-    names.add(name, owner)
-    return "", "", document
-
-
-@lru_cache(maxsize=1)
-def _owner(source: str) -> bytes:
-    """What stands for a source beside the names of its documents."""
-    return text_digest(source)[:VALUE]
-
-
-def source_digests(sources: Sequence[Source]) -> dict[str, str]:
+def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | None = None) -> dict[str, str]:
     """What the content of the sources depends on, in order: each file's digest by its name, wherever it lies.
 
     Files of one name are numbered. Of one at a URL it is what its file system tells, of a Hub dataset its name.
+
+    Args:
+        sources: Files, folders, globs, ``hf:`` names.
+        digest: Of a file of this machine; None hashes it.
     """
     digests: dict[str, str] = {}
     numbers: Counter[str] = Counter()
@@ -293,7 +266,7 @@ def source_digests(sources: Sequence[Source]) -> dict[str, str]:
                 numbers[path.name] += 1
                 key = f"{path.name} ({numbers[path.name] + 1})"
             try:
-                digests[key] = path.identity if isinstance(path, RemoteFile) else file_digest(path)
+                digests[key] = path.identity if isinstance(path, RemoteFile) else (digest or file_digest)(path)
             except OSError as error:
                 raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     return digests

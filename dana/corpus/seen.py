@@ -12,8 +12,6 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import Self
 
 KEY, VALUE = 16, 8  # bytes
 RECORD = KEY + VALUE
@@ -25,7 +23,7 @@ FILTER_BITS = 29  # of a digest: 64 MB; with 10^8 digests a fifth of the others 
 
 
 class Seen:
-    """A dictionary of digests that only grows; to be closed, or used in a ``with``.
+    """A dictionary of digests that only grows; to be closed at last.
 
     Memory: 25 MB, and 65 MB more once some are on disk, however many there are; 24 bytes a digest on disk, up to twice
     that while runs are merged. The files have no name, so nothing is left of them when the process dies.
@@ -42,10 +40,8 @@ class Seen:
         self._runs: list[_Run] = []  # the larger ones first
         self._filter = bytearray()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Let go of the files."""
         for run in self._runs:
             run.close()
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
+from dana.core.launch import first
 from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.inputs import Inputs
+from dana.corpus.known_sources import KnownSources
 from dana.corpus.places import expand, find_files, is_hub
 from dana.corpus.slices import reading_processes
 from dana.corpus.tables import document_tables
@@ -42,9 +45,13 @@ def corpus_stage(
     inputs = inputs or Inputs()
     reading = inputs.identity()  # a record parser that does not load fails here
     found = find_files(sources, folder.parent)
-    files = source_digests(found)
-    depends_on = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **reading}
-    depends_on |= cleaner.identity(general=True)
+    known = KnownSources(folder)
+
+    def identity() -> dict[str, Any]:
+        files = source_digests(found, known.digest)
+        known.tell()
+        described = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **reading}
+        return described | cleaner.identity(general=True)
 
     def write(draft: Draft) -> None:
         tally = Tally()
@@ -57,4 +64,6 @@ def corpus_stage(
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)
 
-    return make(folder, "corpus", depends_on, write)
+    made = make(folder, "corpus", first(identity), write)
+    first(known.keep)
+    return made

@@ -75,9 +75,10 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     optional = {name: getattr(task, name) for name in ("text_pair", "template", "kind", "unseen_test")}
     decisive |= {name: value for name, value in optional.items() if value not in (None, DEFAULT, False)}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
+    identity, digests = first(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
     origin = {
-        "model": model_identity(model),
-        "task": {**decisive, "data": source_digests(task.files(data, SPLITS))},
+        "model": identity,
+        "task": {**decisive, "data": digests},
         "preset": hyper,
         "max_train": settings.max_train,
     }

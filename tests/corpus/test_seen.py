@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +18,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
 from dana.core.schemas import parts
 from dana.corpus import documents, seen
+from dana.corpus.distinct import Distinct
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.seen import NOTHING, Seen
 from dana.stages.corpus import corpus_stage
@@ -36,7 +38,7 @@ def _digest(number):
 
 
 def test_a_value_by_hand():
-    with Seen() as some:
+    with closing(Seen()) as some:
         assert some.get(_digest(1)) is None
         some.add(_digest(1), b"12345678")
         some.add(_digest(2))
@@ -47,7 +49,7 @@ def test_a_value_by_hand():
 @given(st.lists(st.integers(0, 60), max_size=150))
 def test_it_is_a_dictionary(tight, tmp_path, numbers):
     held = {}
-    with Seen(tmp_path) as some:
+    with closing(Seen(tmp_path)) as some:
         for number in numbers:
             assert some.get(_digest(number)) == held.get(number)
             if number not in held:
@@ -60,7 +62,7 @@ def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
     monkeypatch.setattr(seen, "IN_MEMORY", 2)
     digest = bytes(range(100, 116))
     before, after = bytes(16), digest[8:] + bytes(8)
-    with Seen() as some:
+    with closing(Seen()) as some:
         some.add(before, digest[:8])
         some.add(after, NOTHING)  # the file now holds the digest, from byte 16 on
         assert (some.get(digest), some.get(after), some.get(before)) == (None, NOTHING, digest[:8])
@@ -71,7 +73,7 @@ def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
 
 def test_there_are_few_runs_and_their_files_have_no_names(monkeypatch, tmp_path):
     monkeypatch.setattr(seen, "IN_MEMORY", 2)
-    with Seen(tmp_path) as some:
+    with closing(Seen(tmp_path)) as some:
         for number in range(2 * 64 + 2 * 16 + 2 * 3):
             some.add(_digest(number))
         assert [run.level for run in some._runs] == [3, 2, 0, 0, 0]
@@ -83,7 +85,7 @@ def test_there_are_few_runs_and_their_files_have_no_names(monkeypatch, tmp_path)
 def test_the_table_of_bits_lets_few_digests_pass(monkeypatch):
     monkeypatch.setattr(seen, "IN_MEMORY", 512)
     monkeypatch.setattr(seen, "FILTER_BITS", 12)
-    with Seen() as some:
+    with closing(Seen()) as some:
         for number in range(512):
             some.add(_digest(number))
         assert all(some._may_hold(_digest(number)) for number in range(512))
@@ -132,7 +134,7 @@ def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
     now = [read(on_bad_record) for on_bad_record in ("skip", "fail")]
     with pytest.MonkeyPatch.context() as patch:
         texts, names = set(), {}
-        patch.setattr(documents, "_admitted", lambda document, *_: _admitted_by_sets(document, texts, names))
+        patch.setattr(Distinct, "admit", lambda self, document: _admitted_by_sets(document, texts, names))
         reference = [read("skip")]
         texts, names = set(), {}
         assert now == [*reference, read("fail")]
