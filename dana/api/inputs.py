@@ -15,8 +15,8 @@ from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import replacing
 from dana.core.urls import is_url
+from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import is_hub
 from dana.corpus.records import MISSING, field_at
 
 Texts = str | Path | Iterable[Any]  # a path or several; strings or mappings; pandas tables iterate otherwise

@@ -102,6 +102,18 @@ def attempt(work: Callable[[], T], url: str, doing: str, after: str = "") -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
+def waits_after(error: Exception, failures: int) -> float | None:
+    """Seconds to wait before another attempt at a stream; None if there should be none.
+
+    Args:
+        error: What ended it.
+        failures: How often it has failed already without an advance.
+    """
+    package = type(error).__module__.partition(".")[0]
+    dropped = isinstance(error, OSError) or package in ("aiohttp", "fsspec", "httpx", "httpx2", "httpcore", "requests")
+    return WAITS[failures] if dropped and not _final(error) and failures < len(WAITS) else None
+
+
 def _final(error: Exception) -> str:
     """Why another attempt would fail, too; empty if it might not."""
     kind = type(error).__name__
@@ -111,7 +123,9 @@ def _final(error: Exception) -> str:
         return f"no permission: {said(error)}"
     if kind == "OfflineModeIsEnabled":
         return "the Hub is not asked while HF_HUB_OFFLINE is set"
-    return said(error) if isinstance(error, FINAL) else ""
+    status = getattr(getattr(error, "response", None), "status_code", 0)  # of huggingface_hub
+    refused = 400 <= status < 500 and status not in (408, 429)
+    return said(error) if refused or isinstance(error, FINAL) else ""
 
 
 def said(error: BaseException) -> str:

@@ -15,9 +15,10 @@ from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.storage import RemoteFile, check_unchanged
 from dana.corpus.distinct import Distinct
+from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.notices import Notices
-from dana.corpus.places import Source, expand, is_hub, stem
+from dana.corpus.places import Source, expand, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
 from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
@@ -248,7 +249,7 @@ def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None
 def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | None = None) -> dict[str, str]:
     """What the content of the sources depends on, in order: each file's digest by its name, wherever it lies.
 
-    Files of one name are numbered. Of one at a URL it is what its file system tells, of a Hub dataset its name.
+    Files of one name are numbered. Of one at a URL it is what its file system tells, of a Hub dataset its commit.
 
     Args:
         sources: Files, folders, globs, ``hf:`` names.
@@ -258,7 +259,7 @@ def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | No
     numbers: Counter[str] = Counter()
     for source in sources:
         if is_hub(source):
-            digests[str(source)] = "by name"
+            digests[str(source)] = getattr(source, "commit", "") or "by name"
             continue
         for path in expand(source):
             key = path.name

@@ -18,6 +18,7 @@ from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.logging import get_logger
 from dana.core.storage import File, RemoteFile, list_url
 from dana.core.urls import is_url
+from dana.corpus.hub import HubSet, is_hub, pin, pin_url
 
 log = get_logger(__name__)
 
@@ -25,19 +26,13 @@ F = TypeVar("F", Path, RemoteFile)
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
-HUB = "hf:"
 WRITTEN = "folder that dana wrote"
 
-Source = str | RemoteFile  # as it was named; or a file that was found at a URL
-
-
-def is_hub(source: Source) -> bool:
-    """Whether a source is a data set of the Hub, and no URL of a file there (``hf://``)."""
-    return isinstance(source, str) and source.startswith(HUB) and not is_url(source)
+Source = str | RemoteFile | HubSet  # as it was named; or a file found at a URL; or a pinned data set
 
 
 def find_files(sources: Sequence[str], own: Path) -> list[Source]:
-    """The files of all sources by name, or as found at a URL, and the ``hf:`` names, in order; logs what is skipped.
+    """The files of all sources by name, or as found at a URL, and pinned ``hf:`` names, in order; logs what is skipped.
 
     Args:
         sources: Files, folders, globs, URLs, ``hf:`` names.
@@ -50,10 +45,11 @@ def find_files(sources: Sequence[str], own: Path) -> list[Source]:
     found: list[Source] = []
     for source in sources:
         if is_hub(source):
-            found.append(source)
+            found.append(pin(str(source), own))
             continue
         passed: Counter[str] = Counter()
-        found += [path if isinstance(path, RemoteFile) else str(path) for path in expand(source, own, passed)]
+        files = expand(pin_url(source, own), own, passed)
+        found += [path if isinstance(path, RemoteFile) else str(path) for path in files]
         if passed:
             counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(passed.items()))
             log.info("input     %s: passed over: %s", source, counted)
@@ -74,6 +70,8 @@ def expand(source: Source, own: Path | None = None, passed: Counter[str] | None 
     """
     if isinstance(source, RemoteFile):
         return [source]
+    if isinstance(source, HubSet):
+        raise ConfigError(f"{source}: is a data set, not a file")
     require(bool(source.strip()), "source", source, "a file, folder, glob, URL or hf: name")
     passed = Counter() if passed is None else passed
     files: Sequence[File]

@@ -15,13 +15,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from dana.core.config import require
-from dana.core.errors import DataError
 from dana.core.storage import File, size_of
 from dana.corpus.csv_rows import parse_csv
+from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.lines import read_lines
 from dana.corpus.parquet import read_parquet
-from dana.corpus.places import HUB, Source, expand, format_of, is_hub
+from dana.corpus.places import Source, expand, format_of
 from dana.corpus.plain_text import parse_text
 from dana.corpus.records import Damage, Record
 
@@ -40,7 +39,7 @@ def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Ite
     """
     for source in sources:
         if is_hub(source):
-            yield from _read_hub(str(source))
+            yield from read_hub(source)  # type: ignore[arg-type]
         else:
             for path in expand(source):
                 yield from read_file(path, None, text_documents)
@@ -100,21 +99,3 @@ def parse_json_lines(path: File, lines: Iterable[tuple[int, str]]) -> Iterator[R
 def _of_array(line: str) -> str:
     """What to do about a line that begins an array."""
     return "; a line must be an object, which jq -c '.[]' makes of an array" if line.lstrip().startswith("[") else ""
-
-
-def _read_hub(source: str) -> Iterator[Record]:
-    """``hf:org/name[@revision][:config][:split]``, streamed; no code of the dataset's is ever run."""
-    from datasets import load_dataset
-
-    name, *rest = source.removeprefix(HUB).split(":")
-    name, at, revision = name.partition("@")
-    named = bool(name.strip()) and bool(revision.strip()) == bool(at)
-    require(named, "source", source, "hf:org/name[@revision][:config][:split]")
-    config, split = (rest[0] or None if rest else None), (rest[1] if len(rest) > 1 else "train")
-    try:
-        rows = load_dataset(name, config, split=split, streaming=True, revision=revision or None)
-        for number, fields in enumerate(rows, 1):
-            yield Record(source, number, dict(fields))
-    except Exception as error:  # of any library that the dataset's format needs
-        said = str(error).strip() or type(error).__name__
-        raise DataError(f"{source}: cannot be read: {said.splitlines()[0]}") from error

@@ -17,8 +17,9 @@ from dana.core.logging import minutes
 from dana.core.schemas import Document
 from dana.core.storage import File, readable, size_of
 from dana.corpus.documents import Tally, read_documents
+from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import expand, find_files, format_of, is_hub
+from dana.corpus.places import expand, find_files, format_of
 from dana.corpus.units import Splitter
 from dana.encoders.store import create_encoder
 from dana.scoring.inputs import Selection

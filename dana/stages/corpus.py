@@ -10,9 +10,10 @@ from dana.core.launch import first
 from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
 from dana.corpus.documents import Tally, read_documents, source_digests
+from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.known_sources import KnownSources
-from dana.corpus.places import expand, find_files, is_hub
+from dana.corpus.places import expand, find_files
 from dana.corpus.slices import reading_processes
 from dana.corpus.tables import document_tables
 from dana.tasks.hygiene import Cleaner, Hygiene
@@ -44,7 +45,7 @@ def corpus_stage(
     cleaner = cleaner or Cleaner(Hygiene())
     inputs = inputs or Inputs()
     reading = inputs.identity()  # a record parser that does not load fails here
-    found = find_files(sources, folder.parent)
+    found = first(lambda: find_files(sources, folder.parent))
     known = KnownSources(folder)
 
     def identity() -> dict[str, Any]:
@@ -66,4 +67,5 @@ def corpus_stage(
 
     made = make(folder, "corpus", first(identity), write)
     first(known.keep)
+    first(lambda: forget_rows(found))
     return made

@@ -9,8 +9,9 @@ from typing import Any
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
+from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import is_hub, stem
+from dana.corpus.places import stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
 from dana.tasks.examples import Example, empty_text, make_text

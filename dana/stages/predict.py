@@ -16,7 +16,8 @@ from dana.core.errors import ArtifactError
 from dana.core.files import replacing
 from dana.core.json_lines import json_lines
 from dana.core.logging import get_logger, progress
-from dana.corpus.places import expand, is_hub
+from dana.corpus.hub import is_hub
+from dana.corpus.places import expand
 from dana.execution.accelerator import make_accelerator
 from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded

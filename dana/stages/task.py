@@ -6,6 +6,7 @@ from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
 from dana.core.schemas import DOCUMENTS, write_parts
 from dana.corpus.documents import Tally, source_digests
+from dana.corpus.hub import forget_rows
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
 from dana.corpus.tables import document_tables
@@ -71,4 +72,6 @@ def task_stage(
                     " out some; a line (or a paragraph) is a document"
                 )
 
-    return make(folder, "task", depends_on, write)
+    made = make(folder, "task", depends_on, write)
+    forget_rows(sources)
+    return made

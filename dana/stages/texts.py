@@ -6,7 +6,8 @@ from dana.core.config import require
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.registry import DETECTORS
-from dana.corpus.places import expand, is_hub
+from dana.corpus.hub import is_hub
+from dana.corpus.places import expand
 from dana.corpus.units import has_rules
 from dana.detectors.build import as_detector
 from dana.models.folder import check_checkpoint

@@ -57,7 +57,8 @@ def _has_card(settings: "RunSettings") -> bool:
 
 def formats(sources: Sequence[str]) -> set[str]:
     """Suffixes of the files of some sources, ``hf:`` of data sets; empty if one is missing, which reading will say."""
-    from dana.corpus.places import HUB, expand, format_of, is_hub
+    from dana.corpus.hub import HUB, is_hub
+    from dana.corpus.places import expand, format_of
 
     try:
         files = [path for source in sources if not is_hub(source) for path in expand(source)]

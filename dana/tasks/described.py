@@ -7,7 +7,7 @@ import yaml
 
 from dana.core.errors import ConfigError, DataError, suggestion
 from dana.core.text_table import Value
-from dana.corpus.places import is_hub
+from dana.corpus.hub import is_hub
 from dana.tasks.card import SPLITS, TaskCard
 
 

@@ -10,8 +10,9 @@ from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import Document
 from dana.core.urls import is_url
 from dana.corpus.documents import SKIPPING, Tally, read_documents
+from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import Source, is_hub
+from dana.corpus.places import Source
 from dana.corpus.text import document_id, normalise
 from dana.tasks.card import TaskCard, find_card
 from dana.tasks.examples import read_split

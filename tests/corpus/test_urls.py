@@ -20,7 +20,8 @@ from dana.core.storage import RemoteFile, list_url
 from dana.core.urls import is_url, without_secrets
 from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.corpus.places import expand, find_files, is_hub
+from dana.corpus.hub import is_hub
+from dana.corpus.places import expand, find_files
 from dana.corpus.readers import read_records
 from dana.corpus.slices import read_slice, slices_of
 from dana.stages.corpus import corpus_stage

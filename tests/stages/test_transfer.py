@@ -170,6 +170,24 @@ def test_a_push_killed_before_its_last_step_is_whole_and_cleared_up(run, memory,
     assert _there(memory, "memory://w") == _files(tmp_path / "back") == _files(run / "weights")
 
 
+def test_a_table_that_lost_a_part_does_not_open_while_it_is_sent_again(run, memory, monkeypatch):
+    monkeypatch.setattr(transfer, "remove_remote", lambda _: None)
+    list(push(run / "weights", "memory://w"))
+    for name in (MANIFEST, "part-00003.parquet"):
+        memory.rm_file(f"/w/{name}")
+    first = []
+
+    def write(url, content, after):
+        if url.endswith("part-00003.parquet"):
+            first.append(memory.cat_file("/w/part-00000.parquet"))
+        storage.write_remote(url, content, after)
+
+    monkeypatch.setattr(transfer, "write_remote", write)
+    list(push(run / "weights", "memory://w"))
+    assert first == [transfer.UNFINISHED]
+    assert memory.cat_file("/w/part-00000.parquet") == (run / "weights" / "part-00000.parquet").read_bytes()
+
+
 @pytest.mark.parametrize("many", [1, 5, 8])
 def test_a_pull_killed_in_the_middle_goes_on(many, run, s3, store, tmp_path, monkeypatch):
     list(push(run / "weights", "s3://pool/w"))

@@ -1,0 +1,208 @@
+"""Data sets of the Hub to records: pinned to a commit when first read, streamed, resumed after an interruption.
+
+A run's folder remembers in ``revisions.json`` which commit a name stood for, so a rerun reads what was read before.
+While a set is read its rows lie in ``hub-rows/`` there, 10,000 a file with the state of the stream behind them; they
+are removed when the table made of them is whole.
+"""
+
+import gzip
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+from urllib.parse import quote, unquote
+
+from dana.core.artifacts import fingerprint, read_json, write_json
+from dana.core.config import require
+from dana.core.errors import DataError
+from dana.core.files import replacing
+from dana.core.logging import get_logger
+from dana.core.urls import attempt, is_url, said, waits_after
+from dana.corpus.records import Record
+
+log = get_logger(__name__)
+
+HUB = "hf:"
+FORM = "hf:org/name[@revision][:config][:split]"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+FILE_URL = re.compile(r"hf://(datasets/|spaces/|models/|)([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(/.*)")
+REVISIONS, ROWS = "revisions.json", "hub-rows"
+ROWS_AT_ONCE = 10_000
+ENDED = {"ended": True}  # in place of the state of a stream
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """A data set of the Hub, pinned.
+
+    Attributes:
+        source: As it was named: ``hf:org/name[@revision][:config][:split]``.
+        commit: What is read; empty for a local folder.
+        rows: Folder that rows read so far are kept in; None for a local folder, which may change.
+    """
+
+    source: str
+    commit: str
+    rows: Path | None
+
+    def __str__(self) -> str:
+        return self.source
+
+
+def _parsed(source: str) -> tuple[str, str, str | None, str]:
+    """Name, revision, config and split."""
+    name, *rest = source.removeprefix(HUB).split(":")
+    name, at, revision = name.partition("@")
+    named = bool(name.strip()) and bool(revision.strip()) == bool(at)
+    require(named, "source", source, FORM)
+    return name, revision, (rest[0] or None if rest else None), (rest[1] if len(rest) > 1 else "train")
+
+
+def pin(source: str, run: Path) -> HubSet:
+    """A data set at the commit that its revision stands for, asked once a run's folder.
+
+    Raises:
+        ConfigError: If the name is not of the form above.
+        DataError: If the Hub has no such data set or revision, or cannot be asked.
+    """
+    name, revision, _, _ = _parsed(source)
+    commit = "" if Path(name).exists() else _commit("dataset", name, revision, run, source)
+    return HubSet(source, commit, run / ROWS / fingerprint([source, commit]) if commit else None)
+
+
+def forget_rows(sources: Iterable[object]) -> None:
+    """Remove the rows that were kept while data sets were read."""
+    for rows in (source.rows for source in sources if isinstance(source, HubSet) and source.rows):
+        rmtree(rows, ignore_errors=True)
+        with suppress(OSError):  # of another set, or there was none
+            rows.parent.rmdir()
+
+
+def pin_url(url: str, run: Path) -> str:
+    """A URL of files on the Hub (``hf://``) with the commit in it; any other URL as it is.
+
+    Raises:
+        DataError: See :func:`pin`.
+    """
+    found = FILE_URL.fullmatch(url)
+    if found is None or (found[3] or "").startswith("~") or found[2].startswith("buckets/"):
+        return url
+    kind = {"datasets/": "dataset", "spaces/": "space"}.get(found[1], "model")
+    commit = _commit(kind, found[2], unquote(found[3] or ""), run, url)
+    return f"hf://{found[1]}{found[2]}@{quote(commit, safe='')}{found[4]}"
+
+
+def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
+    if COMMIT.fullmatch(revision):
+        return revision
+    path, key = run / REVISIONS, f"{kind}s/{name}@{revision or 'main'}"
+    known = read_json(path) if path.is_file() else {}
+    if key not in known:
+        known[key] = _asked(kind, name, revision, source)
+        write_json(path, known)
+        log.info("input     %s: commit %s, which %s remembers", source, known[key], path)
+    return known[key]
+
+
+def _asked(kind: str, name: str, revision: str, source: str) -> str:
+    from huggingface_hub import HfApi
+
+    found = attempt(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source, "read")
+    return str(found.sha)
+
+
+def is_hub(source: object) -> bool:
+    """Whether a source is a data set of the Hub, and no URL of a file there (``hf://``)."""
+    return isinstance(source, HubSet) or (isinstance(source, str) and source.startswith(HUB) and not is_url(source))
+
+
+def read_hub(source: str | HubSet) -> Iterator[Record]:
+    """Stream a data set's rows; no code of the data set's is ever run.
+
+    Where the connection drops the stream goes on at the last 10,000 rows; where the process died, a pinned set does.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    stream = _Stream(source)
+    number = failures = 0
+    while True:
+        try:
+            for number, fields in stream.rows_after(number):  # noqa: B020 - where it ends, it is begun again from there
+                failures = 0
+                yield Record(str(source), number, fields)
+            return
+        except DataError:
+            raise
+        except Exception as error:  # of any library that the dataset's format needs
+            if (wait := waits_after(error, failures)) is None:
+                raise DataError(f"{source}: cannot be read: {said(error)}") from error
+            failures += 1
+            log.info("input     %s: row %d: %s; again in %.1f s", source, number + 1, said(error), wait)
+            time.sleep(wait)
+
+
+class _Stream:
+    """The rows of a data set, those read before from files, with the place in the stream behind them."""
+
+    def __init__(self, source: str | HubSet) -> None:
+        self._folder = source.rows if isinstance(source, HubSet) else None
+        self._name, self._revision, self._config, self._split = _parsed(str(source))
+        if isinstance(source, HubSet):
+            self._revision = source.commit
+
+    def rows_after(self, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Rows after so many, each with its number from 1."""
+        number, state = 0, None
+        for part in self._parts():
+            kept = json.loads(gzip.decompress(part.read_bytes()))
+            for fields in kept["rows"]:
+                number += 1
+                if number > done:
+                    yield number, fields
+            state = kept["state"]
+        if state != ENDED:
+            yield from self._streamed(number, state, done)
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json.gz")) if self._folder else []
+
+    def _streamed(self, number: int, state: dict[str, Any] | None, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        from datasets import load_dataset
+
+        revision = self._revision or None
+        stream = load_dataset(self._name, self._config, split=self._split, streaming=True, revision=revision)
+        if state is not None:
+            stream.load_state_dict(state)
+            log.info("input     %s: goes on after row %s", self._name, f"{number:,}")
+        waiting: list[dict[str, Any]] = []
+        for row in stream:
+            number += 1
+            waiting.append(dict(row))
+            if len(waiting) == ROWS_AT_ONCE:
+                self._keep(waiting, stream.state_dict())
+                waiting = []
+            if number > done:
+                yield number, dict(row)
+        self._keep(waiting, ENDED)
+
+    def _keep(self, rows: list[dict[str, Any]], state: dict[str, Any]) -> None:
+        """Write rows down, unless JSON would not give them back as they are (dates, pictures): such sets begin anew."""
+        if self._folder is None:
+            return
+        try:
+            text = json.dumps({"state": state, "rows": rows})
+            same = json.loads(text)["rows"] == rows
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            self._folder = None
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self._folder / f"{len(self._parts()):06d}.json.gz") as temporary:
+            temporary.write_bytes(gzip.compress(text.encode(), 1, mtime=0))

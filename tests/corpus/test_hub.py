@@ -1,0 +1,172 @@
+"""A data set of the Hub is pinned when it is first read, and reading goes on where it was interrupted."""
+
+import json
+from types import SimpleNamespace
+
+import datasets
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
+
+from dana.core import urls
+from dana.core.artifacts import read_json
+from dana.core.errors import DataError
+from dana.corpus import hub
+from dana.corpus.hub import HubSet, forget_rows, is_hub, pin, pin_url, read_hub
+from dana.corpus.places import find_files
+from dana.stages.corpus import corpus_stage
+
+OLD, NEW = "a" * 40, "b" * 40
+ROWS = [{"id": f"{number}", "text": f"row number {number}"} for number in range(95)]
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """A Hub with one data set of two shards, which says what it is asked and can drop its connection."""
+    for shard in range(2):
+        lines = "".join(json.dumps(row) + "\n" for row in ROWS[shard * 50 : shard * 50 + 50])
+        (tmp_path / f"set-{shard}.jsonl").write_text(lines)
+    state = SimpleNamespace(
+        sha=OLD, asked=[], revisions=[], drops=[], streamed=[], files=sorted(tmp_path.glob("*.jsonl"))
+    )
+
+    class Dropping:
+        def __init__(self):
+            self.rows = datasets.load_dataset(
+                "json", data_files=list(map(str, state.files)), split="train", streaming=True
+            )
+            self.load_state_dict, self.state_dict = self.rows.load_state_dict, self.rows.state_dict
+
+        def __iter__(self):
+            for row in self.rows:
+                if state.drops and row["id"] == state.drops[0]:
+                    state.drops.pop(0)
+                    raise ConnectionError("reset by peer")
+                state.streamed.append(row["id"])
+                yield row
+
+    def load(name, config, split, streaming, revision):
+        assert (name, config, split, streaming) == ("org/name", None, "train", True)
+        state.revisions.append(revision)
+        return Dropping()
+
+    def info(_, name, repo_type, revision):
+        state.asked.append((name, repo_type, revision))
+        return SimpleNamespace(sha=state.sha)
+
+    real = datasets.load_dataset
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda name, *a, **k: (real if name == "json" else load)(name, *a, **k)
+    )
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", info)
+    monkeypatch.setattr(hub, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(urls, "WAITS", (0.0, 0.0, 0.0))
+    return state
+
+
+def _fields(records):
+    return [record.fields for record in records]
+
+
+def test_a_name_is_pinned_once_and_remembered(there, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    found = find_files(["hf:org/name"], run)
+    assert found == [HubSet("hf:org/name", OLD, found[0].rows)]
+    assert is_hub(found[0])
+    there.sha = NEW
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", None)  # nobody is asked again
+    assert pin("hf:org/name", run).commit == OLD
+    assert pin("hf:org/name::test", run).commit == OLD
+    assert pin(f"hf:org/name@{NEW}", run).commit == NEW
+    assert there.asked == [("org/name", "dataset", None)]
+    assert read_json(run / "revisions.json") == {"datasets/org/name@main": OLD}
+    list(read_hub(found[0]))
+    assert there.revisions == [OLD]
+
+
+def test_files_on_the_hub_are_pinned_too(there, tmp_path):
+    assert pin_url("hf://datasets/org/name/in/a.parquet", tmp_path) == f"hf://datasets/org/name@{OLD}/in/a.parquet"
+    assert pin_url("hf://org/name@v1/a.txt", tmp_path) == f"hf://org/name@{OLD}/a.txt"
+    url = "hf://datasets/org/name@refs%2Fconvert%2Fparquet/*.parquet"
+    assert pin_url(url, tmp_path) == f"hf://datasets/org/name@{OLD}/*.parquet"
+    assert there.asked == [
+        ("org/name", "dataset", None), ("org/name", "model", "v1"), ("org/name", "dataset", "refs/convert/parquet"),
+    ]  # fmt: skip
+    for same in ("s3://bucket/a@b/c", "hf://datasets/org/name@~parquet/a", f"hf://datasets/org/name@{NEW}/a"):
+        assert pin_url(same, tmp_path) == same
+    assert len(there.asked) == 3
+
+
+def test_offline_the_hub_is_not_asked(there, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OfflineModeIsEnabled("cannot reach")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refuse)
+    monkeypatch.setattr(urls, "WAITS", (100.0,))  # it is not tried again
+    with pytest.raises(
+        DataError, match=r"^hf:org/name: cannot be read: the Hub is not asked while HF_HUB_OFFLINE is set"
+    ):
+        pin("hf:org/name", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dropped_connection_loses_and_repeats_no_row(there, tmp_path):
+    there.drops = ["17", "17", "61"]
+    found = pin("hf:org/name", tmp_path / "run")
+    records = list(read_hub(found))
+    assert _fields(records) == ROWS
+    assert [record.line for record in records] == list(range(1, 96))
+    assert not there.drops
+    assert len(there.streamed) == 95 + 2 * 7 + 1  # what came after the last tenth row was asked for again
+    there.drops = ["3"] * 4
+    forget_rows([found])
+    with pytest.raises(DataError, match=r"hf:org/name: cannot be read: reset by peer"):
+        list(read_hub(found))
+
+
+def test_reading_that_was_killed_goes_on(there, tmp_path):
+    found = pin("hf:org/name", tmp_path / "run")
+    reading = read_hub(found)
+    for _ in range(68):
+        next(reading)
+    del reading  # as good as dead: what it left are whole files
+    there.streamed.clear()
+    assert _fields(read_hub(found)) == ROWS
+    assert there.streamed == [f"{number}" for number in range(60, 95)]
+    there.streamed.clear()
+    assert _fields(read_hub(found)) == ROWS  # whole, and the table was not: nothing is streamed
+    assert not there.streamed
+    forget_rows([found])
+    assert not (tmp_path / "run" / "hub-rows").exists()
+
+
+def test_as_many_rows_as_files_hold_are_read_again_whole(there, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "ROWS_AT_ONCE", 19)
+    found = pin("hf:org/name", tmp_path / "run")
+    assert _fields(read_hub(found)) == _fields(read_hub(found)) == ROWS
+
+
+def test_rows_that_json_would_change_are_not_kept(there, tmp_path):
+    for shard, file in enumerate(there.files):
+        rows = [
+            {"id": f"{number}", "at": f"2026-11-{number + 1:02d}T00:00:00"}
+            for number in range(shard * 12, shard * 12 + 12)
+        ]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = pin("hf:org/name", tmp_path / "run")
+    records = list(read_hub(found))
+    assert len(records) == 24
+    assert records[0].fields["at"].day == 1
+    assert not list((tmp_path / "run").rglob("*.json.gz"))
+
+
+def test_a_corpus_depends_on_the_commit_and_clears_up(there, tmp_path):
+    there.drops = ["40"]
+    made = corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus")
+    assert made.manifest["depends_on"]["files"] == {"hf:org/name": OLD}
+    assert made.manifest["counts"]["kept"] == 95
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["corpus", "revisions.json"]
+    there.sha = NEW  # the branch has moved on; the run has not
+    assert corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus").fingerprint == made.fingerprint
+    other = corpus_stage(["hf:org/name"], tmp_path / "other" / "corpus")
+    assert other.manifest["depends_on"]["files"] == {"hf:org/name": NEW}
