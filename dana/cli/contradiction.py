@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from dana.core.errors import Contradiction
@@ -43,7 +44,7 @@ def explain(error: Contradiction, parsed: argparse.Namespace) -> str:
             if setting == "selector":
                 old, new = selectors
             if setting == "selection.store":
-                own = memory.get(setting, str(folder / "embeddings"))
+                own = memory.get(setting, str(Path(memory.get("share", folder)) / "embeddings"))
                 old, new = "none" if there.get(key) is None else own, new or "none"
             if old == new:
                 alike[setting] = "is named alike, but is not the same"

@@ -31,6 +31,7 @@ TEXTS = [
     Flag("--language", "selection.language"),
     Flag("--seed", "selection.seed"),
     Flag("--store", "selection.store"),
+    Flag("--share", "share"),
     Flag("--out", "out"),
 ]
 RANK = [

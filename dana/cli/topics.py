@@ -8,7 +8,16 @@ from dana.cli.given import add_verify, heed_verify, keep, settings_from
 from dana.cli.selection import TEXTS
 from dana.core.errors import ConfigError
 
-OF_TEXTS = ("general", "on_bad_record", "inputs", "hygiene.near_duplicates", "hygiene.sample", "selection.seed", "out")
+OF_TEXTS = (
+    "general",
+    "on_bad_record",
+    "inputs",
+    "hygiene.near_duplicates",
+    "hygiene.sample",
+    "selection.seed",
+    "out",
+    "share",
+)
 FLAGS = [
     *(flag for flag in TEXTS if flag.setting.startswith(OF_TEXTS)),
     Flag("--model", "topics.model"),

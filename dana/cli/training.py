@@ -72,7 +72,13 @@ def _adapt(parsed: argparse.Namespace) -> None:
     weights = None if parsed.unweighted else parsed.weights or folder / "weights"
     out = parsed.to or folder / "adapted"
     artifact = adapt_stage(
-        str(settings.model), folder / "corpus", weights, *held_out_folders(folder), settings.adapt, out
+        str(settings.model),
+        folder / "corpus",
+        weights,
+        *held_out_folders(folder),
+        settings.adapt,
+        out,
+        settings.shared,
     )
     if out == folder / "adapted":
         keep(settings, folder)
@@ -94,7 +100,7 @@ def _pack(parsed: argparse.Namespace) -> None:
 
     settings = settings_from(parsed)
     require(bool(settings.model), "--model", settings.model, "whose tokenizer: a folder or a Hub name")
-    artifact = pack_for(str(settings.model), parsed.folder / "corpus")
+    artifact = pack_for(str(settings.model), parsed.folder / "corpus", settings.shared)
     counts = artifact.manifest["counts"]
     print(f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)")
     print(hints.after("adapt", parsed.folder, "--model", settings.model))

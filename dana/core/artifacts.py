@@ -172,7 +172,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def make(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft], None]) -> Artifact:
+def make(
+    path: Path,
+    kind: str,
+    depends_on: dict[str, Any],
+    write: Callable[[Draft], None],
+    patience: float | None = None,
+) -> Artifact:
     """Return the artifact at ``path``, writing it first unless it is there with the same fingerprint.
 
     One process writes: of the processes of a launch the first, for which the others wait; another command is refused
@@ -183,15 +189,22 @@ def make(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Dra
         kind: What it holds.
         depends_on: Settings, input fingerprints and seeds that decide the content; shown on a mismatch.
         write: Fills the draft's folder.
+        patience: Seconds to wait for another command that writes it; None: ten.
 
     Raises:
         ArtifactError: If the folder holds the outcome of other settings; both sides are shown and
             nothing is touched. If another process goes on writing it, or the disk is full.
     """
-    return first(lambda: make_together(path, kind, depends_on, cast(Any, write)))
+    return first(lambda: make_together(path, kind, depends_on, cast(Any, write), patience))
 
 
-def make_together(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft | None], None]) -> Artifact:
+def make_together(
+    path: Path,
+    kind: str,
+    depends_on: dict[str, Any],
+    write: Callable[[Draft | None], None],
+    patience: float | None = None,
+) -> Artifact:
     """Like :func:`make`, of work that all processes of a launch do together, such as training.
 
     Args:
@@ -199,10 +212,13 @@ def make_together(path: Path, kind: str, depends_on: dict[str, Any], write: Call
         kind: What it holds.
         depends_on: What decides the content.
         write: Called by every process: by the first with the draft, whose folder it fills, by the others with None.
+        patience: Seconds to wait for another command that writes it; None: ten.
     """
     wanted = json.loads(canonical(depends_on))
     with ExitStack() as held:
-        if (found := first(lambda: _reused(path, kind, wanted) or _claim(path, kind, wanted, held))) is not None:
+        if (
+            found := first(lambda: reused(path, kind, wanted) or _claim(path, kind, wanted, held, patience))
+        ) is not None:
             return found
         draft = Draft(held.enter_context(aside(path))) if leads() else None
         if draft is not None:
@@ -212,15 +228,15 @@ def make_together(path: Path, kind: str, depends_on: dict[str, Any], write: Call
         return first(lambda: _commit(path, kind, wanted, draft))
 
 
-def _claim(path: Path, kind: str, wanted: dict[str, Any], held: ExitStack) -> Artifact | None:
+def _claim(path: Path, kind: str, wanted: dict[str, Any], held: ExitStack, patience: float | None) -> Artifact | None:
     """Hold the lock of a folder; what another process made of it while this one waited, if that is the same."""
     held.enter_context(room_for(path))
-    held.enter_context(locked(path))
-    return _reused(path, kind, wanted)
+    held.enter_context(locked(path, patience))
+    return reused(path, kind, wanted)
 
 
-def _reused(path: Path, kind: str, wanted: dict[str, Any]) -> Artifact | None:
-    """What is there already, if it is the same; None if nothing is there."""
+def reused(path: Path, kind: str, wanted: dict[str, Any]) -> Artifact | None:
+    """What is there already, if it is the same; None if nothing is there. Another thing is an ArtifactError."""
     if (path / MANIFEST).is_file():
         existing = open_artifact(path, kind)
         if existing.fingerprint == fingerprint(wanted):

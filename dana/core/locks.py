@@ -23,18 +23,18 @@ POLL = 0.05
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, patience: float | None = None) -> Iterator[None]:
     """Be the only process that writes `path`; its parent must be there.
 
     Args:
-        path: What is written; the lock is ``.NAME.lock`` beside it, and gone afterwards. For a lock of another
-            process this one waits ten seconds.
+        path: What is written; the lock is ``.NAME.lock`` beside it, and gone afterwards.
+        patience: Seconds to wait for another process that holds it; None: ten.
 
     Raises:
         ArtifactError: If another process still holds it; says which, where and since when.
     """
     file = path.with_name(f".{path.name}.lock")
-    handle = _acquire(file, path)
+    handle = _acquire(file, path, patience)
     try:
         yield
     finally:
@@ -43,7 +43,7 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _acquire(file: Path, path: Path) -> int:
+def _acquire(file: Path, path: Path, patience: float | None) -> int:
     """A handle that holds the lock."""
     begun, told = time.monotonic(), False
     while True:
@@ -67,7 +67,7 @@ def _acquire(file: Path, path: Path) -> int:
                 return handle
             os.close(handle)  # its last owner removed it between our two steps
             continue
-        if time.monotonic() - begun >= PATIENCE:
+        if time.monotonic() - begun >= (PATIENCE if patience is None else patience):
             raise ArtifactError(f"{path}: {owner} is writing it; wait until it is done, or stop it")
         if not told:
             log.info("waiting   for %s, which is writing %s", owner, path)

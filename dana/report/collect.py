@@ -140,8 +140,9 @@ def read_selected(path: Path) -> Selected | None:
 def _store(path: Path) -> Path:
     """The run's embedding store, or the one that its settings name."""
     told = yaml.safe_load(_settings(path / SETTINGS)) or {}
-    named = told.get("selection", {}).get("store") if isinstance(told, dict) else None
-    return Path(named) if named else path / "embeddings"
+    told = told if isinstance(told, dict) else {}
+    named = told.get("selection", {}).get("store")
+    return Path(named) if named else Path(told.get("share") or path) / "embeddings"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

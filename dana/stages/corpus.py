@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, make
+from dana.core.artifacts import Artifact, Draft
 from dana.core.errors import DataError
 from dana.core.launch import first
 from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
+from dana.core.shared import make_shared
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
@@ -27,6 +28,7 @@ def corpus_stage(
     on_bad_record: str = "fail",
     cleaner: Cleaner | None = None,
     inputs: Inputs | None = None,
+    share: Path | None = None,
 ) -> Artifact:
     """Read, clean, de-duplicate and store documents, streamed.
 
@@ -37,6 +39,8 @@ def corpus_stage(
         on_bad_record: ``fail`` or ``skip``.
         cleaner: Leaves out what hygiene asks for; None keeps every text.
         inputs: How records become documents.
+        share: Folder that runs share (:func:`dana.core.shared.make_shared`): the same sources, read alike, are read
+            once. What hygiene keeps out for the sake of a task makes it another corpus.
 
     Raises:
         ConfigError: If a source is empty or the run's own folder.
@@ -65,7 +69,7 @@ def corpus_stage(
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)
 
-    made = make(folder, "corpus", first(identity), write)
+    made = make_shared(folder, "corpus", first(identity), write, share)
     first(known.keep)
     first(lambda: forget_rows(found))
     return made

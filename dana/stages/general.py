@@ -27,5 +27,6 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
         return GeneralCorpus.open(folder)
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     cleaner = Cleaner(settings.hygiene, settings.data, settings.selection.language)
-    read = first(lambda: corpus_stage(settings.general, folder, settings.on_bad_record, cleaner, settings.inputs))
+    bad, inputs, share = settings.on_bad_record, settings.inputs, settings.shared
+    read = first(lambda: corpus_stage(settings.general, folder, bad, cleaner, inputs, share))
     return GeneralCorpus(read)

@@ -16,7 +16,7 @@ from dana.core.artifacts import canonical, write_text
 from dana.core.config import SETTINGS, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
-from dana.stages.settings import EMBEDDINGS, RunSettings
+from dana.stages.settings import RunSettings
 
 HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
@@ -77,7 +77,7 @@ def remember(settings: RunSettings, folder: Path, except_for: Sequence[str] = ()
         return
     before = remembered(folder)
     store = settings.selection.store
-    asked = "none" if store is None else None if store == str(Path(settings.out) / EMBEDDINGS) else store
+    asked = "none" if store is None else None if store == settings.usual_store else store
     values = differences(replace(settings, selection=replace(settings.selection, store=asked)), RunSettings())
     for key in except_for:
         values.pop(key, None)

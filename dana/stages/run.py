@@ -40,7 +40,7 @@ from dana.tasks.harvested import CARD_NAME
 log = get_logger(__name__)
 
 # Settings that reading, and warming up a head, look at: their cells are told no others, so that these may change.
-OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
+OF_TEXTS = ("out", "share", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
 OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 
@@ -141,11 +141,10 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         stage = "dana.stages.clusters:run_clusters"
         yield Cell("clusters", stage, {"settings": clustered, "is_named": False}, ("texts",))
     yield from _weights(settings, selectors)
-    base = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
+    base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
     work = settings.pretrain.tokens if settings.model is None else None
-    yield Cell(
-        "base", f"{__name__}:base_model", {**base, "adapt": _of_head(settings)}, ("texts",), **_training(work, settings)
-    )
+    base |= {"adapt": _of_head(settings), "share": settings.shared}
+    yield Cell("base", f"{__name__}:base_model", base, ("texts",), **_training(work, settings))
     for arm in arms:
         if arm.text == "task":
             arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
@@ -233,7 +232,9 @@ def rank_texts(settings: RunSettings) -> Artifact:
     return ranking
 
 
-def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings) -> str:
+def base_model(
+    out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings, share: Path | None
+) -> str:
     """The model that the arms adapt, and the corpus as its tokens, so that arms side by side need not write them.
 
     Args:
@@ -242,6 +243,7 @@ def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettin
         size: Of a model from scratch.
         pretrain: Training from scratch.
         adapt: Of the arms; says how a missing language-model head is warmed up.
+        share: Folder that runs share their tokens in, or None.
 
     Returns:
         Its folder or Hub name: the given model, if it has a language-model head.
@@ -251,8 +253,8 @@ def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettin
     if model is None:
         base = str(pretrain_stage(size, corpus, *held_out, pretrain, out / "base").path)
     else:
-        base = head_stage(model, TrainingData(corpus, None, *held_out), adapt, out / "base")
-    pack_stage(corpus, load_own_tokenizer(base))
+        base = head_stage(model, TrainingData(corpus, None, *held_out, share), adapt, out / "base")
+    pack_stage(corpus, load_own_tokenizer(base), share)
     return base
 
 

@@ -32,6 +32,8 @@ class RunSettings:
 
     Attributes:
         out: Folder of the run.
+        share: Folder that runs share: corpus, tokens and embeddings are made once for all that want the same, kept
+            there by fingerprint, and linked into each run's folder.
         task: A card's name, a card's YAML file, or text: a file, glob, folder or URL of one.
         general: Files, globs, folders, URLs of these (``s3://``, ``gs://``, ``hf://`` ...), or
             ``hf:name[@revision][:config][:split]``.
@@ -71,6 +73,7 @@ class RunSettings:
     """
 
     out: str = "runs/run"
+    share: str | None = None
     task: str = ""
     general: list[str] = field(default_factory=list)
     data: str | None = None
@@ -104,6 +107,10 @@ class RunSettings:
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
         require(not is_url(self.out), "out", self.out, "a local folder, which dana push copies to a URL")
+        share = Path(self.share or ".")
+        fits = not is_url(self.share or "") and not share.is_file() and share.resolve() != Path(self.out).resolve()
+        fits = self.share is None or (bool(self.share.strip()) and fits)
+        require(fits, "share", self.share, "a local folder that is not the run's own, or a place for a new one")
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
@@ -112,6 +119,16 @@ class RunSettings:
         require(0 < self.detect <= 1, "detect", self.detect, "in (0, 1]")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
+
+    @property
+    def shared(self) -> Path | None:
+        """The folder that runs share, or None."""
+        return None if self.share is None else Path(self.share)
+
+    @property
+    def usual_store(self) -> str:
+        """The embedding store where none is named: the shared folder's, or else the run's own, ``OUT/embeddings``."""
+        return str((self.shared or Path(self.out)) / EMBEDDINGS)
 
     @property
     def nested_seeds(self) -> list[int]:
@@ -130,7 +147,7 @@ class RunSettings:
 
 
 def with_store(settings: RunSettings) -> RunSettings:
-    """Settings whose store is a folder or None: the run's own, ``OUT/embeddings``, where none is named."""
+    """Settings whose store is a folder or None: :attr:`RunSettings.usual_store` where none is named."""
     named = settings.selection.store
-    store = str(Path(settings.out) / EMBEDDINGS) if named is None else None if named == "none" else named
+    store = settings.usual_store if named is None else None if named == "none" else named
     return replace(settings, selection=replace(settings.selection, store=store))

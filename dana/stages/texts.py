@@ -66,5 +66,6 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     # The task first: it is read in no time, and what is wrong with it should not be said after an hour of the corpus.
     seed, inputs = settings.selection.seed, settings.inputs
     task = first(lambda: task_stage(settings.task, out / "task", settings.data, seed, cleaner, inputs))
-    general = first(lambda: corpus_stage(settings.general, out / "corpus", settings.on_bad_record, cleaner, inputs))
+    bad, share = settings.on_bad_record, settings.shared
+    general = first(lambda: corpus_stage(settings.general, out / "corpus", bad, cleaner, inputs, share))
     return TaskText(task), GeneralCorpus(general)
