@@ -1,7 +1,7 @@
 """Scoring of a corpus: task text, general text and a selector to an anomaly score a unit. DANA, Algorithm 1."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -122,20 +122,29 @@ class Scoring(ShardedTable):
 
     def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
         """The table, with what was learned and the scores' mean and deviation."""
-        for name in (HELD_OUT_TASK, SAMPLES):
-            shutil.copyfile(prepared.path / name, draft.path / name)
-        shutil.copytree(prepared.path / LEARNED, draft.path / LEARNED)
-        moments = Moments()
+        return write_scores(draft, prepared, shards)
 
-        def watched() -> Iterator[pa.Table]:
-            nonlocal moments
-            for shard in shards:  # in corpus order, so that sums round alike whoever scored what
-                moments = moments.merge(Moments.of(shard["score"].to_numpy()))
-                yield shard
 
-        units = write_parts(watched(), draft.path, SCORES)
-        draft.notes |= {"mean": moments.mean, "std": moments.std}
-        draft.notes |= {
-            key: prepared.manifest[key] for key in ("audit", "choice", "clusters") if key in prepared.manifest
-        }
-        return units
+def write_scores(draft: Draft, prepared: Artifact, shards: Iterable[pa.Table]) -> int:
+    """Write a table of scores into a draft, with what was learned and their mean and deviation; returns its rows.
+
+    Args:
+        draft: Of a scores artifact.
+        prepared: What the selector was fitted to: the folder that :meth:`Scoring.learn` filled, or a scores artifact.
+        shards: In corpus order.
+    """
+    for name in (HELD_OUT_TASK, SAMPLES):
+        shutil.copyfile(prepared.path / name, draft.path / name)
+    shutil.copytree(prepared.path / LEARNED, draft.path / LEARNED)
+    moments = Moments()
+
+    def watched() -> Iterator[pa.Table]:
+        nonlocal moments
+        for shard in shards:  # in corpus order, so that sums round alike whoever scored what
+            moments = moments.merge(Moments.of(shard["score"].to_numpy()))
+            yield shard
+
+    units = write_parts(watched(), draft.path, SCORES)
+    draft.notes |= {"mean": moments.mean, "std": moments.std}
+    draft.notes |= {key: prepared.manifest[key] for key in ("audit", "choice", "clusters") if key in prepared.manifest}
+    return units

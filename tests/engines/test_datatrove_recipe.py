@@ -1,0 +1,91 @@
+"""The recipe for datatrove and the code of docs/datatrove.md: here as they are, on Slurm as far as a script says."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import dill
+import pytest
+
+import dana
+from dana.core.schemas import read_table
+
+pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "recipes" / "score_datatrove.py"
+
+
+@pytest.fixture(scope="module")
+def recipe():
+    spec = importlib.util.spec_from_file_location("score_datatrove", RECIPE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def place(tmp_path, run, records, monkeypatch):
+    """A folder with pool/ of two files and runs/mine, weighed."""
+    monkeypatch.chdir(tmp_path)
+    Path("pool").mkdir()
+    for number in range(2):
+        lines = [json.dumps(record) + "\n" for record in records[number::2]]
+        Path(f"pool/{number}.jsonl").write_text("".join(lines), encoding="utf-8")
+    Path("runs").mkdir()
+    Path("runs/mine").symlink_to(run)
+    dana.weigh("runs/mine", beta=0.2)
+    return tmp_path
+
+
+def test_the_code_of_the_page_runs(place, run, records):
+    page = (ROOT / "docs" / "datatrove.md").read_text(encoding="utf-8")
+    names = {"__name__": "__main__"}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        exec(block, names)
+    scores = read_table(Path("runs/pool/scores")).to_pylist()
+    expected = sorted(read_table(run / "scores").to_pylist(), key=lambda row: (row["doc_id"], row["unit"]))
+    assert sorted(scores, key=lambda row: (row["doc_id"], row["unit"])) == expected
+    assert [row["doc_id"] for row in scores if not row["unit"]] == [
+        record["id"] for record in [*records[::2], *records[1::2]]
+    ]
+    assert len(list(Path("kept").glob("*.gz"))) == 2
+    assert dana.weigh("runs/pool")["weight"].sum() > 0
+
+
+def test_the_jobs_on_slurm_are_scripts_whose_steps_travel(recipe, place):
+    words = "--run runs/mine --input pool --output scored --tasks 2 --executor slurm --partition gpu --gpus 1"
+    job = recipe.executor(recipe.parser().parse_args([*words.split(), "--env", "source .venv/bin/activate"]))
+    names = []
+    while job is not None:
+        script = job.get_launch_file_contents(job.get_sbatch_args(job.tasks), "launch_pickled_pipeline it")
+        assert f"#SBATCH --array=0-{job.tasks - 1}\n" in script
+        assert "#SBATCH --partition=gpu\n" in script
+        assert "source .venv/bin/activate" in script
+        assert ("#SBATCH --gpus=1\n" in script) == (job.job_name == "dana_scores")
+        below, job.depends = job.depends, None
+        steps = dill.loads(dill.dumps(job)).pipeline
+        assert [type(step) for step in steps] == [type(step) for step in job.pipeline]
+        names.append((job.job_name, job.tasks))
+        job = below
+    assert names == [("dana_scores", 2), ("dana_clusters", 1), ("dana_buckets", 14), ("dana_signatures", 2)]
+
+
+def test_the_recipe_tells_what_is_missing_in_a_line(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["it", "--run", str(tmp_path / "none"), "--output", "o", "--join", "j"])
+    assert recipe.main() == 2
+    assert capsys.readouterr().err.startswith("ArtifactError: ")
+    monkeypatch.setattr("sys.argv", ["it", "--run", "r", "--output", "o"])
+    with pytest.raises(SystemExit):
+        recipe.main()
+    assert "--input names the pool" in capsys.readouterr().err
+
+
+def test_the_words_of_minhash_are_danas():
+    from dana.engines.datatrove import DanaWords
+
+    text = "Dr. Lee measured 3 cells. They grew."
+    assert DanaWords().word_tokenize(text) == ["dr", "lee", "measured", "3", "cells", "they", "grew"]
+    assert DanaWords().sent_tokenize(text) == ["Dr. Lee measured 3 cells.", "They grew."]
+    assert DanaWords().span_tokenize(text) == [(0, 25), (26, 36)]
