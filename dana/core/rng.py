@@ -59,5 +59,10 @@ def document_key(doc_id: str) -> int:
 
 def unit_keys(doc_id: str, numbers: np.ndarray) -> np.ndarray:
     """One stable uint64 a unit of a document."""
+    return keyed_units(np.uint64(document_key(doc_id)), numbers)
+
+
+def keyed_units(documents: np.ndarray | np.uint64, numbers: np.ndarray) -> np.ndarray:
+    """What :func:`unit_keys` gives of units whose documents have these keys (:func:`document_key`)."""
     with np.errstate(over="ignore"):
-        return np.uint64(document_key(doc_id)) + numbers.astype(np.uint64) * UNIT_STRIDE
+        return documents + numbers.astype(np.uint64) * UNIT_STRIDE

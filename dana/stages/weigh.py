@@ -1,30 +1,35 @@
 """``dana weigh``: a scores artifact to a table of weights and the text that is kept. DANA, section 3.2."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from dana.clusters.spread import effective_number
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, write_text
 from dana.core.errors import ConfigError, DataError
-from dana.core.schemas import WEIGHTS, read_table, write_parts
+from dana.core.schemas import WEIGHTS, write_parts
 from dana.core.text_table import aligned
 from dana.models.folder import load_own_tokenizer
-from dana.report.amount_curve import amount_curve
-from dana.weighting.amount import Amount, choose_amount
-from dana.weighting.balance import CLUSTERS, Balance, cluster_shares, parse_balance
-from dana.weighting.documents import token_counts
-from dana.weighting.kept_text import KEPT_TEXT, write_kept_text
-from dana.weighting.policies import Weighed, apply_policy
-from dana.weighting.purity import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
+from dana.weighting.balance import CLUSTERS, cluster_shares, parse_balance
+from dana.weighting.kept_text import KEPT_TEXT, KeptText
+from dana.weighting.mixture import PoolSample
+from dana.weighting.policies import Rule, make_rule, within_documents
+from dana.weighting.pool import Block, Pool, alongside, with_tokens
+from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
+from dana.weighting.segments import CLUSTER, gather
 from dana.weighting.settings import WeighSettings
+from dana.weighting.tally import ClusterTally, SourceTally, UnitTally
+
+if TYPE_CHECKING:
+    from dana.weighting.amount import Amount
 
 CURVE = f"{OWN}/beta.csv"
-UNIT = ("doc_id", "unit", "start", "end")  # what tells units apart
 
 
 def weigh_stage(
@@ -62,36 +67,90 @@ def weigh_stage(
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
-        table = read_table(scores)
-        if table.num_rows == 0:
-            raise DataError(f"{scores}: holds no unit, so there is nothing to weigh")
-        task, chosen, chose = held_out_task(scores), settings, 0
-        if settings.is_auto:
-            chooses, task = halved_documents(task, settings.seed)
-            amount = choose_amount(chooses, held_out, table, corpus, settings)
-            chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
-            _write_curve(amount, draft)
-        balance = None if clustered is None else _balance(clustered, table, settings)
-        found = apply_policy(table, chosen, budget_tokens(table, corpus, chosen), balance)
-        weighed = _weights_table(table, found)
-        write_parts(iter([weighed]), draft.path, WEIGHTS)
-        draft.counts = {**found.counts, "by_source": by_source(weighed)}
-        draft.notes |= found.notes
-        if clustered is None or balance is None:
-            draft.notes["in_domain"] = purity(task, table, found.weight, chosen, found.components, chose)
-        else:
-            draft.notes |= _balance_notes(clustered, balance, found.weight)
-        if settings.policy != "sigmoid":
-            draft.counts["selected_texts"] = write_kept_text(table, found.weight, corpus, draft.path / KEPT_TEXT)
+        pool, shares = _pool(scored, opened, settings, clustered)
+        task, chosen, chose, segments = held_out_task(scores), settings, 0, None
+        with TemporaryDirectory(dir=draft.path / OWN) as scratch:
+            if settings.is_auto:
+                from dana.weighting.amount import choose_amount
+
+                chooses, task = halved_documents(task, settings.seed)
+                segments = gather(pool, settings, Path(scratch))
+                amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
+                chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
+                _write_curve(amount, draft)
+            rule = make_rule(pool, chosen, Path(scratch), shares, segments)
+            kept = _write_weights(pool, rule, chosen, corpus, draft, clustered)
+            if clustered is None:
+                draft.notes["in_domain"] = purity(task, kept, chosen, rule.components, chose)
+            else:
+                draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
 
     artifact = make(folder, "weights", depends_on, write)
     warn_of_low_purity(artifact.manifest["in_domain"])
     return artifact
 
 
-def _weights_table(scores: pa.Table, found: Weighed) -> pa.Table:
-    columns = [pa.array(found.segment, pa.int32()), pa.array(found.weight, pa.float32())]
-    return pa.Table.from_arrays([*(scores[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
+def _pool(
+    scored: Artifact, corpus: Artifact, settings: WeighSettings, clusters: Artifact | None
+) -> tuple[Pool, np.ndarray | None]:
+    """The scores, with the tokens and clusters that the budget needs, and the share of each cluster."""
+    pool = counted_pool(Pool.of_folder(scored.path), scored.path, corpus.path, settings)
+    if clusters is None:
+        return pool, None
+    shares = cluster_shares(parse_balance(str(settings.balance)), clusters.manifest["k"])
+    said = f"{clusters.path}: cut into other units than the scores; make both with the same --units"
+    return alongside(pool, Pool.of_folder(clusters.path), CLUSTER, CLUSTER, said), shares
+
+
+def counted_pool(pool: Pool, scores: Path, corpus: Path, settings: WeighSettings) -> Pool:
+    """A pool with the tokens of its units, where the budget counts them.
+
+    Raises:
+        DataError: If it holds no unit.
+    """
+    if pool.rows == 0:
+        raise DataError(f"{scores}: holds no unit, so there is nothing to weigh")
+    if settings.kept.kind != "tokens":
+        return pool
+    return with_tokens(pool, corpus, load_own_tokenizer(str(settings.tokenizer)))
+
+
+def _write_weights(
+    pool: Pool, rule: Rule, settings: WeighSettings, corpus: Path, draft: Draft, clusters: Artifact | None
+) -> KeptPool:
+    """The last pass: the table and the kept text, a block in memory at a time, and what the manifest says of them."""
+    tally, sources, sample = UnitTally(pool.rows), SourceTally(), PoolSample(pool.rows, settings.seed)
+    by_cluster = None if clusters is None else ClusterTally(clusters.manifest["k"])
+    columns = [*WEIGHTS.names[:5], "score", *([] if by_cluster is None else [CLUSTER])]
+
+    def weighed(text: KeptText | None) -> Iterator[pa.Table]:
+        for block in pool.blocks(columns, settings):
+            values, weight = rule.weigh(block)
+            table = weights_table(block, weight, settings)
+            tally.add(weight, block.inside)
+            sources.add(table)
+            if by_cluster is None:
+                sample.add(values, block.documents)
+            else:
+                by_cluster.add(block.table[CLUSTER].to_numpy(), weight)
+            if text is not None:
+                text.add(block.table, weight)
+            yield table
+
+    with KeptText(corpus, draft.path / KEPT_TEXT) if settings.policy != "sigmoid" else nullcontext() as text:
+        write_parts(weighed(text), draft.path, WEIGHTS)
+    draft.counts = {**rule.counts, "units": tally.counts, "by_source": sources.by_source}
+    draft.counts |= {} if text is None else {"selected_texts": text.lines}
+    draft.notes |= {**rule.notes, **tally.notes}
+    if clusters is not None and by_cluster is not None:
+        draft.notes["balance"] = _balance_notes(clusters, by_cluster, str(settings.balance))
+    return KeptPool(sample, rule.ranked, pool.rows, tally.weight)
+
+
+def weights_table(block: Block, weight: np.ndarray, settings: WeighSettings) -> pa.Table:
+    """A block's rows of :data:`dana.core.schemas.WEIGHTS`."""
+    columns = [pa.array(within_documents(block, settings), pa.int32()), pa.array(weight, pa.float32())]
+    return pa.Table.from_arrays([*(block.table[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
 
 
 def _clusters_of(corpus: Artifact, folder: Path) -> Artifact:
@@ -103,26 +162,14 @@ def _clusters_of(corpus: Artifact, folder: Path) -> Artifact:
     return opened
 
 
-def _balance(clusters: Artifact, table: pa.Table, settings: WeighSettings) -> Balance:
-    """The cluster of each unit of a table of scores, and each cluster's share of the budget."""
-    shares = cluster_shares(parse_balance(str(settings.balance)), clusters.manifest["k"])
-    found = read_table(clusters.path, [*UNIT, "cluster"])
-    if any(not found[name].equals(table[name]) for name in UNIT):
-        raise ConfigError(f"{clusters.path}: cut into other units than the scores; make both with the same --units")
-    return Balance(found["cluster"].to_numpy(), shares)
-
-
-def _balance_notes(clusters: Artifact, balance: Balance, weight: np.ndarray) -> dict[str, Any]:
+def _balance_notes(clusters: Artifact, found: ClusterTally, balance: str) -> dict[str, Any]:
     """For the manifest: of each cluster its share of the budget, its units and those kept; how varied both are."""
-    k = balance.shares.size
-    units = np.bincount(balance.clusters, minlength=k)
-    kept = np.bincount(balance.clusters, weights=weight, minlength=k)
-    columns = (clusters.manifest["names"], balance.shares.tolist(), units.tolist(), kept.tolist())
+    shares = cluster_shares(parse_balance(balance), clusters.manifest["k"])
+    columns = (clusters.manifest["names"], shares.tolist(), found.units.tolist(), found.kept.tolist())
     names = ("cluster", "name", "share", "units", "kept_units")
-    rows = [dict(zip(names, row, strict=True)) for row in zip(range(k), *columns, strict=True)]
-    varied = {"pool": effective_number(units), "kept": effective_number(kept)}
-    unknown = {"unknown": "with a balance more than the scores decides what is kept"}
-    return {"balance": {"clusters": rows, "effective_clusters": varied}, "in_domain": unknown}
+    rows = [dict(zip(names, row, strict=True)) for row in zip(range(shares.size), *columns, strict=True)]
+    varied = {"pool": effective_number(found.units), "kept": effective_number(found.kept)}
+    return {"clusters": rows, "effective_clusters": varied}
 
 
 def balance_text(balance: dict[str, Any]) -> str:
@@ -147,21 +194,12 @@ def _task_of(scored: Artifact, corpus: Path) -> Path:
     return task.path
 
 
-def budget_tokens(table: pa.Table, corpus: Path, settings: WeighSettings) -> np.ndarray | None:
-    """Tokens of each unit, int64 of shape (units,), where the budget is in tokens; else None.
-
-    Args:
-        table: Of :data:`dana.core.schemas.SCORES`.
-        corpus: Folder of its documents.
-        settings: The budget, and the tokenizer that counts.
-    """
-    if settings.kept.kind != "tokens":
-        return None
-    return token_counts(table, corpus, load_own_tokenizer(str(settings.tokenizer)))
-
-
-def _write_curve(amount: Amount, draft: Draft) -> None:
+def _write_curve(amount: "Amount", draft: Draft) -> None:
     """The table and the plot of a choice of beta, and its notes for the manifest."""
+    import pandas as pd
+
+    from dana.report.amount_curve import amount_curve
+
     curve = pd.DataFrame([asdict(cut) for cut in amount.curve])
     curve.to_csv(draft.path / CURVE, index=False)
     figure = amount_curve(curve, amount.beta)
@@ -171,6 +209,8 @@ def _write_curve(amount: Amount, draft: Draft) -> None:
 
 def curve_text(beta: dict[str, Any]) -> str:
     """The choice of beta in a manifest as aligned columns, and in words."""
+    import pandas as pd
+
     columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
     table = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
     shown = table.to_string(index=False, float_format=lambda value: f"{value:.4g}")
@@ -215,21 +255,3 @@ def _kept_table(by_source: dict[str, dict[str, float]]) -> str:
         columns = " ".join(f"{share:>{width}.1%}" for share, width in zip(shares, (13, 14, 16), strict=True))
         lines.append(f"{source[:28]:<28} {row['units']:>10,.0f} {row['kept_units']:>10,.0f} {columns}")
     return "\n".join(lines)
-
-
-def by_source(weighed: pa.Table) -> dict[str, dict[str, float]]:
-    """Units, characters, and their weighted sums, by source: DANA, Table 2.
-
-    Args:
-        weighed: Of :data:`dana.core.schemas.WEIGHTS`.
-    """
-    sources, codes = np.unique(weighed["source"].to_numpy(), return_inverse=True)
-    weight = weighed["weight"].to_numpy().astype(np.float64)
-    characters = (weighed["end"].to_numpy() - weighed["start"].to_numpy()).astype(np.float64)
-    columns = {"units": np.ones_like(weight), "characters": characters}
-    columns |= {"kept_units": weight, "kept_characters": weight * characters}
-    sums = {name: np.bincount(codes, weights=values) for name, values in columns.items()}
-    return {
-        str(source): {name: round(float(values[row]), 3) for name, values in sums.items()}
-        for row, source in enumerate(sources)
-    }

@@ -1,22 +1,25 @@
 """``dana weigh RUN RUN ... --proportions``: scores of several targets over one pool to one table of weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 
-from dana.core.artifacts import Artifact, Draft, make, open_artifact
-from dana.core.errors import ConfigError, DataError
-from dana.core.schemas import WEIGHTS, read_table, write_parts
-from dana.stages.weigh import budget_tokens, by_source
-from dana.weighting.kept_text import KEPT_TEXT, write_kept_text
-from dana.weighting.purity import held_out_task, purity, warn_of_low_purity
+from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact
+from dana.core.errors import ConfigError
+from dana.core.schemas import WEIGHTS, write_parts
+from dana.stages.weigh import counted_pool, weights_table
+from dana.weighting.kept_text import KEPT_TEXT, KeptText
+from dana.weighting.pool import Pool, alongside
+from dana.weighting.purity import KeptPool, TargetSide, held_out_task, purity, warn_of_low_purity
 from dana.weighting.settings import WeighSettings
-from dana.weighting.targets import Target, apply_targets, check_targets
+from dana.weighting.tally import SourceTally, UnitTally
+from dana.weighting.targets import Target, TargetsRule, check_targets, make_targets_rule, warn_of_nothing
 
 TABLE = WEIGHTS.append(pa.field("target", pa.string()))  # null: no target takes the unit
-SAME = ("doc_id", "unit", "start", "end")  # of the units of every target
 
 
 def weigh_targets_stage(
@@ -48,29 +51,19 @@ def weigh_targets_stage(
     corpus = runs[0] / "corpus"
 
     def write(draft: Draft) -> None:
-        tables = [read_table(artifact.path) for artifact in scored]
-        _check_units(runs, tables)
-        targets = [Target(name, shares[name], table) for name, table in zip(names, tables, strict=True)]
-        found = apply_targets(targets, settings, budget_tokens(tables[0], corpus, settings))
-        weight = found.weighed.weight
-        target = np.array([*names, None], dtype=object)[found.target]
-        columns = [pa.array(found.weighed.segment, pa.int32()), pa.array(weight, pa.float32()), pa.array(target)]
-        weighed = pa.Table.from_arrays([*(tables[0][name] for name in WEIGHTS.names[:5]), *columns], schema=TABLE)
-        write_parts(iter([weighed]), draft.path, TABLE)
-        draft.counts = {**found.weighed.counts, "by_source": by_source(weighed)}
-        parts = [weight * (found.target == row) for row in range(len(runs))]
-        of_targets = {
-            name: {
-                "proportion": shares[name],
-                "weight": float(part.sum()),
-                "in_domain": purity(held_out_task(artifact.path), table, part, settings, shrunk),
+        pool, targets = _pools(runs, scored, names, proportions, settings)
+        with TemporaryDirectory(dir=draft.path / OWN) as scratch:
+            rule = make_targets_rule(targets, settings, Path(scratch))
+            kept = _write_weights(pool, rule, names, settings, corpus, draft, Path(scratch))
+            of_targets = {
+                name: {
+                    "proportion": shares[name],
+                    "weight": own.weight,
+                    "in_domain": purity(held_out_task(artifact.path), own, settings, shrunk),
+                }
+                for name, own, artifact, shrunk in zip(names, kept, scored, rule.components, strict=True)
             }
-            for name, part, artifact, table, shrunk in zip(names, parts, scored, tables, found.components, strict=True)
-        }
-        draft.notes = {**found.weighed.notes, "targets": dict(sorted(of_targets.items()))}
-        if settings.policy != "sigmoid":
-            place, own = draft.path / KEPT_TEXT, _own_scores(tables, found.target)
-            draft.counts["selected_texts"] = write_kept_text(own, weight, corpus, place, target.astype(str))
+        draft.notes["targets"] = dict(sorted(of_targets.items()))
 
     artifact = make(folder, "weights", depends_on, write)
     for name, about in artifact.manifest["targets"].items():
@@ -78,11 +71,69 @@ def weigh_targets_stage(
     return artifact
 
 
-def _own_scores(tables: Sequence[pa.Table], target: np.ndarray) -> pa.Table:
-    """The first table, each unit's score being that for the target which takes it."""
-    scores = np.stack([table["score"].to_numpy() for table in tables])
-    own = pa.array(scores[np.maximum(target, 0), np.arange(target.size)])
-    return tables[0].set_column(tables[0].schema.get_field_index("score"), "score", own)
+def _pools(
+    runs: Sequence[Path],
+    scored: Sequence[Artifact],
+    names: Sequence[str],
+    proportions: Sequence[float],
+    settings: WeighSettings,
+) -> tuple[Pool, list[Target]]:
+    """The first run's units, with a column of scores a target, and each target's own."""
+    scores = [artifact.path for artifact in scored]
+    pools = [counted_pool(Pool.of_folder(folder), folder, runs[0] / "corpus", settings) for folder in scores]
+    together = pools[0]
+    for row, (run, pool) in enumerate(zip(runs, pools, strict=True)):
+        said = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
+        together = alongside(together, pool, "score", _column(row), said)
+    for _ in together.read([*map(_column, range(len(runs)))]):
+        pass  # that the units are the same is known before anything is written
+    return together, [Target(*about) for about in zip(names, map(float, proportions), pools, strict=True)]
+
+
+def _column(row: int) -> str:
+    return f"score of target {row}"
+
+
+def _write_weights(
+    pool: Pool,
+    rule: TargetsRule,
+    names: Sequence[str],
+    settings: WeighSettings,
+    corpus: Path,
+    draft: Draft,
+    scratch: Path,
+) -> list[KeptPool]:
+    """The last pass: the table and the kept text, and what is kept for each target."""
+    tally, sources = UnitTally(pool.rows), SourceTally()
+    sides = [TargetSide(pool.rows, settings.seed, scratch / f"by-value-{row}") for row in range(len(names))]
+    columns = [_column(row) for row in range(len(names))]
+    labels = np.array([*names, None], dtype=object)
+
+    def weighed(text: KeptText | None) -> Iterator[pa.Table]:
+        for block in pool.blocks([*WEIGHTS.names[:5], *columns], settings):
+            scores = [block.table[column].to_numpy() for column in columns]
+            found = rule.weigh(block, scores)
+            target = labels[found.target]
+            table = weights_table(block, found.weight, settings).append_column(
+                TABLE.field("target"), pa.array(target, pa.string())
+            )
+            tally.add(found.weight, block.inside)
+            sources.add(table)
+            for row, (side, values) in enumerate(zip(sides, found.values, strict=True)):
+                side.add(values, block.documents, found.weight * (found.target == row))
+            if text is not None:
+                own = np.stack(scores)[np.maximum(found.target, 0), np.arange(target.size)]
+                text.add(block.table.append_column("score", pa.array(own)), found.weight, target.astype(str))
+            yield table
+
+    with KeptText(corpus, draft.path / KEPT_TEXT) if settings.policy != "sigmoid" else nullcontext() as text:
+        write_parts(weighed(text), draft.path, TABLE)
+    draft.counts = {**rule.counts, "units": tally.counts, "by_source": sources.by_source}
+    draft.counts |= {} if text is None else {"selected_texts": text.lines}
+    draft.notes = {**rule.notes, **tally.notes}
+    kept = [side.kept() for side in sides]
+    warn_of_nothing(names, [own.weight > 0 for own in kept])
+    return kept
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
@@ -101,11 +152,3 @@ def _check_alike(runs: Sequence[Path], scored: Sequence[Artifact]) -> None:
         if artifact.fingerprint in seen:
             raise ConfigError(f"{run}: the same target as {seen[artifact.fingerprint]}; give each once")
         seen[artifact.fingerprint] = run
-
-
-def _check_units(runs: Sequence[Path], tables: Sequence[pa.Table]) -> None:
-    if tables[0].num_rows == 0:
-        raise DataError(f"{runs[0] / 'scores'}: holds no unit, so there is nothing to weigh")
-    for run, table in zip(runs, tables, strict=True):
-        if any(not table[name].equals(tables[0][name]) for name in SAME):
-            raise ConfigError(f"{run}: cut into other units than {runs[0]}; score both with the same --units")

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from dana.core.errors import DataError
 from dana.core.rng import generator
-from dana.weighting.documents import document_numbers, document_rows
-from dana.weighting.mixture import Scored, in_domain, in_domain_probability
+from dana.weighting.documents import Texts, document_numbers
+from dana.weighting.mixture import PoolSample, Scored, in_domain, in_domain_probability
 from dana.weighting.perplexity import PerplexityCurve, perplexity_curve
-from dana.weighting.policies import corpus_segments, require_segments
+from dana.weighting.pool import Pool
 from dana.weighting.purity import LEAST_UNITS, deciding, tells_apart
+from dana.weighting.segments import Segments
 from dana.weighting.settings import WeighSettings
-from dana.weighting.weights import DROPPED, Components
 
 MOST_UNITS = 200_000  # of the pool whose n-grams are counted; of a larger one, the units of documents drawn at random
 
@@ -66,7 +66,9 @@ class Amount:
     curve: tuple[Cut, ...]
 
 
-def choose_amount(held_out: pa.Table, task: Path, pool: pa.Table, corpus: Path, settings: WeighSettings) -> Amount:
+def choose_amount(
+    held_out: pa.Table, task: Path, pool: Pool, segments: Segments, corpus: Path, settings: WeighSettings
+) -> Amount:
     """Choose beta: the amount of least perplexity, but no more than there is text like the task.
 
     Two readings. (a) N-gram models are trained on growing cuts of the ranked pool; the smallest cut under which
@@ -78,29 +80,26 @@ def choose_amount(held_out: pa.Table, task: Path, pool: pa.Table, corpus: Path, 
         held_out: Of :data:`dana.core.schemas.SCORES`, of task text that nothing was fitted on.
         task: Folder of the documents that it is of.
         pool: Of the same schema, the scored corpus.
+        segments: Of the pool.
         corpus: Folder of its documents.
         settings: Of the weighing; its policy says whether units or segments are ranked.
 
     Raises:
-        DataError: If there is no held-out text, or no unit of the pool is in a segment.
+        DataError: If there is no held-out text.
     """
     if held_out.num_rows == 0:
         raise DataError("beta='auto': the task has no held-out text to choose by; give a share in (0, 1]")
-    segment = corpus_segments(pool, settings)
-    require_segments(segment, settings)
-    components = Components.of(pool["score"].to_numpy(), segment) if settings.shrink else None
-    values = deciding(pool, settings, components)
-    rows = _sample(pool, segment, settings.seed)
-    values, segment, drawn = values[rows], segment[rows], pool.take(rows)
+    drawn, values, segment = _sample(pool, segments, settings)
     order = np.argsort(values, kind="stable")
+    segment = np.unique(segment, return_inverse=True)[1]
     places = generator(settings.seed, "weights", "random cuts").permutation(int(segment.max()) + 1)[segment]
-    of_task = Scored(deciding(held_out, settings, components), document_numbers(held_out))
+    of_task = Scored(deciding(held_out, settings, segments.components), document_numbers(held_out))
     texts = list(_texts(drawn, corpus)), list(_texts(held_out, task))
     curve = perplexity_curve(texts[0], order, np.argsort(places, kind="stable"), texts[1], of_task.documents)
     probability, likeness = _likeness(of_task, Scored(values, document_numbers(drawn)), settings.seed)
     found = _rule(curve, likeness)
-    cuts = _cuts(curve, None if probability is None else probability[order], pool.num_rows)
-    return replace(found, counted_units=rows.size, curve=cuts)
+    cuts = _cuts(curve, None if probability is None else probability[order], pool.rows)
+    return replace(found, counted_units=drawn.num_rows, curve=cuts)
 
 
 def _rule(curve: PerplexityCurve, likeness: float | None) -> Amount:
@@ -126,7 +125,9 @@ def _likeness(of_task: Scored, of_pool: Scored, seed: int) -> tuple[np.ndarray |
     """Probability that each unit of the pool is like the task, and the share of the pool that may be kept by it."""
     if of_task.scores.size < LEAST_UNITS:
         return None, None
-    found = in_domain(of_task, np.zeros(of_task.scores.size), of_pool, 1.0, seed)
+    sample = PoolSample(of_pool.scores.size, seed)
+    sample.add(of_pool.scores, of_pool.documents)
+    found = in_domain(of_task, np.zeros(of_task.scores.size), sample, 1.0)
     if not tells_apart(found):
         return None, None
     probability = in_domain_probability(of_task, of_pool, found.pool.value)
@@ -158,18 +159,24 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _sample(pool: pa.Table, segment: np.ndarray, seed: int) -> np.ndarray:
-    """Rows of the units in segments; of a large pool, those of documents drawn at random."""
-    inside = segment != DROPPED
-    if inside.sum() > MOST_UNITS:
-        documents = document_numbers(pool)
-        drawn = generator(seed, "weights", "counted").random(int(documents[-1]) + 1) < MOST_UNITS / inside.sum()
-        inside &= drawn[documents]
-    return np.flatnonzero(inside)
+def _sample(pool: Pool, segments: Segments, settings: WeighSettings) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """Units in segments, what decides their weights, and their segments; of a large pool, of documents at random."""
+    random, share = generator(settings.seed, "weights", "counted"), min(1.0, MOST_UNITS / segments.units)
+    tables, values, numbers = [], [], []
+    for block in pool.blocks(["start", "end", "score"], settings):
+        chosen = block.inside
+        if share < 1:
+            chosen &= (random.random(block.starts.size) < share)[block.documents - block.document]
+        tables.append(block.table.filter(pa.array(chosen)))
+        by_segment = block.of_units(segments.values(block.first, block.after), np.inf)
+        decides = block.table["score"].to_numpy() if settings.policy == "sigmoid" else by_segment
+        values.append(decides[chosen])
+        numbers.append(block.segment[chosen])
+    return pa.concat_tables(tables), np.concatenate(values), np.concatenate(numbers)
 
 
 def _texts(table: pa.Table, documents: Path) -> Iterator[str]:
     """Text of each row."""
-    for _, text, rows in document_rows(table, documents):
+    for _, text, rows in Texts(documents).of(table):
         for start, end in zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True):
             yield text[start:end]

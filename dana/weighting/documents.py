@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dana.core.schemas import iterate_documents
+from dana.core.errors import DataError
+from dana.core.schemas import Document, iterate_documents
 
 
 def document_starts(table: pa.Table) -> np.ndarray:
@@ -32,33 +33,48 @@ def document_numbers(table: pa.Table) -> np.ndarray:
     return np.cumsum(first) - 1
 
 
-def document_rows(table: pa.Table, corpus: Path) -> Iterator[tuple[str, str, slice]]:
-    """Each document's id, text and rows in a table of its units; documents without units are passed over.
+class Texts:
+    """Texts of a corpus, asked for document by document in its order, one in memory at a time.
 
     Args:
-        table: Of :data:`dana.core.schemas.SCORES`, in the order of the corpus.
         corpus: Folder of the documents.
     """
-    starts = document_starts(table)
-    ends = np.append(starts[1:], table.num_rows)
-    ids = table["doc_id"].take(starts).to_pylist()
-    position = 0
-    for document in iterate_documents(corpus):
-        if position < len(ids) and document.doc_id == ids[position]:
-            yield document.doc_id, document.text, slice(int(starts[position]), int(ends[position]))
-            position += 1
+
+    def __init__(self, corpus: Path) -> None:
+        self._corpus, self._documents = corpus, iterate_documents(corpus)
+        self._now: Document | None = None
+
+    def of(self, table: pa.Table) -> Iterator[tuple[str, str, slice]]:
+        """Each document's id, text and rows in a table of its units; documents without units are passed over.
+
+        Args:
+            table: Of :data:`dana.core.schemas.SCORES`, in the order of the corpus; its first document may be the last
+                of the table before.
+
+        Raises:
+            DataError: If a document is not in the corpus, or not in this order.
+        """
+        starts = document_starts(table)
+        ends = np.append(starts[1:], table.num_rows)
+        ids = table["doc_id"].take(starts).to_pylist()
+        for doc_id, first, last in zip(ids, starts.tolist(), ends.tolist(), strict=True):
+            while self._now is None or self._now.doc_id != doc_id:
+                self._now = next(self._documents, None)
+                if self._now is None:
+                    raise DataError(f"{self._corpus}: document {doc_id!r} of the scores is not there, or out of order")
+            yield doc_id, self._now.text, slice(first, last)
 
 
-def token_counts(table: pa.Table, corpus: Path, tokenizer: Any) -> np.ndarray:
+def token_counts(table: pa.Table, texts: Texts, tokenizer: Any) -> np.ndarray:
     """Tokens of each unit without special tokens, float64 of shape (units,).
 
     Args:
-        table: See :func:`document_rows`.
-        corpus: See :func:`document_rows`.
+        table: See :meth:`Texts.of`.
+        texts: Of its documents.
         tokenizer: A Hugging Face tokenizer.
     """
     counts: list[int] = []
-    for _, text, rows in document_rows(table, corpus):
+    for _, text, rows in texts.of(table):
         spans = zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True)
         encoded = tokenizer([text[start:end] for start, end in spans], add_special_tokens=False, verbose=False)
         counts.extend(map(len, encoded["input_ids"]))

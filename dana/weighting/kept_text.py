@@ -11,37 +11,57 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.artifacts import OWN
-from dana.weighting.documents import document_rows
+from dana.weighting.documents import Texts
 
 KEPT_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder, which Parquet readers open as it is
 
 
-def write_kept_text(
-    table: pa.Table, weight: np.ndarray, corpus: Path, path: Path, target: np.ndarray | None = None
-) -> int:
-    """Write one JSON line a run of adjacent units with a weight; returns the number of lines.
+class KeptText:
+    """Writes a JSON line a run of adjacent units with a weight; a context manager that closes the file.
 
     A line holds text of one document and nothing that was left out in between: ``id``, ``doc_id``, ``source``,
     ``first_unit``, ``last_unit``, ``start``, ``end`` (characters), ``score`` (mean) and ``text``.
 
     Args:
-        table: Of :data:`dana.core.schemas.SCORES`.
-        weight: Shape (units,), its weights.
         corpus: Folder of the documents.
         path: The file.
-        target: Shape (units,), the name of the target that each kept unit is for; a line then is of one and names it.
+
+    Attributes:
+        lines: How many are written.
     """
-    label = (weight > 0).astype(np.int64)
-    if target is not None:
-        label *= 1 + np.unique(target, return_inverse=True)[1]
-    score = table["score"].to_numpy()
-    start, end, unit = (table[name].to_numpy() for name in ("start", "end", "unit"))
-    sources = table["source"]
-    lines = 0
-    # mtime 0 and no name: same content, same bytes
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
-        stream = io.TextIOWrapper(packed, encoding="utf-8")
-        for doc_id, text, rows in document_rows(table, corpus):
+
+    def __init__(self, corpus: Path, path: Path) -> None:
+        self._texts, self.lines = Texts(corpus), 0
+        self._raw = path.open("wb")
+        # mtime 0 and no name: same content, same bytes
+        self._packed = gzip.GzipFile(fileobj=self._raw, mode="wb", filename="", mtime=0)
+        self._stream = io.TextIOWrapper(self._packed, encoding="utf-8")
+
+    def __enter__(self) -> "KeptText":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self._stream, self._packed, self._raw):
+            stream.close()
+
+    def add(self, table: pa.Table, weight: np.ndarray, target: np.ndarray | None = None) -> None:
+        """Whole documents, in the order of the corpus.
+
+        Args:
+            table: Of :data:`dana.core.schemas.SCORES`.
+            weight: Shape (units,), its weights.
+            target: Shape (units,), the name of the target that each kept unit is for; a line then is of one and names
+                it.
+        """
+        label = (weight > 0).astype(np.int64)
+        if target is not None:
+            label *= 1 + np.unique(target, return_inverse=True)[1]
+        if not label.any():
+            return
+        score = table["score"].to_numpy()
+        start, end, unit = (table[name].to_numpy() for name in ("start", "end", "unit"))
+        sources = table["source"]
+        for doc_id, text, rows in self._texts.of(table):
             for first, last in _runs(label[rows]):
                 a, b = rows.start + first, rows.start + last
                 record: dict[str, Any] = {
@@ -57,10 +77,8 @@ def write_kept_text(
                 }
                 if target is not None:
                     record["target"] = str(target[a])
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-                lines += 1
-        stream.flush()
-    return lines
+                self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                self.lines += 1
 
 
 def _runs(label: np.ndarray) -> list[tuple[int, int]]:

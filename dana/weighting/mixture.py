@@ -5,6 +5,7 @@ task text, and other text. For every threshold t, the share G(t) of the pool at 
 that of held-out task text; so π is at most G(t) / T(t), and nearly that where hardly any other text scores so low.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ THRESHOLDS = 200  # of the task's scores, at equal quantiles
 CAUTION = 2.0  # standard errors: the half-width of the limits of T(t) and G(t) that choose the threshold
 LEAST_DOCUMENTS = 10  # of the task at or below a threshold; of fewer the share would be chance
 LARGEST_POOL = 1_000_000  # units; of more, a part of the documents is taken
+DRAWS = 1 << 20  # documents that are drawn at a time
+
+Ranked = Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]  # values, units and weights of groups, in blocks
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,50 @@ class Scored:
 
     def weights(self, random: np.random.Generator) -> np.ndarray:
         """A bootstrap replicate: how often each unit's document was drawn, float64 of shape (units,)."""
-        return random.poisson(1.0, int(self.documents.max()) + 1)[self.documents].astype(np.float64)
+        found = np.empty(self.scores.size)
+        for first in range(0, int(self.documents.max()) + 1, DRAWS):  # of documents that are not here, too, in turn
+            last = min(first + DRAWS, int(self.documents.max()) + 1)
+            here = slice(*np.searchsorted(self.documents, [first, last]))
+            found[here] = random.poisson(1.0, last - first)[self.documents[here] - first]
+        return found
 
 
-def in_domain(task: Scored, keep: np.ndarray, pool: Scored, kept_share: float, seed: int) -> InDomain:
+class PoolSample:
+    """Scores of a pool that comes in blocks of whole documents; of a large pool, of documents drawn at random.
+
+    Args:
+        units: Of the whole pool.
+        seed: Of the draw, and of a bootstrap after it.
+
+    Attributes:
+        random: Where the bootstrap goes on.
+    """
+
+    def __init__(self, units: int, seed: int) -> None:
+        self.random = generator(seed, "mixture")
+        self._share = LARGEST_POOL / units if units > LARGEST_POOL else 1.0
+        self._scores: list[np.ndarray] = []
+        self._documents: list[np.ndarray] = []
+        self._before = 0
+
+    def add(self, scores: np.ndarray, documents: np.ndarray) -> None:
+        """The next units: their scores, and the document of each, numbered over the pool from 0."""
+        count = int(documents[-1]) + 1 - self._before
+        if self._share < 1:
+            chosen = (self.random.random(count) < self._share)[documents - self._before]
+            scores, documents = scores[chosen], documents[chosen]
+        self._before += count
+        self._scores.append(scores)
+        self._documents.append(documents)
+
+    @property
+    def scored(self) -> Scored:
+        """What was drawn."""
+        self._scores, self._documents = [np.concatenate(self._scores)], [np.concatenate(self._documents)]  # once
+        return Scored(self._scores[0], self._documents[0])
+
+
+def in_domain(task: Scored, keep: np.ndarray, sample: PoolSample, kept_share: float) -> InDomain:
     """Estimate how much of the pool, and of what is kept, is like the task.
 
     π is G(t) / T(t) at the threshold where its upper limit is lowest. Where no threshold parts the task from the most
@@ -77,20 +121,15 @@ def in_domain(task: Scored, keep: np.ndarray, pool: Scored, kept_share: float, s
     Args:
         task: Task text that nothing was fitted on.
         keep: Shape (task units,), the weight that the selection would give each, in [0, 1].
-        pool: The scored corpus.
+        sample: Of the scored corpus.
         kept_share: Mean weight of the pool's units.
-        seed: Of the bootstrap over documents, of both sides.
 
     References:
         Blanchard, Lee and Scott 2010, Semi-supervised novelty detection (π as the infimum of G / T). Garg, Wu, Smola,
         Balakrishnan and Lipton 2021, Mixture proportion estimation and PU learning: a modern approach, algorithm 1
         (best bin estimation); the limits here are Wilson's, not uniform ones, which ask for thousands of units.
     """
-    random = generator(seed, "mixture")
-    if pool.scores.size > LARGEST_POOL:
-        share = LARGEST_POOL / pool.scores.size
-        chosen = (random.random(int(pool.documents.max()) + 1) < share)[pool.documents]
-        pool = Scored(pool.scores[chosen], pool.documents[chosen])
+    random, pool = sample.random, sample.scored
     grid = _grid(task)
     task_bin, pool_bin = (np.searchsorted(grid, side.scores) for side in (task, pool))
     documents = np.unique(task.documents).size
@@ -163,19 +202,36 @@ def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
     return (share + variance / 2 + side * np.sqrt(variance * (share * (1 - share) + variance / 4))) / (1 + variance)
 
 
-def local_mean(values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01) -> np.ndarray:
+def local_mean(ranked: Callable[[], Ranked], units: int, at: np.ndarray, share: float = 0.01) -> np.ndarray:
     """Mean weight of the units nearest in rank, a hundredth of all, to each value asked about.
 
     Args:
-        values: Shape (units,), what decides how a unit is weighted.
-        weights: Shape (units,).
+        ranked: Begins, in the order of what decides how a unit is weighted, groups of units that go by one value: the
+            value, units and weight of each.
+        units: In all; those in no group come last, and weigh nothing.
         at: Values asked about, shape (n,).
         share: Of the units, that a mean is taken over.
     """
-    order = np.argsort(values, kind="stable")
-    total = np.concatenate([[0.0], np.cumsum(weights[order])])
-    place = np.searchsorted(values[order], at)
-    half = max(1, round(share * values.size / 2))
-    first, last = np.maximum(place - half, 0), np.minimum(place + half, values.size)
-    first = np.minimum(first, values.size - 1)
-    return (total[last] - total[first]) / (last - first)
+    place = np.zeros(at.size, dtype=np.int64)
+    for values, sizes, _ in ranked():
+        place += np.append(0, np.cumsum(sizes))[np.searchsorted(values, at)]
+    half = max(1, round(share * units / 2))
+    first, last = np.maximum(place - half, 0), np.minimum(place + half, units)
+    first = np.minimum(first, units - 1)
+    return (_weight_before(ranked(), last) - _weight_before(ranked(), first)) / (last - first)
+
+
+def _weight_before(ranked: Ranked, ranks: np.ndarray) -> np.ndarray:
+    """Weight of all units before each rank."""
+    found, total, before = np.empty(ranks.size), 0.0, 0
+    open_ = np.ones(ranks.size, dtype=bool)
+    for _, sizes, weights in ranked:
+        ends = before + np.append(0, np.cumsum(sizes))
+        totals = np.cumsum(np.append(total, sizes * weights))  # one after the other, whatever the blocks
+        here = open_ & (ranks < ends[-1])
+        group = np.searchsorted(ends, ranks[here], side="right") - 1
+        found[here] = totals[group] + weights[group] * (ranks[here] - ends[group])
+        open_ &= ~here
+        before, total = int(ends[-1]), float(totals[-1])
+    found[open_] = total
+    return found

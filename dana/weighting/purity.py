@@ -1,6 +1,7 @@
 """Purity of the kept text: scores of the pool and of held-out task text to the in-domain share of what is kept."""
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dana.core.columns import SortedRuns
 from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import HELD_OUT_TASK, SCORES
-from dana.weighting.documents import document_numbers
-from dana.weighting.mixture import InDomain, Scored, in_domain, local_mean
-from dana.weighting.policies import corpus_segments, ranked_means
+from dana.core.statistics import PairwiseSum
+from dana.weighting.documents import document_numbers, document_starts
+from dana.weighting.mixture import InDomain, PoolSample, Ranked, Scored, in_domain, local_mean
 from dana.weighting.settings import WeighSettings
-from dana.weighting.weights import DROPPED, Components
+from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means
 
 log = get_logger(__name__)
 
@@ -28,7 +30,7 @@ def deciding(table: pa.Table, settings: WeighSettings, components: Components | 
     """The value that decides each unit's weight: its score, or the (shrunken) mean of its segment.
 
     Args:
-        table: Of :data:`dana.core.schemas.SCORES`.
+        table: Of :data:`dana.core.schemas.SCORES`, in memory.
         settings: Of the weighing.
         components: What the means are shrunk by, if they are.
 
@@ -38,9 +40,11 @@ def deciding(table: pa.Table, settings: WeighSettings, components: Components | 
     score = table["score"].to_numpy()
     if settings.policy == "sigmoid":
         return score
-    segment = corpus_segments(table, settings)
-    means = ranked_means(score, segment, components)
-    return np.where(segment != DROPPED, means[segment] if means.size else np.inf, np.inf)
+    starts = np.zeros(1, dtype=np.int64) if settings.stream else document_starts(table)
+    segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
+    means, sizes = segment_means(score, segment), np.bincount(segment[segment != DROPPED])
+    values = means if components is None else components.shrink(means, sizes)
+    return np.append(values, np.inf)[np.where(segment != DROPPED, segment, means.size)]
 
 
 def held_out_task(scores: Path) -> pa.Table:
@@ -70,13 +74,59 @@ def halved_documents(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
     return task.filter(pa.array(chooses)), task.filter(pa.array(~chooses))
 
 
+@dataclass(frozen=True)
+class KeptPool:
+    """What is kept of a pool.
+
+    Attributes:
+        sample: Of what decides the units' weights.
+        ranked: See :func:`dana.weighting.mixture.local_mean`.
+        units: Of the pool.
+        weight: Of all units together.
+    """
+
+    sample: PoolSample
+    ranked: Callable[[], Callable[[], Ranked]]
+    units: int
+    weight: float
+
+    @property
+    def share(self) -> float:
+        """Mean weight of the units."""
+        return self.weight / self.units
+
+
+class TargetSide:
+    """What is kept of a pool for one of several targets, as its units come.
+
+    Args:
+        units: That will come.
+        seed: Of the draw of a part of them.
+        folder: For a sort.
+    """
+
+    def __init__(self, units: int, seed: int, folder: Path) -> None:
+        self._units, self._sum, self._sample = units, PairwiseSum(units), PoolSample(units, seed)
+        self._by_value = SortedRuns(folder, weight="f8")
+
+    def add(self, values: np.ndarray, documents: np.ndarray, weight: np.ndarray) -> None:
+        """The next units: what decides their weights, the document of each, and their weights for this target."""
+        self._sum.add(weight)
+        self._sample.add(values, documents)
+        self._by_value.add(key=values, weight=weight)
+
+    def kept(self) -> KeptPool:
+        """All of them."""
+
+        def begin() -> Ranked:
+            for rows in self._by_value:
+                yield np.ascontiguousarray(rows["key"]), np.ones(rows.size, dtype=np.int64), rows["weight"]
+
+        return KeptPool(self._sample, lambda: begin, self._units, self._sum.value)
+
+
 def purity(
-    task: pa.Table,
-    pool: pa.Table,
-    weight: np.ndarray,
-    settings: WeighSettings,
-    components: Components | None,
-    chose: int = 0,
+    task: pa.Table, kept: KeptPool, settings: WeighSettings, components: Components | None, chose: int = 0
 ) -> dict[str, Any]:
     """The in-domain share of the pool and of the kept text, with 95 % intervals, for the manifest.
 
@@ -85,8 +135,7 @@ def purity(
 
     Args:
         task: Scores of held-out task units.
-        pool: Of the corpus.
-        weight: Shape (units,), of the pool.
+        kept: Of the corpus.
         settings: Of the weighing.
         components: See :func:`deciding`.
         chose: Other held-out task units, which chose beta.
@@ -98,14 +147,12 @@ def purity(
     if task.num_rows < LEAST_UNITS:
         besides = f" besides the {chose} that chose beta" if chose else ""
         return {"unknown": f"{task.num_rows} held-out task units{besides}; an estimate needs {LEAST_UNITS}"}
-    of_task, of_pool = (
-        Scored(deciding(table, settings, components), document_numbers(table)) for table in (task, pool)
-    )
-    keep = local_mean(of_pool.scores, weight, of_task.scores)
-    found = in_domain(of_task, keep, of_pool, float(weight.mean()), settings.seed)
+    of_task = Scored(deciding(task, settings, components), document_numbers(task))
+    keep = local_mean(kept.ranked(), kept.units, of_task.scores)
+    found = in_domain(of_task, keep, kept.sample, kept.share)
     if not tells_apart(found):
         return {"unknown": "the scores do not tell held-out task text from the pool"}
-    return {**asdict(found), "kept_share": float(weight.mean())}
+    return {**asdict(found), "kept_share": kept.share}
 
 
 def tells_apart(found: InDomain) -> bool:

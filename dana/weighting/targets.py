@@ -2,31 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from dana.core.columns import ROWS
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed
-from dana.core.statistics import effective_sample_size
-from dana.weighting.policies import (
-    Weighed,
-    corpus_segments,
-    segment_amounts,
-    segment_order,
-    sigmoid_weights,
-    unit_counts,
-    within_documents,
-)
+from dana.weighting.continuous import Sigmoid, sigmoid_of
+from dana.weighting.policies import rank_segments
+from dana.weighting.pool import Block, Pool
+from dana.weighting.segments import Segments, gather
 from dana.weighting.settings import AUTO, WeighSettings
-from dana.weighting.weights import DROPPED, Budget, Components
+from dana.weighting.weights import Budget, Components, Held
 
 log = get_logger(__name__)
 
 NOBODY = -1  # target of a unit that none takes
+NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -36,28 +33,27 @@ class Target:
     Attributes:
         name: Its own among the targets.
         proportion: Share of the budget that is for it, in (0, 1).
-        table: ``doc_id``, ``unit`` and ``score`` of every unit of the pool, in order; all but the scores as every
-            other target's.
+        pool: The scored units; all but the scores as every other target's.
     """
 
     name: str
     proportion: float
-    table: pa.Table
+    pool: Pool
 
 
 @dataclass(frozen=True)
-class Allotted:
-    """What several targets keep of a pool.
+class Weight:
+    """What several targets make of a block.
 
     Attributes:
-        weighed: The weights, each unit's for the target that takes it.
+        values: Of each target, what decides the weight of each unit.
+        weight: float64 of shape (units,).
         target: int64 of shape (units,), the target that each unit is for; NOBODY for none.
-        components: What each target's means of segments were shrunk by.
     """
 
-    weighed: Weighed
+    values: list[np.ndarray]
+    weight: np.ndarray
     target: np.ndarray
-    components: list[Components | None]
 
 
 def check_targets(proportions: Sequence[float], targets: int, settings: WeighSettings) -> None:
@@ -80,8 +76,8 @@ def check_targets(proportions: Sequence[float], targets: int, settings: WeighSet
         raise ConfigError(f"midpoint={settings.midpoint!r}: with several targets their proportions place it")
 
 
-def apply_targets(targets: Sequence[Target], settings: WeighSettings, tokens: np.ndarray | None = None) -> Allotted:
-    """Weigh the units of a pool for several targets at once. The outcome does not depend on their order.
+def make_targets_rule(targets: Sequence[Target], settings: WeighSettings, folder: Path) -> "TargetsRule":
+    """Decide how a pool is weighed for several targets at once. The outcome does not depend on their order.
 
     ``segments`` and ``sampled`` share out one budget (:func:`allot`). ``sigmoid`` weighs a unit by the largest of its
     targets' weights, each with its midpoint α at the quantile p β of its own scores, p its proportion, so that each
@@ -90,61 +86,89 @@ def apply_targets(targets: Sequence[Target], settings: WeighSettings, tokens: np
     Args:
         targets: At least two, with proportions that sum to 1.
         settings: The policy and its parameters, the same for all.
-        tokens: Shape (units,), of each unit, where the budget is in tokens.
+        folder: For what does not fit in memory.
     """
     places = sorted(range(len(targets)), key=lambda place: targets[place].name)
-    ordered = [targets[place] for place in places]
-    table = ordered[0].table
-    segment = corpus_segments(table, settings)
-    counts: dict[str, Any] = {}
-    notes: dict[str, Any] = {}
-    components: list[Components | None] = [None] * len(targets)
     if settings.policy == "sigmoid":
-        found = [
-            sigmoid_weights(target.table["score"].to_numpy(), settings, target.proportion * settings.share)
-            for target in ordered
-        ]
-        weights = np.stack([weight for weight, _ in found])
+        found = []
+        for row, target in enumerate(targets):
+            share = target.proportion * settings.share
+            found.append(sigmoid_of(target.pool.rows, target.pool.scores, settings, share, folder / str(row))[0])
+        notes = {"midpoint": {targets[place].name: found[place].midpoint for place in places}}
+        return LargestWeight(found, places, [None] * len(targets), {}, notes)
+    return _keep(targets, places, settings, folder)
+
+
+@dataclass(frozen=True)
+class LargestWeight:
+    """The policy ``sigmoid``; of equal weights the first target in `places` has the unit."""
+
+    sigmoids: list[Sigmoid]
+    places: list[int]
+    components: list[Components | None]
+    counts: dict[str, Any]
+    notes: dict[str, Any]
+
+    def weigh(self, block: Block, scores: Sequence[np.ndarray]) -> Weight:
+        """Weights of a block's units, from the scores that each target gives them."""
+        weights = np.stack([self.sigmoids[place].weights(scores[place]) for place in self.places])
         weight = weights.max(axis=0)
-        owner = np.where(weight > 0, np.argmax(weights, axis=0), NOBODY)
-        notes["midpoint"] = {target.name: midpoint for target, (_, midpoint) in zip(ordered, found, strict=True)}
-    else:
-        owner, components = _keep(ordered, segment, settings, tokens)
-        weight = (owner != NOBODY).astype(np.float64)
-        kept = {target.name: int(np.unique(segment[owner == row]).size) for row, target in enumerate(ordered)}
-        counts["segments"] = {"in": int(segment.max()) + 1, "kept": sum(kept.values()), **kept}
-        notes["shrunk"] = {
-            target.name: asdict(means) for target, means in zip(ordered, components, strict=True) if means is not None
-        }
-    for row, target in enumerate(ordered):
-        if not (owner == row).any():
-            log.warning("weights   nothing is kept for target %s: others take all that it wants", target.name)
-    counts["units"] = unit_counts(weight, segment)
-    notes["effective_sample_size"] = effective_sample_size(weight)
-    weighed = Weighed(within_documents(segment, table, settings), weight, None, counts, notes)
-    back = np.append(places, NOBODY)  # of NOBODY, which is the last, it is NOBODY
-    return Allotted(weighed, back[owner], [components[places.index(place)] for place in range(len(targets))])
+        target = np.where(weight > 0, np.array(self.places)[np.argmax(weights, axis=0)], NOBODY)
+        return Weight(list(scores), weight, target)
 
 
-def _keep(
-    targets: Sequence[Target], segment: np.ndarray, settings: WeighSettings, tokens: np.ndarray | None
-) -> tuple[np.ndarray, list[Components | None]]:
-    """Target of each unit, and what each target's means were shrunk by."""
-    orders, components = [], []
-    for target in targets:
+@dataclass(frozen=True)
+class Allotted:
+    """The policies ``segments`` and ``sampled``: the target of each segment is in memory, NOBODY for none."""
+
+    segments: list[Segments]
+    owner: np.ndarray
+    counts: dict[str, Any]
+    notes: dict[str, Any]
+
+    @property
+    def components(self) -> list[Components | None]:
+        """What each target's means of segments were shrunk by; None where they were not."""
+        return [own.components for own in self.segments]
+
+    def weigh(self, block: Block, scores: Sequence[np.ndarray]) -> Weight:
+        """As of :class:`LargestWeight`."""
+        first, last = block.first, block.after
+        target = block.of_units(self.owner[first:last], NOBODY)
+        values = [block.of_units(own.values(first, last), np.inf) for own in self.segments]
+        return Weight(values, (target != NOBODY).astype(np.float64), target)
+
+
+TargetsRule = LargestWeight | Allotted
+
+
+def _keep(targets: Sequence[Target], places: list[int], settings: WeighSettings, folder: Path) -> Allotted:
+    """Rank the segments for each target, in memory, and share out the budget."""
+    segments, orders = [], []
+    for row, target in enumerate(targets):
         seed = derive_seed(settings.seed, "weights", "target", target.name)  # each target draws for itself
-        own = replace(settings, beta=target.proportion * settings.share, seed=seed)
-        order, shrunk = segment_order(target.table, segment, own)
-        orders.append(order)
-        components.append(shrunk)
-    budget = settings.kept
-    amounts = segment_amounts(targets[0].table, segment, budget, tokens)
-    owner = allot(orders, amounts, budget, [target.proportion for target in targets])
-    return np.where(segment == DROPPED, NOBODY, owner[segment]), components
+        own, place = replace(settings, beta=target.proportion * settings.share, seed=seed), folder / str(row)
+        place.mkdir()
+        segments.append(gather(target.pool, own, place))
+        orders.append(np.concatenate([rows["number"] for rows in rank_segments(segments[-1], own, place)] or [NONE]))
+    budget, amounts = settings.kept, np.concatenate(list(segments[0].amounts(settings)))
+    proportions = [targets[place].proportion for place in places]
+    found = allot([orders[place] for place in places], amounts, budget, budget.most(segments[0].units), proportions)
+    owner = np.append(places, NOBODY)[found]  # of NOBODY, which is the last, it is NOBODY
+    kept = {targets[place].name: int((owner == place).sum()) for place in places}
+    shrunk = {targets[place].name: segments[place].components for place in places}
+    notes = {"shrunk": {name: asdict(means) for name, means in shrunk.items() if means is not None}}
+    return Allotted(segments, owner, {"segments": {"in": owner.size, "kept": sum(kept.values()), **kept}}, notes)
+
+
+def warn_of_nothing(names: Sequence[str], held: Sequence[bool]) -> None:
+    """Say which targets nothing is kept for."""
+    for name in sorted(name for name, has in zip(names, held, strict=True) if not has):
+        log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
 
 
 def allot(
-    orders: Sequence[np.ndarray], amounts: np.ndarray, budget: Budget, proportions: Sequence[float]
+    orders: Sequence[np.ndarray], amounts: np.ndarray, budget: Budget, most: float, proportions: Sequence[float]
 ) -> np.ndarray:
     """Give each segment to at most one target, until every target has its share of the budget.
 
@@ -156,17 +180,20 @@ def allot(
 
     Args:
         orders: Of each target, segments, best first.
-        amounts: Units or tokens of each segment, or the number of its document (:meth:`Budget.count`).
+        amounts: Units or tokens of each segment, or the number of its document, from 0.
         budget: Of all targets together.
+        most: That may be held.
         proportions: Of the budget, one a target.
 
     Returns:
         int64 of shape (segments,), the target of each; NOBODY for none. A target ends before the first segment that
         would exceed its share, unless that is its only one. It has none where others took all that it wants.
     """
-    most = budget.most(amounts)
     quotas = [round(share * most, 6) for share in proportions]
-    ranks = [budget.held(order, amounts) / share for order, share in zip(orders, proportions, strict=True)]
+    documents_in = int(amounts.max()) + 1
+    ranks = [
+        Held(budget, documents_in).add(amounts[order]) / share for order, share in zip(orders, proportions, strict=True)
+    ]
     target = np.repeat(np.arange(len(orders)), [order.size for order in orders])
     wanted = np.concatenate(orders)
     wishes = np.lexsort((target, wanted, np.concatenate(ranks)))
@@ -174,7 +201,10 @@ def allot(
     held = [0.0] * len(orders)
     open_to = set(range(len(orders)))
     documents: set[tuple[int, int]] = set()  # of each target, where documents are counted
-    for row, one in zip(target[wishes].tolist(), wanted[wishes].tolist(), strict=True):
+    parts = (wishes[first : first + ROWS] for first in range(0, wishes.size, ROWS))  # numbers of Python's are large
+    for row, one in chain.from_iterable(
+        zip(target[part].tolist(), wanted[part].tolist(), strict=True) for part in parts
+    ):
         if row not in open_to or owner[one] != NOBODY:
             continue
         document = (row, int(amounts[one]))

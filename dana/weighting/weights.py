@@ -1,9 +1,9 @@
-"""The formulas of weighing: anomaly scores to sigmoid weights, segments, budgets and draws. DANA, section 3.2.
+"""The formulas of weighing: anomaly scores to sigmoid weights, segments and budgets. DANA, section 3.2.
 
 Scores are of shape (units,), in corpus order, higher = more foreign. Weights are in [0, 1], 1 = in-domain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,11 @@ from scipy.special import expit
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
-from dana.core.rng import derive_seed, hash_uniform
 from dana.core.statistics import Moments
 
 DROPPED = -1  # segment of a unit that no segment holds
+
+Total = Callable[[Callable[[np.ndarray, np.ndarray], np.ndarray]], float]
 
 
 def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
@@ -85,33 +86,35 @@ class Components:
     within: float
 
     @classmethod
-    def of(cls, values: np.ndarray, segment: np.ndarray) -> "Components":
+    def of(cls, residual: float, units: int, groups: int, total: "Total") -> "Components":
         """Estimate them from the scores themselves, by the analysis of variance of unequal groups.
 
         Where units say nothing of their segment (or no segment has two units) `between` is a millionth of `within`,
         so that segments are in the order of their summed deviations, the limit.
 
         Args:
-            values: Scores, shape (units,).
-            segment: Segment of each unit, DROPPED for none.
+            residual: Sum over the units in segments of their squared distance to the mean of their segment.
+            units: In segments.
+            groups: How many segments.
+            total: Sums what is made of the means and sizes (float64) of segments over all of them.
 
         References:
             Searle, Casella and McCulloch 1992, Variance components, section 3.6 (one-way, unbalanced data).
         """
-        inside = segment != DROPPED
-        sizes = np.bincount(segment[inside]).astype(np.float64)
-        means = segment_means(values, segment)
-        units, groups = sizes.sum(), sizes.size
-        residual = np.square(values[inside] - means[segment[inside]]).sum()
-        within = float(residual / (units - groups)) if units > groups else 0.0
+        within = residual / (units - groups) if units > groups else 0.0
         between = 0.0
         if groups > 1:
-            average = (sizes * means).sum() / units
-            spread = (sizes * np.square(means - average)).sum() / (groups - 1)
-            between = float((spread - within) * (groups - 1) / (units - np.square(sizes).sum() / units))
+            average = total(lambda means, sizes: sizes * means) / units
+            spread = total(lambda means, sizes: sizes * np.square(means - average)) / (groups - 1)
+            squares = total(lambda _, sizes: np.square(sizes))
+            between = (spread - within) * (groups - 1) / (units - squares / units)
         between = max(between, 1e-6 * within)
-        worth = 1 / np.maximum(between + within / np.maximum(sizes, 1), 1e-300)
-        return cls(float((worth * means).sum() / worth.sum()), between, within)
+
+        def worth(sizes: np.ndarray) -> np.ndarray:
+            return 1 / np.maximum(between + within / np.maximum(sizes, 1), 1e-300)
+
+        mean = total(lambda means, sizes: worth(sizes) * means) / total(lambda _, sizes: worth(sizes))
+        return cls(mean, between, within)
 
     def shrink(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """What a segment's mean would be if all its text were known: y_j drawn to the mean, the more the fewer units.
@@ -179,54 +182,43 @@ class Budget:
         """
         return cls(*parse_amount(text, "budget", ("units", "tokens", "documents")))
 
-    def most(self, amounts: np.ndarray) -> float:
-        """The largest amount that may be kept.
-
-        Args:
-            amounts: See :meth:`count`.
-        """
-        return float(round(self.amount * amounts.sum())) if self.kind == "share" else self.amount
-
-    def count(self, order: np.ndarray, amounts: np.ndarray) -> int:
-        """How many segments of `order` to keep.
-
-        Args:
-            order: Segment numbers, best first.
-            amounts: Units (or tokens) of each segment; where documents are counted, the number of its document.
-
-        Returns:
-            The longest prefix that does not exceed the budget, at least one segment. With segments of one
-            size a share keeps the paper's β of them.
-        """
-        return max(1, int(np.searchsorted(self.held(order, amounts), self.most(amounts), side="right")))
-
-    def held(self, order: np.ndarray, amounts: np.ndarray) -> np.ndarray:
-        """What is kept with each segment of `order` and all before it; the arguments as for :meth:`count`."""
-        counted = amounts[order]
-        if self.kind == "documents":
-            first = np.unique(counted, return_index=True)[1]
-            counted = np.isin(np.arange(order.size), first)
-        return np.cumsum(counted)
+    def most(self, units: int) -> float:
+        """The largest amount that may be kept of so many units."""
+        return float(round(self.amount * units)) if self.kind == "share" else self.amount
 
 
-def drawn_order(relevance: np.ndarray, keys: np.ndarray, seed: int) -> np.ndarray:
-    """Segments in the order in which they are drawn, without replacement, with probability proportional to relevance.
-
-    Each segment's place is u^(1/λ) with u a hash of its key, so the draw does not depend on the order of the
-    corpus. It joins the generality of continuous weights with the speed of discrete ones (DANA, appendix C).
+class Held:
+    """What is held by an order of segments that comes in pieces: units, tokens, or documents, each counted once.
 
     Args:
-        relevance: λ of each segment, in [0, 1]; segments with 0 are never drawn.
-        keys: uint64, one stable key a segment.
-        seed: Root seed.
+        budget: Says what is counted.
+        documents: How many there are; where they are counted, one bit of memory each.
 
-    Returns:
-        Numbers of the segments with a relevance above 0, the first drawn first.
-
-    References:
-        Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, algorithm A.
+    Attributes:
+        total: Of all so far.
     """
-    u = hash_uniform(derive_seed(seed, "weights", "sampled"), keys)
-    with np.errstate(divide="ignore"):
-        place = np.where(relevance > 0, np.log(np.maximum(u, 2.0**-60)) / relevance, -np.inf)
-    return np.argsort(-place, kind="stable")[: int((relevance > 0).sum())]
+
+    def __init__(self, budget: Budget, documents: int) -> None:
+        self.total = 0.0
+        self._seen = np.zeros(documents // 8 + 1, dtype=np.uint8) if budget.kind == "documents" else None
+
+    def add(self, amounts: np.ndarray) -> np.ndarray:
+        """What is held with each of the next segments and all before it, float64.
+
+        Args:
+            amounts: Units or tokens of each segment; where documents are counted, the number of its document.
+        """
+        counted = amounts if self._seen is None else self._new(amounts.astype(np.int64))
+        held = self.total + np.cumsum(counted, dtype=np.float64)
+        self.total = float(held[-1]) if held.size else self.total
+        return held
+
+    def _new(self, documents: np.ndarray) -> np.ndarray:
+        """1 where a document comes for the first time."""
+        assert self._seen is not None
+        found, first = np.unique(documents, return_index=True)
+        place, bit = found >> 3, np.left_shift(1, found & 7).astype(np.uint8)
+        new = np.zeros(documents.size)
+        new[first[self._seen[place] & bit == 0]] = 1
+        np.bitwise_or.at(self._seen, place, bit)
+        return new

@@ -18,7 +18,8 @@ from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents, pa
 from dana.corpus.tables import document_tables
 from dana.sequences.runs import weights_by_document
 from dana.stages.weigh_targets import weigh_targets_stage
-from dana.weighting.kept_text import write_kept_text
+from dana.weighting.kept_text import KeptText
+from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
 
 STARS = [
@@ -91,7 +92,9 @@ def test_a_line_of_kept_text_is_for_one_target(tmp_path):
     columns = [["d"] * 4, ["s"] * 4, places.astype(np.int32), 2 * places, 2 * places + 1, np.zeros(4)]
     table = pa.table([pa.array(column) for column in columns], schema=SCORES)
     target = np.array(["one", "one", "two", "None"])
-    assert write_kept_text(table, np.array([1, 1, 1, 0]), tmp_path / "corpus", tmp_path / "kept.gz", target) == 2
+    with KeptText(tmp_path / "corpus", tmp_path / "kept.gz") as text:
+        text.add(table, np.array([1, 1, 1, 0]), target)
+    assert text.lines == 2
     with gzip.open(tmp_path / "kept.gz", "rt", encoding="utf-8") as stream:
         lines = [json.loads(line) for line in stream]
     assert [(line["text"], line["target"]) for line in lines] == [("a b", "one"), ("c", "two")]
@@ -124,12 +127,19 @@ def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatc
     dana.score(runs[0].parent.parent / "cells.txt", tmp_path / "pool.txt", out=other, **SCORED)
     with pytest.raises(ConfigError, match=r"other: its scores are not of .*corpus; score the same general text"):
         write_targets([runs[0], other], tmp_path / "w")
-    read = read_table
-    monkeypatch.setattr("dana.stages.weigh_targets.read_table", lambda path: read(path).slice(path.parent == runs[1]))
-    with pytest.raises(
-        ConfigError, match=r"stars: cut into other units than .*cells; score both with the same --units"
-    ):
-        write_targets(runs, tmp_path / "w")
+    whole = read_table(runs[1] / "scores")
+    start = pa.array(whole["start"].to_numpy() + (np.arange(len(whole)) == 700))
+    shifted = whole.set_column(whole.schema.get_field_index("start"), "start", start)
+    of_folder = Pool.of_folder
+    for stars in (whole.slice(1), shifted):
+        other = Pool.of_table(stars)
+        monkeypatch.setattr(
+            Pool, "of_folder", lambda path, other=other: other if path.parent == runs[1] else of_folder(path)
+        )
+        with pytest.raises(
+            ConfigError, match=r"stars: cut into other units than .*cells; score both with the same --un"
+        ):
+            write_targets(runs, tmp_path / "w")
     assert not (tmp_path / "w").exists()
 
 

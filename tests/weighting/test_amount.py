@@ -10,6 +10,8 @@ from dana.core.schemas import DOCUMENTS, SCORES, Document, write_parts
 from dana.corpus.tables import document_tables
 from dana.weighting import amount
 from dana.weighting.amount import choose_amount
+from dana.weighting.pool import Pool
+from dana.weighting.segments import gather
 from dana.weighting.settings import WeighSettings
 
 CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]
@@ -39,7 +41,10 @@ def amount_of(folder, like=60, others=540, held_out=40, distance=6.0, written=No
     order = random.permutation(like + others)
     table = scored([pool[row] for row in order], scores[order], folder / "corpus")
     task_table = scored(task, random.normal(0, 1, held_out), folder / "task")
-    return choose_amount(task_table, folder / "task", table, folder / "corpus", WeighSettings(**settings))
+    pool, asked = Pool.of_table(table), WeighSettings(**settings)
+    (folder / "scratch").mkdir()
+    segments = gather(pool, asked, folder / "scratch")
+    return choose_amount(task_table, folder / "task", pool, segments, folder / "corpus", asked)
 
 
 def test_no_more_is_kept_than_is_like_the_task(tmp_path):

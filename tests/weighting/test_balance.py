@@ -8,27 +8,27 @@ from hypothesis import strategies as st
 
 from dana.clusters.spread import effective_number
 from dana.core.errors import ConfigError, DataError
-from dana.weighting.balance import Balance, cluster_shares, parse_balance, segment_clusters
+from dana.weighting.balance import cluster_shares, parse_balance, segment_clusters
 from dana.weighting.policies import apply_policy
 from dana.weighting.settings import WeighSettings
 from dana.weighting.targets import check_targets
-from dana.weighting.weights import DROPPED, Budget
+from dana.weighting.weights import DROPPED
 
 # The best units are all of cluster 0; cluster 2 has one unit alone.
 CLUSTERS = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 2])
 
 
-def table(scores, documents=None):
+def table(scores, documents=None, **columns):
     units = np.arange(len(scores), dtype=np.int32)
     names = ["one"] * len(scores) if documents is None else [f"d{number}" for number in documents]
     units = units if documents is None else units - np.searchsorted(documents, documents)
-    return pa.table({"doc_id": names, "unit": units.astype(np.int32), "score": np.array(scores, dtype=float)})
+    known = {"doc_id": names, "unit": units.astype(np.int32), "score": np.array(scores, dtype=float)}
+    return pa.table({**known, **columns})
 
 
 def kept(budget, shares=(1 / 3, 1 / 3, 1 / 3), clusters=CLUSTERS, **given):
     settings = WeighSettings(budget=budget, gamma=1, balance="clusters", **given)
-    balance = Balance(np.asarray(clusters), np.array(shares))
-    found = apply_policy(table(np.arange(len(clusters))), settings, balance=balance)
+    found = apply_policy(table(np.arange(len(clusters)), cluster=clusters), settings, np.array(shares))
     return np.flatnonzero(found.weight).tolist()
 
 
@@ -61,11 +61,11 @@ def test_tokens_and_documents_are_spread_as_they_are_counted():
     clusters = np.array([0, 0, 0, 1, 1, 1])
     settings = WeighSettings(budget="8 tokens", tokenizer="x", gamma=1, balance="clusters")
     tokens = np.array([4.0, 1, 1, 2, 2, 9])
-    found = apply_policy(table(range(6)), settings, tokens, Balance(clusters, np.array([0.5, 0.5])))
+    found = apply_policy(table(range(6), tokens=tokens, cluster=clusters), settings, np.array([0.5, 0.5]))
     assert np.flatnonzero(found.weight).tolist() == [0, 3, 4]
     documents = np.array([0, 0, 1, 2, 2, 3])
     settings = WeighSettings(budget="2 documents", gamma=1, balance="clusters")
-    found = apply_policy(table(range(6), documents), settings, None, Balance(clusters, np.array([0.5, 0.5])))
+    found = apply_policy(table(range(6), documents, cluster=clusters), settings, np.array([0.5, 0.5]))
     assert np.flatnonzero(found.weight).tolist() == [0, 1, 3, 4]  # not both documents of cluster 0
 
 
@@ -79,11 +79,9 @@ def test_drawn_segments_are_spread_too():
     """The best cluster would have nearly all of the draw."""
     clusters = np.repeat([0, 1], 200)
     scores = np.repeat([-1.0, 1.0], 200) + np.random.default_rng(0).normal(0, 0.1, 400)
-    shares = np.array([0.5, 0.5])
-    plain, even = (
-        apply_policy(table(scores), WeighSettings(policy="sampled", budget="60 units", gamma=1), balance=balance)
-        for balance in (None, Balance(clusters, shares))
-    )
+    asked, pool = {"policy": "sampled", "budget": "60 units", "gamma": 1}, table(scores, cluster=clusters)
+    plain = apply_policy(pool, WeighSettings(**asked))
+    even = apply_policy(pool, WeighSettings(balance="clusters", **asked), np.array([0.5, 0.5]))
     assert plain.weight[:200].sum() > 55
     assert (even.weight[:200].sum(), even.weight[200:].sum()) == (30, 30)
 
@@ -102,7 +100,7 @@ def pools(draw):
 def test_a_budget_is_filled_by_the_best_of_each_cluster_and_no_cluster_is_a_unit_ahead_of_another(pool):
     clusters, shares, scores, budget = pool
     chosen = WeighSettings(budget=f"{budget} units", gamma=1, shrink=False, balance="clusters")
-    weight = apply_policy(table(scores), chosen, balance=Balance(clusters, shares)).weight > 0
+    weight = apply_policy(table(scores, cluster=clusters), chosen, shares).weight > 0
     assert weight.sum() == budget
     held = np.bincount(clusters[weight], minlength=shares.size)
     there = np.bincount(clusters, minlength=shares.size)
@@ -120,10 +118,9 @@ def test_a_balance_of_one_cluster_changes_nothing(pool):
     clusters, _, scores, budget = pool
     given_ = {"budget": f"{budget} units", "gamma": 3}
     plain = apply_policy(table(scores), WeighSettings(**given_))
-    one = Balance(np.zeros_like(clusters), np.ones(1))
-    np.testing.assert_array_equal(
-        apply_policy(table(scores), WeighSettings(**given_), balance=one).weight, plain.weight
-    )
+    pool = table(scores, cluster=np.zeros_like(clusters))
+    one = apply_policy(pool, WeighSettings(**given_, balance="clusters"), np.ones(1))
+    np.testing.assert_array_equal(one.weight, plain.weight)
 
 
 def test_shares_are_read_from_the_setting():
@@ -166,9 +163,6 @@ def test_what_has_no_budget_to_spread_is_refused_by_name(other, says):
 def test_settings_without_a_balance_are_what_they_were_before_there_was_one():
     assert "balance" not in WeighSettings().identity()
     assert WeighSettings(balance="clusters").identity()["balance"] == "clusters"
-    assert Balance(CLUSTERS, np.ones(3) / 3).order(
-        np.arange(10), np.arange(10), np.ones(10), Budget(3, "units")
-    ).tolist() == [0, 5, 9, 1, 6, 2, 7, 3, 8, 4]
 
 
 def test_the_effective_number_is_that_of_equal_clusters():

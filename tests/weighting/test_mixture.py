@@ -3,7 +3,24 @@
 import numpy as np
 import pytest
 
-from dana.weighting.mixture import Scored, in_domain, in_domain_probability, local_mean
+from dana.weighting import mixture
+from dana.weighting.mixture import PoolSample, Scored, in_domain_probability
+
+
+def in_domain(task, keep, pool, kept_share, seed):
+    """Of a pool in memory, that comes in two blocks."""
+    sample, half = PoolSample(pool.scores.size, seed), int(np.searchsorted(pool.documents, pool.documents[-1] // 2 + 1))
+    for rows in (slice(0, half), slice(half, None)):
+        if pool.scores[rows].size:
+            sample.add(pool.scores[rows], pool.documents[rows])
+    return mixture.in_domain(task, keep, sample, kept_share)
+
+
+def local_mean(values, weights, at, share=0.01, parts=3):
+    """Of units in memory, in so many blocks."""
+    order = np.argsort(values, kind="stable")
+    blocks = [(values[rows], np.ones(rows.size, dtype=int), weights[rows]) for rows in np.array_split(order, parts)]
+    return mixture.local_mean(lambda: iter(blocks), values.size, at, share)
 
 
 def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):

@@ -46,3 +46,32 @@ def test_below_goes_with_no_other_amount(other):
 
 def test_below_leaves_no_beta_to_choose():
     assert not WeighSettings(below=0, beta="auto").is_auto
+
+
+def test_sampled_follows_the_weights_and_ignores_the_order():
+    """Units of three scores: the draw is by what the sigmoid gives each, whatever their order in the pool."""
+    rng = np.random.default_rng(0)
+    scores = np.repeat([40.0, 1.0, 0.0], [20, 2000, 2000])
+    units = pa.table({"doc_id": [f"d{row}" for row in range(4020)], "unit": [0] * 4020, "score": scores})
+    settings = WeighSettings(policy="sampled", gamma=1, budget="600 units", sharpness=5.0, midpoint=-0.2, shrink=False)
+    drawn = apply_policy(units, settings).weight > 0
+    assert drawn.sum() == 600
+    standard = (np.array([40.0, 1.0, 0.0]) - scores.mean()) / scores.std()
+    far, middle, near = 1 / (1 + np.exp(-5 * (-0.2 - standard)))
+    assert far < 1e-20
+    assert not drawn[:20].any()
+    # The first draws are nearly independent; exhaustion lowers the ratio a little.
+    ratio = drawn[2020:].sum() / drawn[20:2020].sum()
+    assert 0.7 * near / middle < ratio < 1.1 * near / middle
+    order = rng.permutation(4020)
+    again = apply_policy(units.take(order), settings)
+    np.testing.assert_array_equal(again.weight > 0, drawn[order])
+    other = apply_policy(units, WeighSettings(**{**vars(settings), "seed": 2})).weight > 0
+    assert (other != drawn).any()
+
+
+@pytest.mark.parametrize("policy", ["segments", "sigmoid", "sampled"])
+def test_a_score_that_is_not_finite_is_refused_by_its_row(policy):
+    for bad in (np.nan, np.inf):
+        with pytest.raises(DataError, match=r"scores\[4\] is not finite"):
+            apply_policy(table([*SCORES[:4], bad]), WeighSettings(policy=policy, gamma=2))

@@ -1,5 +1,10 @@
 """Several targets: nothing twice, the budget and the proportions held, whatever the order of the targets."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,10 +12,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
+from dana.weighting import targets as several
 from dana.weighting.policies import apply_policy
+from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
-from dana.weighting.targets import NOBODY, Target, allot, apply_targets, check_targets
+from dana.weighting.targets import NOBODY, check_targets, make_targets_rule
 from dana.weighting.weights import Budget
+
+
+@dataclass
+class Target:
+    name: str
+    proportion: float
+    table: pa.Table
+
+
+def apply_targets(targets, settings):
+    """Weights and targets of the units of a table in memory, and what the rule says."""
+    pools = [several.Target(one.name, one.proportion, Pool.of_table(one.table)) for one in targets]
+    with TemporaryDirectory() as folder:
+        rule = make_targets_rule(pools, settings, Path(folder))
+        blocks = zip(*(pool.pool.blocks(["score"], settings) for pool in pools), strict=True)
+        found = [rule.weigh(block[0], [own.table["score"].to_numpy() for own in block]) for block in blocks]
+    weight, target = (np.concatenate([getattr(one, name) for one in found]) for name in ("weight", "target"))
+    return SimpleNamespace(weight=weight, target=target, counts=rule.counts, components=rule.components)
+
+
+def allot(orders, amounts, budget, proportions):
+    return several.allot(orders, amounts, budget, budget.most(int(amounts.sum())), proportions)
 
 
 @st.composite
@@ -94,6 +123,7 @@ def test_a_target_that_gets_nothing_is_warned_of(heard):
     table = pa.table({"doc_id": ["a", "a"], "unit": [0, 1], "score": [0.0, 1.0]})  # one segment
     found = apply_targets([Target("x", 0.6, table), Target("y", 0.4, table)], WeighSettings(beta=1.0))
     assert found.target.tolist() == [0, 0]
+    several.warn_of_nothing(["y", "x"], [False, True])
     assert heard.text.count("nothing is kept for target") == 1
     assert "nothing is kept for target y" in heard.text
 
@@ -123,13 +153,13 @@ def test_the_order_of_the_targets_does_not_matter(policy, seed, alike):
     one, two = (Target(*about) for about in zip(("b", "a"), shares, tables, strict=True))
     settings = WeighSettings(policy=policy, gamma=3, beta=0.3)
     found, again = apply_targets([one, two], settings), apply_targets([two, one], settings)
-    np.testing.assert_array_equal(found.weighed.weight, again.weighed.weight)
+    np.testing.assert_array_equal(found.weight, again.weight)
     np.testing.assert_array_equal(found.target, np.array([1, 0, NOBODY])[again.target])
-    assert found.weighed.counts == again.weighed.counts
+    assert found.counts == again.counts
     assert found.components == again.components[::-1]
     if policy != "sigmoid":
-        assert (found.weighed.weight == 1).sum() <= round(0.3 * one.table.num_rows)
-        assert ((found.weighed.weight > 0) == (found.target != NOBODY)).all()
+        assert (found.weight == 1).sum() <= round(0.3 * one.table.num_rows)
+        assert ((found.weight > 0) == (found.target != NOBODY)).all()
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -152,7 +182,7 @@ def test_sigmoid_takes_the_larger_weight_each_target_with_its_share():
         score = target.table["score"].to_numpy()
         standard = (score - score.mean()) / score.std()
         expected.append(1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2 * target.proportion) - standard))))
-    np.testing.assert_allclose(found.weighed.weight, np.max(expected, axis=0))
+    np.testing.assert_allclose(found.weight, np.max(expected, axis=0))
     np.testing.assert_array_equal(found.target, np.argmax(expected, axis=0))
 
 

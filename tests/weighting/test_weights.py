@@ -8,11 +8,11 @@ from hypothesis.extra.numpy import arrays
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.statistics import Moments, effective_sample_size
+from dana.weighting.cut import RANKED, budget_cut
 from dana.weighting.weights import (
     DROPPED,
     Budget,
     Components,
-    drawn_order,
     segment_ids,
     segment_means,
     sigmoid,
@@ -21,9 +21,23 @@ from dana.weighting.weights import (
 
 
 def lowest_segments(means, amounts, budget):
-    """What the policy ``segments`` keeps, ascending."""
+    """What the policy ``segments`` keeps, ascending; `amounts` are numbers of documents where these are counted."""
     order = np.argsort(means, kind="stable")
-    return np.sort(order[: budget.count(order, amounts)])
+    ranked = np.zeros(order.size, [("key", "f8"), *RANKED.items()])
+    ranked["key"], ranked["number"], ranked["amount"] = means[order], order, amounts[order]
+    blocks = np.array_split(ranked, 3) if order.size > 2 else [ranked]
+    cut = budget_cut(blocks, budget, budget.most(int(amounts.sum())), int(amounts.max()) + 1)
+    kept = np.flatnonzero(cut.keeps(means, 0, np.zeros(order.size, dtype=int)))
+    assert kept.size == cut.kept
+    return kept
+
+
+def components_of(values, segment):
+    """Variance components of units in memory."""
+    inside = segment != DROPPED
+    means, sizes = segment_means(values, segment), np.bincount(segment[inside]).astype(float)
+    residual = np.square(values[inside] - means[segment[inside]]).sum()
+    return Components.of(residual, int(inside.sum()), sizes.size, lambda of: of(means, sizes).sum())
 
 
 finite = arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e6, 1e6, width=32))
@@ -116,21 +130,6 @@ def test_a_budget_in_documents_counts_each_with_its_first_segment():
     np.testing.assert_array_equal(lowest_segments(means, documents, Budget(3, "documents")), np.arange(6))
 
 
-def test_sampled_follows_the_weights_and_ignores_the_order():
-    rng = np.random.default_rng(0)
-    relevance = np.repeat([0.0, 0.1, 0.9], 2000)
-    keys = rng.integers(0, 2**63, relevance.size).astype(np.uint64)
-    everything = drawn_order(relevance, keys, seed=1)
-    assert everything.size == 4000  # nothing of relevance 0
-    drawn = everything[:600]
-    assert (relevance[drawn] > 0).all()
-    # The first draws are nearly independent: 0.9 is nine times as likely as 0.1; exhaustion lowers the ratio a little.
-    assert 5 < (relevance[drawn] == 0.9).sum() / (relevance[drawn] == 0.1).sum() < 10
-    order = rng.permutation(relevance.size)
-    np.testing.assert_array_equal(keys[order][drawn_order(relevance[order], keys[order], seed=1)], keys[everything])
-    assert set(drawn_order(relevance, keys, seed=2)[:600]) != set(drawn)
-
-
 @pytest.mark.parametrize("text", ["0", "1.4", "-3 units", "5 words", "many", "inf units", "1e400 units"])
 def test_a_bad_budget_names_what_is_allowed(text):
     with pytest.raises(ConfigError, match=r"share in \(0, 1\]"):
@@ -154,7 +153,7 @@ def test_variance_components_by_hand():
     # means 1 and 4, residuals -1, 1 and -1, 0, 1: within 4/3; average 2.8, spread 2 * 3.24 + 3 * 1.44 = 10.8 over 1;
     # (10.8 - 4/3) / (5 - 13/5)
     values, segment = np.array([0.0, 2, 3, 4, 5, 99]), np.array([0, 0, 1, 1, 1, DROPPED])
-    found = Components.of(values, segment)
+    found = components_of(values, segment)
     assert found.within == pytest.approx(4 / 3)
     assert found.between == pytest.approx((10.8 - 4 / 3) / 2.4)
     one, two = found.between + found.within / 2, found.between + found.within / 3
@@ -170,18 +169,18 @@ def test_components_are_found_again_from_simulated_scores():
     sizes = rng.integers(1, 16, 4000)
     segment = np.repeat(np.arange(4000), sizes)
     values = 3 + rng.normal(0, 0.5, 4000)[segment] + rng.normal(0, 2, segment.size)
-    found = Components.of(values, segment)
+    found = components_of(values, segment)
     assert (found.mean, found.between**0.5, found.within**0.5) == pytest.approx((3, 0.5, 2), rel=0.05)
 
 
 def test_equal_sizes_keep_their_order_and_one_segment_stays():
     means = np.random.default_rng(0).normal(0, 1, 50)
     values, segment = np.repeat(means, 4) + np.tile([-1, 1, -2, 2], 50), np.repeat(np.arange(50), 4)
-    shrunk = Components.of(values, segment).shrink(means, np.full(50, 4))
+    shrunk = components_of(values, segment).shrink(means, np.full(50, 4))
     np.testing.assert_array_equal(np.argsort(shrunk), np.argsort(means))
-    alone = Components.of(np.array([1.0, 3.0]), np.array([0, 0]))
+    alone = components_of(np.array([1.0, 3.0]), np.array([0, 0]))
     assert alone.shrink(np.array([2.0]), np.array([2])) == pytest.approx(2.0)
-    single = Components.of(np.array([5.0, 3.0, 4.0]), np.arange(3))
+    single = components_of(np.array([5.0, 3.0, 4.0]), np.arange(3))
     np.testing.assert_allclose(single.shrink(np.array([5.0, 3.0, 4.0]), np.ones(3)), [5, 3, 4])
 
 
@@ -193,7 +192,7 @@ def test_one_unit_segments_no_longer_win_by_variance():
     segment = np.repeat(np.arange(4000), sizes)
     values = (level + rng.normal(0, 0.2, 4000))[segment] + rng.normal(0, 1, segment.size)
     means = segment_means(values, segment)
-    shrunk = Components.of(values, segment).shrink(means, sizes)
+    shrunk = components_of(values, segment).shrink(means, sizes)
     found = {}
     for name, ranked in (("plain", means), ("shrunk", shrunk)):
         kept = np.isin(np.arange(4000), lowest_segments(ranked, sizes, Budget(0.17)))
