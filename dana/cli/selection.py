@@ -10,6 +10,7 @@ from dana.cli.given import add_verify, heed_verify, keep, settings_from
 
 if TYPE_CHECKING:
     from dana.core.artifacts import Artifact
+    from dana.engines.ray_cluster import RayCluster
     from dana.stages.settings import RunSettings
 
 TEXTS = [
@@ -74,6 +75,16 @@ def add_selection(add: AddCommand) -> None:
     part.add_argument(
         "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
     )
+    part.add_argument("--engine", choices=["ray"], help="score the shards by the workers of a Ray cluster (dana[ray])")
+    on_ray = score.add_argument_group("with --engine ray")
+    on_ray.add_argument(
+        "--address",
+        help="HOST:PORT of its head node, auto or local (default: RAY_ADDRESS, one that runs here, a new one)",
+    )
+    on_ray.add_argument("--actors", type=int, help="workers, of one CPU each (default: all that there is room for)")
+    on_ray.add_argument(
+        "--num-gpus", type=float, help="of each worker, 0.5 for half a one (default: 1 where a node has any, else 0)"
+    )
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
     weigh.add_argument(
         "others", type=local_folder, nargs="*", metavar="DIR", help="runs of other targets on the same pool"
@@ -110,7 +121,7 @@ def _score(parsed: argparse.Namespace) -> None:
 
     Killed, the same command goes on with the shards that are missing. Several processes: accelerate launch
     recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
-    last. The bytes are the same whoever did what.
+    last; or --engine ray, on a node of a Ray cluster. The bytes are the same whoever did what.
     """
     from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
@@ -139,10 +150,28 @@ def _score(parsed: argparse.Namespace) -> None:
             _check_prepared(parsed, settings)
             artifact = scoring.merge()
         else:
-            artifact = run_score(settings)
+            artifact = run_score(settings, _cluster(parsed))
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
         keep(settings, Path(settings.out))
         print(hints.after("weigh", settings.out))
+
+
+def _cluster(parsed: argparse.Namespace) -> "RayCluster | None":
+    """The cluster that is to score, if any.
+
+    Raises:
+        ConfigError: If one is described and --engine does not ask for it.
+    """
+    from dana.core.config import require
+    from dana.engines.ray_cluster import RayCluster
+
+    if parsed.engine:
+        return RayCluster(parsed.address, parsed.actors, parsed.num_gpus)
+    for name in ("address", "actors", "num_gpus"):
+        require(
+            getattr(parsed, name) is None, f"--{name.replace('_', '-')}", getattr(parsed, name), "with --engine ray"
+        )
+    return None
 
 
 def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None:

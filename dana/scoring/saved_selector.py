@@ -62,11 +62,13 @@ class SavedSelector:
         fitted: Units to anomaly scores, higher = more foreign to the task.
         splitter: Text to the spans of its units.
         about: Content of ``saved.json``.
+        other_code: Which components have other code here than when it was fitted; it may or may not round otherwise.
     """
 
     fitted: FittedSelector
     splitter: Splitter
     about: dict[str, Any]
+    other_code: tuple[str, ...] = ()
 
     def score(self, texts: Sequence[str], ids: Sequence[str] | None = None) -> "pd.DataFrame":
         """Anomaly scores of the units of texts, a row a unit, higher = more foreign to the task.
@@ -136,7 +138,7 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
         ConfigError: If a store is given and the run had none, whose vectors were not rounded.
         PluginError: If selector, detector or encoder are of a package that is not installed.
     """
-    place = _place(Path(folder))
+    place = selector_place(Path(folder))
     about = _read(place / SAVED)
     chosen, rounds = dict(about["selection"]), about["selection"]["store_dtype"]
     chosen["encoder"] = encoder or chosen["encoder"]
@@ -148,12 +150,12 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
     if store is None:
         context = RoundingContext(**{part.name: getattr(context, part.name) for part in fields(context)})
     selector = create_selector(about["selector"], context)
-    _check_same(place, about["identity"], {**selector.identity(), "code": origin_of(selector)})
-    return SavedSelector(selector.load(place), selection.splitter(), about)
+    other_code = _check_same(place, about["identity"], {**selector.identity(), "code": origin_of(selector)})
+    return SavedSelector(selector.load(place), selection.splitter(), about, other_code)
 
 
-def _place(folder: Path) -> Path:
-    """Where a selector lies in a folder.
+def selector_place(folder: Path) -> Path:
+    """Where a saved selector lies: in a folder of its own, in that of a run or of its scores.
 
     Raises:
         ArtifactError: If nowhere.
@@ -183,8 +185,8 @@ def _read(path: Path) -> dict[str, Any]:
     return about
 
 
-def _check_same(place: Path, saved: dict[str, Any], found: dict[str, Any]) -> None:
-    """Refuse another encoder or other parameters; warn of other code, which may or may not round otherwise.
+def _check_same(place: Path, saved: dict[str, Any], found: dict[str, Any]) -> tuple[str, ...]:
+    """Refuse another encoder or other parameters; warn of other code, and return what has it.
 
     Raises:
         ArtifactError: Naming the first difference.
@@ -198,6 +200,7 @@ def _check_same(place: Path, saved: dict[str, Any], found: dict[str, Any]) -> No
             )
     if differing:
         log.warning("%s: fitted by other code (%s); scores may differ", place, ", ".join(differing))
+    return tuple(differing)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

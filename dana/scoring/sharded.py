@@ -7,7 +7,7 @@ shards (any share of them), merge (one table in corpus order).
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -136,7 +136,7 @@ class ShardedTable(ABC):
         if len(missing) < len(mine):
             log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
         started, busy = time.monotonic(), 0.0
-        with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, ticking(bar):
+        with progress(what="scoring", unit="units", total=self.expected(missing)) as bar, ticking(bar):
             scored: list[pa.Table] = []
             done, begun = 0, started
             for shard, units in prefetch(self._batches(missing)):
@@ -156,8 +156,8 @@ class ShardedTable(ABC):
             log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", len(missing), spent, 100 * busy / spent)
         return busy
 
-    def _expected(self, shards: list[Shard]) -> int | None:
-        """About how many units some shards have; None where nobody has counted."""
+    def expected(self, shards: list[Shard]) -> int | None:
+        """About how many units some shards have, for a progress bar; None where nobody has counted."""
         counted = read_manifest(self.shards.path / self.learned).get("counts", {}).get("general_units")
         documents = sum(shard.documents for shard in shards)
         return None if counted is None else round(counted * documents / max(1, self.general.documents))
@@ -170,8 +170,11 @@ class ShardedTable(ABC):
                 yield shard, units
             yield shard, None
 
-    def whole(self) -> Artifact:
-        """All three steps; the processes of one launch share the shards, and what was done before is not done again.
+    def whole(self, score: Callable[[], None] | None = None) -> Artifact:
+        """All three steps; what was done before is not done again.
+
+        Args:
+            score: Makes the missing shards by others. By default the processes of one launch share them.
 
         Raises:
             ArtifactError: If another command is at it.
@@ -179,7 +182,8 @@ class ShardedTable(ABC):
         with ExitStack() as held:
             first(lambda: held.enter_context(self._alone()))
             if not first(lambda: self.is_done):
-                self.score(self.prepare(), Share.of_launch())
+                fitted = self.prepare()
+                self.score(fitted, Share.of_launch()) if score is None else score()
                 wait_for_all()
             return first(self._merge)
 

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
+from dana.core.config import require
 from dana.core.launch import processes
 from dana.core.logging import get_logger
+from dana.engines.ray_cluster import RayCluster
+from dana.engines.ray_shards import score_on_ray
 from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
 from dana.scoring.scoring import Scoring, build_selector
@@ -78,10 +81,19 @@ def estimate_score(settings: RunSettings) -> str:
     )
 
 
-def run_score(settings: RunSettings) -> Artifact:
+def run_score(settings: RunSettings, cluster: RayCluster | None = None) -> Artifact:
     """Score the general text of a run against its task, both read first; the processes of one launch share the shards.
+
+    Args:
+        settings: Of the run.
+        cluster: Whose workers score the shards instead.
 
     Returns:
         The scores artifact, ``OUT/scores``.
     """
-    return open_scoring(settings).whole()
+    if cluster is None:
+        return open_scoring(settings).whole()
+    require(processes() == 1, "--engine", "ray", "without a launcher: one process gives the work to Ray's workers")
+    cluster.check()
+    scoring = open_scoring(settings)
+    return scoring.whole(lambda: score_on_ray(scoring, cluster))
