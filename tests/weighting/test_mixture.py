@@ -1,5 +1,7 @@
 """The in-domain share of pool and selection, against mixtures whose truth is known."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -127,3 +129,33 @@ def test_the_probability_of_a_unit_is_that_of_bayes(share):
     assert found.max() <= 1
     mostly = in_domain(*sides[:1], np.ones(400), sides[1], 1.0, 0).mostly
     assert mostly == pytest.approx((bayes >= 0.5).mean(), abs=0.02)
+
+
+def test_groups_of_units_count_as_their_units_do():
+    rng = np.random.default_rng(0)
+    sizes, weights = rng.integers(1, 9, 200), rng.integers(0, 2, 200).astype(float)
+    values, at = np.sort(rng.normal(size=200)), rng.normal(size=50)
+    groups = [tuple(column[rows] for column in (values, sizes, weights)) for rows in (slice(0, 70), slice(70, 200))]
+    found = mixture.local_mean(lambda: iter(groups), int(sizes.sum()), at, 0.05)
+    np.testing.assert_array_equal(found, local_mean(np.repeat(values, sizes), np.repeat(weights, sizes), at, 0.05))
+
+
+@pytest.mark.parametrize("largest", [500, 10_000])
+def test_what_is_drawn_of_a_pool_does_not_depend_on_its_blocks(monkeypatch, largest):
+    monkeypatch.setattr(mixture, "LARGEST_POOL", largest)
+    documents = np.repeat(np.arange(400), 5)
+    scores = np.random.default_rng(0).normal(size=2000)
+    found = []
+    for draws, starts in ((1 << 20, [0, 400]), (7, [0, 1, 150, 151, 390, 400])):
+        monkeypatch.setattr(mixture, "DRAWS", draws)
+        sample = PoolSample(2000, 3)
+        for first, last in pairwise(starts):
+            rows = (documents >= first) & (documents < last)
+            sample.add(scores[rows], documents[rows])
+        found.append((sample.scored, sample.scored.weights(sample.random)))
+    (one, drawn), (two, again) = found
+    assert one.scores.size < 700 if largest == 500 else one.scores.size == 2000
+    np.testing.assert_array_equal(one.scores, two.scores)
+    np.testing.assert_array_equal(one.documents, two.documents)
+    np.testing.assert_array_equal(drawn, again)
+    assert all(np.unique(drawn[one.documents == document]).size == 1 for document in np.unique(one.documents))

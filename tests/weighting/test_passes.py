@@ -32,6 +32,7 @@ POLICIES = [
     {"below": 0.5},
     {"policy": "sampled", "gamma": 2},
     {"policy": "sampled", "sharpness": 300.0, "beta": 0.9, "gamma": 1},
+    {"policy": "sampled", "sharpness": 5000.0, "beta": 0.9, "gamma": 1},  # most have no relevance at all
     {"policy": "sampled", "budget": "9 documents", "midpoint": -1.0},
     {"policy": "sampled", "stream": True},
     {"policy": "sigmoid"},
