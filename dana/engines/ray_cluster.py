@@ -17,7 +17,14 @@ log = get_logger(__name__)
 
 ADDRESSES = "HOST:PORT of a head node, auto for a cluster that runs on this machine, or local for one of its own"
 PATIENCE = 10.0  # seconds for a head node to take a connection; Ray itself tries for ever
-SILENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+ONE_THREAD = {"env_vars": {"OMP_NUM_THREADS": "1"}}  # sums depend on the number; Ray would pass on that of its node
+# No reports to its makers; workers without a GPU see none; those of a cluster that this process starts are no nicer
+# than any other process of dana (with Ray's 15 they starve on a machine that does something else, too).
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_worker_niceness": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -117,12 +124,12 @@ def _room(node: dict[str, float], gpus: float) -> int:
 
 
 def import_ray() -> Any:
-    """The module ``ray``, which is told to report nothing to its makers.
+    """The module ``ray``, with its environment set where the user has not.
 
     Raises:
         PluginError: If it is not installed.
     """
-    for name, value in SILENT.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         import ray

@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from dana.core.artifacts import OWN
-from dana.core.errors import DanaError
+from dana.core.errors import DanaError, Preempted
 from dana.core.logging import get_logger, progress
 from dana.core.schemas import SCORES, Document
+from dana.core.stop import StopRequest
 from dana.engines.parcel import Parcel
-from dana.engines.ray_cluster import RayCluster
+from dana.engines.ray_cluster import ONE_THREAD, RayCluster
 from dana.scoring.saved_selector import SavedSelector
 from dana.scoring.scoring import Scoring
 from dana.scoring.shards import Shard, shards_of
@@ -26,8 +27,8 @@ log = get_logger(__name__)
 
 TRIES = 3  # a shard whose workers died so often is the cause of it
 AHEAD = 2  # shards that a worker has before it: one is scored, the next is there when it is done
-PATIENCE = 60.0  # seconds without news before the log says what is waited for
-THREADS = {"env_vars": {"OMP_NUM_THREADS": "1"}}  # sums depend on the number; Ray would pass on that of its node
+POLL = 1.0  # seconds between two looks whether this process was told to stop
+PATIENCE = 60.0  # seconds without a worker before the log says what is waited for
 
 
 class ShardWorker:
@@ -72,6 +73,7 @@ def score_on_ray(scoring: Scoring, cluster: RayCluster) -> None:
     Raises:
         ConfigError: If there is no such cluster, or no room in it.
         DanaError: If a worker fails, or three died over one shard; names it and the cause. What was scored stays.
+        Preempted: If told to stop; what was scored stays.
     """
     every = shards_of(scoring.general.artifact.path)
     missing = scoring.shards.missing(every)
@@ -81,10 +83,11 @@ def score_on_ray(scoring: Scoring, cluster: RayCluster) -> None:
         return
     learned = scoring.shards.path / scoring.learned / OWN / scoring.learned
     parcel = Parcel.of(learned, scoring.selection.store)
-    with cluster.connected() as ray:
+    # Ray swallows what a signal's handler raises while it waits, so signals are remembered and looked at.
+    with cluster.connected() as ray, StopRequest() as stop:
         count, gpus = cluster.workers(ray)
         log.info("ray       %d workers with a CPU and %g GPU each", count, gpus)
-        crew = Crew(ray, parcel, count, gpus)
+        crew = Crew(ray, parcel, count, gpus, stop)
         with (
             closing(crew.scored(missing)) as scored,
             progress(what="scoring", unit="units", total=scoring.expected(missing)) as bar,
@@ -98,11 +101,11 @@ def score_on_ray(scoring: Scoring, cluster: RayCluster) -> None:
 class Crew:
     """Workers and the calls that they have before them."""
 
-    def __init__(self, ray: Any, parcel: Parcel, count: int, gpus: float) -> None:
-        self.ray, self.count = ray, count
+    def __init__(self, ray: Any, parcel: Parcel, count: int, gpus: float, stop: StopRequest) -> None:
+        self.ray, self.count, self.stop = ray, count, stop
         self.parcel = ray.put(parcel)
         self.hire = (
-            ray.remote(ShardWorker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, runtime_env=THREADS).remote
+            ray.remote(ShardWorker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, runtime_env=ONE_THREAD).remote
         )
         self.calls: dict[Any, tuple[Any, Shard | None]] = {}  # in the order in which they were made; None: it opens
         self.ready: list[Any] = []
@@ -158,10 +161,19 @@ class Crew:
             self.calls[worker.score.remote(shard.number, list(shard.read()))] = worker, shard
 
     def _news(self) -> list[Any]:
-        """A call that has ended; none if nothing did for a minute."""
-        ended, _ = self.ray.wait(list(self.calls), num_returns=1, timeout=PATIENCE)
+        """A call that has ended; none if nothing did for a minute.
+
+        Raises:
+            Preempted: If this process was told to stop.
+        """
+        ended: list[Any] = []
+        until = time.monotonic() + PATIENCE
+        while not ended and time.monotonic() < until:
+            ended, _ = self.ray.wait(list(self.calls), num_returns=1, timeout=POLL)
+            if self.stop.received:
+                raise Preempted("told to stop; what was finished is kept, the same command goes on from there")
         if not ended and not self.ready:
-            log.warning("ray       no node has room for a worker yet; waiting")
+            log.warning("ray       no worker is ready yet: each waits for room on a node, or opens the selector")
         return ended
 
     def _bury(self, worker: Any, error: Exception) -> list[Shard]:

@@ -1,7 +1,9 @@
 """Shards scored by Ray's workers have the bytes of those of one process, whatever dies; errors name shard and cause."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import sys
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import OWN
-from dana.core.errors import ArtifactError, ConfigError, DanaError
+from dana.core.errors import ArtifactError, ConfigError, DanaError, Preempted
 from dana.core.schemas import SCORES, iterate_documents
 from dana.engines import ray_cluster, ray_shards
 from dana.engines.parcel import Parcel
@@ -57,8 +59,6 @@ def nodes():
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'dana[ray]'")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     ray_cluster.import_ray()
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # else they starve where other tests run, too
     node = {"num_cpus": 1, "object_store_memory": MEMORY, "include_dashboard": False}
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
     try:
@@ -68,7 +68,6 @@ def nodes():
     finally:
         ray.shutdown()
         cluster.shutdown()
-        monkeypatch.undo()
 
 
 @pytest.mark.slow
@@ -113,6 +112,25 @@ def test_a_node_killed_in_the_middle_changes_no_byte(nodes, scoring, monkeypatch
     assert content(made.whole(lambda: score_on_ray(made, RayCluster())).path) == expected
     assert sorted(written) == list(range(8))
     assert any("a worker died (1 of 3)" in line for line in heard.messages)
+
+
+@pytest.mark.slow
+def test_told_to_stop_it_keeps_what_was_scored(nodes, scoring, monkeypatch):
+    made, write, before = scoring(), ShardFolder.write, signal.getsignal(signal.SIGTERM)
+
+    def stop_at_second(folder, number, table, seconds):
+        write(folder, number, table, seconds)
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(ShardFolder, "write", stop_at_second)
+    made.prepare()
+    with pytest.raises(Preempted, match="told to stop"):
+        score_on_ray(made, RayCluster(actors=1))
+    left = [shard.number for shard in made.shards.missing(shards_of(made.general.artifact.path, 17))]
+    assert not {0, 1} & {*left}
+    assert len(left) >= 4
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.slow
