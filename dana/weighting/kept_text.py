@@ -3,7 +3,7 @@
 import gzip
 import io
 import json
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.artifacts import OWN
-from dana.weighting.documents import Texts
+from dana.weighting.documents import Texts, document_starts
 
 KEPT_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder, which Parquet readers open as it is
 
@@ -61,27 +61,38 @@ class KeptText:
         score = table["score"].to_numpy()
         start, end, unit = (table[name].to_numpy() for name in ("start", "end", "unit"))
         sources = table["source"]
+        runs = _runs(label, document_starts(table))
+        first, last = next(runs)
         for doc_id, text, rows in self._texts.of(table):
-            for first, last in _runs(label[rows]):
-                a, b = rows.start + first, rows.start + last
+            while first < rows.stop:
                 record: dict[str, Any] = {
-                    "id": f"{doc_id}:{unit[a]}-{unit[b]}",
+                    "id": f"{doc_id}:{unit[first]}-{unit[last]}",
                     "doc_id": doc_id,
-                    "source": sources[a].as_py(),
-                    "first_unit": int(unit[a]),
-                    "last_unit": int(unit[b]),
-                    "start": int(start[a]),
-                    "end": int(end[b]),
-                    "score": float(score[a : b + 1].mean()),
-                    "text": text[start[a] : end[b]],
+                    "source": sources[first].as_py(),
+                    "first_unit": int(unit[first]),
+                    "last_unit": int(unit[last]),
+                    "start": int(start[first]),
+                    "end": int(end[last]),
+                    "score": float(score[first : last + 1].mean()),
+                    "text": text[start[first] : end[last]],
                 }
                 if target is not None:
-                    record["target"] = str(target[a])
+                    record["target"] = str(target[first])
                 self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
                 self.lines += 1
+                first, last = next(runs, (table.num_rows, 0))
 
 
-def _runs(label: np.ndarray) -> list[tuple[int, int]]:
-    """First and last index of every run of one label above 0."""
-    edges = np.flatnonzero(np.diff(label, prepend=-1, append=-1))
-    return [(int(first), int(after) - 1) for first, after in pairwise(edges) if label[first] > 0]
+def _runs(label: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last row of every run of one label above 0, none in two documents.
+
+    Args:
+        label: Shape (units,).
+        starts: First row of each document.
+    """
+    begins = np.append(True, label[1:] != label[:-1])
+    begins[starts] = True
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], label.size) - 1
+    kept = label[first] > 0
+    return zip(first[kept].tolist(), last[kept].tolist(), strict=True)
