@@ -46,6 +46,7 @@ SCORE = [
     ),
     Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
 ]
+NOT_OF_RUNS = ("config", "prepare", "dry_run", "verify", "engine", "address", "actors", "num_gpus")  # of dana score
 WEIGH = [
     Flag("--policy", "weigh.policy"),
     Flag("--beta", "weigh.beta"),
@@ -68,6 +69,9 @@ def add_selection(add: AddCommand) -> None:
     score = add_command(add, "score", _score, TEXTS + SCORE, reads=("ranking", "weigh"))
     score.set_defaults(processes=True)
     add_verify(score)
+    score.add_argument(
+        "runs", type=local_folder, nargs="*", metavar="RUN", help="prepared runs over one corpus: score all in one pass"
+    )
     part = score.add_mutually_exclusive_group()
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
     part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
@@ -122,7 +126,14 @@ def _score(parsed: argparse.Namespace) -> None:
     Killed, the same command goes on with the shards that are missing. Several processes: accelerate launch
     recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
     last; or --engine ray, on a node of a Ray cluster. The bytes are the same whoever did what.
+
+    Several tasks, one pool: prepare a run for each (--prepare, with the same --share), then dana score RUN_A RUN_B ...
+    reads, cuts and encodes the text once and scores it for all; --shard and --merge divide that, too. Each run gets the
+    bytes that it would have got by itself.
     """
+    if parsed.runs:
+        _score_targets(parsed)
+        return
     from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
     settings = settings_from(parsed)
@@ -172,6 +183,31 @@ def _cluster(parsed: argparse.Namespace) -> "RayCluster | None":
             getattr(parsed, name) is None, f"--{name.replace('_', '-')}", getattr(parsed, name), "with --engine ray"
         )
     return None
+
+
+def _score_targets(parsed: argparse.Namespace) -> None:
+    """Score the corpus of several runs, one a target, in one pass."""
+    from dana.core.errors import ConfigError
+    from dana.scoring.sharded import make_tables, score_shards
+    from dana.scoring.shards import Share
+    from dana.stages.score_targets import open_targets
+
+    given = [flag for setting, flag in parsed.flags.items() if getattr(parsed, setting) is not None]
+    unused = [name for name in NOT_OF_RUNS if getattr(parsed, name) not in (None, False)]
+    given += [f"--{name.replace('_', '-')}" for name in unused]
+    if given := [*given, *parsed.overrides]:
+        raise ConfigError(f"{given[0]}: runs are scored as they were prepared; leave it out, or {parsed.runs[0]}")
+    scorings = open_targets(parsed.runs)
+    if parsed.shard:
+        share = Share.parse(parsed.shard)
+        score_shards(scorings, [scoring.prepared() for scoring in scorings], share)
+        print(f"scored:  share {parsed.shard} of {len(scorings)} runs")
+        print(hints.after("score", *parsed.runs, "--merge", note="when all shares are scored"))
+        return
+    made = [scoring.merge() for scoring in scorings] if parsed.merge else make_tables(scorings)
+    for artifact in made:
+        print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
+    print(hints.after("weigh", parsed.runs[0]))
 
 
 def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None:

@@ -1,13 +1,12 @@
 """Auto selector: several selectors compared on held-out task text, then the best of them or their fusion is fitted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor, stack
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
@@ -19,6 +18,7 @@ from dana.ranking.held_out_scores import PIECES, texts_to_compare
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector, plain_selector
 from dana.selectors.fusion import FusionSelector
+from dana.selectors.remembered import RememberedContext
 
 log = get_logger(__name__)
 
@@ -109,7 +109,7 @@ class AutoSelector(Selector):
         """Compare, log the table and the reason, and fit what was chosen."""
         require(len(task) >= MIN_TASK_UNITS, "task", f"{len(task)} units", f"at least {MIN_TASK_UNITS} to choose by")
         texts = texts_to_compare(task, general, self.gamma, seed)
-        candidates = self._candidates(RememberedContext(**asdict(self.context)))
+        candidates = self._candidates(RememberedContext.of(self.context))
         choice = choose_selector(self._specs, candidates, texts, self.folds, self.prevalence, seed)
         log.info("selectors on held-out task text\n%s", choice.text())
         log.info("selector  %s", choice.reason)
@@ -129,23 +129,3 @@ class AutoSelector(Selector):
         candidates = [{**one.identity(), "code": origin_of(one)} for one in self._candidates(self.context)]
         numbers = {name: getattr(self, name) for name in ("folds", "prevalence", "gamma")}
         return {"selector": "AutoSelector", **numbers, "candidates": candidates}
-
-
-@dataclass(frozen=True)
-class RememberedContext(SelectorContext):
-    """A context that keeps every vector in memory, for the many fits of a comparison.
-
-    Attributes:
-        vectors: By encoder spec and text.
-    """
-
-    vectors: dict[tuple[str, str], Tensor] = field(default_factory=dict, compare=False)
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """Vectors of texts, float32 of shape (texts, dims); each text is encoded once."""
-        if not texts:
-            return super().embed(texts)
-        new = list(dict.fromkeys(text for text in texts if (self.encoder, text) not in self.vectors))
-        if new:
-            self.vectors.update(zip(((self.encoder, text) for text in new), super().embed(new), strict=True))
-        return stack([self.vectors[self.encoder, text] for text in texts])

@@ -24,6 +24,7 @@ from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector
 from dana.selectors.detector import DetectorSelector
+from dana.selectors.remembered import RememberedContext
 
 MIN_TASK_UNITS = 20
 SAMPLES = f"{OWN}/samples.json"
@@ -83,6 +84,11 @@ class Scoring(ShardedTable):
     def rows(self, units: Units, fitted: FittedSelector) -> pa.Table:
         """Units and their scores."""
         return score_table(units, fitted)
+
+    def next_batch(self) -> None:
+        """Let the selector's context forget the vectors of the last batch, where it remembers any."""
+        if isinstance(self.selector.context, RememberedContext):
+            self.selector.context.memory.forget()
 
     def learn(self, draft: Draft) -> None:
         """Fit the selector on the task, and score held-out task text.

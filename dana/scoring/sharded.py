@@ -7,7 +7,7 @@ shards (any share of them), merge (one table in corpus order).
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
@@ -124,6 +124,9 @@ class ShardedTable(ABC):
         samples = draw(watched(), wanted, runs)
         return count, samples
 
+    def next_batch(self) -> None:  # noqa: B027, most keep nothing
+        """Called before each batch of units: what was kept of the one before may go."""
+
     def score(self, fitted: Any, share: Share) -> float:
         """Make the shards of a share that nobody has made yet; returns the seconds spent on rows.
 
@@ -131,30 +134,7 @@ class ShardedTable(ABC):
             fitted: From :meth:`prepare`.
             share: Which shards.
         """
-        mine = shards_of(self.general.artifact.path)[share.number :: share.of]
-        missing = self.shards.missing(mine)
-        if len(missing) < len(mine):
-            log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
-        started, busy = time.monotonic(), 0.0
-        with progress(what="scoring", unit="units", total=self.expected(missing)) as bar, ticking(bar):
-            scored: list[pa.Table] = []
-            done, begun = 0, started
-            for shard, units in prefetch(self._batches(missing)):
-                if units is not None:
-                    before = time.monotonic()
-                    scored.append(self.rows(units, fitted))
-                    busy += time.monotonic() - before
-                    done += len(units)
-                    bar.update(done - bar.n)  # less what the encoder ticked
-                    continue
-                table, now = pa.concat_tables([self.schema.empty_table(), *scored]).combine_chunks(), time.monotonic()
-                self.shards.write(shard.number, table, now - begun)
-                scored, begun = [], now
-            bar.total = done
-        spent = time.monotonic() - started
-        if missing:
-            log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", len(missing), spent, 100 * busy / spent)
-        return busy
+        return score_shards([self], [fitted], share)
 
     def expected(self, shards: list[Shard]) -> int | None:
         """About how many units some shards have, for a progress bar; None where nobody has counted."""
@@ -179,13 +159,7 @@ class ShardedTable(ABC):
         Raises:
             ArtifactError: If another command is at it.
         """
-        with ExitStack() as held:
-            first(lambda: held.enter_context(self._alone()))
-            if not first(lambda: self.is_done):
-                fitted = self.prepare()
-                self.score(fitted, Share.of_launch()) if score is None else score()
-                wait_for_all()
-            return first(self._merge)
+        return make_tables([self], score)[0]
 
     def merge(self) -> Artifact:
         """Join all shards, in corpus order, and remove them.
@@ -219,3 +193,72 @@ class ShardedTable(ABC):
         draft.counts = {"units": units, **prepared.manifest["counts"]}
         draft.seeds = prepared.manifest["seeds"]
         draft.began -= prepared.manifest["seconds"] + self.shards.seconds(every)  # rows take more than joining them
+
+
+def make_tables(tables: Sequence[ShardedTable], score: Callable[[], None] | None = None) -> list[Artifact]:
+    """Tables of one corpus, cut alike, in one pass over its text; what was done before is not done again.
+
+    Args:
+        tables: All of one corpus and with the same units.
+        score: Makes the missing shards by others. By default the processes of one launch share them.
+
+    Returns:
+        An artifact a table, with the bytes that it has when it is made by itself.
+
+    Raises:
+        ArtifactError: If another command is at one of them.
+    """
+    with ExitStack() as held:
+        in_order = sorted(tables, key=lambda table: table.folder.resolve())  # the same for whoever else comes
+        first(lambda: [held.enter_context(table._alone()) for table in in_order])
+        are_done = first(lambda: [table.is_done for table in tables])
+        if todo := [table for table, is_done in zip(tables, are_done, strict=True) if not is_done]:
+            fitted = [table.prepare() for table in todo]
+            score_shards(todo, fitted, Share.of_launch()) if score is None else score()
+            wait_for_all()
+        return first(lambda: [table._merge() for table in tables])
+
+
+def score_shards(tables: Sequence[ShardedTable], fitted: Sequence[Any], share: Share) -> float:
+    """Make the shards of a share that nobody has made yet, reading and cutting each once for all tables that lack it.
+
+    Args:
+        tables: See :func:`make_tables`.
+        fitted: From :meth:`ShardedTable.prepare`, one a table.
+        share: Which shards.
+
+    Returns:
+        The seconds spent on rows.
+    """
+    first_of, folders = tables[0], [table.shards for table in tables]
+    mine = shards_of(first_of.general.artifact.path)[share.number :: share.of]
+    lacking = [{shard.number for shard in folder.missing(mine)} for folder in folders]
+    missing = [shard for shard in mine if any(shard.number in lacks for lacks in lacking)]
+    wanted = sum(map(len, lacking))
+    if wanted < len(mine) * len(tables):
+        log.info("shards    %d of %d are there already", len(mine) * len(tables) - wanted, len(mine) * len(tables))
+    started, busy = time.monotonic(), 0.0
+    with progress(what="scoring", unit="units", total=first_of.expected(missing)) as bar, ticking(bar):
+        rows: list[list[pa.Table]] = [[] for _ in tables]
+        done, begun = 0, started
+        for shard, units in prefetch(first_of._batches(missing)):
+            takers = [place for place, lacks in enumerate(lacking) if shard.number in lacks]
+            if units is not None:
+                before = time.monotonic()
+                tables[takers[0]].next_batch()
+                for place in takers:
+                    rows[place].append(tables[place].rows(units, fitted[place]))
+                busy += time.monotonic() - before
+                done += len(units)
+                bar.update(done - bar.n)  # less what the encoder ticked
+                continue
+            now = time.monotonic()
+            for place in takers:
+                table = pa.concat_tables([tables[place].schema.empty_table(), *rows[place]]).combine_chunks()
+                folders[place].write(shard.number, table, (now - begun) / len(takers))
+            rows, begun = [[] for _ in tables], now
+        bar.total = done
+    spent = time.monotonic() - started
+    if missing:
+        log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", wanted, spent, 100 * busy / spent)
+    return busy
