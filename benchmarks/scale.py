@@ -2,11 +2,13 @@
 
     python benchmarks/scale.py FOLDER --documents 100000 1000000 10000000 --engines 1
     python benchmarks/scale.py FOLDER --documents 200000 --engines 1 2 ray datatrove datatrove-2 --repeats 3
+    python benchmarks/scale.py FOLDER --documents 20000 --sentences 14 --selector lexical --engines 1 datatrove steps
 
 Makes documents of --sentences sentences (JSON Lines in eight files, none twice) and a task of 200 of them by another
-choice of words. An engine is a number of processes of one launch; ``ray``, two nodes of one CPU each on this machine;
-``datatrove``, that library's own reader, trivial filter and writer over the same files, in one process or two. Engines
-take turns, --repeats times. Prints a line a command: wall and CPU seconds with those of its children, the most memory
+choice of words. Engines take turns, --repeats times: a number of processes of one launch; ``ray``, two nodes of one CPU
+each on this machine; ``datatrove``, that library's own reader, trivial filter and writer over the same files, in one
+process (or ``datatrove-2``, two); ``steps``, the same with dana's two steps instead of the filter, by a selector that
+was fitted on the first file. Prints a line a command: wall and CPU seconds with those of its children, the most memory
 that any process held; and at the end the medians of documents a second.
 """
 
@@ -31,8 +33,12 @@ from datatrove.executor import LocalPipelineExecutor
 from datatrove.pipeline.filters import LambdaFilter
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.writers import JsonlWriter
-source, out, tasks = sys.argv[1], sys.argv[2], int(sys.argv[3])
-steps = [JsonlReader(source), LambdaFilter(lambda document: len(document.text) > 60), JsonlWriter(out)]
+source, out, tasks, run = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+middle = [LambdaFilter(lambda document: len(document.text) > 60)]
+if run:
+    from dana.engines.datatrove import DanaFilter, DanaScore, document_cut
+    middle = [DanaScore(run), DanaFilter(below=document_cut(run))]
+steps = [JsonlReader(source), *middle, JsonlWriter(out)]
 LocalPipelineExecutor(steps, tasks=8, workers=tasks, logging_dir=out + "-logs").run()
 """
 
@@ -100,10 +106,18 @@ def two_nodes() -> Iterator[str]:
 
 def commands(engine: str, address: str, options: argparse.Namespace, source: Path, out: Path) -> dict[str, list[str]]:
     """The commands of an engine, by step."""
-    if engine.startswith("datatrove"):
-        tasks = engine.partition("-")[2] or "1"
-        return {"filter": [sys.executable, "-c", TROVE, str(source), str(out), tasks]}
     dana = [sys.executable, "-m", "dana"]
+    if engine.startswith(("datatrove", "steps")):
+        tasks, run = engine.partition("-")[2] or "1", f"{out}-fitted" if engine.startswith("steps") else ""
+        filtered = {"filter": [sys.executable, "-c", TROVE, str(source), str(out), tasks, run]}
+        if not run:
+            return filtered
+        texts = ["--task", str(options.folder / "task.jsonl"), "--general", str(source / "part-0.jsonl"), "--out", run]
+        return {
+            "fit": [*dana, "score", *texts, "--selector", options.selector],
+            "weigh": [*dana, "weigh", run],
+            **filtered,
+        }
     texts = ["--task", str(options.folder / "task.jsonl"), "--general", str(source / "*.jsonl"), "--out", str(out)]
     score = ["score", *texts, "--selector", options.selector]
     if engine == "ray":
