@@ -119,6 +119,9 @@ def _final(error: Exception) -> str:
     kind = type(error).__name__
     if isinstance(error, FileNotFoundError):
         return "no such file, folder or bucket"
+    answer = getattr(error.__cause__, "response", None)  # of botocore
+    if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == "RequestTimeTooSkewed":
+        return f"the clocks of this machine and of the store disagree; set this one: {said(error)}"
     if isinstance(error, PermissionError) or kind in CREDENTIALS:
         return f"no permission: {said(error)}"
     if kind == "OfflineModeIsEnabled":
