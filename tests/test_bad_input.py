@@ -655,7 +655,6 @@ FLAGS = [
     ("store info {run}/embeddings --keep hashing", "--keep"),
     ("store verify {run}/corpus", "corpus"),
     ("store info {task}", "task.jsonl"),
-    ("store info {run}", "run"),
     ("verify {folder}/nope", "nope"),
     ("verify {task}", "task.jsonl"),
     ("verify {folder}/cards", "cards"),

@@ -32,8 +32,6 @@ class RunSettings:
 
     Attributes:
         out: Folder of the run.
-        share: Folder that runs share: corpus, tokens and embeddings are made once for all that want the same, kept
-            there by fingerprint, and linked into each run's folder.
         task: A card's name, a card's YAML file, or text: a file, glob, folder or URL of one.
         general: Files, globs, folders, URLs of these (``s3://``, ``gs://``, ``hf://`` ...), or
             ``hf:name[@revision][:config][:split]``.
@@ -70,10 +68,11 @@ class RunSettings:
         pilot: Folder of an earlier run whose results say how much scores vary; where none is named, this run's own say
             it, if there are any.
         jobs: Cells of the recipe that run side by side, each in a process of its own.
+        share: Folder that runs share: corpus, tokens and embeddings are made once for all that want the same, kept
+            there by fingerprint, and linked into each run's folder.
     """
 
     out: str = "runs/run"
-    share: str | None = None
     task: str = ""
     general: list[str] = field(default_factory=list)
     data: str | None = None
@@ -103,6 +102,7 @@ class RunSettings:
     detect: float = 0.02
     pilot: str | None = None
     jobs: int = 1
+    share: str | None = None
 
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")

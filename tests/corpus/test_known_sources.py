@@ -206,7 +206,7 @@ def test_another_process_of_a_launch_than_the_first_hashes_nothing(hashed, pool,
     before = (made.path / KEPT).read_text()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    sent = iter([made.manifest["depends_on"], made, None])
+    sent = iter([[str(pool)], made.manifest["depends_on"], made, None, None])
     monkeypatch.setattr(launch, "_sum", lambda number: 0)
     monkeypatch.setattr(launch, "_sent", lambda value: next(sent))
     assert corpus_stage([str(pool)], tmp_path / "out") == made
