@@ -7,6 +7,7 @@ from typing import Any
 from dana.chat.settings import FewShotSettings
 from dana.clusters.settings import ClusterSettings
 from dana.comparison.settings import CompareSettings
+from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
@@ -24,6 +25,7 @@ from dana.topics.settings import TopicSettings
 from dana.weighting.settings import WeighSettings
 
 EMBEDDINGS = "embeddings"
+OWN_TEXT = ("task", "corpus")  # artifacts of every run; a shared folder has none of these names itself
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,8 @@ class RunSettings:
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
         require(not is_url(self.out), "out", self.out, "a local folder, which dana push copies to a URL")
-        share = Path(self.share or ".")
-        fits = not is_url(self.share or "") and not share.is_file() and share.resolve() != Path(self.out).resolve()
-        fits = self.share is None or (bool(self.share.strip()) and fits)
-        require(fits, "share", self.share, "a local folder that is not the run's own, or a place for a new one")
+        fits = self.share is None or _can_be_shared(self.share, Path(self.out))
+        require(fits, "share", self.share, "a local folder outside the run's own and any other's, or a place for one")
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
@@ -151,3 +151,12 @@ def with_store(settings: RunSettings) -> RunSettings:
     named = settings.selection.store
     store = settings.usual_store if named is None else None if named == "none" else named
     return replace(settings, selection=replace(settings.selection, store=store))
+
+
+def _can_be_shared(share: str, out: Path) -> bool:
+    """Whether runs may share a folder: not within a run or an artifact, whose files are sealed."""
+    if is_url(share) or not share.strip() or Path(share).is_file():
+        return False
+    place = Path(share).resolve()
+    made = any((above / MANIFEST).is_file() for above in (place, *place.parents, *(place / name for name in OWN_TEXT)))
+    return not made and not place.is_relative_to(out.resolve())
