@@ -16,6 +16,7 @@ log = get_logger(__name__)
 BLOCK = 1 << 23  # bytes of a request
 # What file systems say of a file's content, the surest first; then the times at which it was written.
 MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
+FOLDERS = {"file", "local", "sftp", "smb", "hdfs", "webhdfs"}  # protocols; elsewhere this would make a bucket
 TIMES = ("mtime", "LastModified", "Last-Modified", "last_modified", "created")
 
 
@@ -228,7 +229,7 @@ def write_remote(url: str, content: Path | bytes, after: str) -> None:
     """Write a whole file, over what is there.
 
     Args:
-        url: Where.
+        url: Where; on a file system with folders those above it are made.
         content: A local file, or bytes.
         after: For the message: what the same command will do if it is run again.
 
@@ -236,6 +237,8 @@ def write_remote(url: str, content: Path | bytes, after: str) -> None:
         DataError: If it cannot be written.
     """
     fs, path = place_of(url)
+    if FOLDERS & {*((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)}:
+        attempt(lambda: fs.makedirs(fs._parent(path), exist_ok=True), url, "written", after)
     if isinstance(content, Path):
         attempt(lambda: fs.put_file(str(content), path), url, "written", after)
     else:

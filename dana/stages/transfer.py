@@ -16,10 +16,12 @@ from dana.core.config import SETTINGS, require
 from dana.core.errors import ArtifactError
 from dana.core.files import replacing, room_for, sync
 from dana.core.locks import locked
-from dana.core.logging import progress
+from dana.core.logging import get_logger, progress
 from dana.core.seals import flaws
 from dana.core.storage import BLOCK, RemoteFile, below, files_below, list_url, remove_remote, write_remote
 from dana.core.urls import check_url, is_url
+
+log = get_logger(__name__)
 
 JOURNAL = f"{OWN}/push.json"
 FIRST = "part-00000.parquet"
@@ -42,6 +44,8 @@ def push(folder: Path, url: str) -> Iterator[str]:
         DataError: If the file system refuses, or the connection goes on dropping.
     """
     _check(url)
+    if url.startswith("memory:"):
+        log.warning("%s: is in the memory of this process, gone when it ends", url)
     found = [file.parent.parent for file in sorted(folder.rglob(MANIFEST))]
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     if not found:
