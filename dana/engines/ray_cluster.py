@@ -17,6 +17,7 @@ log = get_logger(__name__)
 
 ADDRESSES = "HOST:PORT of a head node, auto for a cluster that runs on this machine, or local for one of its own"
 PATIENCE = 10.0  # seconds for a head node to take a connection; Ray itself tries for ever
+SETTINGS = 4  # type of the frame that a server of HTTP/2, and so of gRPC, sends first
 ONE_THREAD = {"env_vars": {"OMP_NUM_THREADS": "1"}}  # sums depend on the number; Ray would pass on that of its node
 # No reports to its makers; workers without a GPU see none; those of a cluster that this process starts are no nicer
 # than any other process of dana (with Ray's 15 they starve on a machine that does something else, too).
@@ -62,7 +63,9 @@ class RayCluster:
         host, _, port = str(address).rpartition(":")
         require(bool(host) and "/" not in host and port.isdigit(), "--address", address, ADDRESSES)
         try:
-            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+            with socket.create_connection((host.strip("[]"), int(port)), PATIENCE) as there:
+                answer = None if os.environ.get("RAY_USE_TLS", "0") != "0" else _answer(there)
+            require(answer in (None, SETTINGS), "--address", address, f"{ADDRESSES}; what answers there is no Ray")
         except (OSError, OverflowError) as error:
             raise ConfigError(f"--address {address!r}: no Ray cluster answers there ({error})") from error
 
@@ -112,6 +115,15 @@ class RayCluster:
             there = "; ".join(f"{node.get('CPU', 0):g} CPU, {node.get('GPU', 0):g} GPU" for node in nodes)
             raise ConfigError(f"no node of the Ray cluster has 1 CPU and {gpus:g} GPU for a worker; there are: {there}")
         return self.actors or room, gpus
+
+
+def _answer(there: socket.socket) -> int:
+    """Type of the HTTP/2 frame by which a server answers a client that begins, as any of gRPC; -1 if none does."""
+    there.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]))
+    head = b""
+    while len(head) < 9 and (more := there.recv(9 - len(head))):
+        head += more
+    return head[3] if len(head) == 9 and head[5:] == bytes(4) else -1  # of the connection, which is stream 0
 
 
 def _room(node: dict[str, float], gpus: float) -> int:
