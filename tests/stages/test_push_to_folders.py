@@ -20,11 +20,11 @@ def test_folders_above_a_file_are_made(tmp_path):
     assert (tmp_path / "back" / "deep" / "words.txt").read_bytes() == (made.path / "deep" / "words.txt").read_bytes()
 
 
-def test_what_is_pushed_to_the_memory_of_the_process_is_said_to_end_with_it(tmp_path, caplog):
+def test_what_is_pushed_to_the_memory_of_the_process_is_said_to_end_with_it(tmp_path, heard):
     make(tmp_path / "notes", "notes", {"of": 1}, _fill)
-    with caplog.at_level(logging.WARNING):
+    with heard.at_level(logging.WARNING):
         list(push(tmp_path / "notes", "memory://ends-with-it"))
         list(push(tmp_path / "notes", f"file://{tmp_path}/stays"))
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in heard.records] == [
         "memory://ends-with-it: is in the memory of this process, gone when it ends"
     ]
