@@ -14,12 +14,12 @@ from dana.models.language_model import LanguageModel
 from dana.objectives.base import Collator
 from dana.sequences.examples import Examples
 from dana.train.evaluation import HeldOut
-from dana.train.head_warmup import HeadWarmup, warm_up_head
+from dana.train.head_warmup import warm_up_head
 from dana.train.loop import Prepared, prepare, train
 from dana.train.plan import Plan
 from dana.train.planner import Choice, Planner, planned
 from dana.train.records import Progress, Record, StepRecord
-from dana.train.settings import TrainSettings
+from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.texts import about_examples
 from dana.train.trackers import start_trackers, stop_trackers, track
 

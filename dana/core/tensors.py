@@ -2,13 +2,13 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -24,6 +24,7 @@ def save_tensors(value: Any, folder: Path, name: str, **about: Any) -> None:
         about: Further JSON values, such as the registered name.
     """
     from safetensors.torch import save_file
+    from torch import Tensor
 
     folder.mkdir(parents=True, exist_ok=True)
     saved = [field.name for field in fields(value) if field.metadata.get("saved", True)]
@@ -65,11 +66,13 @@ def read_about(folder: Path, name: str) -> dict[str, Any]:
     return about
 
 
-def to_device(value: T, device: torch.device | str) -> T:
+def to_device(value: T, device: "torch.device | str") -> T:
     """The same dataclass with its tensors on a device; itself if they are there."""
+    import torch
+
     moved = {}
     for field in fields(value):  # type: ignore[arg-type]
         part = getattr(value, field.name)
-        if isinstance(part, Tensor) and part.device != torch.device(device):
+        if isinstance(part, torch.Tensor) and part.device != torch.device(device):
             moved[field.name] = part.to(device)
     return replace(value, **moved) if moved else value  # type: ignore[type-var]

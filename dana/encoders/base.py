@@ -1,11 +1,12 @@
 """The contract of an encoder: texts in, one float32 vector each out."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dana.core.origin import OURS, blamed, origin_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Encoder(Protocol):
@@ -15,7 +16,7 @@ class Encoder(Protocol):
     all.
     """
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
+    def encode(self, texts: Sequence[str]) -> "Tensor":
         """Vectors of shape (texts, dims), float32, on the device that computed them, in input order."""
         ...
 
@@ -24,7 +25,7 @@ class Encoder(Protocol):
         ...
 
 
-def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> Tensor:
+def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
     """An encoder's vectors of shape (texts, dims), after a check of type and shape.
 
     Args:
@@ -35,6 +36,8 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> Tensor:
     Raises:
         PluginError: If it fails in a way that is not of dana, or gives no row for some text.
     """
+    from torch import Tensor
+
     with blamed("encoder", spec, getattr(encoder, "encoder", encoder)):
         found = encoder.encode(texts)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(texts):

@@ -15,12 +15,13 @@ Dimensions that never vary in the sample (MiniLM has three) are dropped by all b
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dana.core import tensors
 from dana.core.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KINDS = ("none", "l2", "center+l2", "whiten:K")
 
@@ -37,16 +38,18 @@ class FittedGeometry:
     """
 
     normalise: bool
-    shift: Tensor
-    directions: Tensor
-    kept: Tensor
+    shift: "Tensor"
+    directions: "Tensor"
+    kept: "Tensor"
 
-    def apply(self, embeddings: Tensor) -> Tensor:
+    def apply(self, embeddings: "Tensor") -> "Tensor":
         """Vectors of shape (units, kept dims), float32, on the embeddings' device. A zero row stays zero.
 
         Raises:
             DataError: If the embeddings have another width than the sample had.
         """
+        from torch.nn.functional import normalize
+
         if embeddings.shape[1] != self.shift.numel():
             raise DataError(
                 f"embeddings have {embeddings.shape[1]} dims, the geometry was fitted on {self.shift.numel()}"
@@ -54,7 +57,7 @@ class FittedGeometry:
         here = tensors.to_device(self, embeddings.device)
         x = embeddings.float() - here.shift
         x = x @ here.directions if here.directions.numel() else x[:, here.kept]
-        return torch.nn.functional.normalize(x) if self.normalise else x
+        return normalize(x) if self.normalise else x
 
     def save(self, folder: Path) -> None:
         """Write tensors and parameters; see :mod:`dana.core.tensors`."""
@@ -80,7 +83,7 @@ class Geometry:
     normalise: bool = False
     whiten: int | None = None
 
-    def fit(self, sample: Tensor) -> FittedGeometry:
+    def fit(self, sample: "Tensor") -> FittedGeometry:
         """Learn shift and directions.
 
         Args:
@@ -89,6 +92,8 @@ class Geometry:
         Raises:
             DataError: If the sample is too small, or holds a non-finite value.
         """
+        import torch
+
         if len(sample) < 2:
             raise DataError(f"the general sample has {len(sample)} units; the geometry needs at least 2")
         finite = torch.isfinite(sample).all(1)
@@ -109,9 +114,11 @@ class Geometry:
         return FittedGeometry(self.normalise, mean.float(), directions.float(), kept)
 
 
-def _whitening(centred: Tensor, count: int) -> Tensor:
+def _whitening(centred: "Tensor", count: int) -> "Tensor":
     """Shape (dims, count): principal directions over the square root of their variance."""
-    variance, directions = torch.linalg.eigh(centred.T @ centred / (len(centred) - 1))
+    from torch.linalg import eigh
+
+    variance, directions = eigh(centred.T @ centred / (len(centred) - 1))
     alive = int((variance > 1e-7 * variance[-1]).sum())
     if count > alive:
         raise DataError(f"whiten:{count}: the general sample spans {alive} dimensions; choose at most that")

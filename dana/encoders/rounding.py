@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dana.core.errors import DataError
 from dana.encoders.base import Encoder, encoder_identity
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DTYPES = ("float16", "int8")
 SCALE = 4  # bytes of an int8 row's float32 scale, behind its numbers
@@ -20,7 +21,7 @@ def row_bytes(dims: int, dtype: str) -> int:
     return 2 * dims if dtype == "float16" else dims + SCALE
 
 
-def pack_vectors(vectors: Tensor, dtype: str) -> np.ndarray:
+def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
     """Round to a packed row a vector.
 
     float16 rounds to 11 significant bits. int8 divides by the row's largest absolute number over 127, so no number
@@ -49,8 +50,10 @@ def pack_vectors(vectors: Tensor, dtype: str) -> np.ndarray:
     return np.concatenate([numbers.view(np.uint8), kept.view(np.uint8)], axis=1)
 
 
-def unpack_vectors(rows: np.ndarray, dtype: str) -> Tensor:
+def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
     """The vectors that :func:`pack_vectors` rounded to: float32 of shape (rows, dims)."""
+    import torch
+
     rows = np.ascontiguousarray(rows)
     if dtype == "float16":
         return torch.from_numpy(rows.view("<f2").astype(np.float32))
@@ -58,7 +61,7 @@ def unpack_vectors(rows: np.ndarray, dtype: str) -> Tensor:
     return torch.from_numpy(rows[:, :-SCALE].view(np.int8) * scales)
 
 
-def error_bound(vectors: Tensor, dtype: str) -> Tensor:
+def error_bound(vectors: "Tensor", dtype: str) -> "Tensor":
     """How far :func:`pack_vectors` may move each number, of the vectors' shape."""
     if dtype == "float16":
         return vectors.abs() * 2.0**-11 + 2.0**-25  # half a unit in the last place; subnormals have fixed steps
@@ -81,7 +84,7 @@ class RoundedEncoder:
         """See :func:`stored_identity`."""
         return stored_identity(encoder_identity(self.encoder), self.dtype)
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
+    def encode(self, texts: Sequence[str]) -> "Tensor":
         """See :class:`dana.encoders.base.Encoder`.
 
         Raises:

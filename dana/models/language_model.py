@@ -4,14 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
-from dana.models.heads import positions_of
 from dana.models.shipped import located
 
 
@@ -45,6 +42,7 @@ def load_language_model(
         ArtifactError: If there is no such model, its weights are pickled, or part of its backbone is missing.
         ConfigError: If a dropout is asked for of a model without any.
     """
+    import torch
     from transformers import AutoConfig
 
     check_checkpoint(model)
@@ -91,5 +89,7 @@ def check_length(config: Any, max_tokens: int) -> None:
     Raises:
         ConfigError: Naming both numbers.
     """
+    from dana.models.heads import positions_of
+
     most = positions_of(config)
     require(max_tokens <= most, "max_tokens", max_tokens, f"at most {most} for this model")

@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
-from dana.models.heads import SelectedLogits
 from dana.models.language_model import LanguageModel, load_language_model
 from dana.objectives.batch import StepBatch
 from dana.sequences.examples import Batch, SpecialTokens
 from dana.sequences.layout import LAYOUTS
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class Collator(ABC):
@@ -118,8 +119,10 @@ class Objective(ABC):
         """
         return load_language_model(model, self.auto_class, seed, dropout)
 
-    def module(self, model: Any, bf16: bool = False) -> torch.nn.Module:
+    def module(self, model: Any, bf16: bool = False) -> "nn.Module":
         """The module that micro-batches are passed through; it has the model as ``model`` and the switch ``bf16``."""
+        from dana.models.heads import SelectedLogits
+
         return SelectedLogits(model, bf16)
 
     def decisive(self) -> dict[str, Any]:

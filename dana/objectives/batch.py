@@ -1,15 +1,17 @@
 """The batch of one optimizer step, labelled and scaled as a whole, then cut into micro-batches of tensors."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dana.objectives.loss import LossScale, loss_scale, token_losses
 from dana.sequences.examples import Batch
 from dana.sequences.layout import Arrangement, BatchLayout, Rows
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 IGNORED = -100  # the label, that of torch and transformers, of what is not asked
 
@@ -26,12 +28,13 @@ class MicroBatch:
     """
 
     inputs: dict[str, Any]
-    targets: Tensor
-    owners: Tensor
-    coefficients: Tensor
+    targets: "Tensor"
+    owners: "Tensor"
+    coefficients: "Tensor"
 
-    def to(self, device: torch.device) -> "MicroBatch":
+    def to(self, device: "torch.device") -> "MicroBatch":
         """The same on a device."""
+        from torch import Tensor
 
         def moved(value: Any) -> Any:
             if isinstance(value, dict):
@@ -54,11 +57,11 @@ class MicroBatch:
         """How many losses there are of each kind, in the order of :attr:`StepBatch.asked`."""
         return [self.targets.numel()]
 
-    def logits(self, module: torch.nn.Module) -> Tensor:
+    def logits(self, module: "torch.nn.Module") -> "Tensor":
         """Shape (targets, vocabulary)."""
         return module(**self.inputs)
 
-    def losses(self, module: torch.nn.Module) -> Tensor:
+    def losses(self, module: "torch.nn.Module") -> "Tensor":
         """Losses in nats, of the shape of the coefficients; those of the targets come first."""
         return token_losses(self.logits(module), self.targets)
 
@@ -123,6 +126,8 @@ class StepBatch:
 
     def fill(self, arranged: Arrangement, layout: BatchLayout, idle: bool) -> MicroBatch:
         """Tensors of examples that were laid out; when idle, with nothing asked."""
+        import torch
+
         real = arranged.places >= 0
         flat = np.where(real, arranged.places, 0)
         asked = (self.labels[flat] != IGNORED) & real & (not idle)

@@ -16,12 +16,14 @@ References:
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dana.core.config import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DENOMINATORS = ("batch", "weight_sum", "token_count")
 
@@ -60,17 +62,21 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
     return LossScale(coefficients, float((counted * counts).sum()) if coefficients.any() else 0.0)
 
 
-def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+def token_losses(logits: "Tensor", targets: "Tensor") -> "Tensor":
     """Negative log-likelihood in nats of shape (targets,), computed in float32.
 
     Args:
         logits: Shape (targets, vocabulary).
         targets: int64 of shape (targets,).
     """
-    return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits.float(), targets, reduction="none")
 
 
-def micro_loss(losses: Tensor, coefficients: Tensor, total: float, world: int = 1, accumulation: int = 1) -> Tensor:
+def micro_loss(
+    losses: "Tensor", coefficients: "Tensor", total: float, world: int = 1, accumulation: int = 1
+) -> "Tensor":
     """A micro-batch's share of the step's loss, a scalar to call ``backward`` on.
 
     Args:

@@ -7,7 +7,6 @@ from typing import Any
 from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError, PluginError
 from dana.core.registry import DETECTORS
-from dana.detectors.build import as_detector
 
 PROTOCOLS = ("grouped", "paper")
 ALL = ["all"]
@@ -58,6 +57,8 @@ class RankSettings:
 
     def specs(self) -> list[str]:
         """The detectors by spec; unknown names fail here, before any work. Of ``all``, those that load."""
+        from dana.detectors.build import as_detector
+
         if self.is_all:
             return [spec for spec, error in _zoo() if error is None]
         for spec in self.detectors:
@@ -73,6 +74,8 @@ class RankSettings:
 
 def _zoo() -> Iterator[tuple[str, DanaError | None]]:
     """Every detector that needs no argument, and what keeps it from loading; a name that two claim stands twice."""
+    from dana.detectors.build import as_detector
+
     for name, claims in DETECTORS.entries().items():
         if name in LEFT_OUT:
             continue

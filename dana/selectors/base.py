@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from dana.core import tensors
 from dana.core.config import require
@@ -22,7 +21,9 @@ from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode, encoder_identity
 from dana.encoders.geometry import parse_geometry
 from dana.encoders.rounding import DTYPES
-from dana.encoders.store import create_encoder
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FILE = "selector"
 
@@ -54,9 +55,11 @@ class SelectorContext:
 
     @cached_property
     def _encoder(self) -> Encoder:
+        from dana.encoders.store import create_encoder
+
         return create_encoder(self.encoder, self.store, self.store_dtype)
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[str]) -> "Tensor":
         """Vectors of texts, float32 of shape (texts, dims), on the encoder's device."""
         return encode(self._encoder, texts, self.encoder)
 

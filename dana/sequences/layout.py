@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-
-from dana.models.heads import RESERVED_POSITIONS, window_of
 
 LAYOUTS = ("padded", "packed", "unpadded")
 
@@ -48,6 +45,8 @@ class BatchLayout:
     @classmethod
     def of(cls, config: Any, budget: int, width: int, layout: str = "padded", static: bool = False) -> "BatchLayout":
         """The layout of a run's micro-batches for a model's configuration, in float32."""
+        from dana.models.heads import RESERVED_POSITIONS, window_of
+
         first = RESERVED_POSITIONS.get(config.model_type, 0)
         return cls(layout, budget, width, static, config.pad_token_id or 0, first, window=window_of(config))
 
@@ -179,6 +178,8 @@ class Arrangement:
             window: How far a token sees in layers with a sliding window; 0 if there are none. With some, the packed
                 mask is two, under transformers' names of those kinds of layers; other layouts leave it to the model.
         """
+        import torch
+
         if layout == "padded":
             return {"attention_mask": torch.from_numpy((self.example >= 0).astype(np.int64))}
         positions = torch.from_numpy(np.where(self.example >= 0, self.position + first_position, first_position))

@@ -1,36 +1,11 @@
 """``dana adapt``: continued pre-training of a model on weighted text. DANA, section 3.2, equation 3."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dana.core.artifacts import Artifact
-from dana.core.config import require
 from dana.models.folder import check_checkpoint, model_identity
 from dana.stages.training import TrainingData, TrainingJob, run_job
-from dana.train.head_warmup import HeadWarmup
-from dana.train.settings import TrainSettings
-
-
-@dataclass(frozen=True)
-class AdaptSettings(TrainSettings):
-    """How a model is adapted: :class:`~dana.train.settings.TrainSettings`, and what a missing head needs.
-
-    Attributes:
-        head_warmup: For a checkpoint without a language-model head.
-        dropout: Of every layer during the run; None leaves the checkpoint's own, which the result has in any case.
-    """
-
-    head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
-    dropout: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1), or null")
-
-    def decisive(self) -> dict[str, Any]:
-        """What the outcome depends on; a dropout that is left alone is not mentioned."""
-        return {name: value for name, value in super().decisive().items() if (name, value) != ("dropout", None)}
+from dana.stages.training_settings import AdaptSettings
 
 
 def adapt_stage(

@@ -7,7 +7,7 @@ from typing import Any
 
 from dana.core.config import load, require
 from dana.core.errors import ConfigError, suggestion
-from dana.stages.weigh import WeighSettings
+from dana.weighting.settings import WeighSettings
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 KEYS = ("selector", "detector", "weigh")

@@ -10,9 +10,9 @@ from dana.models.folder import check_checkpoint, model_identity
 from dana.sequences.examples import build_examples
 from dana.sequences.layout import BatchLayout
 from dana.sequences.tokens import Tokens
-from dana.stages.adapt import AdaptSettings
 from dana.stages.pack import pack_stage
 from dana.stages.training import TrainingData
+from dana.stages.training_settings import AdaptSettings
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import prepare
 

@@ -1,47 +1,16 @@
 """``dana pretrain``: a corpus in, a tokenizer and an encoder trained on it from scratch out."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
 from dana.core.config import require
 from dana.core.schemas import iterate_documents
 from dana.models.language_model import LanguageModel
-from dana.models.scratch import ARCHITECTURES, SIZES, new_encoder, train_tokenizer
+from dana.models.scratch import SIZES, new_encoder, train_tokenizer
 from dana.stages.training import TrainingData, TrainingJob, run_job
-from dana.train.head_warmup import HeadWarmup
-from dana.train.settings import TrainSettings
-
-
-@dataclass(frozen=True)
-class PretrainSettings(TrainSettings):
-    """How a model is made from scratch.
-
-    Attributes:
-        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.scratch.architecture_config`.
-        vocabulary: Most entries of the tokenizer.
-        lowercase: Whether the tokenizer folds case and accents.
-        dropout: 0 suits runs that see their text a few times.
-        max_positions: Positions the model can tell apart, at least ``max_tokens``.
-    """
-
-    learning_rate: float = 1e-3
-    warmup: float = 0.05
-    architecture: str = "modernbert"
-    vocabulary: int = 8192
-    lowercase: bool = True
-    dropout: float = 0.0
-    max_positions: int = 512
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = self.architecture in ARCHITECTURES
-        require(known, "architecture", self.architecture, f"one of {', '.join(ARCHITECTURES)}")
-        require(self.vocabulary >= 64, "vocabulary", self.vocabulary, "at least 64")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
-        fits = self.max_positions >= self.max_tokens
-        require(fits, "max_positions", self.max_positions, f"at least max_tokens={self.max_tokens}")
+from dana.stages.training_settings import PretrainSettings
+from dana.train.settings import HeadWarmup
 
 
 def pretrain_stage(

@@ -17,7 +17,6 @@ from dana.experiments.runner import run_grid
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
-from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm
 from dana.stages.finetune_cells import cards_by_name, finetune_cells, refuse_mixed_precision, require_shared_cells
 from dana.stages.forecast import forecast
@@ -25,13 +24,14 @@ from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.nested_seeds import check_nested, home, suffix, with_seed
 from dana.stages.pack import pack_stage
-from dana.stages.pretrain import PretrainSettings, pretrain_stage
+from dana.stages.pretrain import pretrain_stage
 from dana.stages.rank import comparison_text, run_rank
 from dana.stages.remember import remember
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, open_texts
 from dana.stages.training import TrainingData
+from dana.stages.training_settings import AdaptSettings, PretrainSettings
 from dana.stages.unused import first_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card

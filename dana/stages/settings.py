@@ -14,9 +14,8 @@ from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings
 from dana.ranking.settings import RankSettings
 from dana.scoring.inputs import Selection
-from dana.stages.adapt import AdaptSettings
 from dana.stages.arms import Arm, parse_arms
-from dana.stages.pretrain import PretrainSettings
+from dana.stages.training_settings import AdaptSettings, PretrainSettings
 from dana.tasks.harvested import HarvestSettings
 from dana.tasks.hygiene import Hygiene
 from dana.tasks.preset import Preset

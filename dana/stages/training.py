@@ -21,10 +21,9 @@ from dana.sequences.tokens import Tokens
 from dana.stages.held_out import held_out_stage
 from dana.stages.pack import pack_stage
 from dana.train.card import Provenance, model_card
-from dana.train.head_warmup import HeadWarmup
 from dana.train.model_setup import checkpoint_gradients
 from dana.train.records import EvaluationRecord, StepRecord, to_line, values_of
-from dana.train.settings import TrainSettings
+from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.speed import in_words, summary
 from dana.train.texts import heldout_examples, training_examples
 from dana.train.trackers import check_trackers, logging_folder

@@ -1,11 +1,10 @@
 """Head warm-up: a checkpoint with a new head in, the head trained alone for some steps, the backbone left as it is."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
-from dana.core.config import require
 from dana.core.device import device_named
 from dana.core.logging import get_logger, tracked
 from dana.models.language_model import LanguageModel
@@ -18,31 +17,11 @@ from dana.train.memory import no_memory_to_spare
 from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
 from dana.train.schedule import learning_rate_at
-from dana.train.settings import TrainSettings
+from dana.train.settings import HeadWarmup, TrainSettings
 
 log = get_logger(__name__)
 
 RISING = 0.1  # share of the steps
-
-
-@dataclass(frozen=True)
-class HeadWarmup:
-    """How a new head is trained before anything else.
-
-    Attributes:
-        steps: Optimizer steps; 0 leaves it as initialised.
-        batch_size: Examples a step.
-        learning_rate: Peak.
-    """
-
-    steps: int = 100
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        require(self.steps >= 0, "head_warmup.steps", self.steps, "at least 0")
-        require(self.batch_size >= 1, "head_warmup.batch_size", self.batch_size, "at least 1")
-        require(self.learning_rate > 0, "head_warmup.learning_rate", self.learning_rate, "above 0")
 
 
 def warm_up_head(

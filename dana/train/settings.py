@@ -1,4 +1,4 @@
-"""Settings of a training run, checked before any work; torch is imported only to check them."""
+"""Settings of a training run, checked before any work; the model and torch are left alone."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dana.core.config import require
 from dana.core.registry import OBJECTIVES
+from dana.objectives.loss import DENOMINATORS
+from dana.sequences.layout import LAYOUTS, BatchLayout
 from dana.train.schedule import SCHEDULES, falling_steps, rate_at
 
 if TYPE_CHECKING:
     from dana.objectives.base import Objective
-    from dana.sequences.layout import BatchLayout
 
 RESUME = ("auto", "never")
 COMPILE = ("auto", "on", "off")
@@ -63,8 +64,6 @@ class Execution:
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from dana.sequences.layout import LAYOUTS
-
         require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1")
         layouts = ("auto", *LAYOUTS)
         require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
@@ -76,6 +75,26 @@ class Execution:
         require(self.keep >= 0, "keep", self.keep, "at least 0")
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
         require(self.resume in RESUME, "resume", self.resume, f"one of {', '.join(RESUME)}")
+
+
+@dataclass(frozen=True)
+class HeadWarmup:
+    """How a new head is trained before anything else.
+
+    Attributes:
+        steps: Optimizer steps; 0 leaves it as initialised.
+        batch_size: Examples a step.
+        learning_rate: Peak.
+    """
+
+    steps: int = 100
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 0, "head_warmup.steps", self.steps, "at least 0")
+        require(self.batch_size >= 1, "head_warmup.batch_size", self.batch_size, "at least 1")
+        require(self.learning_rate > 0, "head_warmup.learning_rate", self.learning_rate, "above 0")
 
 
 @dataclass(frozen=True)
@@ -145,8 +164,6 @@ class TrainSettings:
     execution: Execution = field(default_factory=Execution)
 
     def __post_init__(self) -> None:
-        from dana.objectives.loss import DENOMINATORS
-
         self._check_budget()
         self._check_descent()
         require(0 <= self.replay < 1, "replay", self.replay, "in [0, 1)")
@@ -214,10 +231,8 @@ class TrainSettings:
         """
         return OBJECTIVES.create(self.objective)
 
-    def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> "BatchLayout":
+    def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> BatchLayout:
         """How micro-batches of a model's configuration are laid out, in float32."""
-        from dana.sequences.layout import BatchLayout
-
         return BatchLayout.of(config, self.execution.micro_batch_tokens, self.max_tokens, layout, static)
 
     def rate_at(self, step: int, steps: int) -> float:

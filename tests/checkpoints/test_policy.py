@@ -24,7 +24,7 @@ from dana.models.language_model import dropouts
 from dana.models.scratch import new_encoder
 from dana.objectives.masked import MaskedTokens
 from dana.sequences.layout import BatchLayout
-from dana.stages.adapt import AdaptSettings
+from dana.stages.training_settings import AdaptSettings
 from dana.train.loop import prepare, take_step
 from dana.train.model_setup import checkpoint_gradients
 from dana.train.records import StepRecord

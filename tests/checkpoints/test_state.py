@@ -28,9 +28,9 @@ from dana.objectives.masked import MaskedTokens
 from dana.objectives.next_sentence import NextSentence
 from dana.sequences.layout import BatchLayout
 from dana.train.evaluation import measure_loss
-from dana.train.head_warmup import HeadWarmup, warm_up_head
+from dana.train.head_warmup import warm_up_head
 from dana.train.loop import prepare
-from dana.train.settings import Execution, TrainSettings
+from dana.train.settings import Execution, HeadWarmup, TrainSettings
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from dana.objectives.loss import DENOMINATORS
 from dana.sequences.examples import Examples, build_examples
 from dana.sequences.layout import BatchLayout
 from dana.sequences.tokens import Tokens
-from dana.stages.adapt import AdaptSettings, adapt_stage
+from dana.stages.adapt import adapt_stage
+from dana.stages.training_settings import AdaptSettings
 from dana.train.loop import prepare
 from dana.train.settings import Execution, TrainSettings
 from tests.conftest import write_documents

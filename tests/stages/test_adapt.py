@@ -16,12 +16,12 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertFor
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, ConfigError
-from dana.stages.adapt import AdaptSettings, adapt_stage
+from dana.stages.adapt import adapt_stage
 from dana.stages.head import head_stage
-from dana.stages.pretrain import PretrainSettings, pretrain_stage
+from dana.stages.pretrain import pretrain_stage
 from dana.stages.training import TrainingData
-from dana.train.head_warmup import HeadWarmup
-from dana.train.settings import Execution
+from dana.stages.training_settings import AdaptSettings, PretrainSettings
+from dana.train.settings import Execution, HeadWarmup
 from tests.conftest import write_documents
 
 REPOSITORY = Path(__file__).parent.parent.parent

@@ -96,7 +96,7 @@ def test_one_that_it_would_change_is_refused_whatever_the_run_computes_in(config
 
 def test_a_packed_row_without_the_sliding_window_is_refused(make_examples, monkeypatch):
     """One mask for all layers is what ModernBERT would get without a second one."""
-    monkeypatch.setattr("dana.sequences.layout.window_of", lambda config: 0)
+    monkeypatch.setattr("dana.models.heads.window_of", lambda config: 0)
     assert "its answers differ by" in layout_test(model_of(WINDOWS, scale=10), make_examples).problem("packed")
 
 

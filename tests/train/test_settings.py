@@ -4,8 +4,7 @@ import pytest
 
 from dana.core.errors import ConfigError
 from dana.objectives.masked import MaskedTokens
-from dana.train.head_warmup import HeadWarmup
-from dana.train.settings import Execution, TrainSettings
+from dana.train.settings import Execution, HeadWarmup, TrainSettings
 
 EDGES = [
     (TrainSettings, "steps", [1, None], [0]),

@@ -21,11 +21,12 @@ from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
 from dana.finetuning.settings import FinetuneSettings
-from dana.stages.adapt import AdaptSettings, adapt_stage
+from dana.stages.adapt import adapt_stage
 from dana.stages.finetune import finetune_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.run import read_texts
 from dana.stages.settings import RunSettings
+from dana.stages.training_settings import AdaptSettings
 from dana.tasks.hygiene import Hygiene
 
 NEAR = 0.02  # of the median general loss
