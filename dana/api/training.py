@@ -147,8 +147,9 @@ def training_dataset(
     from dana.core.artifacts import open_artifact
     from dana.stages.held_out import held_out_folders
     from dana.stages.training import TrainingData, weighted_examples
-    from dana.train.hf_trainer import examples_dataset
+    from dana.train.hf_trainer import check_tokenizer, examples_dataset
 
+    check_tokenizer(tokenizer)
     folder = Path(run)
     open_artifact(folder / "corpus", "corpus", "dana score --task ... --general ... --out DIR")
     where = weights_folder(weights, folder, run)

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from dana.cli.setting_docs import setting_doc
 from dana.core.errors import nearest
-from dana.core.urls import is_url, without_secrets
+from dana.core.secrets import without_secrets
+from dana.core.urls import is_url
 
 Run = Callable[[argparse.Namespace], None]
 AddCommand = Callable[..., argparse.ArgumentParser]  # add_parser of argparse's subparsers
@@ -94,7 +95,7 @@ def local_folder(text: str) -> Path:
     """The type of an argument that is a local folder: a URL is refused, with what to do instead."""
     if is_url(text):
         hint = "dana pull URL DIR brings what is there to a local folder, dana push DIR URL takes it back"
-        raise argparse.ArgumentTypeError(f"{without_secrets(text)}: is a URL, and runs need a local folder; {hint}")
+        raise argparse.ArgumentTypeError(f"{text}: is a URL, and runs need a local folder; {hint}")
     return Path(text)
 
 
@@ -114,7 +115,8 @@ class Parser(argparse.ArgumentParser):
         """Print one line and leave with code 2."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         near = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
-        self.exit(2, f"dana: error: {message}{near}; {self.prog} --help says what there is\n")
+        said = without_secrets(f"{message}{near}")
+        self.exit(2, f"dana: error: {said}; {self.prog} --help says what there is\n")
 
 
 class FillSetting(argparse.Action):

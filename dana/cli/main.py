@@ -26,6 +26,7 @@ from dana.cli.training import add_training
 from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere
 from dana.core.launch import leave_launch, one_voice, processes, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
+from dana.core.secrets import without_secrets
 from dana.core.stop import ending_when_told
 
 log = get_logger(__name__)
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a full disk, a folder that may not be written: the user's to mend, wherever it is met
         where = f"{error.filename}: " if error.filename else ""
-        progress.write(f"dana: error: {where}{error.strerror or error}", file=sys.stderr)
+        progress.write(f"dana: error: {without_secrets(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return DanaError.exit_code
     except KeyboardInterrupt:
         print(

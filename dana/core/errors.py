@@ -19,11 +19,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from dana.core.secrets import without_secrets
+
 
 class DanaError(Exception):
-    """Base of all errors a user can cause and mend."""
+    """Base of all errors a user can cause and mend; its message shows no secret of a URL."""
 
     exit_code = 2
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_secrets(message))
 
 
 class ConfigError(DanaError):

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from dana.core.errors import ConfigError, DanaError, DataError
 from dana.core.logging import get_logger
+from dana.core.secrets import without_secrets
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-SECRET = r"[\w.-]*(?:token|secret|password|passwd|credential|signature|sig|key)[\w.-]*"
-SECRETS = re.compile(rf"(://)[^/@\s]+@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNORECASE)
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of dana, by protocol
 WAITS = (0.5, 2.0, 8.0)  # seconds before a second, third and fourth attempt
 CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError")  # botocore's
@@ -26,11 +25,6 @@ FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryErr
 def is_url(name: str) -> bool:
     """Whether a name is a URL of fsspec: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://`` and so on."""
     return bool(URL.match(name))
-
-
-def without_secrets(text: str) -> str:
-    """A text with ``***`` in place of what its URLs hold of user names, passwords, keys, tokens and signatures."""
-    return SECRETS.sub(lambda found: f"{found[1] or found[2]}***{'@' if found[1] else ''}", text)
 
 
 def check_url(url: str) -> None:
@@ -92,7 +86,8 @@ def attempt(work: Callable[[], T], url: str, doing: str, after: str = "") -> T:
             return work()
         except DanaError:
             raise
-        except Exception as error:  # of whatever package the file system is
+        except Exception as raised:  # of whatever package the file system is
+            error = _answer(raised)
             if (why := _final(error)) or wait is None:
                 tried = "" if why else f" ({len(WAITS) + 1} attempts)"
                 going = f"; {after}" if after and not why else ""
@@ -114,9 +109,21 @@ def waits_after(error: Exception, failures: int) -> float | None:
     return WAITS[failures] if dropped and not _final(error) and failures < len(WAITS) else None
 
 
+def _answer(error: Exception) -> Exception:
+    """What a server of HTTP answered, where fsspec says instead, whatever it was, that nothing is there."""
+    cause = error.__cause__
+    told = isinstance(error, FileNotFoundError) and type(cause).__module__.startswith("aiohttp")
+    return cause if told and isinstance(cause, Exception) else error
+
+
 def _final(error: Exception) -> str:
     """Why another attempt would fail, too; empty if it might not."""
     kind = type(error).__name__
+    status = getattr(error, "status", 0) or getattr(getattr(error, "response", None), "status_code", 0)
+    if status in (404, 410):
+        return "no such file, folder or bucket"
+    if status in (401, 403):
+        return f"no permission: {said(error)}"
     if isinstance(error, FileNotFoundError):
         return "no such file, folder or bucket"
     answer = getattr(error.__cause__, "response", None)  # of botocore
@@ -126,7 +133,6 @@ def _final(error: Exception) -> str:
         return f"no permission: {said(error)}"
     if kind == "OfflineModeIsEnabled":
         return "the Hub is not asked while HF_HUB_OFFLINE is set"
-    status = getattr(getattr(error, "response", None), "status_code", 0)  # of huggingface_hub
     refused = 400 <= status < 500 and status not in (408, 429)
     return said(error) if refused or isinstance(error, FINAL) else ""
 

@@ -29,7 +29,7 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error
-        raise Damage(row + 1, f"not a Parquet file, or a damaged one: {error}") from error
+        raise Damage(row + 1, f"not a Parquet file, or a damaged one: {' '.join(str(error).split())}") from error
 
 
 def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:

@@ -31,7 +31,7 @@ class Parcel:
         Raises:
             ArtifactError: If there is none.
         """
-        place = selector_place(Path(folder))
+        place = selector_place(folder)
         files = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
         return cls(files, store and str(Path(store).absolute()), str(Path.cwd()))
 

@@ -14,6 +14,7 @@ from dana.core.config import require
 from dana.core.registry import ENCODERS
 from dana.core.rng import generator
 from dana.core.schemas import parts
+from dana.core.urls import is_url
 from dana.corpus.text import distinct_rows, wording
 from dana.corpus.unit_stream import Units, corpus_units
 from dana.corpus.units import Splitter, WholeDocuments, has_rules, parse_units
@@ -50,7 +51,8 @@ class Selection:
     store_dtype: str = "float16"
 
     def __post_init__(self) -> None:
-        require(not Path(self.store or "").is_file(), "store", self.store, "a folder, or a place for a new one")
+        local = not is_url(self.store or "") and not Path(self.store or "").is_file()
+        require(local, "store", self.store, "a local folder, or a place for a new one")
         require(self.max_task_units >= 1, "max_task_units", self.max_task_units, "at least 1")
         self.context("")  # checks what selectors share
         parse_units(self.units)

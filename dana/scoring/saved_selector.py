@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dana.core.artifacts import OWN, canonical, is_sealed, read_json, sealed, write_json
+from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError, nearest_path
 from dana.core.logging import get_logger
 from dana.core.origin import OURS, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
 from dana.core.seals import flaws, seal
+from dana.core.urls import is_url
 from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import units_of
 from dana.corpus.units import Splitter
@@ -135,10 +137,12 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
     Raises:
         ArtifactError: If there is none, a file is missing or damaged, it is of another format, or the encoder is
             another one than it was fitted with.
-        ConfigError: If a store is given and the run had none, whose vectors were not rounded.
+        ConfigError: If the folder is a URL or no name, or a store is given and the run had none, whose vectors were
+            not rounded.
         PluginError: If selector, detector or encoder are of a package that is not installed.
     """
-    place = selector_place(Path(folder))
+    require(isinstance(folder, str | Path), "folder", folder, "a saved selector's, or that of a run or of its scores")
+    place = selector_place(folder)
     about = _read(place / SAVED)
     chosen, rounds = dict(about["selection"]), about["selection"]["store_dtype"]
     chosen["encoder"] = encoder or chosen["encoder"]
@@ -150,19 +154,21 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
     if store is None:
         context = RoundingContext(**{part.name: getattr(context, part.name) for part in fields(context)})
     selector = create_selector(about["selector"], context)
-    other_code = _check_same(place, about["identity"], {**selector.identity(), "code": origin_of(selector)})
+    other_code = _check_same(place, about, {**selector.identity(), "code": origin_of(selector)})
     return SavedSelector(selector.load(place), selection.splitter(), about, other_code)
 
 
-def selector_place(folder: Path) -> Path:
+def selector_place(folder: str | Path) -> Path:
     """Where a saved selector lies: in a folder of its own, in that of a run or of its scores.
 
     Raises:
         ArtifactError: If nowhere.
+        ConfigError: If it is a URL.
     """
-    for place in PLACES:
-        if (folder / place / SAVED).is_file():
-            return folder / place
+    require(not is_url(str(folder)), "folder", folder, "a local folder; dana pull URL DIR brings it here")
+    found = [Path(folder, place) for place in PLACES if Path(folder, place, SAVED).is_file()]
+    if found:
+        return found[0]
     made_by = "make one with: dana score --task ... --general ... --out DIR"
     raise ArtifactError(f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}")
 
@@ -185,19 +191,19 @@ def _read(path: Path) -> dict[str, Any]:
     return about
 
 
-def _check_same(place: Path, saved: dict[str, Any], found: dict[str, Any]) -> tuple[str, ...]:
-    """Refuse another encoder or other parameters; warn of other code, and return what has it.
+def _check_same(place: Path, about: dict[str, Any], found: dict[str, Any]) -> tuple[str, ...]:
+    """Refuse another encoder or other parameters than a description names; warn of other code, and return what has it.
 
     Raises:
         ArtifactError: Naming the first difference.
     """
-    before, now = dict(_leaves(saved)), dict(_leaves(found))
+    before, now = dict(_leaves(about["identity"])), dict(_leaves(found))
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     for name in differing:
         if not any(part == "code" or part.endswith("_code") for part in name.split(".")):
-            raise ArtifactError(
-                f"{place}: {name} was {before.get(name)} when it was fitted, here it is {now.get(name)}"
-            )
+            said = f"{place}: {name} was {before.get(name)} when it was fitted, here it is {now.get(name)}"
+            needs = f"; it needs the encoder {about['selection']['encoder']!r}, the same to the last weight"
+            raise ArtifactError(said + needs * name.startswith("encoder."))
     if differing:
         log.warning("%s: fitted by other code (%s); scores may differ", place, ", ".join(differing))
     return tuple(differing)

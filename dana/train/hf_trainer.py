@@ -36,6 +36,16 @@ def examples_dataset(examples: Examples) -> "Dataset":
     return Dataset(InMemoryTable(pa.concat_tables(tables)))
 
 
+def check_tokenizer(given: Any) -> None:
+    """Refuse what is no tokenizer.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    allowed = "the model's own, as transformers.AutoTokenizer.from_pretrained(...) gives it"
+    require(hasattr(given, "pad_token_id"), "tokenizer", given, allowed)
+
+
 class WeightedCollator:
     """Rows of :func:`examples_dataset` to padded tensors: ``input_ids``, ``attention_mask``, ``labels``, ``weight``.
 
@@ -51,10 +61,12 @@ class WeightedCollator:
         epoch: How many times the text was gone through before; :class:`WeightedTrainer` keeps it.
 
     Raises:
-        ConfigError: If the objective predicts something else than tokens, or a row lacks a column.
+        ConfigError: If the tokenizer is none, or the objective predicts something else than tokens.
+        DataError: If a row lacks a column.
     """
 
     def __init__(self, tokenizer: Any, objective: str = "masked", seed: int = 0) -> None:
+        check_tokenizer(tokenizer)
         self._pad = tokenizer.pad_token_id or 0
         self._objective = objective
         self._collator = OBJECTIVES.create(objective).collator(tokenizer, seed)

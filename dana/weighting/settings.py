@@ -62,7 +62,7 @@ class WeighSettings:
         require(is_share or self.beta == AUTO, "beta", self.beta, "in (0, 1], or auto")
         require(1 <= self.gamma < 2**63, "gamma", self.gamma, "from 1 to 9223372036854775807")
         require(1 <= self.min_tail <= self.gamma, "min_tail", self.min_tail, f"in [1, gamma={self.gamma}]")
-        require(self.sharpness >= 0, "sharpness", self.sharpness, "at least 0")
+        require(0 <= self.sharpness < math.inf, "sharpness", self.sharpness, "a finite number, at least 0")
         for name in ("midpoint", "below"):
             value = getattr(self, name)
             require(value is None or math.isfinite(value), name, value, "a finite number, or null")

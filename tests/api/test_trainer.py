@@ -220,6 +220,15 @@ def test_rows_without_weights_and_objectives_of_pairs_are_refused(table, tokeniz
         dana.WeightedCollator(tokenizer, "next_sentence")(list(table.select(range(2))))
 
 
+def test_what_is_no_tokenizer_is_refused(weighed):
+    for given in (None, "bert-base-uncased"):
+        said = f"tokenizer={given!r}: must be the model's own, as transformers"
+        with pytest.raises(ConfigError, match=said):
+            dana.training_dataset(weighed, given)
+        with pytest.raises(ConfigError, match=said):
+            dana.WeightedCollator(given)
+
+
 @pytest.mark.slow
 def test_two_ranks_take_the_steps_of_one(table, model, tokenizer, pieces, tmp_path):
     rows = table.select(range(16))

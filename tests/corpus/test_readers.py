@@ -213,6 +213,7 @@ def test_a_damaged_parquet_file_is_reported_with_its_row(tmp_path):
     path.write_bytes(whole)
     *good, bad = read_records([str(path)])
     assert bad.problem.startswith("not a Parquet file, or a damaged one")
+    assert "\n" not in bad.problem
     assert bad.line == len(good) + 1
     assert bad.rest_lost
 

@@ -3,7 +3,10 @@
 import gzip
 import json
 import logging
+import threading
 from collections import Counter
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
@@ -16,8 +19,9 @@ import zstandard
 from dana.cli.main import main
 from dana.core import urls
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.secrets import without_secrets
 from dana.core.storage import RemoteFile, list_url
-from dana.core.urls import is_url, without_secrets
+from dana.core.urls import is_url
 from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
@@ -154,6 +158,52 @@ def test_a_bucket_without_permission_is_named_at_once(s3, monkeypatch):
         expand("s3://pool/a.txt")
 
 
+@pytest.fixture
+def web():
+    """A server of HTTP that gives each path's number as its status, or its first two requests a 503; and its URL."""
+    asked = Counter()
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            name = self.path.strip("/").removesuffix(".txt")
+            asked[name] += 1
+            status = int(name) if name.isdigit() else 503 if asked[name] <= 2 else 200
+            self.send_response(status)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"text\n")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(403, "no permission: 403, "), (401, "no permission: 401, "), (404, "no such file, folder or bucket")],
+)
+def test_what_a_server_of_http_refuses_is_told_at_once(status, said, web, monkeypatch):
+    monkeypatch.setattr(urls, "WAITS", (100.0,))
+    with pytest.raises(DataError, match=rf"{status}\.txt: cannot be read: {said}"):
+        expand(f"{web}/{status}.txt")
+
+
+def test_a_server_of_http_that_is_busy_is_asked_again(web, monkeypatch):
+    monkeypatch.setattr(urls, "WAITS", (0.01, 0.01, 0.01))
+    assert [file.size for file in expand(f"{web}/busy.txt")] == [5]
+    with pytest.raises(DataError, match=r"cannot be read: 503, .*\(4 attempts\)"):
+        expand(f"{web}/503.txt")
+    with pytest.raises(DataError, match=r"cannot be read: Cannot connect to host .*\(4 attempts\)"):
+        expand("http://127.0.0.1:1/a.txt")
+
+
 def test_a_missing_package_names_the_extra(monkeypatch):
     def missing(_):
         raise ImportError("Please install gcsfs to access Google Storage")
@@ -170,6 +220,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     "url",
     [
         "s3://name:hush@pool/a.txt",
+        "s3://name:hu/hush@pool/a.txt",
         "https://host/a.txt?X-Amz-Signature=hush",
         "https://host/a.txt?b=1&access_token=hush",
     ],
@@ -183,6 +234,36 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
         assert "hush" not in said.err + said.out + caplog.text
     assert not (tmp_path / "run").exists()
     assert "hush" not in without_secrets(f"failed: {url} was refused")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["score", "--out", "URL"],
+        ["score", "--share", "URL"],
+        ["score", "--store", "URL"],
+        ["score", "--set", "general=URL"],
+        ["score", "--record-parser", "URL:f", "--task", "a.txt", "--general", "a.txt"],
+        ["score", "URL"],
+        ["adapt", "run", "--model", "URL"],
+        ["predict", "URL", "a.jsonl"],
+        ["tasks", "URL"],
+        ["run", "URL"],
+    ],
+)
+def test_no_error_shows_the_credentials_of_a_url(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with suppress(SystemExit):
+        assert main([word.replace("URL", "s3://name:hush@pool/a") for word in words]) == 2
+    said = capsys.readouterr().err
+    assert "hush" not in said
+    assert said.startswith("dana: error: ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["http://host:80/a@b", "s3://arn:aws:s3:eu:1:accesspoint/name/a@b", "s3://pool/a@b"])
+def test_a_port_and_an_access_point_are_no_credentials(url):
+    assert without_secrets(url) == url
 
 
 def test_what_is_an_url_and_what_a_hub_data_set():
