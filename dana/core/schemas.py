@@ -7,6 +7,8 @@ Every table is Parquet and opens with pandas alone. Change a schema only togethe
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,11 +129,10 @@ def table_identity(folder: Path, schema: pa.Schema) -> str:
 
 def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
     """Stream a corpus artifact's documents in order, `rows` in memory at a time."""
-    for part in parts(folder):
-        for batch in read_batches(part, DOCUMENTS.names, rows):
-            columns = [batch.column(name).to_pylist() for name in DOCUMENTS.names]
-            for doc_id, source, text in zip(*columns, strict=True):
-                yield Document(doc_id, source, text)
+    for batch in read_rows(folder, DOCUMENTS.names, rows=rows):
+        columns = [batch.column(name).to_pylist() for name in DOCUMENTS.names]
+        for doc_id, source, text in zip(*columns, strict=True):
+            yield Document(doc_id, source, text)
 
 
 ROWS_PER_PART = 1 << 20
@@ -188,15 +189,61 @@ def _read(part: Path, columns: list[str] | None) -> pa.Table:
         return pq.read_table(part, columns=columns, page_checksum_verification=True)
 
 
-def read_batches(part: Path, columns: list[str], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-    """Some columns of one part, at most so many rows in memory at a time.
+def read_rows(
+    folder: Path, columns: list[str], first: int = 0, last: int | None = None, rows: int = 1 << 16
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the rows `first` to before `last` of a table, at most so many rows in memory at a time.
+
+    Raises:
+        ArtifactError: If a part is damaged.
+    """
+    before = 0
+    for part in parts(folder):
+        if last is not None and before >= last:
+            return
+        count = count_rows(part)
+        if before + count > first:
+            end = count if last is None else min(count, last - before)
+            yield from read_batches(part, columns, rows, max(0, first - before), end)
+        before += count
+
+
+def count_rows(part: Path) -> int:
+    """Rows of one part.
+
+    Raises:
+        ArtifactError: If it is damaged.
+    """
+    about = part.stat()
+    return _count_rows(part, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=1 << 16)
+def _count_rows(part: Path, changed: int, size: int) -> int:
+    with _damaged(part):
+        return int(pq.read_metadata(part).num_rows)
+
+
+def read_batches(
+    part: Path, columns: list[str], rows: int = 1 << 16, first: int = 0, last: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Some columns of the rows `first` to before `last` of one part, at most so many rows in memory at a time.
 
     Raises:
         ArtifactError: If it is damaged.
     """
     with _damaged(part):
         file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)  # else it is all read ahead
-        yield from file.iter_batches(batch_size=rows, columns=columns)
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        ends = list(accumulate(sizes))
+        last = sum(sizes) if last is None else last
+        groups = [number for number, end in enumerate(ends) if end > first and end - sizes[number] < last]
+        row = ends[groups[0]] - sizes[groups[0]] if groups else 0
+        for batch in file.iter_batches(batch_size=rows, columns=columns, row_groups=groups):
+            start, row = row, row + batch.num_rows
+            begin, end = max(start, first), min(row, last)
+            if begin < end:
+                yield batch.slice(begin - start, end - begin)
 
 
 @contextmanager

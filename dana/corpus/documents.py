@@ -2,9 +2,8 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from dana.core.files import file_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.storage import RemoteFile, check_unchanged
+from dana.core.workers import workers
 from dana.corpus.distinct import Distinct
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
@@ -176,7 +176,7 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
     if processes == 1:
         yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with workers(processes) as pool:
         for source in sources:
             if is_hub(source):
                 yield from _all_parsed(read_records([source]), inputs)

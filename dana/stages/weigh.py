@@ -1,7 +1,6 @@
 """``dana weigh``: a scores artifact to a table of weights and the text that is kept. DANA, section 3.2."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,16 +14,16 @@ from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, write
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import WEIGHTS, write_parts
 from dana.core.text_table import aligned
-from dana.models.folder import load_own_tokenizer
 from dana.weighting.balance import CLUSTERS, cluster_shares, parse_balance
-from dana.weighting.kept_text import KEPT_TEXT, KeptText
+from dana.weighting.kept_text import KEPT_TEXT, ONE, KeptText
 from dana.weighting.mixture import PoolSample
 from dana.weighting.policies import Rule, make_rule, within_documents
-from dana.weighting.pool import Block, Pool, alongside, with_tokens
+from dana.weighting.pool import Block, Pool, alongside
 from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.segments import CLUSTER, gather
 from dana.weighting.settings import WeighSettings
 from dana.weighting.tally import ClusterTally, SourceTally, UnitTally
+from dana.weighting.tokens import count_tokens, with_tokens
 
 if TYPE_CHECKING:
     from dana.weighting.amount import Amount
@@ -38,7 +37,7 @@ def weigh_stage(
     """Weigh a scores artifact.
 
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
-    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:func:`dana.weighting.kept_text.write_kept_text`). The
+    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.kept_text.KeptText`). The
     manifest says how much of the kept text is like the task, estimated from the scores of held-out task text.
 
     Where beta is ``auto``, half of the held-out documents of the task choose it and the others say how much is like the
@@ -67,9 +66,9 @@ def weigh_stage(
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
-        pool, shares = _pool(scored, opened, settings, clustered)
         task, chosen, chose, segments = held_out_task(scores), settings, 0, None
         with TemporaryDirectory(dir=draft.path / OWN) as scratch:
+            pool, shares = _pool(scored, opened, settings, clustered, Path(scratch))
             if settings.is_auto:
                 from dana.weighting.amount import choose_amount
 
@@ -79,7 +78,10 @@ def weigh_stage(
                 chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
                 _write_curve(amount, draft)
             rule = make_rule(pool, chosen, Path(scratch), shares, segments)
-            kept = _write_weights(pool, rule, chosen, corpus, draft, clustered)
+            kept = _write_weights(pool, rule, chosen, draft, clustered)
+            if settings.policy != "sigmoid":
+                text = KeptText(draft.path, {ONE: scores}, corpus)
+                draft.counts["selected_texts"] = text.write(draft.path / KEPT_TEXT)
             if clustered is None:
                 draft.notes["in_domain"] = purity(task, kept, chosen, rule.components, chose)
             else:
@@ -91,10 +93,12 @@ def weigh_stage(
 
 
 def _pool(
-    scored: Artifact, corpus: Artifact, settings: WeighSettings, clusters: Artifact | None
+    scored: Artifact, corpus: Artifact, settings: WeighSettings, clusters: Artifact | None, folder: Path
 ) -> tuple[Pool, np.ndarray | None]:
     """The scores, with the tokens and clusters that the budget needs, and the share of each cluster."""
-    pool = counted_pool(Pool.of_folder(scored.path), scored.path, corpus.path, settings)
+    pool = scored_pool(scored.path)
+    if settings.kept.kind == "tokens":
+        pool = with_tokens(pool, count_tokens(scored.path, corpus.path, str(settings.tokenizer), folder))
     if clusters is None:
         return pool, None
     shares = cluster_shares(parse_balance(str(settings.balance)), clusters.manifest["k"])
@@ -102,28 +106,27 @@ def _pool(
     return alongside(pool, Pool.of_folder(clusters.path), CLUSTER, CLUSTER, said), shares
 
 
-def counted_pool(pool: Pool, scores: Path, corpus: Path, settings: WeighSettings) -> Pool:
-    """A pool with the tokens of its units, where the budget counts them.
+def scored_pool(scores: Path) -> Pool:
+    """The units of a scores artifact.
 
     Raises:
-        DataError: If it holds no unit.
+        DataError: If there is none.
     """
+    pool = Pool.of_folder(scores)
     if pool.rows == 0:
         raise DataError(f"{scores}: holds no unit, so there is nothing to weigh")
-    if settings.kept.kind != "tokens":
-        return pool
-    return with_tokens(pool, corpus, load_own_tokenizer(str(settings.tokenizer)))
+    return pool
 
 
 def _write_weights(
-    pool: Pool, rule: Rule, settings: WeighSettings, corpus: Path, draft: Draft, clusters: Artifact | None
+    pool: Pool, rule: Rule, settings: WeighSettings, draft: Draft, clusters: Artifact | None
 ) -> KeptPool:
-    """The last pass: the table and the kept text, a block in memory at a time, and what the manifest says of them."""
+    """The table, a block in memory at a time, and what the manifest says of it."""
     tally, sources, sample = UnitTally(pool.rows), SourceTally(), PoolSample(pool.rows, settings.seed)
     by_cluster = None if clusters is None else ClusterTally(clusters.manifest["k"])
     columns = [*WEIGHTS.names[:5], "score", *([] if by_cluster is None else [CLUSTER])]
 
-    def weighed(text: KeptText | None) -> Iterator[pa.Table]:
+    def weighed() -> Iterator[pa.Table]:
         for block in pool.blocks(columns, settings):
             values, weight = rule.weigh(block)
             table = weights_table(block, weight, settings)
@@ -133,14 +136,10 @@ def _write_weights(
                 sample.add(values, block.documents)
             else:
                 by_cluster.add(block.table[CLUSTER].to_numpy(), weight)
-            if text is not None:
-                text.add(block.table, weight)
             yield table
 
-    with KeptText(corpus, draft.path / KEPT_TEXT) if settings.policy != "sigmoid" else nullcontext() as text:
-        write_parts(weighed(text), draft.path, WEIGHTS)
+    write_parts(weighed(), draft.path, WEIGHTS)
     draft.counts = {**rule.counts, "units": tally.counts, "by_source": sources.by_source}
-    draft.counts |= {} if text is None else {"selected_texts": text.lines}
     draft.notes |= {**rule.notes, **tally.notes}
     if clusters is not None and by_cluster is not None:
         draft.notes["balance"] = _balance_notes(clusters, by_cluster, str(settings.balance))

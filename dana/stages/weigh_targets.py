@@ -1,7 +1,6 @@
 """``dana weigh RUN RUN ... --proportions``: scores of several targets over one pool to one table of weights."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,13 +10,14 @@ import pyarrow as pa
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact
 from dana.core.errors import ConfigError
 from dana.core.schemas import WEIGHTS, write_parts
-from dana.stages.weigh import counted_pool, weights_table
+from dana.stages.weigh import scored_pool, weights_table
 from dana.weighting.kept_text import KEPT_TEXT, KeptText
 from dana.weighting.pool import Pool, alongside
 from dana.weighting.purity import KeptPool, TargetSide, held_out_task, purity, warn_of_low_purity
 from dana.weighting.settings import WeighSettings
 from dana.weighting.tally import SourceTally, UnitTally
 from dana.weighting.targets import Target, TargetsRule, check_targets, make_targets_rule, warn_of_nothing
+from dana.weighting.tokens import count_tokens, with_tokens
 
 TABLE = WEIGHTS.append(pa.field("target", pa.string()))  # null: no target takes the unit
 
@@ -51,10 +51,13 @@ def weigh_targets_stage(
     corpus = runs[0] / "corpus"
 
     def write(draft: Draft) -> None:
-        pool, targets = _pools(runs, scored, names, proportions, settings)
         with TemporaryDirectory(dir=draft.path / OWN) as scratch:
+            pool, targets = _pools(runs, scored, names, proportions, settings, Path(scratch))
             rule = make_targets_rule(targets, settings, Path(scratch))
-            kept = _write_weights(pool, rule, names, settings, corpus, draft, Path(scratch))
+            kept = _write_weights(pool, rule, names, settings, draft, Path(scratch))
+            if settings.policy != "sigmoid":
+                folders = {name: artifact.path for name, artifact in zip(names, scored, strict=True)}
+                draft.counts["selected_texts"] = KeptText(draft.path, folders, corpus).write(draft.path / KEPT_TEXT)
             of_targets = {
                 name: {
                     "proportion": shares[name],
@@ -77,16 +80,19 @@ def _pools(
     names: Sequence[str],
     proportions: Sequence[float],
     settings: WeighSettings,
+    folder: Path,
 ) -> tuple[Pool, list[Target]]:
     """The first run's units, with a column of scores a target, and each target's own."""
-    scores = [artifact.path for artifact in scored]
-    pools = [counted_pool(Pool.of_folder(folder), folder, runs[0] / "corpus", settings) for folder in scores]
+    pools = [scored_pool(artifact.path) for artifact in scored]
     together = pools[0]
     for row, (run, pool) in enumerate(zip(runs, pools, strict=True)):
         said = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
         together = alongside(together, pool, "score", _column(row), said)
     for _ in together.read([*map(_column, range(len(runs)))]):
         pass  # that the units are the same is known before anything is written
+    if settings.kept.kind == "tokens":
+        tokens = count_tokens(scored[0].path, runs[0] / "corpus", str(settings.tokenizer), folder)
+        pools = [with_tokens(pool, tokens) for pool in pools]
     return together, [Target(*about) for about in zip(names, map(float, proportions), pools, strict=True)]
 
 
@@ -95,41 +101,28 @@ def _column(row: int) -> str:
 
 
 def _write_weights(
-    pool: Pool,
-    rule: TargetsRule,
-    names: Sequence[str],
-    settings: WeighSettings,
-    corpus: Path,
-    draft: Draft,
-    scratch: Path,
+    pool: Pool, rule: TargetsRule, names: Sequence[str], settings: WeighSettings, draft: Draft, scratch: Path
 ) -> list[KeptPool]:
-    """The last pass: the table and the kept text, and what is kept for each target."""
+    """The table, and what is kept for each target."""
     tally, sources = UnitTally(pool.rows), SourceTally()
     sides = [TargetSide(pool.rows, settings.seed, scratch / f"by-value-{row}") for row in range(len(names))]
     columns = [_column(row) for row in range(len(names))]
     labels = np.array([*names, None], dtype=object)
 
-    def weighed(text: KeptText | None) -> Iterator[pa.Table]:
+    def weighed() -> Iterator[pa.Table]:
         for block in pool.blocks([*WEIGHTS.names[:5], *columns], settings):
-            scores = [block.table[column].to_numpy() for column in columns]
-            found = rule.weigh(block, scores)
-            target = labels[found.target]
+            found = rule.weigh(block, [block.table[column].to_numpy() for column in columns])
             table = weights_table(block, found.weight, settings).append_column(
-                TABLE.field("target"), pa.array(target, pa.string())
+                TABLE.field("target"), pa.array(labels[found.target], pa.string())
             )
             tally.add(found.weight, block.inside)
             sources.add(table)
             for row, (side, values) in enumerate(zip(sides, found.values, strict=True)):
                 side.add(values, block.documents, found.weight * (found.target == row))
-            if text is not None:
-                own = np.stack(scores)[np.maximum(found.target, 0), np.arange(target.size)]
-                text.add(block.table.append_column("score", pa.array(own)), found.weight, target.astype(str))
             yield table
 
-    with KeptText(corpus, draft.path / KEPT_TEXT) if settings.policy != "sigmoid" else nullcontext() as text:
-        write_parts(weighed(text), draft.path, TABLE)
+    write_parts(weighed(), draft.path, TABLE)
     draft.counts = {**rule.counts, "units": tally.counts, "by_source": sources.by_source}
-    draft.counts |= {} if text is None else {"selected_texts": text.lines}
     draft.notes = {**rule.notes, **tally.notes}
     kept = [side.kept() for side in sides]
     warn_of_nothing(names, [own.weight > 0 for own in kept])

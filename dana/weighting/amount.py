@@ -177,6 +177,6 @@ def _sample(pool: Pool, segments: Segments, settings: WeighSettings) -> tuple[pa
 
 def _texts(table: pa.Table, documents: Path) -> Iterator[str]:
     """Text of each row."""
-    for _, text, rows in Texts(documents).of(table):
+    for text, rows in Texts(documents).of(table):
         for start, end in zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True):
             yield text[start:end]

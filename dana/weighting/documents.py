@@ -1,14 +1,13 @@
-"""The documents of a score table: where each begins, its text, and the tokens of its units."""
+"""The documents of a score table: where each begins, and its text."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dana.core.errors import DataError
-from dana.core.schemas import Document, iterate_documents
+from dana.core.schemas import read_rows
 
 
 def document_starts(table: pa.Table) -> np.ndarray:
@@ -34,18 +33,32 @@ def document_numbers(table: pa.Table) -> np.ndarray:
 
 
 class Texts:
-    """Texts of a corpus, asked for document by document in its order, one in memory at a time.
+    """Texts of a corpus, asked for document by document in its order, a few of them in memory at a time.
 
     Args:
         corpus: Folder of the documents.
+        first: Row of the first that will be asked for, or of one before it.
     """
 
-    def __init__(self, corpus: Path) -> None:
-        self._corpus, self._documents = corpus, iterate_documents(corpus)
-        self._now: Document | None = None
+    def __init__(self, corpus: Path, first: int = 0) -> None:
+        self._corpus = corpus
+        self._documents = _named_texts(corpus, first)
+        self._now: tuple[str, pa.StringScalar] | None = None
 
-    def of(self, table: pa.Table) -> Iterator[tuple[str, str, slice]]:
-        """Each document's id, text and rows in a table of its units; documents without units are passed over.
+    def named(self, doc_id: str) -> str:
+        """The text of a document, the same as the last one asked for or one behind it.
+
+        Raises:
+            DataError: If it is not in the corpus, or not in this order.
+        """
+        while self._now is None or self._now[0] != doc_id:
+            self._now = next(self._documents, None)
+            if self._now is None:
+                raise not_in_order(self._corpus, doc_id)
+        return self._now[1].as_py()
+
+    def of(self, table: pa.Table) -> Iterator[tuple[str, slice]]:
+        """Each document's text and rows in a table of its units; documents without units are passed over.
 
         Args:
             table: Of :data:`dana.core.schemas.SCORES`, in the order of the corpus; its first document may be the last
@@ -58,24 +71,15 @@ class Texts:
         ends = np.append(starts[1:], table.num_rows)
         ids = table["doc_id"].take(starts).to_pylist()
         for doc_id, first, last in zip(ids, starts.tolist(), ends.tolist(), strict=True):
-            while self._now is None or self._now.doc_id != doc_id:
-                self._now = next(self._documents, None)
-                if self._now is None:
-                    raise DataError(f"{self._corpus}: document {doc_id!r} of the scores is not there, or out of order")
-            yield doc_id, self._now.text, slice(first, last)
+            yield self.named(doc_id), slice(first, last)
 
 
-def token_counts(table: pa.Table, texts: Texts, tokenizer: Any) -> np.ndarray:
-    """Tokens of each unit without special tokens, float64 of shape (units,).
+def _named_texts(corpus: Path, first: int) -> Iterator[tuple[str, pa.StringScalar]]:
+    """Name and text of each document from a row on; the text still in Arrow's memory, since most are passed over."""
+    for batch in read_rows(corpus, ["doc_id", "text"], first, rows=1 << 10):
+        yield from zip(batch.column("doc_id").to_pylist(), batch.column("text"), strict=True)
 
-    Args:
-        table: See :meth:`Texts.of`.
-        texts: Of its documents.
-        tokenizer: A Hugging Face tokenizer.
-    """
-    counts: list[int] = []
-    for _, text, rows in texts.of(table):
-        spans = zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True)
-        encoded = tokenizer([text[start:end] for start, end in spans], add_special_tokens=False, verbose=False)
-        counts.extend(map(len, encoded["input_ids"]))
-    return np.array(counts, dtype=np.float64)
+
+def not_in_order(corpus: Path, doc_id: str) -> DataError:
+    """What is wrong where a scored document is not found."""
+    return DataError(f"{corpus}: document {doc_id!r} of the scores is not there, or out of order")

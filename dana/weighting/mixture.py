@@ -18,7 +18,6 @@ THRESHOLDS = 200  # of the task's scores, at equal quantiles
 CAUTION = 2.0  # standard errors: the half-width of the limits of T(t) and G(t) that choose the threshold
 LEAST_DOCUMENTS = 10  # of the task at or below a threshold; of fewer the share would be chance
 LARGEST_POOL = 1_000_000  # units; of more, a part of the documents is taken
-DRAWS = 1 << 20  # documents that are drawn at a time
 
 Ranked = Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]  # values, units and weights of groups, in blocks
 
@@ -61,7 +60,7 @@ class Scored:
 
     Attributes:
         scores: Shape (units,), higher = more foreign.
-        documents: int64 of shape (units,), numbered from 0.
+        documents: int64 of shape (units,), numbered from 0 without a gap.
     """
 
     scores: np.ndarray
@@ -69,12 +68,7 @@ class Scored:
 
     def weights(self, random: np.random.Generator) -> np.ndarray:
         """A bootstrap replicate: how often each unit's document was drawn, float64 of shape (units,)."""
-        found = np.empty(self.scores.size)
-        for first in range(0, int(self.documents.max()) + 1, DRAWS):  # of documents that are not here, too, in turn
-            last = min(first + DRAWS, int(self.documents.max()) + 1)
-            here = slice(*np.searchsorted(self.documents, [first, last]))
-            found[here] = random.poisson(1.0, last - first)[self.documents[here] - first]
-        return found
+        return random.poisson(1.0, int(self.documents.max()) + 1)[self.documents].astype(np.float64)
 
 
 class PoolSample:
@@ -93,15 +87,18 @@ class PoolSample:
         self._share = LARGEST_POOL / units if units > LARGEST_POOL else 1.0
         self._scores: list[np.ndarray] = []
         self._documents: list[np.ndarray] = []
-        self._before = 0
+        self._before = self._drawn = 0
 
     def add(self, scores: np.ndarray, documents: np.ndarray) -> None:
         """The next units: their scores, and the document of each, numbered over the pool from 0."""
-        count = int(documents[-1]) + 1 - self._before
-        if self._share < 1:
-            chosen = (self.random.random(count) < self._share)[documents - self._before]
-            scores, documents = scores[chosen], documents[chosen]
+        count, own = int(documents[-1]) + 1 - self._before, documents - self._before
         self._before += count
+        if self._share < 1:
+            drawn = self.random.random(count) < self._share
+            own, scores = (np.cumsum(drawn) - 1)[own[drawn[own]]], scores[drawn[own]]
+            count = int(drawn.sum())
+        documents = self._drawn + own  # of those drawn, so that a bootstrap draws no others
+        self._drawn += count
         self._scores.append(scores)
         self._documents.append(documents)
 

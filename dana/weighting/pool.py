@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dana.core.errors import ConfigError, DataError
-from dana.core.schemas import parts, read_batches
-from dana.weighting.documents import Texts, document_starts, token_counts
+from dana.core.schemas import count_rows, parts, read_rows
+from dana.weighting.documents import document_starts
 from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import DROPPED, segment_ids
 
@@ -73,13 +71,17 @@ class Pool:
     @classmethod
     def of_folder(cls, folder: Path) -> "Pool":
         """Of an artifact's Parquet files, read :data:`ROWS` at a time."""
+        return cls.of_rows(folder, 0, sum(map(count_rows, parts(folder))))
+
+    @classmethod
+    def of_rows(cls, folder: Path, first: int, last: int) -> "Pool":
+        """Of the rows `first` to before `last` of an artifact's Parquet files."""
 
         def read(columns: list[str]) -> Iterator[pa.Table]:
-            for part in parts(folder):
-                for batch in read_batches(part, columns, ROWS):
-                    yield pa.Table.from_batches([batch])
+            for batch in read_rows(folder, columns, first, last, ROWS):
+                yield pa.Table.from_batches([batch])
 
-        return cls(sum(pq.read_metadata(part).num_rows for part in parts(folder)), read)
+        return cls(last - first, read)
 
     @classmethod
     def of_table(cls, table: pa.Table) -> "Pool":
@@ -122,6 +124,11 @@ class Pool:
             require_finite(score, row)
             yield score
             row += score.size
+
+    def documents(self, columns: list[str]) -> Iterator[pa.Table]:
+        """All rows in order, in tables of whole documents; the columns with ``doc_id`` and ``unit``."""
+        for table, _ in _whole(self.read(list(dict.fromkeys(["doc_id", "unit", *columns]))), 0):
+            yield table
 
     def blocks(self, columns: list[str], settings: WeighSettings, of: str = "documents") -> Iterator[Block]:
         """All rows in order, in blocks of whole documents or, for `of` = ``segments``, of whole segments.
@@ -170,22 +177,6 @@ def _whole(tables: Iterator[pa.Table], gamma: int) -> Iterator[tuple[pa.Table, n
             waiting = waiting.slice(cut)
     if waiting is not None and waiting.num_rows:
         yield waiting, document_starts(waiting)
-
-
-def with_tokens(pool: Pool, corpus: Path, tokenizer: Any) -> Pool:
-    """A pool with ``tokens``: of each unit, without special tokens, float64.
-
-    Args:
-        pool: With ``start`` and ``end``.
-        corpus: Folder of its documents.
-        tokenizer: A Hugging Face tokenizer.
-    """
-
-    def make() -> Callable[[pa.Table], np.ndarray]:
-        texts = Texts(corpus)
-        return lambda table: token_counts(table, texts, tokenizer)
-
-    return pool.with_column("tokens", list(UNIT), make)
 
 
 def alongside(pool: Pool, other: Pool, column: str, name: str, said: str) -> Pool:

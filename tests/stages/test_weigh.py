@@ -268,7 +268,6 @@ def test_no_byte_depends_on_how_much_is_in_memory(planted, tmp_path, monkeypatch
     monkeypatch.setattr("dana.core.columns.ROWS", 20)
     monkeypatch.setattr("dana.core.columns.RUN", 64)
     monkeypatch.setattr("dana.core.columns.FAN_IN", 3)
-    monkeypatch.setattr("dana.weighting.mixture.DRAWS", 10)
     parts = write_weights_of(planted, tmp_path / "parts", **settings)
     files = [path.relative_to(whole.path) for path in whole.path.rglob("*") if path.is_file()]
     assert sorted(files) == sorted(path.relative_to(parts.path) for path in parts.path.rglob("*") if path.is_file())

@@ -1,6 +1,5 @@
 """Weights for several runs on one pool: a target's share of the kept text, and what is refused."""
 
-import gzip
 import json
 import shutil
 
@@ -14,11 +13,9 @@ import dana
 from dana.cli.main import main
 from dana.core.errors import ConfigError
 from dana.core.files import file_digest
-from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents, parts, read_table, write_parts
-from dana.corpus.tables import document_tables
+from dana.core.schemas import iterate_documents, parts, read_table
 from dana.sequences.runs import weights_by_document
 from dana.stages.weigh_targets import weigh_targets_stage
-from dana.weighting.kept_text import KeptText
 from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
 
@@ -84,20 +81,6 @@ def test_each_target_keeps_its_own_text_in_its_proportion(runs, tmp_path, policy
         assert line["score"] == pytest.approx(scores[line["target"]].loc[units].mean())
     assert made.manifest["targets"]["cells"]["weight"] == (kept["target"] == "cells").sum()
     assert made.manifest["targets"]["stars"]["in_domain"]["kept"]["value"] > 0.8
-
-
-def test_a_line_of_kept_text_is_for_one_target(tmp_path):
-    write_parts(document_tables([Document("d", "s", "a b c d")]), tmp_path / "corpus", DOCUMENTS)
-    places = np.arange(4)
-    columns = [["d"] * 4, ["s"] * 4, places.astype(np.int32), 2 * places, 2 * places + 1, np.zeros(4)]
-    table = pa.table([pa.array(column) for column in columns], schema=SCORES)
-    target = np.array(["one", "one", "two", "None"])
-    with KeptText(tmp_path / "corpus", tmp_path / "kept.gz") as text:
-        text.add(table, np.array([1, 1, 1, 0]), target)
-    assert text.lines == 2
-    with gzip.open(tmp_path / "kept.gz", "rt", encoding="utf-8") as stream:
-        lines = [json.loads(line) for line in stream]
-    assert [(line["text"], line["target"]) for line in lines] == [("a b", "one"), ("c", "two")]
 
 
 def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path):
