@@ -1,6 +1,7 @@
 """Memory and time of weighing by the number of units: scores are generated and weighed, each time in a fresh process.
 
     python benchmarks/weigh_memory.py --units 1e5 1e6 1e7 --policies segments sampled sigmoid
+    taskset -c 0 python benchmarks/weigh_memory.py --units 1e7    # on one core: by one process
 
 Documents have nine units on average, as corpora of sentences have, and short text; a tenth scores like the task, of
 which 600 held-out units are scored, too. Prints a row a weighing: units, policy, seconds, peak resident memory, the
@@ -72,8 +73,8 @@ def generate(run: Path, units: int) -> None:
 
 
 def peak() -> float:
-    """Largest resident memory of this process so far, MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Largest resident memory of a process so far, MB: this one, or any that it started and that has ended."""
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
 
 
 def weigh(run: Path, policy: str, units: int) -> None:
