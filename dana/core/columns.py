@@ -23,7 +23,7 @@ class DiskColumn:
 
     def __init__(self, path: Path, dtype: np.dtype | str) -> None:
         self.path, self.dtype, self.size = path, np.dtype(dtype), 0
-        path.touch()
+        path.touch(exist_ok=False)  # another column of this name would be appended to
 
     def append(self, rows: np.ndarray) -> None:
         """Add to the end."""

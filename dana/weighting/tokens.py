@@ -28,7 +28,7 @@ def count_tokens(scores: Path, corpus: Path, tokenizer: str, folder: Path) -> Di
         ArtifactError: If the tokenizer cannot be read.
         DataError: If a document is not in the corpus.
     """
-    column = DiskColumn(folder / "tokens.raw", "i4")
+    column = DiskColumn(folder / "unit-tokens.raw", "i4")
     for counts in in_spans(partial(_count_span, scores, corpus, tokenizer), scores, corpus, "counting tokens"):
         column.append(counts)
     return column

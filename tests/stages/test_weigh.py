@@ -93,6 +93,14 @@ def test_a_budget_in_documents_keeps_text_of_no_more_than_so_many(opened, tmp_pa
     assert (whole["weight"] == 1).all()  # one segment a document: it is kept as a whole
 
 
+def test_a_budget_in_tokens_is_filled_and_not_exceeded(opened, tmp_path, tiny_tokenizer):
+    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    given = {"budget": "1000 tokens", "tokenizer": str(tmp_path / "tokenizer")}
+    made = write_weights_of(opened, tmp_path / "w", gamma=1, **given)
+    of = [len(tiny_tokenizer(line["text"], add_special_tokens=False)["input_ids"]) for line in read_selected(made.path)]
+    assert 950 < sum(of) <= 1000
+
+
 @pytest.mark.parametrize("budget", [0.2, "0.2"])
 def test_a_share_as_budget_is_beta(opened, tmp_path, budget):
     one, two = (

@@ -83,6 +83,16 @@ def test_each_target_keeps_its_own_text_in_its_proportion(runs, tmp_path, policy
     assert made.manifest["targets"]["stars"]["in_domain"]["kept"]["value"] > 0.8
 
 
+def test_targets_share_out_a_budget_in_tokens(runs, tmp_path, tiny_tokenizer):
+    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    given = {"budget": "1000 tokens", "beta": 0.2, "tokenizer": str(tmp_path / "tokenizer")}
+    held = {"cells": 0, "stars": 0}
+    for line in read_selected(write_targets(runs, tmp_path / "w", gamma=1, **given).path):
+        held[line["target"]] += len(tiny_tokenizer(line["text"], add_special_tokens=False)["input_ids"])
+    assert 650 < held["cells"] <= 750
+    assert 200 < held["stars"] <= 250
+
+
 def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path):
     one = write_targets(runs, tmp_path / "one")
     two = write_targets(runs[::-1], tmp_path / "two", proportions=(0.25, 0.75))
