@@ -15,10 +15,12 @@ from dana.corpus.places import COMPRESSIONS, Source, expand, format_of
 from dana.corpus.readers import parse_json_lines, read_file
 from dana.corpus.records import Record
 
-SLICE_BYTES = 1 << 24
-PACKED_BYTES = SLICE_BYTES // 8  # of a whole compressed file (or Parquet): unpacked some four times as much
+SLICE_BYTES = 1 << 20  # of a file that can be cut; as records they take some ten times as much
+WHOLE_BYTES = 1 << 24  # of a file that cannot
+PACKED_BYTES = WHOLE_BYTES // 8  # of a whole compressed file (or Parquet): unpacked some four times as much
 SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
 SHARED_CORES = 4
+MOST_READERS = 8  # the process that asks has no more to do than so many can
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Slice:
     def is_small(self) -> bool:
         """Whether all of its records may be in memory at once, so that another process can read it."""
         packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or size_of(self.path) <= (PACKED_BYTES if packed else SLICE_BYTES)
+        return self.after is not None or size_of(self.path) <= (PACKED_BYTES if packed else WHOLE_BYTES)
 
 
 def slices_of(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
@@ -60,26 +62,33 @@ def slices_of_file(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
     if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
         yield Slice(path)
     elif kind == ".parquet":
-        yield from _row_groups(path, -(-length // size))
+        yield from _row_groups(path, size)
     elif is_wide(path):
         yield Slice(path)
     else:
         yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
 
 
-def _row_groups(path: File, many: int) -> Iterator[Slice]:
+def _row_groups(path: File, size: int) -> Iterator[Slice]:
+    """Runs of row groups of so many bytes, unpacked; the whole file where a group is too large for one process."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        groups = pq.read_metadata(readable(path)).num_row_groups
+        about = pq.read_metadata(readable(path))
+        sizes = [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
     except (pa.ArrowException, OSError):  # reading it says what is wrong, with the place
-        groups = 1
-    step = max(1, groups // many)
-    if groups <= step:
+        sizes = []
+    if len(sizes) < 2 or max(sizes) > WHOLE_BYTES:
         yield Slice(path)
-    else:
-        yield from (Slice(path, first, min(first + step, groups)) for first in range(0, groups, step))
+        return
+    first = held = 0
+    for group, more in enumerate(sizes):
+        if group > first and held + more > size:
+            yield Slice(path, first, group)
+            first, held = group, 0
+        held += more
+    yield Slice(path, first, len(sizes))
 
 
 def read_slice(part: Slice, text_documents: str = "auto") -> Iterator[Record]:
@@ -111,12 +120,12 @@ def _lines(part: Slice) -> Iterator[bytes]:
 
 
 def reading_processes(files: Sequence[File]) -> int:
-    """Number of processes that read files: all cores from 256 MB and four cores on, else one.
+    """Number of processes that read files: all cores, eight at most, from 256 MB and four cores on, else one.
 
     Several processes take 1.5 times the processor time of one, a quarter of it in the process that drops repeated
     texts. Files that this process must stream by itself, such as large compressed ones, do not count.
     """
-    count = cores()
+    count = min(cores(), MOST_READERS)
     if any(isinstance(path, RemoteFile) and path.is_of_this_process for path in files):
         return 1
     if count < SHARED_CORES or sum(size_of(path) for path in files) < SHARED_FROM:

@@ -45,6 +45,23 @@ def test_parquet_is_cut_by_row_groups_and_rows_keep_their_numbers(tmp_path):
     assert [record.fields["text"] for record in records] == table["text"].to_pylist()
 
 
+def test_row_groups_are_joined_up_to_the_size_and_a_large_one_is_streamed(tmp_path, monkeypatch):
+    pq.write_table(
+        pa.table({"text": ["ab" * 500] * 40}), tmp_path / "t.parquet", row_group_size=4, use_dictionary=False
+    )
+    (group, *_) = {pq.read_metadata(tmp_path / "t.parquet").row_group(place).total_byte_size for place in range(10)}
+    monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
+    parts = list(slices_of(str(tmp_path / "t.parquet"), group))
+    assert len(parts) == 10
+    joined = list(slices_module._row_groups(tmp_path / "t.parquet", 3 * group))
+    assert [(part.first, part.after) for part in joined] == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert all(part.is_small for part in joined)
+    monkeypatch.setattr(slices_module, "WHOLE_BYTES", group - 1)
+    (whole,) = slices_module._row_groups(tmp_path / "t.parquet", group)
+    assert whole == Slice(tmp_path / "t.parquet")
+    assert not whole.is_small
+
+
 def test_compressed_files_and_other_formats_are_one_slice(tmp_path):
     for name in ("a.jsonl.gz", "b.csv", "c.txt"):
         (tmp_path / name).write_bytes(b"x" * 500)
@@ -88,7 +105,7 @@ def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tm
         (tmp_path / name).write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
     (part,) = slices_of(str(tmp_path / name))
     assert part.is_small
-    monkeypatch.setattr(slices_module, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(slices_module, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
     assert not part.is_small
     ((_, (found, behind)),) = documents_module._in_order(_NoPool(), [part], 4, Inputs())

@@ -139,6 +139,8 @@ def test_several_processes_read_only_where_that_pays(tmp_path, monkeypatch):
         (["a.txt.gz"] * 3, 8),
     ):
         assert slices.reading_processes([paths[name] for name in names]) == expected, names
+    cores = 64
+    assert slices.reading_processes([paths["large.jsonl"]]) == 8  # one process takes what they read
     cores = 2
     assert slices.reading_processes([paths["large.jsonl"]]) == 1
 
