@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from dana.core.artifacts import fingerprint
 from dana.core.errors import ArtifactError, ConfigError, DanaError, suggestion
@@ -147,7 +146,7 @@ def _verify(part: Path) -> VectorFolderCheck:
 
 def _finite(segment: Segment, dtype: str) -> bool:
     parts = (unpack_vectors(segment.rows[start : start + BLOCK], dtype) for start in range(0, len(segment), BLOCK))
-    return all(bool(torch.isfinite(part).all()) for part in parts)
+    return all(bool(part.isfinite().all()) for part in parts)
 
 
 def _encode_again(whole: Sequence[Segment], meta: dict[str, Any], found: VectorFolderCheck) -> None:

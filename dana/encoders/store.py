@@ -18,15 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dana.core.artifacts import fingerprint, write_json
 from dana.core.config import require
-from dana.core.device import device_named
 from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
 from dana.core.logging import get_logger
@@ -34,6 +31,10 @@ from dana.core.registry import ENCODERS
 from dana.encoders.base import Encoder, encoder_identity
 from dana.encoders.rounding import DTYPES, pack_vectors, row_bytes, stored_identity, unpack_vectors
 from dana.encoders.segment import MOST_SAMPLES, PATTERN, Segment, merge_segments, write_segment
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 log = get_logger(__name__)
 
@@ -75,11 +76,13 @@ class StoredEncoder:
         return vectors
 
     @cached_property
-    def _device(self) -> torch.device:
+    def _device(self) -> "torch.device":
         """Where the encoder itself would have left its vectors."""
+        from dana.core.device import device_named
+
         return device_named(getattr(self.encoder, "device", "cpu"))
 
-    def encode(self, texts: Sequence[str]) -> Tensor:
+    def encode(self, texts: Sequence[str]) -> "Tensor":
         """See :class:`dana.encoders.base.Encoder`. A text that comes twice is encoded once.
 
         Raises:

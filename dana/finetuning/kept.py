@@ -18,8 +18,7 @@ from dana.core.locks import locked
 from dana.core.logging import get_logger
 from dana.core.seals import flaws
 from dana.finetuning.encoded import Encoded
-from dana.finetuning.loop import SeedResult
-from dana.finetuning.results import scores_of
+from dana.finetuning.results import SeedResult, scores_of
 from dana.finetuning.saved import save_classifier
 from dana.finetuning.seeds import refuse_others
 from dana.models.classifier import Classifier

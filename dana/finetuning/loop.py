@@ -14,6 +14,7 @@ from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
 from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded, order
+from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.base import Kind
@@ -24,31 +25,6 @@ from dana.train.schedule import learning_rate_at
 WEIGHT_DECAY = 0.01
 CLIP = 1.0
 EVALUATION_TOKENS = 16384  # in one forward pass, padding included
-
-
-@dataclass(frozen=True)
-class SeedResult:
-    """What one seed gave.
-
-    Attributes:
-        seed: The seed.
-        epoch: The epoch that was tested, from 1.
-        dev_scores: The task's metric on the development data: after each epoch where the best is tested, else after the
-            last alone.
-        outputs: float32 of shape (test examples, outputs): probabilities of the labels, or what else the kind has.
-        seconds: Loading, training and testing.
-    """
-
-    seed: int
-    epoch: int
-    dev_scores: list[float]
-    outputs: np.ndarray
-    seconds: float
-
-    @property
-    def dev_score(self) -> float:
-        """The task's metric on the development data after the epoch that was tested."""
-        return self.dev_scores[min(self.epoch, len(self.dev_scores)) - 1]
 
 
 @dataclass(frozen=True)

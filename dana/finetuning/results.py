@@ -1,6 +1,7 @@
 """Results of a fine-tuning: metrics.json, predictions.parquet and a text table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -11,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import read_json, write_json
-from dana.finetuning.loop import SeedResult
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind
@@ -20,6 +20,31 @@ from dana.tasks.kinds.find import DEFAULT
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.parquet"
 NESTED = "nested"  # folder of a run with the results, models and scores of single seeds, which others join
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What one seed gave.
+
+    Attributes:
+        seed: The seed.
+        epoch: The epoch that was tested, from 1.
+        dev_scores: The task's metric on the development data: after each epoch where the best is tested, else after the
+            last alone.
+        outputs: float32 of shape (test examples, outputs): probabilities of the labels, or what else the kind has.
+        seconds: Loading, training and testing.
+    """
+
+    seed: int
+    epoch: int
+    dev_scores: list[float]
+    outputs: np.ndarray
+    seconds: float
+
+    @property
+    def dev_score(self) -> float:
+        """The task's metric on the development data after the epoch that was tested."""
+        return self.dev_scores[min(self.epoch, len(self.dev_scores)) - 1]
 
 
 def write_results(

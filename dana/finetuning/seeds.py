@@ -14,7 +14,7 @@ from dana.core.errors import ArtifactError, Contradiction
 from dana.core.logging import get_logger
 from dana.core.seals import flaws
 from dana.execution.precision import refuse_precision
-from dana.finetuning.loop import SeedResult
+from dana.finetuning.results import SeedResult
 
 log = get_logger(__name__)
 

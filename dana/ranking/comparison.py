@@ -17,7 +17,7 @@ from dana.ranking.recall import Resampling
 from dana.ranking.separation import Ranked, choose_by_f1, choose_by_recall, within_one_error
 from dana.ranking.settings import RankSettings
 from dana.scoring.inputs import Selection
-from dana.scoring.scoring import detector_selector
+from dana.selectors.detector import DetectorSelector
 
 log = get_logger(__name__)
 
@@ -75,7 +75,7 @@ def compare_detectors(
         announce(spec, len(embedded.task), embedded.task.shape[1], settings.fits, scored)
     with progress(what="ranking detectors", unit="fits", total=len(specs) * settings.fits) as bar:
         for spec in specs:
-            selector = detector_selector(spec, selection)
+            selector = DetectorSelector(context=selection.context(spec))  # what is ranked is what is deployed
             try:
                 if grouped:
                     row, found = over_folds(selector, embedded, settings, budget, resampling, selection.seed, bar)

@@ -57,12 +57,10 @@ class RankSettings:
 
     def specs(self) -> list[str]:
         """The detectors by spec; unknown names fail here, before any work. Of ``all``, those that load."""
-        from dana.detectors.build import as_detector
-
         if self.is_all:
             return [spec for spec, error in _zoo() if error is None]
         for spec in self.detectors:
-            as_detector(DETECTORS.create(spec))
+            DETECTORS.create(spec)
         if len(set(self.detectors)) < len(self.detectors):
             raise ConfigError(f"detectors={','.join(self.detectors)}: a name is given twice")
         return list(self.detectors)
@@ -74,15 +72,13 @@ class RankSettings:
 
 def _zoo() -> Iterator[tuple[str, DanaError | None]]:
     """Every detector that needs no argument, and what keeps it from loading; a name that two claim stands twice."""
-    from dana.detectors.build import as_detector
-
     for name, claims in DETECTORS.entries().items():
         if name in LEFT_OUT:
             continue
         owners = [claim.dist.name for claim in claims if claim.dist]
         for spec in [name] if len(claims) == 1 else [f"{owner}:{name}" for owner in owners]:
             try:
-                as_detector(DETECTORS.create(spec))
+                DETECTORS.create(spec)
             except (PluginError, ConfigError) as error:
                 yield spec, error
             else:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.clusters.model import FittedClusters
 from dana.core.artifacts import fingerprint
 from dana.core.files import text_digest
 from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
@@ -15,7 +14,6 @@ from dana.encoders.store import META, VectorFolder, read_meta
 from dana.report.cluster_spread import cluster_amounts, clusters_manifest
 from dana.report.files import read_columns
 from dana.report.unit_texts import texts_of
-from dana.scoring.clustering import LEARNED
 
 FEWEST = 10  # of the task's units; fewer say nothing of its shares
 
@@ -68,5 +66,8 @@ def _task_units(path: Path, scores: Path, store: Path, manifest: dict[str, Any])
     rows, known = VectorFolder(folder, meta).find(list(dict.fromkeys(map(text_digest, texts))))
     if known.sum() < FEWEST:
         return np.nan
+    from dana.clusters.model import FittedClusters
+    from dana.scoring.clustering import LEARNED
+
     found = FittedClusters.load(path / "clusters" / LEARNED).assign(unpack_vectors(rows[known], meta["dtype"]))
     return np.bincount(found.clusters, minlength=manifest["k"])

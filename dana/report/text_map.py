@@ -6,11 +6,11 @@ components are those of task and general text alone; kept text is placed among t
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import torch
 
 from dana.core.files import text_digest
 from dana.core.rng import generator
@@ -20,6 +20,9 @@ from dana.encoders.rounding import unpack_vectors
 from dana.encoders.store import META, VectorFolder, read_meta
 from dana.report.files import read_columns
 from dana.report.unit_texts import texts_of
+
+if TYPE_CHECKING:
+    import torch
 
 MEASURED = 1000  # units of a text that the distances are taken of
 DRAWN = {"general": 250, "kept": 200, "task": 150}
@@ -77,7 +80,7 @@ def text_map(
     return _placed({name: geometry.apply(found).numpy() for name, found in vectors.items()}, stored)
 
 
-def _stored(store: Path, keys: dict[str, list[bytes]]) -> dict[str, torch.Tensor]:
+def _stored(store: Path, keys: dict[str, list[bytes]]) -> "dict[str, torch.Tensor]":
     """Vectors of texts by their distinct digests, of the encoder that has most of them; empty without a store."""
     best: dict[str, torch.Tensor] = {}
     for folder in sorted(meta.parent for meta in store.glob(f"*/{META}")):

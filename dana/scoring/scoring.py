@@ -23,7 +23,6 @@ from dana.scoring.score_table import score_table
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector
-from dana.selectors.detector import DetectorSelector
 from dana.selectors.remembered import RememberedContext
 
 MIN_TASK_UNITS = 20
@@ -33,11 +32,6 @@ SAMPLES = f"{OWN}/samples.json"
 def build_selector(selector: str, detector: str, selection: Selection) -> Selector:
     """The selector of a spec, in the context of a selection and its detector."""
     return create_selector(selector, selection.context(detector))
-
-
-def detector_selector(detector: str, selection: Selection) -> DetectorSelector:
-    """A detector over the selection's encoder and geometry: what is ranked is what is deployed."""
-    return DetectorSelector(context=selection.context(detector))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dana.core.errors import ConfigError, PluginError
 from dana.core.registry import DETECTORS, SELECTORS
 from dana.selectors.base import Selector, SelectorContext
 from dana.selectors.cross_fitting import BACKGROUND, CrossFitted
-from dana.selectors.detector import DetectorSelector
 
 MANY = 1000  # task units, of any number; a selector that learns from background asks for some
 
@@ -30,6 +29,8 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
 def plain_selector(spec: str, context: SelectorContext) -> Selector:
     """The selector of a spec as it is, fitted once on all that it asks for; see :func:`create_selector`."""
     if isinstance(spec, str) and _head(spec) not in SELECTORS.entries() and _head(spec) in DETECTORS.entries():
+        from dana.selectors.detector import DetectorSelector
+
         return DetectorSelector(spec, context=context)
     made = SELECTORS.create(spec)
     if not isinstance(made, Selector):

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dana.encoders.base import Encoder
 from dana.encoders.store import create_encoder
 from dana.selectors.base import SelectorContext
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Remembered:
@@ -21,11 +22,15 @@ class Remembered:
 
     def forget(self) -> None:
         """Forget all vectors."""
+        import torch
+
         self.places: dict[str, int] = {}  # text to its row
         self.vectors = torch.empty(0)  # of shape (texts, dims)
 
-    def add(self, texts: Sequence[str], vectors: Tensor) -> None:
+    def add(self, texts: Sequence[str], vectors: "Tensor") -> None:
         """Keep the vectors of distinct texts that are not there yet."""
+        import torch
+
         self.vectors = torch.cat([self.vectors, vectors]) if self.places else vectors
         self.places.update(zip(texts, range(len(self.places), len(self.places) + len(texts)), strict=True))
 
@@ -71,7 +76,7 @@ class RememberedContext(SelectorContext):
     def _encoder(self) -> Encoder:
         return self._part.encoder
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[str]) -> "Tensor":
         """Vectors of texts, float32 of shape (texts, dims)."""
         if not texts:
             return super().embed(texts)

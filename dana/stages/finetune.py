@@ -24,8 +24,8 @@ from dana.execution.accelerator import make_accelerator
 from dana.execution.precision import Precision, refuse_precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.kept import Kept, write_model
-from dana.finetuning.loop import SeedResult, Watch, run_seed
-from dana.finetuning.results import METRICS, read_results, results_table, write_results
+from dana.finetuning.loop import Watch, run_seed
+from dana.finetuning.results import METRICS, SeedResult, read_results, results_table, write_results
 from dana.finetuning.seeds import Seeds
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.classifier import Classifier, load_tokenizer, new_classifier

@@ -12,7 +12,6 @@ from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.selectors.base import Selector
-from dana.stages.rank import RANKING, budget_there, open_ranking, rank_stage
 from dana.stages.settings import RunSettings
 from dana.stages.task import find_task
 from dana.stages.texts import check_names, open_texts
@@ -23,8 +22,10 @@ log = get_logger(__name__)
 def open_scoring(settings: RunSettings) -> Scoring:
     """Both texts, the detector (ranked first where it is ``auto``) and the place of the scores."""
     task, general = open_texts(settings)
-    folder = Path(settings.out) / RANKING
     if settings.detector == "auto" and "detector" in _selector(settings).uses:
+        from dana.stages.rank import RANKING, budget_there, rank_stage
+
+        folder = Path(settings.out) / RANKING
         budget = budget_there(folder, settings.weigh.share)
         rank_stage(task, general, settings.selection, settings.ranking, folder, budget)
     return open_prepared(settings)
@@ -53,6 +54,8 @@ def _of_read(out: Path, selector: str, detector: str, selection: Selection, fold
     task, general = TaskText.open(out / "task"), GeneralCorpus.open(out / "corpus")
     built = build_selector(selector, detector, selection)
     if detector == "auto" and "detector" in built.uses:
+        from dana.stages.rank import RANKING, open_ranking
+
         ranking = open_ranking(out / RANKING)
         log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
         built = build_selector(selector, ranking["chosen"], selection)

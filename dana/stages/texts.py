@@ -9,7 +9,6 @@ from dana.core.registry import DETECTORS
 from dana.corpus.hub import is_hub
 from dana.corpus.places import expand
 from dana.corpus.units import has_rules
-from dana.detectors.build import as_detector
 from dana.models.folder import check_checkpoint
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
@@ -30,10 +29,12 @@ def check_names(settings: RunSettings) -> None:
         PluginError: If one is not known; the nearest is suggested.
         ArtifactError: If the checkpoint of one is not there.
     """
-    settings.ranking.specs()
+    if not settings.ranking.is_all:  # of all, those that do not load are left out
+        settings.ranking.specs()
     settings.selection.splitter()  # a window needs an encoder with a tokenizer
     detector = "knn" if settings.detector == "auto" else settings.detector
-    as_detector(DETECTORS.create(detector))
+    if settings.detector != "auto":
+        DETECTORS.create(detector)
     build_selector(settings.selector_spec, detector, settings.selection).identity()  # makes its encoders and detectors
     if settings.model:
         check_checkpoint(settings.model)

@@ -2,10 +2,13 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 
 import pytest
+
+from dana.encoders.store import create_encoder
 
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "matplotlib")
 ENDED = f"""
@@ -32,13 +35,12 @@ def write_texts(path, shift: int, documents: int) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of 200 units that is scored, by a process of its own."""
+    """A run of 200 units that is scored at random, by a process that had no need of torch either."""
     folder = tmp_path_factory.mktemp("lean")
     write_texts(folder / "task.jsonl", 0, 40)
     write_texts(folder / "general.jsonl", 100, 200)
     texts = ["--task", str(folder / "task.jsonl"), "--general", str(folder / "general.jsonl")]
-    code, *_ = ended("score", *texts, "--selector", "random", "--out", str(folder / "run"))
-    assert code == "0"
+    assert ended("score", *texts, "--selector", "random", "--out", str(folder / "run")) == ["0"]
     return folder / "run"
 
 
@@ -46,3 +48,33 @@ def run(tmp_path_factory):
 def test_weighing_imports_nothing_heavy(run, flags, tmp_path):
     assert ended("weigh", str(run), *flags, "--to", str(tmp_path / "weights")) == ["0"]
     assert (tmp_path / "weights" / "part-00000.parquet").is_file()
+
+
+def test_what_a_run_remembers_of_a_training_imports_nothing_heavy(run, tmp_path):
+    remembered = tmp_path / "run"
+    shutil.copytree(run, remembered)
+    with (remembered / "settings.yaml").open("a") as settings:
+        settings.write("adapt:\n  objective: masked:mask_rate=0.3\n  steps: 10\npretrain:\n  architecture: bert\n")
+    assert ended("weigh", str(remembered)) == ["0"]
+
+
+@pytest.mark.parametrize("words", [["verify"], ["push", "file://OUT"], ["tasks", "list"]], ids=" ".join)
+def test_looking_after_a_run_imports_nothing_heavy(run, words, tmp_path):
+    command, *rest = [word.replace("OUT", str(tmp_path / "out")) for word in words]
+    assert ended(command, *([] if command == "tasks" else [str(run)]), *rest) == ["0"]
+
+
+def test_a_report_without_stored_vectors_imports_no_torch(run, tmp_path):
+    reported = tmp_path / "run"
+    shutil.copytree(run, reported)
+    code, *imported = ended("report", str(reported))
+    assert code == "0"
+    assert not {"torch", "transformers"} & set(imported)
+    assert (reported / "report.html").is_file()
+
+
+def test_what_a_store_holds_is_listed_without_torch(tmp_path):
+    stored = create_encoder("hashing:dims=8", str(tmp_path / "store"))
+    stored.encode(["one text", "another"])
+    stored.close()
+    assert ended("store", "info", str(tmp_path / "store")) == ["0"]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from dana.finetuning.kept import Kept
-from dana.finetuning.loop import SeedResult
+from dana.finetuning.results import SeedResult
 
 HOLD = """
 import sys, time

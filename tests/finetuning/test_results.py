@@ -1,7 +1,6 @@
 import numpy as np
 
-from dana.finetuning.loop import SeedResult
-from dana.finetuning.results import read_results, results_table, write_results
+from dana.finetuning.results import SeedResult, read_results, results_table, write_results
 from dana.tasks.examples import Example
 
 METRICS = {
