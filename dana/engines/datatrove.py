@@ -13,6 +13,7 @@ import pyarrow as pa
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.schemas import SCORES, Document
+from dana.core.urls import check_url, is_url
 from dana.corpus.places import stem
 from dana.corpus.text import document_id, normalise, words
 from dana.corpus.units import Span, sentences
@@ -73,9 +74,14 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
                 :func:`dana.engines.joining.join_scores`: a path, a URL, or whatever else is a folder to datatrove.
                 None writes none.
             encoder: Spec of the same encoder, where its checkpoint lies elsewhere or a device is to be named.
+
+        Raises:
+            ConfigError: If the selector is at a URL, or that of the output holds credentials.
         """
         super().__init__()
-        self.selector = str(selector)
+        self.selector = _local("selector", selector)
+        if is_url(str(output)):
+            check_url(str(output))
         self.output = None if output is None else get_datafolder(str(output) if isinstance(output, Path) else output)
         self.encoder = encoder
 
@@ -157,7 +163,7 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
             exclusion_writer: datatrove's, for the documents that go; ``filter_reason`` in their metadata says why.
 
         Raises:
-            ConfigError: If none or both are given, or the score is no finite number.
+            ConfigError: If none or both are given, the score is no finite number, or the weights are at a URL.
         """
         super().__init__(exclusion_writer)
         if (below is None) == (weights is None):
@@ -165,7 +171,7 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         if below is not None:
             require(_is_number(below), "below", below, "a finite number")
         self.below = None if below is None else float(below)
-        self.weights = None if weights is None else str(weights)
+        self.weights = None if weights is None else _local("weights", weights)
 
     def run(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Documents that stay.
@@ -207,6 +213,11 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         if not _is_number(score):
             raise DataError(f"document {doc.id!r}: {SCORE} is {score!r}, not a finite number")
         return True if score < self.below else (False, "foreign")
+
+
+def _local(key: str, folder: str | Path) -> str:
+    require(not is_url(str(folder)), key, folder, "a local folder; dana pull URL DIR brings it here")
+    return str(folder)
 
 
 def _is_number(value: Any) -> bool:

@@ -12,15 +12,18 @@ import pyarrow.parquet as pq
 from fsspec.implementations.dirfs import DirFileSystem
 
 from dana.core.artifacts import MANIFEST, MANIFEST_KEYS, OWN, Artifact, Draft, make, open_artifact, read_json
+from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, text_digest
 from dana.core.schemas import iterate_documents
+from dana.core.urls import attempt, is_url
 from dana.corpus.documents import Tally
 from dana.corpus.seen import Seen
-from dana.engines.scored_parts import FORMAT, TASKS, as_folder, part_name, record_name, tasks_done
+from dana.engines.scored_parts import FORMAT, TABLES, TASKS, as_folder, part_name, record_name, tasks_done
 from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
 
+AGAIN = "a rerun asks again"
 HOW = {"kind", "schema", "fingerprint", "files", "versions", "seconds", "joules", "digest"}  # of a manifest: not what
 
 
@@ -41,8 +44,10 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     Raises:
         ArtifactError: If a task is missing, was one of another number of tasks or of another selector, a part is
             damaged, or `out` holds something else.
-        DataError: If two documents have one name, or there is none.
+        ConfigError: If `out` is a URL, or that of the parts holds credentials.
+        DataError: If two documents have one name, or there is none; or if the parts' file system refuses.
     """
+    require(not is_url(str(out)), "out", out, "a local folder, which dana push copies to a URL")
     fitted = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
     found = _Parts.open(as_folder(parts), fitted)
     target = Path(out)
@@ -84,15 +89,17 @@ class _Parts:
         Raises:
             ArtifactError: Naming what is missing or of another pipeline.
         """
-        found = tasks_done(folder)
+        found = attempt(lambda: tasks_done(folder), folder.path, "read", AGAIN)
         if not found:
             raise ArtifactError(f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output")
         wanted = {"format": FORMAT, "tasks": max(record["tasks"] for record in found.values())}
         wanted["selector"] = read_json(fitted.path / LEARNED / SAVED)["digest"]
         for rank, record in found.items():
+            place = f"{folder.path}/{record_name(rank)}"
+            if any(part_name(table, rank) not in record["files"] for table in TABLES):
+                raise ArtifactError(f"{place}: is another task's record, {', '.join(record['files'])}; remove it")
             for key, value in wanted.items():
                 if record[key] != value:
-                    place = f"{folder.path}/{record_name(rank)}"
                     said = f"{place}: {key} is {record[key]}, not {value}"
                     raise ArtifactError(f"{said}; write one pipeline's output, by one selector, to one folder")
         if missing := sorted({*range(wanted["tasks"])} - {*found}):
@@ -142,10 +149,14 @@ class _Parts:
 
     def _fetch(self, table: str, rank: int, place: Path) -> None:
         name = part_name(table, rank)
-        try:
-            self.folder.get_file(name, str(place))
-        except FileNotFoundError as error:
-            raise ArtifactError(f"{self.folder.path}/{name}: is missing; {self._again(rank)}") from error
+
+        def copy() -> None:
+            try:
+                self.folder.get_file(name, str(place))
+            except FileNotFoundError as error:
+                raise ArtifactError(f"{self.folder.path}/{name}: is missing; {self._again(rank)}") from error
+
+        attempt(copy, f"{self.folder.path}/{name}", "read", AGAIN)
         if file_digest(place) != self.records[rank]["files"][name]["digest"]:
             raise ArtifactError(f"{self.folder.path}/{name}: damaged; {self._again(rank)}")
 

@@ -21,6 +21,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 
 from dana.core.artifacts import is_sealed, sealed
 from dana.core.schemas import DOCUMENTS, SCORES, Document
+from dana.core.urls import is_url, place_of
 from dana.corpus.tables import document_tables
 
 TABLES = {"corpus": DOCUMENTS, "scores": SCORES}
@@ -43,10 +44,13 @@ def as_folder(place: Any) -> DirFileSystem:
 
     Args:
         place: A path, a URL of fsspec, or such a file system, as datatrove's ``DataFolder`` is one.
+
+    Raises:
+        ConfigError: If the URL's protocol is unknown or its package is missing, or it holds credentials.
     """
     if isinstance(place, DirFileSystem):
         return place
-    fs, path = fsspec.url_to_fs(str(place))
+    fs, path = place_of(str(place)) if is_url(str(place)) else fsspec.url_to_fs(str(place))
     return DirFileSystem(path=path, fs=fs)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 
 import dana
 from dana.core.artifacts import read_json
@@ -261,6 +262,45 @@ def test_a_damaged_or_lost_part_is_named_with_what_to_do(run, records, tmp_path,
         join_scores(tmp_path / "parts", run, tmp_path / "joined")
     part.write_bytes(whole)
     assert join_scores(tmp_path / "parts", run, tmp_path / "joined").manifest["counts"]["units"]
+
+
+def test_a_record_in_the_place_of_anothers_is_refused_by_name(run, records, tmp_path):
+    scored(run, records, tmp_path / "parts")
+    copied = tmp_path / "parts" / "tasks" / "00001.json"
+    shutil.copy(tmp_path / "parts" / "tasks" / "00000.json", copied)
+    said = f"{copied}: is another task's record, corpus/part-00000.parquet, scores/part-00000.parquet; remove it"
+    with pytest.raises(ArtifactError, match=said):
+        join_scores(tmp_path / "parts", run, tmp_path / "joined")
+    assert not (tmp_path / "joined").exists()
+
+
+def test_urls_are_refused_where_a_folder_is_meant_and_where_they_hold_credentials(run, tmp_path):
+    secret = "s3://name:hush@pool/a"
+    for call in (lambda: DanaScore(run, secret), lambda: join_scores(secret, run, tmp_path / "joined")):
+        with pytest.raises(ConfigError, match=r"^s3://\*\*\*@pool/a: holds credentials"):
+            call()
+    for key, call in {
+        "selector": lambda: DanaScore("s3://pool/run"),
+        "weights": lambda: DanaFilter(weights="s3://pool/run"),
+        "out": lambda: join_scores(tmp_path, run, "s3://pool/run"),
+    }.items():
+        with pytest.raises(ConfigError, match=f"^{key}='s3://pool/run': must be a local folder"):
+            call()
+
+
+def test_a_store_that_refuses_is_told_in_a_line(run, records, memory, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(DirFileSystem, "isdir", refuse)
+    with pytest.raises(DataError, match=r"^/parts: cannot be read: no permission: Access Denied"):
+        join_scores("memory://parts", run, tmp_path / "joined")
+    monkeypatch.undo()
+    scored(run, records, "memory://parts")
+    monkeypatch.setattr(DirFileSystem, "get_file", refuse)
+    with pytest.raises(DataError, match=r"^/parts/corpus/part-00000\.parquet: cannot be read: no permission"):
+        join_scores("memory://parts", run, tmp_path / "joined")
+    assert not (tmp_path / "joined" / "corpus").exists()
 
 
 def test_a_record_of_a_task_that_is_damaged_counts_as_none(run, records, tmp_path):
