@@ -1,28 +1,28 @@
 """Transformer encoder: pooled hidden states of any Hugging Face encoder, in batches of similar length and fixed shapes.
 
 Padding a random batch to its longest text wastes two thirds of the work on sentences (``docs/results``). With shapes
-that depend on a text's own length only, its vector does not depend on the batch, to the last bit.
+that depend on a text's own length only, its vector does not depend on the batch, to the last bit
+(:mod:`dana.encoders.batches`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dana.core.config import require
 from dana.core.device import device_named
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError
 from dana.core.logging import tick
+from dana.encoders.batches import TokenBatch, batches_on
 from dana.models.folder import load_own_tokenizer, model_identity
 from dana.models.heads import positions_of
 
 POOLINGS = ("mean", "cls")
 DTYPES = ("float32", "bfloat16")
-CPU_TOKENS = 512  # of a batch on a CPU: more is no faster there, and small batches need fewer fillers
 
 
 @dataclass(frozen=True)
@@ -104,76 +104,25 @@ class TransformerEncoder:
         require(-layers - 1 <= self.layer <= layers, "layer", self.layer, allowed)
         if not texts:
             return torch.zeros(0, network.config.hidden_size)
+        place = self._cls_place if self.pooling == "cls" else None  # before a thread uses the tokenizer
         device = next(network.parameters()).device
         longest = min(self.max_tokens, positions_of(network.config))
-        ids = self.tokenizer(list(texts), truncation=True, max_length=longest, verbose=False)["input_ids"]
-        lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
-        if lengths.min() == 0:
-            raise DataError(f"text {int(lengths.argmin())} of the batch has no token: {texts[int(lengths.argmin())]!r}")
-        vectors = torch.empty(len(ids), network.config.hidden_size, device=device)
-        with torch.no_grad():
-            most = min(self.batch_tokens, CPU_TOKENS) if device.type == "cpu" else self.batch_tokens
-            for rows, size, width in fixed_batches(lengths, longest, most):
-                filled = [ids[row] for row in rows] + [ids[rows[0]]] * (size - len(rows))
-                pooled = self._pool(network, filled, width, device)
-                vectors[torch.as_tensor(rows, device=device)] = pooled[: len(rows)]
-                tick(len(rows))
+        vectors = torch.empty(len(texts), network.config.hidden_size, device=device)
+        with torch.no_grad(), batches_on(device, self.tokenizer, texts, longest, self.batch_tokens) as batches:
+            for batch in batches:
+                vectors[batch.rows] = self._pool(network, batch, place)[: len(batch.rows)]
+                tick(len(batch.rows))
         return vectors
 
-    def _pool(self, network: Any, ids: list[list[int]], width: int, device: torch.device) -> Tensor:
-        """Pooled vectors (batch, dims) of one padded batch."""
-        tokens, mask = (part.to(device) for part in padded_batch(ids, width, self.tokenizer.pad_token_id or 0))
+    def _pool(self, network: Any, batch: TokenBatch, place: int | None) -> Tensor:
+        """Pooled vectors (size, dims) of one batch: of the token at a place, or the mean over all of a text."""
         needs_layers = self.layer != -1
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
-            output = network(input_ids=tokens, attention_mask=mask, output_hidden_states=needs_layers)
+        with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
+            output = network(input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers)
         hidden = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
         hidden = hidden.float()  # sums of bfloat16 would lose what is left
-        if self.pooling == "cls":
-            places = 0 if self._cls_place == 0 else mask.sum(1) - 1
-            return hidden[torch.arange(len(hidden), device=device), places]
-        real = mask.unsqueeze(-1).to(hidden.dtype)
+        if place is not None:
+            places = 0 if place == 0 else batch.mask.sum(1) - 1
+            return hidden[torch.arange(len(hidden), device=hidden.device), places]
+        real = batch.mask.unsqueeze(-1).to(hidden.dtype)
         return (hidden * real).sum(1) / real.sum(1)
-
-
-def padded_batch(ids: Sequence[Sequence[int]], width: int, pad: int) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask, both int64 of shape (texts, width).
-
-    Args:
-        ids: Token ids of each text, at most `width`.
-        width: Tokens of a row.
-        pad: Token id to pad with.
-    """
-    tokens = torch.full((len(ids), width), pad, dtype=torch.long)
-    mask = torch.zeros(len(ids), width, dtype=torch.long)
-    for row, sequence in enumerate(ids):
-        tokens[row, : len(sequence)] = torch.tensor(sequence)
-        mask[row, : len(sequence)] = 1
-    return tokens, mask
-
-
-def batch_width(length: int, max_tokens: int) -> int:
-    """Tokens to which a text of some length is padded: the next multiple of 8 up to 64, of 16 up to 128, then of 32."""
-    step = 8 if length <= 64 else 16 if length <= 128 else 32
-    return min(-(-length // step) * step, max(length, max_tokens))
-
-
-def fixed_batches(lengths: np.ndarray, max_tokens: int, batch_tokens: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Row indices in batches whose shape follows from a text's own length alone, longest first.
-
-    So neither the others of a batch nor their number can move a vector, not even its last bit. Longest first, so that
-    memory peaks at once and the time left is not underestimated.
-
-    Args:
-        lengths: Tokens of each text.
-        max_tokens: No width is above it.
-        batch_tokens: Most tokens of a batch, fillers included, where one row has no more.
-
-    Yields:
-        Rows, how many the batch must be filled up to, and its width.
-    """
-    widths = np.array([batch_width(int(length), max_tokens) for length in lengths], dtype=np.int64)
-    for width in np.unique(widths)[::-1].tolist():
-        rows = np.flatnonzero(widths == width)
-        size = max(1, batch_tokens // width)
-        for start in range(0, rows.size, size):
-            yield rows[start : start + size], size, width

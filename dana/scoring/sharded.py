@@ -19,10 +19,10 @@ from dana.core.errors import ArtifactError
 from dana.core.launch import first, wait_for_all
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress, ticking
+from dana.core.prefetch import prefetch
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus, Selection
-from dana.scoring.prefetch import prefetch
 from dana.scoring.shards import Shard, ShardFolder, Share, shards_of
 
 log = get_logger(__name__)

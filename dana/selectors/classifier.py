@@ -20,8 +20,9 @@ from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator
 from dana.core.torch_seed import seeded
 from dana.corpus.unit_stream import Units
+from dana.encoders.batches import batches_on, padded_batch
 from dana.encoders.minilm import minilm_folder
-from dana.encoders.transformer import CPU_TOKENS, TransformerEncoder, fixed_batches, padded_batch
+from dana.encoders.transformer import TransformerEncoder
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity
 from dana.models.heads import positions_of
 from dana.models.shipped import located
@@ -29,7 +30,7 @@ from dana.selectors.base import FittedSelector, Selector
 
 NEGATIVES = ("pre_ranked", "random")
 FOREIGN_SHARE = 2 / 3  # of the general units, from the least similar one, of which negatives are drawn
-DEVICE_TOKENS = 8192  # in one forward pass when scoring, padding included; on a CPU the encoder's number
+DEVICE_TOKENS = 8192  # in one forward pass when scoring, padding included
 SORTED_STEPS = 16  # steps whose units are sorted by length together
 CLIP = 1.0  # norm of a gradient
 
@@ -132,7 +133,7 @@ class ClassifierSelector(Selector):
         with progress(what="classifier", unit="units", total=self.epochs * len(ids)) as bar:
             for _ in range(self.epochs):
                 for rows in _batches([len(tokens) for tokens in ids], self.batch_size, random):
-                    found = _logits(network, tokenizer, [ids[row] for row in rows])
+                    found = _logits(network, *_padded(tokenizer, [ids[row] for row in rows]))
                     wanted = labels[rows].to(network.device)
                     losses = torch.nn.functional.cross_entropy(found, wanted, reduction="none")
                     (losses * weights[wanted]).mean().backward()
@@ -176,19 +177,13 @@ class FittedClassifier(FittedSelector):
 
     def score_units(self, units: Units) -> np.ndarray:
         """The logit of general minus that of task, in nats; below 0 is classified as task text."""
-        scores = np.zeros(len(units))
-        if not len(units):
-            return scores
-        most = _longest(self.selector.max_tokens, self.network, self.tokenizer)
-        ids = self.tokenizer(list(units.texts), truncation=True, max_length=most, verbose=False)["input_ids"]
-        lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
-        batch = CPU_TOKENS if self.network.device.type == "cpu" else DEVICE_TOKENS
-        with torch.inference_mode():
-            for rows, size, width in fixed_batches(lengths, most, batch):
-                filled = [ids[row] for row in rows] + [ids[rows[0]]] * (size - len(rows))
-                found = _logits(self.network, self.tokenizer, filled, width)[: len(rows)].double()
-                scores[rows] = (found[:, 0] - found[:, 1]).cpu().numpy()
-        return scores
+        device, most = self.network.device, _longest(self.selector.max_tokens, self.network, self.tokenizer)
+        scores = torch.zeros(len(units), dtype=torch.double, device=device)
+        with torch.inference_mode(), batches_on(device, self.tokenizer, units.texts, most, DEVICE_TOKENS) as batches:
+            for batch in batches:
+                found = _logits(self.network, batch.tokens, batch.mask)[: len(batch.rows)].double()
+                scores[batch.rows] = found[:, 0] - found[:, 1]
+        return scores.cpu().numpy()
 
     def save(self, folder: Path) -> None:
         """Write the model folder ``model`` and ``selector.json``."""
@@ -238,6 +233,10 @@ def _load(model: str, **head: Any) -> tuple[Any, Any]:
     return network, load_own_tokenizer(model)
 
 
-def _logits(network: Any, tokenizer: Any, ids: Sequence[Sequence[int]], width: int | None = None) -> Tensor:
-    tokens, mask = padded_batch(ids, width or max(map(len, ids)), tokenizer.pad_token_id or 0)
-    return network(input_ids=tokens.to(network.device), attention_mask=mask.to(network.device)).logits.float()
+def _padded(tokenizer: Any, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    return padded_batch(ids, max(map(len, ids)), tokenizer.pad_token_id or 0)
+
+
+def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+    here = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
+    return network(**here).logits.float()

@@ -1,16 +1,13 @@
 """Transformer encoder: no influence of the batch, pooling as documented, bad checkpoints refused."""
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import ENCODERS
 from dana.encoders.minilm import minilm
 from dana.encoders.store import StoredEncoder
-from dana.encoders.transformer import TransformerEncoder, fixed_batches
+from dana.encoders.transformer import TransformerEncoder
 
 TEXTS = [
     "A short one.",
@@ -68,20 +65,6 @@ def test_identity_is_content_not_place(encoder, tmp_path):
     copy = tmp_path / "moved"
     shutil.copytree(encoder.model, copy)
     assert TransformerEncoder(str(copy), max_tokens=64).identity() == encoder.identity()
-
-
-@given(st.lists(st.integers(1, 300), max_size=200), st.integers(300, 5000))
-def test_batches_hold_every_row_once_and_their_shape_is_of_the_text_alone(lengths, budget):
-    lengths = np.array(lengths, dtype=np.int64)
-    batches = list(fixed_batches(lengths, 300, budget))
-    assert sorted(row for rows, _, _ in batches for row in rows) == list(range(lengths.size))
-    for rows, size, width in batches:
-        assert len(rows) <= size
-        assert size * width <= budget
-        assert lengths[rows].max() <= width <= 300
-        for row in rows:
-            ((_, alone_size, alone_width),) = fixed_batches(lengths[[row]], 300, budget)
-            assert (alone_size, alone_width) == (size, width)
 
 
 def test_pickled_weights_and_missing_folders_are_refused(tmp_path):

@@ -27,7 +27,6 @@ from dana.encoders.hashing import HashingEncoder
 from dana.scoring import scoring as scoring_module
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.prefetch import prefetch
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.shards import Share, shards_of
 from dana.selectors.random import FittedRandom
@@ -364,32 +363,6 @@ def test_written_parts_do_not_depend_on_how_they_came(tmp_path):
         assert write_parts(batches, tmp_path / name, DOCUMENTS, rows_per_part=1100) == 2100
     assert content(tmp_path / "whole") == content(tmp_path / "pieces")
     assert list(iterate_documents(tmp_path / "whole")) == documents
-
-
-def test_reading_ahead_keeps_order_passes_errors_on_and_stops(tmp_path):
-    assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
-
-    def broken():
-        yield 1
-        raise ValueError("line 2")
-
-    found = prefetch(broken())
-    assert next(found) == 1
-    with pytest.raises(ValueError, match="line 2"):
-        next(found)
-    seen = []
-
-    def endless():
-        while True:
-            seen.append(1)
-            yield 1
-
-    early = prefetch(endless(), depth=2)
-    next(early)
-    early.close()
-    count = len(seen)
-    time.sleep(0.05)
-    assert len(seen) == count <= 4, "bounded, and over when nobody reads"
 
 
 def test_shares_are_parsed_and_checked():

@@ -1,8 +1,8 @@
-"""Prefetching: a thread iterates ahead of its reader, so that text is read and split while a batch is encoded."""
+"""Prefetching: a thread iterates ahead of its reader: text is read, split and tokenised while a batch is computed."""
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -10,10 +10,10 @@ T = TypeVar("T")
 DEPTH = 4  # batches that wait; more only cost memory
 
 
-def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
+def prefetch(items: Iterable[T], depth: int = DEPTH) -> Generator[T, None, None]:
     """The same items, iterated in another thread, at most `depth` of them in advance.
 
-    An error is raised after the items before it; a reader that stops early stops the thread.
+    An error is raised after the items before it; a reader that stops early, or closes the iterator, stops the thread.
     """
     reader = _Reader(items, depth)
     reader.start()
