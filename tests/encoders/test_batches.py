@@ -72,6 +72,21 @@ def test_batches_that_are_not_full_are_no_more_than_the_widths():
     assert sum(len(batch.rows) < len(batch.tokens) for batch in made) <= 3
 
 
+def test_those_that_are_not_full_come_last_the_widest_first():
+    texts = [text_of(row, length) for row, length in enumerate([9, 20, 9, 3, 1, 9])]
+    made = list(token_batches(Words(), texts, 300, 48))
+    assert [batch.rows.tolist() for batch in made] == [[0, 2, 5], [1], [3, 4]]
+    assert [batch.rows.tolist() for batch in token_batches(Words(), texts[1:5], 300, 48)] == [[0], [1], [2, 3]]
+
+
+def test_who_leaves_early_and_keeps_the_iterator_leaves_no_thread():
+    with batches_on(META, Words(), [text_of(row, 300) for row in range(50)], 300, 300) as made:
+        next(made)
+        assert threads()
+    assert not threads()
+    assert not list(made)
+
+
 def test_a_text_without_tokens_is_refused_by_its_place():
     with pytest.raises(DataError, match="text 2 of the batch has no token: ' '"):
         list(token_batches(Words(), ["1 2", "1", " "], 8, 40))
