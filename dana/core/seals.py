@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dana.core.errors import ArtifactError
 from dana.core.files import file_digest, sync
 
 Seals = Mapping[str, Mapping[str, Any]]
@@ -49,6 +50,21 @@ def flaws(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
             yield f"{path}: {found}"
         elif digests and file_digest(path) != expected["digest"]:
             yield f"{path}: its bytes are not those that were written"
+
+
+def refuse_damage(folder: Path, seals: Seals, then: str) -> None:
+    """Read every byte of files that decide others, or are copied into a folder that will be sealed anew.
+
+    Args:
+        folder: Where the files are.
+        seals: Of those files.
+        then: For the message: what to do.
+
+    Raises:
+        ArtifactError: Naming the first file that is not what was written.
+    """
+    if flaw := next(flaws(folder, seals, digests=True), None):
+        raise ArtifactError(f"{flaw}; {then}")
 
 
 def strangers(folder: Path, seals: Seals) -> Iterator[str]:

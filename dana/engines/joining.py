@@ -16,6 +16,7 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, text_digest
 from dana.core.schemas import iterate_documents
+from dana.core.seals import refuse_damage
 from dana.core.urls import attempt, is_url
 from dana.corpus.documents import Tally
 from dana.corpus.seen import Seen
@@ -49,6 +50,8 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     """
     require(not is_url(str(out)), "out", out, "a local folder, which dana push copies to a URL")
     fitted = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
+    own = {name: about for name, about in fitted.manifest["files"].items() if name.startswith(f"{OWN}/")}
+    refuse_damage(fitted.path, own, f"score {run} again, or copy it again")
     found = _Parts.open(as_folder(parts), fitted)
     target = Path(out)
     task = open_artifact(Path(run) / "task", "task")

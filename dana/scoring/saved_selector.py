@@ -20,7 +20,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError, nearest_path
 from dana.core.logging import get_logger
 from dana.core.origin import OURS, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
-from dana.core.seals import flaws, seal
+from dana.core.seals import refuse_damage, seal
 from dana.core.urls import is_url
 from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import units_of
@@ -186,8 +186,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ArtifactError(
             f"{path}: format {about['format']}, of dana {about.get('dana')}; this dana reads {FORMAT}: score again"
         )
-    if flaw := next(flaws(path.parent, about["files"], digests=True), None):
-        raise ArtifactError(f"{flaw}; score again or copy the folder again")
+    refuse_damage(path.parent, about["files"], "score again or copy the folder again")
     return about
 
 

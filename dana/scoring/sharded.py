@@ -20,6 +20,7 @@ from dana.core.launch import first, wait_for_all
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.prefetch import prefetch
+from dana.core.seals import refuse_damage
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus, Selection
@@ -93,7 +94,7 @@ class ShardedTable(ABC):
             ArtifactError: If the folder holds the shards of another table; the difference is named.
         """
         made = make(self.shards.path / self.learned, self.learned, self.depends_on, self.learn)
-        return self.load(made.path / OWN / self.learned)
+        return self._loaded(made)
 
     def prepared(self) -> Any:
         """What :meth:`prepare` left.
@@ -105,7 +106,15 @@ class ShardedTable(ABC):
         made = open_artifact(self.shards.path / self.learned, self.learned, hint)
         if made.fingerprint != fingerprint(self.depends_on):
             self.prepare()  # names the difference
+        return self._loaded(made)
+
+    def _loaded(self, made: Artifact) -> Any:
+        """What was learned, once every byte of it is found whole: it decides all rows."""
+        self._refuse_damage(made)
         return self.load(made.path / OWN / self.learned)
+
+    def _refuse_damage(self, made: Artifact) -> None:
+        refuse_damage(made.path, made.manifest["files"], f"remove {made.path}, then prepare it again: {self.command}")
 
     def draw_samples(
         self, wanted: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
@@ -189,6 +198,7 @@ class ShardedTable(ABC):
 
     def _join(self, draft: Draft, every: list[Shard]) -> None:
         prepared = open_artifact(self.shards.path / self.learned, self.learned)
+        self._refuse_damage(prepared)  # what is copied gets a seal of its own
         units = self.join(draft, prepared, self.shards.tables(every))
         draft.counts = {"units": units, **prepared.manifest["counts"]}
         draft.seeds = prepared.manifest["seeds"]

@@ -154,8 +154,9 @@ def with_store(settings: RunSettings) -> RunSettings:
 
 def _can_be_shared(share: str, out: Path) -> bool:
     """Whether runs may share a folder: not within a run or an artifact, whose files are sealed."""
-    if is_url(share) or not share.strip() or Path(share).is_file():
+    if is_url(share) or not share.strip() or (Path(share).exists() and not Path(share).is_dir()):
         return False
     place = Path(share).resolve()
-    made = any((above / MANIFEST).is_file() for above in (place, *place.parents, *(place / name for name in OWN_TEXT)))
+    here = (above / name for above in (place, *place.parents) for name in ("", *OWN_TEXT))
+    made = any((folder / MANIFEST).is_file() for folder in here)
     return not made and not place.is_relative_to(out.resolve())

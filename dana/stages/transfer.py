@@ -17,7 +17,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import replacing, room_for, sync
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress
-from dana.core.seals import flaws
+from dana.core.seals import flaws, refuse_damage
 from dana.core.storage import BLOCK, RemoteFile, below, files_below, list_url, remove_remote, write_remote
 from dana.core.urls import check_url, is_url
 
@@ -84,7 +84,7 @@ def _push_one(folder: Path, url: str) -> str:
     with progress(what=f"pushing {folder.name}", unit="B", total=_bytes(seals)) as bar:
         for name in [*others, *firsts]:
             if name not in done:
-                _refuse_damaged(folder, name, seals)
+                refuse_damage(folder, {name: seals[name]}, "it is not pushed")
                 write_remote(below(url, name), folder / name, GOES_ON)
                 done[name] = {"digest": seals[name]["digest"], "there": _identity(below(url, name))}
                 _note(url, manifest, done)
@@ -128,11 +128,6 @@ def _note(url: str, manifest: dict[str, Any], done: dict[str, Any]) -> None:
 
 def _identity(url: str) -> str:
     return list_url(url).files[0].identity
-
-
-def _refuse_damaged(folder: Path, name: str, seals: dict[str, Any]) -> None:
-    if flaw := next(flaws(folder, {name: seals[name]}, digests=True), None):
-        raise ArtifactError(f"{flaw}; it is not pushed")
 
 
 def _check_alone(url: str, done: dict[str, Any]) -> None:

@@ -274,6 +274,20 @@ def test_a_record_in_the_place_of_anothers_is_refused_by_name(run, records, tmp_
     assert not (tmp_path / "joined").exists()
 
 
+def test_a_run_whose_selector_or_held_out_text_is_damaged_is_not_copied(run, records, tmp_path):
+    scored(run, records, tmp_path / "parts")
+    moved = tmp_path / "moved"
+    shutil.copytree(run, moved)
+    file = moved / "scores" / "__dana__" / "held_out_task.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    with pytest.raises(
+        ArtifactError, match=r"held_out_task\.parquet: its bytes are not those that were written; score"
+    ):
+        join_scores(tmp_path / "parts", moved, tmp_path / "joined")
+    assert not (tmp_path / "joined").exists()
+
+
 def test_urls_are_refused_where_a_folder_is_meant_and_where_they_hold_credentials(run, tmp_path):
     secret = "s3://name:hush@pool/a"
     for call in (lambda: DanaScore(run, secret), lambda: join_scores(secret, run, tmp_path / "joined")):

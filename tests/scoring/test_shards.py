@@ -102,11 +102,21 @@ def test_a_damaged_selector_is_one_line_that_names_the_file(scoring):
     assert len(files) == 5
     for file in files:
         whole = file.read_bytes()
-        file.write_bytes(b"x" * len(whole))
-        if file.name != "selector.json":  # which is for people: nothing reads it
-            with pytest.raises(ArtifactError, match=rf"{file.name}(:\d+)?: (damaged|cannot be read): "):
-                one.prepared()
+        file.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+        for act in (one.prepared, one.prepare):
+            with pytest.raises(
+                ArtifactError, match=rf"{file.name}: its bytes are not .*; remove .*/selector, then prep"
+            ):
+                act()
         file.write_bytes(whole)
+    fitted = one.prepared()
+    one.score(fitted, Share(0, 1))
+    held_out = one.shards.path / "selector" / "__dana__" / "held_out_task.parquet"
+    whole = held_out.read_bytes()
+    held_out.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    with pytest.raises(ArtifactError, match=r"held_out_task\.parquet: its bytes are not those that were written"):
+        one.merge()  # which would seal it anew
+    assert not one.is_done
 
 
 def test_another_detector_is_refused_with_the_difference(scoring):

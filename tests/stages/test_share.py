@@ -87,7 +87,7 @@ def test_damage_in_the_shared_folder_is_named_by_verify_and_by_the_next_run(runs
     assert main(["verify", str(two)]) == 0
 
 
-@pytest.mark.parametrize("name", ["file", "run", "run/corpus", "s3://bucket/share", ""])
+@pytest.mark.parametrize("name", ["file", "run", "run/corpus", "s3://bucket/share", "/dev/null", ""])
 def test_what_cannot_be_shared_in_is_refused_before_any_work(runs, texts, tmp_path, capsys, name):
     (tmp_path / "file").write_text("", encoding="utf-8")
     given = str(tmp_path / name) if name.startswith(("file", "run")) else name
@@ -104,7 +104,7 @@ def test_a_place_below_a_file_is_refused_by_name(runs, texts, tmp_path, capsys):
     assert not (tmp_path / "run" / "corpus").exists()
 
 
-@pytest.mark.parametrize("name", ["one", "one/corpus", "one/corpus/below"])
+@pytest.mark.parametrize("name", ["one", "one/below", "one/corpus", "one/corpus/below"])
 def test_another_run_is_no_shared_folder_and_stays_whole(runs, texts, tmp_path, capsys, name):
     one = runs("one", texts / "cells.txt")
     runs("two", texts / "cells.txt", "--share", str(tmp_path / name), "--sample", "0.5", expect=2)
