@@ -212,9 +212,12 @@ def files_below(url: str) -> dict[str, RemoteFile]:
     def ask() -> list[RemoteFile]:
         fs.invalidate_cache()
         try:
-            return _files(fs, fs.find(path, detail=True))
+            found = fs.find(path, detail=True)
         except FileNotFoundError:
             return []
+        if not all("type" in about for about in found.values()):  # a page of HTTP and its links
+            raise DataError(f"{url}: its file system cannot list what is in a folder")
+        return _files(fs, found)
 
     found = attempt(ask, url, "read", "a rerun asks again")
     return {file.url.removeprefix(root): file for file in found if file.url.startswith(root)}

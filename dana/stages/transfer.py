@@ -19,7 +19,7 @@ from dana.core.locks import locked
 from dana.core.logging import get_logger, progress
 from dana.core.seals import flaws, refuse_damage
 from dana.core.storage import BLOCK, RemoteFile, below, files_below, list_url, remove_remote, write_remote
-from dana.core.urls import check_url, is_url
+from dana.core.urls import check_url, is_url, place_of
 
 log = get_logger(__name__)
 
@@ -39,13 +39,15 @@ def push(folder: Path, url: str) -> Iterator[str]:
         url: Where it goes; of a run each artifact goes below it, by its name.
 
     Raises:
-        ConfigError: If it is no URL, or holds credentials.
+        ConfigError: If it is no URL, holds credentials, or is within the folder.
         ArtifactError: If there is nothing to push, a file is damaged, or something else is at the URL.
         DataError: If the file system refuses, or the connection goes on dropping.
     """
     _check(url)
     if url.startswith("memory:"):
         log.warning("%s: is in the memory of this process, gone when it ends", url)
+    within = url.startswith("file:") and Path(place_of(url).path).resolve().is_relative_to(folder.resolve())
+    require(not within, "URL", url, f"a place outside {folder}")
     found = [file.parent.parent for file in sorted(folder.rglob(MANIFEST))]
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     if not found:
@@ -65,6 +67,8 @@ def _check(url: str) -> None:
 def _push_one(folder: Path, url: str) -> str:
     manifest = open_artifact(folder, read_manifest(folder)["kind"]).manifest
     seals, there = manifest["files"], _own_files(url)
+    if {MANIFEST, JOURNAL} <= there.keys() and _is_torn(there[MANIFEST]):
+        remove_remote(there.pop(MANIFEST).url)  # killed in its last step
     if MANIFEST in there:
         _refuse_another(_manifest_at(there[MANIFEST]), manifest, url)
         if name := next((name for name in seals if name not in there or there[name].size != seals[name]["bytes"]), ""):
@@ -95,6 +99,15 @@ def _push_one(folder: Path, url: str) -> str:
     return "pushed"
 
 
+def _is_torn(file: RemoteFile) -> bool:
+    """Whether a manifest is not whole, as a file system leaves it that writes in place."""
+    try:
+        _manifest_at(file)
+    except ArtifactError:
+        return True
+    return False
+
+
 def _own_files(url: str) -> dict[str, RemoteFile]:
     """The files below a URL that are not of another artifact below it."""
     there = files_below(url)
@@ -107,7 +120,7 @@ def _done_before(folder: Path, url: str, there: dict[str, RemoteFile], manifest:
     """What an earlier push of this artifact has written that is still so, by the journal it left."""
     if not there:
         return {}
-    journal = json.loads(_read(there[JOURNAL])) if JOURNAL in there else {}
+    journal = _journal(there[JOURNAL], manifest) if JOURNAL in there else {}
     if journal.get("fingerprint") != manifest["fingerprint"]:
         raise ArtifactError(f"{url}: not empty, and not what a push of {folder} has left; choose another URL")
     if strange := sorted(there.keys() - manifest["files"].keys() - {JOURNAL}):
@@ -119,6 +132,18 @@ def _done_before(folder: Path, url: str, there: dict[str, RemoteFile], manifest:
         and about["digest"] == manifest["files"].get(name, {}).get("digest")
         and about["there"] == there[name].identity
     }
+
+
+def _journal(file: RemoteFile, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier push noted; where it was killed while it wrote that, what one that wrote no file would have."""
+    try:
+        journal = json.loads(_read(file))
+        if isinstance(journal, dict) and isinstance(journal.get("files"), dict):
+            return journal
+    except ValueError:
+        pass
+    log.warning("%s: is damaged, as a push leaves it that is killed while it writes it; all files are sent again", file)
+    return {"fingerprint": manifest["fingerprint"], "files": {}}
 
 
 def _note(url: str, manifest: dict[str, Any], done: dict[str, Any]) -> None:

@@ -170,6 +170,34 @@ def test_a_push_killed_before_its_last_step_is_whole_and_cleared_up(run, memory,
     assert _there(memory, "memory://w") == _files(tmp_path / "back") == _files(run / "weights")
 
 
+@pytest.mark.parametrize("torn", [b"", b'{"files": {"part-000', b"[]"])
+@pytest.mark.parametrize("name", [JOURNAL, MANIFEST])
+def test_a_push_killed_while_it_writes_of_itself_goes_on(run, memory, tmp_path, monkeypatch, name, torn):
+    monkeypatch.setattr(transfer, "remove_remote", lambda _: None)
+    list(push(run / "weights", "memory://w"))
+    monkeypatch.undo()
+    if name == JOURNAL:
+        memory.rm_file(f"/w/{MANIFEST}")
+    memory.pipe_file(f"/w/{name}", torn)  # a disk holds so much of a file that was being written
+    with pytest.raises(ArtifactError, match=r"was pushed in part|not a manifest|not those that were written"):
+        list(pull("memory://w", tmp_path / "back"))
+    assert list(push(run / "weights", "memory://w")) == ["pushed memory://w"]
+    assert _there(memory, "memory://w") == _files(run / "weights")
+
+
+def test_a_run_is_not_pushed_into_itself(run):
+    for place in (run, run / "weights" / "copy"):
+        with pytest.raises(ConfigError, match=f"URL='file://{place}': must be a place outside {run}"):
+            list(push(run, f"file://{place}"))
+    assert list(push(run, f"file://{run}-copy"))
+
+
+def test_a_file_system_that_lists_no_folder_is_named(monkeypatch, memory):
+    monkeypatch.setattr(type(memory), "find", lambda *_, **__: {"http://host/w/link": {}})
+    with pytest.raises(DataError, match=r"^memory://w: its file system cannot list what is in a folder$"):
+        list(pull("memory://w", Path("back")))
+
+
 def test_a_table_that_lost_a_part_does_not_open_while_it_is_sent_again(run, memory, monkeypatch):
     monkeypatch.setattr(transfer, "remove_remote", lambda _: None)
     list(push(run / "weights", "memory://w"))
