@@ -1,6 +1,6 @@
 """Several targets over one pool: anomaly scores for each target and its proportion to one weight and target a unit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.core.columns import ROWS
+from dana.core.columns import SortedRuns
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
@@ -23,7 +23,6 @@ from dana.weighting.weights import Budget, Components, Held
 log = get_logger(__name__)
 
 NOBODY = -1  # target of a unit that none takes
-NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,10 @@ class LargestWeight:
 
 @dataclass(frozen=True)
 class Allotted:
-    """The policies ``segments`` and ``sampled``: the target of each segment is in memory, NOBODY for none."""
+    """The policies ``segments`` and ``sampled``: whose each segment is, in memory, is a row of `places` or NOBODY."""
 
     segments: list[Segments]
+    places: list[int]
     owner: np.ndarray
     counts: dict[str, Any]
     notes: dict[str, Any]
@@ -134,7 +134,8 @@ class Allotted:
     def weigh(self, block: Block, scores: Sequence[np.ndarray]) -> Weight:
         """As of :class:`LargestWeight`."""
         first, last = block.first, block.after
-        target = block.of_units(self.owner[first:last], NOBODY)
+        owner = np.append(self.places, NOBODY)[self.owner[first:last]]  # of NOBODY, which is the last, it is NOBODY
+        target = block.of_units(owner, NOBODY)
         values = [block.of_units(own.values(first, last), np.inf) for own in self.segments]
         return Weight(values, (target != NOBODY).astype(np.float64), target)
 
@@ -143,22 +144,25 @@ TargetsRule = LargestWeight | Allotted
 
 
 def _keep(targets: Sequence[Target], places: list[int], settings: WeighSettings, folder: Path) -> Allotted:
-    """Rank the segments for each target, in memory, and share out the budget."""
+    """Rank the segments for each target, on disk, and share out the budget."""
     segments, orders = [], []
     for row, target in enumerate(targets):
         seed = derive_seed(settings.seed, "weights", "target", target.name)  # each target draws for itself
-        own, place = replace(settings, beta=target.proportion * settings.share, seed=seed), folder / str(row)
-        place.mkdir()
-        segments.append(gather(target.pool, own, place))
-        orders.append(np.concatenate([rows["number"] for rows in rank_segments(segments[-1], own, place)] or [NONE]))
-    budget, amounts = settings.kept, np.concatenate(list(segments[0].amounts(settings)))
-    proportions = [targets[place].proportion for place in places]
-    found = allot([orders[place] for place in places], amounts, budget, budget.most(segments[0].units), proportions)
-    owner = np.append(places, NOBODY)[found]  # of NOBODY, which is the last, it is NOBODY
-    kept = {targets[place].name: int((owner == place).sum()) for place in places}
+        own, scratch = replace(settings, beta=target.proportion * settings.share, seed=seed), folder / str(row)
+        scratch.mkdir()
+        segments.append(gather(target.pool, own, scratch))
+        orders.append(rank_segments(segments[-1], own, scratch))
+    budget, pool = settings.kept, segments[0]
+    wishes = Wishes(budget, pool.documents, folder / "wishes")
+    for place in places:
+        wishes.add(orders[place], targets[place].proportion)
+    owner = allot(wishes, pool.count, budget.most(pool.units))
+    kept = {targets[place].name: int((owner == row).sum()) for row, place in enumerate(places)}
     shrunk = {targets[place].name: segments[place].components for place in places}
     notes = {"shrunk": {name: asdict(means) for name, means in shrunk.items() if means is not None}}
-    return Allotted(segments, owner, {"segments": {"in": owner.size, "kept": sum(kept.values()), **kept}}, notes)
+    return Allotted(
+        segments, places, owner, {"segments": {"in": owner.size, "kept": sum(kept.values()), **kept}}, notes
+    )
 
 
 def warn_of_nothing(names: Sequence[str], held: Sequence[bool]) -> None:
@@ -167,48 +171,81 @@ def warn_of_nothing(names: Sequence[str], held: Sequence[bool]) -> None:
         log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
 
 
-def allot(
-    orders: Sequence[np.ndarray], amounts: np.ndarray, budget: Budget, most: float, proportions: Sequence[float]
-) -> np.ndarray:
-    """Give each segment to at most one target, until every target has its share of the budget.
+class Wishes:
+    """Which target wants which segment, by how much: the smaller a part of its own share its list holds up to there.
 
-    A target wants a segment the more, the smaller a part of its own share its list holds up to there: this rank is
-    comparable between targets whose scores are not. Wishes are granted in the order of that rank, ties to the earlier
-    segment and then to the earlier target; a segment that is gone is passed over, and the target's next one counts.
-    This is the one stable matching: no target and segment would rather have each other than what they got (Gale and
-    Shapley 1962, College admissions and the stability of marriage; it is unique because both sides go by one rank).
+    Iterating gives records of ``key``, this rank, ``number`` of the segment, ``amount`` and ``target``, numbered as
+    they were added; in the order of the rank, ties to the earlier segment and then to the earlier target.
 
     Args:
-        orders: Of each target, segments, best first.
-        amounts: Units or tokens of each segment, or the number of its document, from 0.
         budget: Of all targets together.
-        most: That may be held.
+        documents: Of the pool.
+        folder: For the sort.
+
+    Attributes:
+        budget: As given.
         proportions: Of the budget, one a target.
+    """
+
+    def __init__(self, budget: Budget, documents: int, folder: Path) -> None:
+        self.budget, self.proportions = budget, list[float]()
+        self._documents, self._ranked = documents, SortedRuns(folder, number="i8", amount="f8", target="i4")
+
+    def add(self, order: Iterable[np.ndarray], proportion: float) -> None:
+        """The next target: records of :data:`dana.weighting.cut.RANKED`, the best first, and its part of the budget."""
+        held, target = Held(self.budget, self._documents), len(self.proportions)
+        self.proportions.append(proportion)
+        for rows in order:
+            number, amount = rows["number"], rows["amount"]
+            self._ranked.add(
+                key=held.add(amount) / proportion, number=number, amount=amount, target=np.full(rows.size, target)
+            )
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        waiting: np.ndarray | None = None
+        for rows in self._ranked:
+            together = rows if waiting is None else np.concatenate([waiting, rows])
+            last = int(
+                np.searchsorted(together["key"], together["key"][-1])
+            )  # of equal ranks there may be more to come
+            yield _by_rank(together[:last])
+            waiting = together[last:]
+        if waiting is not None:
+            yield _by_rank(waiting)
+
+
+def _by_rank(rows: np.ndarray) -> np.ndarray:
+    return rows[np.lexsort((rows["target"], rows["number"], rows["key"]))]
+
+
+def allot(wishes: Wishes, segments: int, most: float) -> np.ndarray:
+    """Give each segment to at most one target, until every target has its share of the budget.
+
+    The rank of a wish is comparable between targets whose scores are not. Wishes are granted in its order; a segment
+    that is gone is passed over, and the target's next one counts. This is the one stable matching: no target and
+    segment would rather have each other than what they got (Gale and Shapley 1962, College admissions and the stability
+    of marriage; it is unique because both sides go by one rank).
+
+    Args:
+        wishes: Of all targets.
+        segments: How many there are.
+        most: That may be held.
 
     Returns:
-        int64 of shape (segments,), the target of each; NOBODY for none. A target ends before the first segment that
+        int16 of shape (segments,), the target of each; NOBODY for none. A target ends before the first segment that
         would exceed its share, unless that is its only one. It has none where others took all that it wants.
     """
-    quotas = [round(share * most, 6) for share in proportions]
-    documents_in = int(amounts.max()) + 1
-    ranks = [
-        Held(budget, documents_in).add(amounts[order]) / share for order, share in zip(orders, proportions, strict=True)
-    ]
-    target = np.repeat(np.arange(len(orders)), [order.size for order in orders])
-    wanted = np.concatenate(orders)
-    wishes = np.lexsort((target, wanted, np.concatenate(ranks)))
-    owner = np.full(amounts.size, NOBODY)
-    held = [0.0] * len(orders)
-    open_to = set(range(len(orders)))
-    documents: set[tuple[int, int]] = set()  # of each target, where documents are counted
-    parts = (wishes[first : first + ROWS] for first in range(0, wishes.size, ROWS))  # numbers of Python's are large
-    for row, one in chain.from_iterable(
-        zip(target[part].tolist(), wanted[part].tolist(), strict=True) for part in parts
-    ):
+    quotas = [round(share * most, 6) for share in wishes.proportions]
+    owner = np.full(segments, NOBODY, dtype=np.int16)
+    held = [0.0] * len(quotas)
+    open_to = set(range(len(quotas)))
+    documents: set[tuple[int, float]] = set()  # of each target, where documents are counted
+    by_documents = wishes.budget.kind == "documents"
+    columns = (zip(*(rows[name].tolist() for name in ("target", "number", "amount")), strict=True) for rows in wishes)
+    for row, one, amount in chain.from_iterable(columns):
         if row not in open_to or owner[one] != NOBODY:
             continue
-        document = (row, int(amounts[one]))
-        more = float(amounts[one]) if budget.kind != "documents" else float(document not in documents)
+        more = float((row, amount) not in documents) if by_documents else amount
         if more > 0 and held[row] and held[row] + more > quotas[row]:
             open_to.remove(row)
             if not open_to:
@@ -216,5 +253,6 @@ def allot(
             continue
         owner[one] = row
         held[row] += more
-        documents.add(document)
+        if by_documents:
+            documents.add((row, amount))
     return owner

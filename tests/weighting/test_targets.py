@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dana.core import columns
 from dana.core.errors import ConfigError, DataError
 from dana.weighting import targets as several
+from dana.weighting.cut import RANKED
 from dana.weighting.policies import apply_policy
 from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
@@ -38,8 +40,20 @@ def apply_targets(targets, settings):
     return SimpleNamespace(weight=weight, target=target, counts=rule.counts, components=rule.components)
 
 
+def wishes_of(orders, amounts, budget, proportions, folder, rows=7):
+    """Wishes of orders that come a few segments at a time."""
+    found = several.Wishes(budget, int(amounts.max()) + 1, Path(folder) / "wishes")
+    for order, proportion in zip(orders, proportions, strict=True):
+        records = np.zeros(order.size, np.dtype([("key", "f8"), *RANKED.items()]))
+        records["number"], records["amount"] = order, amounts[order]
+        found.add((records[first : first + rows] for first in range(0, order.size, rows)), proportion)
+    return found
+
+
 def allot(orders, amounts, budget, proportions):
-    return several.allot(orders, amounts, budget, budget.most(int(amounts.sum())), proportions)
+    with TemporaryDirectory() as folder:
+        found = wishes_of(orders, amounts, budget, proportions, folder)
+        return several.allot(found, amounts.size, budget.most(int(amounts.sum())))
 
 
 @st.composite
@@ -92,6 +106,24 @@ def test_two_targets_that_want_the_same_take_turns_by_their_proportions():
     owner = allot([order, order[::-1]], np.ones(20), Budget(10, "units"), [0.8, 0.2])
     np.testing.assert_array_equal(np.flatnonzero(owner == 1), [18, 19])
     np.testing.assert_array_equal(np.flatnonzero(owner == 0), np.arange(8))
+
+
+@given(wishes())
+def test_wishes_come_by_rank_then_segment_then_target_however_few_are_in_memory(given_wishes):
+    orders, sizes, proportions, _ = given_wishes
+    sizes = np.where(sizes > 8, 8, 4)  # so that ranks are equal often
+    proportions = np.full(len(orders), 1 / len(orders))
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "RUN", 8)
+        patch.setattr(columns, "FAN_IN", 3)
+        found = wishes_of(orders, sizes, Budget(1.0), proportions, folder)
+        rows = [tuple(row[["key", "number", "target"]].item()) for part in found for row in part]
+    expected = [
+        (held / share, int(one), target)
+        for target, (order, share) in enumerate(zip(orders, proportions, strict=True))
+        for one, held in zip(order, np.cumsum(sizes[order]), strict=True)
+    ]
+    assert rows == sorted(expected)
 
 
 def test_a_segment_goes_to_the_target_that_wants_it_most_and_the_other_takes_its_next():
