@@ -3,9 +3,10 @@
 import re
 
 SECRET = r"[\w.-]*(?:token|secret|password|passwd|credential|signature|sig|key)[\w.-]*"
-# A key of S3 may hold a slash. After the colon of a host stands a port; an S3 access point's name begins with arn.
+# Of a URL that became a path one slash is left. A key of S3 may hold slashes; but after the colon of a host stands a
+# port, and the name of an S3 access point begins with arn.
 USER = r"(?:[^/@\s]+|(?!arn:)[^/@\s:]+:(?!\d+/)[^@\s]*)"
-SECRETS = re.compile(rf"(://){USER}@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNORECASE)
+SECRETS = re.compile(rf"(:/{{1,2}}){USER}@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNORECASE)
 
 
 def without_secrets(text: str) -> str:

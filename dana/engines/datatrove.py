@@ -5,6 +5,8 @@ A step holds plain settings, so that it travels to Slurm and Ray; selector and w
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from math import isfinite
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +223,7 @@ def _local(key: str, folder: str | Path) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
 class DanaWords(WordTokenizer):  # type: ignore[misc]

@@ -247,6 +247,7 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
         ["score", "URL"],
         ["adapt", "run", "--model", "URL"],
         ["predict", "URL", "a.jsonl"],
+        ["predict", "run", "a.jsonl", "--out", "URL"],
         ["tasks", "URL"],
         ["run", "URL"],
     ],

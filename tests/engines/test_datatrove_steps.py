@@ -415,6 +415,7 @@ def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(tmp_pa
 def test_a_filter_is_by_one_finite_number_or_by_weights(settings):
     with pytest.raises(ConfigError, match="below="):
         DanaFilter(**settings)
+    assert DanaFilter(below=np.float32(0.5)).below == 0.5
 
 
 @pytest.mark.parametrize("score", ["0.1", True, float("nan"), [1]])
