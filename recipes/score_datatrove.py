@@ -26,7 +26,9 @@ from datatrove.pipeline.readers import JsonlReader, ParquetReader
 from datatrove.pipeline.writers import JsonlWriter
 from datatrove.utils.hashing import HashConfig
 
+from dana.core.config import require
 from dana.core.errors import DanaError
+from dana.core.urls import check_url, is_url
 from dana.engines.datatrove import DanaFilter, DanaScore, DanaWords, join_scores
 
 READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
@@ -37,6 +39,9 @@ MINHASH = MinhashConfig(hash_config=HashConfig(hash_fc="sha1"))
 
 def jobs(given: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
     """Name, steps and number of tasks of each job, in order. The first and the last one read alike."""
+    require(given.tasks >= 1, "--tasks", given.tasks, "at least 1")
+    for url in filter(is_url, (given.input, str(given.output))):
+        check_url(url)
     read = READERS[given.format](given.input)
     work, language = f"{given.output}/minhash", given.language
     kept = [] if given.below is None else [DanaFilter(below=given.below)]

@@ -80,6 +80,14 @@ def test_the_recipe_tells_what_is_missing_in_a_line(recipe, tmp_path, monkeypatc
     with pytest.raises(SystemExit):
         recipe.main()
     assert "--input names the pool" in capsys.readouterr().err
+    for flags, said in {
+        ("--input", "s3://me:hush@pool/a"): "ConfigError: s3://***@pool/a: holds credentials",
+        ("--input", "pool", "--tasks", "0"): "ConfigError: --tasks=0: must be at least 1",
+    }.items():
+        monkeypatch.setattr("sys.argv", ["it", "--run", "r", "--output", str(tmp_path / "o"), *flags])
+        assert recipe.main() == 2
+        assert capsys.readouterr().err.startswith(said)
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_words_of_minhash_are_danas():
