@@ -123,9 +123,7 @@ def test_a_document_may_be_cut_by_the_batches_of_its_weights(write_corpus, write
     import pyarrow.parquet as pq
 
     original = pq.ParquetFile.iter_batches
-    monkeypatch.setattr(
-        pq.ParquetFile, "iter_batches", lambda self, columns, batch_size=3: original(self, 3, columns=columns)
-    )
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda self, batch_size, **given: original(self, 3, **given))
     weights = write_weights([*rows("c-0", [1, 1, 1, 1]), *rows("c-1", [1, 0, 1, 1])])
     examples, _ = build_examples(write_corpus("c", [TEXT, TEXT]), weights, tiny_tokenizer, 128)
     assert texts(examples, tiny_tokenizer) == [plain(TEXT), plain(TEXT[:11]), plain(TEXT[25:])]
