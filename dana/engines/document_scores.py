@@ -10,7 +10,7 @@ import pyarrow as pa
 from dana.core.artifacts import open_artifact
 from dana.core.errors import ConfigError, DataError
 from dana.core.rng import document_key
-from dana.core.schemas import WEIGHTS, parts, read_batches, read_table, table_identity
+from dana.core.schemas import SCORES, WEIGHTS, parts, read_batches, table_identity
 
 
 def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -47,7 +47,8 @@ def document_cut(run: str | Path) -> float:
     units = weights.manifest["counts"]["units"]
     if units["kept"] == units["in"]:
         raise ConfigError(f"{weights.path}: leaves nothing out; weigh with policy segments or sampled")
-    _, means, sizes = document_means(read_table(scores.path, ["doc_id", "unit", "score"]), "score")
+    found = [document_means(table, "score")[1:] for table in _whole_documents(scores.path, SCORES, "score")]
+    means, sizes = (np.concatenate(of_all) for of_all in zip(*found, strict=True))
     order = np.argsort(means, kind="stable")
     kept = int(np.searchsorted(np.cumsum(sizes[order]), units["kept"], side="right"))
     return float(means[order[min(max(1, kept), means.size - 1)]])
@@ -76,7 +77,7 @@ class DocumentWeights:
             DataError: If two documents have one name.
         """
         table_identity(folder, WEIGHTS)
-        found = [document_means(table, "weight")[:2] for table in _whole_documents(folder)]
+        found = [document_means(table, "weight")[:2] for table in _whole_documents(folder, WEIGHTS, "weight")]
         keys = np.array([document_key(name) for names, _ in found for name in names], dtype=np.uint64)
         order = np.argsort(keys)
         keys = keys[order]
@@ -92,9 +93,9 @@ class DocumentWeights:
         return float(self.weights[place]) if place < self.keys.size and self.keys[place] == key else None
 
 
-def _whole_documents(folder: Path) -> Iterator[pa.Table]:
-    """Rows of a weights folder in order, cut between documents."""
-    waiting = WEIGHTS.empty_table().select(["doc_id", "unit", "weight"])
+def _whole_documents(folder: Path, schema: pa.Schema, column: str) -> Iterator[pa.Table]:
+    """Rows of a folder of scores or weights in order, cut between documents; nothing if it has none."""
+    waiting = schema.empty_table().select(["doc_id", "unit", column])
     for part in parts(folder):
         for batch in read_batches(part, waiting.column_names):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch]).cast(waiting.schema)])

@@ -25,7 +25,6 @@ from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.shards import ShardFolder, shards_of
 from dana.stages.corpus import corpus_stage
 from dana.stages.task import task_stage
-from tests.engines.ray_workers import DyingWorker, SlowWorker
 from tests.scoring.test_saved_selector import change
 from tests.stages.two_topics import SELECTION
 
@@ -75,6 +74,8 @@ def test_a_worker_that_dies_thrice_is_named_with_its_shard_and_a_rerun_goes_on(
     nodes, scoring, tmp_path, monkeypatch, heard
 ):
     expected = content(scoring("alone").whole().path)
+    from tests.engines.ray_workers import DyingWorker
+
     monkeypatch.setattr(ray_shards, "ShardWorker", DyingWorker)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "poison").write_text("3", encoding="utf-8")
@@ -97,10 +98,14 @@ def test_a_worker_that_dies_thrice_is_named_with_its_shard_and_a_rerun_goes_on(
 
 
 @pytest.mark.slow
-def test_a_node_killed_in_the_middle_changes_no_byte(nodes, scoring, monkeypatch, heard):
-    monkeypatch.setattr(ray_shards, "ShardWorker", SlowWorker)
+def test_a_node_killed_in_the_middle_changes_no_byte(nodes, scoring, tmp_path, monkeypatch, heard):
+    from tests.engines.ray_workers import DoomedWorker
+
+    monkeypatch.setattr(ray_shards, "ShardWorker", DoomedWorker)
+    monkeypatch.chdir(tmp_path)
     made, expected = scoring(), content(scoring("alone").whole().path)
     doomed, write, written = nodes.add_node(num_cpus=2, object_store_memory=MEMORY), ShardFolder.write, []
+    (tmp_path / "doomed").write_text(doomed.node_id, encoding="utf-8")
 
     def kill_at_second(folder, number, table, seconds):
         written.append(number)
@@ -139,7 +144,7 @@ def test_what_a_worker_refuses_is_told_once_with_its_cause(nodes, scoring):
     made.prepare()
     learned = made.shards.path / made.learned / OWN / made.learned
     change(learned, selection={**json.loads((learned / SAVED).read_text())["selection"], "encoder": "hashing:dims=8"})
-    with pytest.raises(DanaError, match=r"^opening the selector: .*dims was 64 .* here it is 8 \(a Ray worker on "):
+    with pytest.raises(DanaError, match=r"^opening the selector: .*dims was 64 .* here it is 8; .* \(a Ray worker on "):
         score_on_ray(made, RayCluster(actors=1))
     with pytest.raises(
         ConfigError, match="no node of the Ray cluster has 1 CPU and 1 GPU for a worker; there are: 1 CPU, 0 GPU"

@@ -152,6 +152,7 @@ def test_settings_out_of_range_are_named(key, value):
         HarvestSettings(**{key: value})
 
 
+@pytest.mark.slow
 def test_what_is_installed_makes_a_task_and_a_corpus(tmp_path):
     pytest.importorskip("scipy")
     settings = HarvestSettings()

@@ -91,7 +91,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
         write_parts([pa.Table.from_pandas(other, SCORES, preserve_index=False)], table / "other", SCORES, 50)
         scores = {"a": table / "scores", "b": table / "other"}
     found = []
-    for units, processes in ((100, 1), (5, 1), (5, 2), (1, 3)):
+    for units, processes in ((100, 1), (5, 1), (1, 2)):
         monkeypatch.setattr(spans_module, "UNITS", units)
         monkeypatch.setattr(spans_module, "cores", lambda count=processes: count)
         path = tmp_path / f"kept-{len(found)}.gz"
