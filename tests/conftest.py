@@ -12,8 +12,12 @@ os.environ.setdefault("ACCELERATE_MIXED_PRECISION", "no")
 
 import pyarrow as pa
 import pytest
+from hypothesis import settings
 
 from dana.core.schemas import DOCUMENTS, WEIGHTS, write_parts
+
+settings.register_profile("any machine")  # an example that a busy machine computes slowly is no failure
+settings.load_profile("any machine")
 
 REPOSITORY = Path(__file__).parent.parent
 

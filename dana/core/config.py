@@ -5,6 +5,7 @@ same words from YAML, the command line and Python.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,10 +67,9 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
     Raises:
         ConfigError: Naming the origin, the key, what was found and what is allowed.
     """
-    from jsonargparse import ArgumentError, ArgumentParser
+    from jsonargparse import ArgumentError
 
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--settings", type=cls)
+    parser = _parser(cls)  # type: ignore[arg-type]  # mypy takes classes for unhashable
     merged = {key: value for key, value in values.items()}
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -86,6 +86,16 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
         raise ConfigError(f"{origin}: {error}") from error
     except (ArgumentError, ValueError, TypeError) as error:
         raise ConfigError(f"{origin}: {_in_one_line(str(error))}") from error
+
+
+@cache
+def _parser(cls: type) -> Any:
+    """What jsonargparse needs to know of a class, which takes it a tenth of a second for the settings of a run."""
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--settings", type=cls)
+    return parser
 
 
 def _reject_not_finite(settings: Any, where: str = "") -> None:

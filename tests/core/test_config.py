@@ -36,6 +36,15 @@ def test_defaults_yaml_and_overrides_in_that_order():
     assert made == Outer("a", Inner(4, 0.1), ["x", "y"], 7, True)
 
 
+def test_settings_of_one_class_share_no_list():
+    from dana.stages.settings import RunSettings
+
+    changed, other = load(RunSettings, {}), load(RunSettings, {})
+    changed.cards.append("one")
+    changed.inputs.text_field.append("two")
+    assert load(RunSettings, {}) == other == RunSettings()
+
+
 def test_an_override_makes_the_section_it_reaches_into():
     assert load(Outer, {"name": "a"}, ["inner.rate=0.5"]).inner == Inner(10, 0.5)
 

@@ -131,7 +131,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECORDS)
 def test_in_is_kept_plus_dropped_plus_rejected(tmp_path, records):
     path = tmp_path / "x.jsonl"

@@ -99,7 +99,7 @@ def test_lines_are_told_apart_in_every_sixteenth_of_the_hashes():
     assert keep_first(hashes).tolist() == [0, 0, Outcome.SOURCE_REPEATED] * 16
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=60, max_size=150), st.data())
 def test_nothing_repeats_and_nothing_crosses_in_any_domain_or_between(numbers, data):
     rows = [(f"s{source}" if source else "", f"t{target}" if target else "") for source, target in numbers]

@@ -47,7 +47,7 @@ TEXTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(1, 5), st.integers(1, 6))
 def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sentence):
     found = OverlapIndex.build(evaluation, ngram, sentence).find(texts)
@@ -56,7 +56,7 @@ def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sen
     assert all(overlap.tokens == ngram or sentence <= overlap.tokens < ngram for overlap in found)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(2, 4))
 def test_equal_hashes_of_different_words_find_nothing(texts, evaluation, ngram):
     with pytest.MonkeyPatch.context() as patch:

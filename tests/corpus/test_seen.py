@@ -45,7 +45,7 @@ def test_a_value_by_hand():
         assert (some.get(_digest(1)), some.get(_digest(2)), some.get(_digest(3))) == (b"12345678", NOTHING, None)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 60), max_size=150))
 def test_it_is_a_dictionary(tight, tmp_path, numbers):
     held = {}
@@ -117,7 +117,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECORDS)
 def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
     pool = tmp_path / "pool.jsonl"

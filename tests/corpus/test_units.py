@@ -47,7 +47,7 @@ def _holds(text, spans):
     assert not text[position:].strip()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(TEXTS)
 @example("")
 @example(" \n ")
@@ -69,7 +69,7 @@ def test_spans_count_characters_not_bytes():
     assert [text[a:b] for a, b in sentences(text)] == ["日本 😀 é.", "Then more."]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
 def test_a_sentence_without_end_is_cut_at_white_space(lengths):
     text = " ".join("x" * length for length in lengths)
@@ -121,7 +121,7 @@ def test_windows_hold_the_asked_number_of_word_pieces(tiny_tokenizer, text, size
     assert len(spans) == -(-pieces // size)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(text=TEXTS, size=st.integers(1, 9))
 @example(text="\U000f0000 one two", size=1)
 def test_windows_cover_the_text_in_order(tiny_tokenizer, text, size):
@@ -137,7 +137,7 @@ def test_windows_of_bytes_never_share_a_character(byte_level):
     assert token_windows("a 😀😀", byte_level, 4) == [(0, 1), (2, 3), (3, 4)]  # pieces 0, 4 and 8 begin the windows
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(text=TEXTS, size=st.integers(1, 9))
 def test_windows_of_bytes_cover_the_text_in_order(byte_level, text, size):
     text = normalise(text)

@@ -25,7 +25,7 @@ def flat(batch):
 
 
 @given(batch=examples, epoch=st.integers(0, 5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_an_example_is_masked_alike_alone_and_in_any_batch(batch, epoch):
     tokens, offsets, ids = flat(batch)
     together = mask(tokens, offsets, ids, epoch, MASKING)
@@ -37,7 +37,7 @@ def test_an_example_is_masked_alike_alone_and_in_any_batch(batch, epoch):
 
 
 @given(batch=examples)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_special_tokens_stay_and_every_example_with_an_ordinary_token_hides_one(batch):
     tokens, offsets, ids = flat(batch)
     masked = mask(tokens, offsets, ids, 0, MASKING)

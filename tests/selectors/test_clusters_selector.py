@@ -65,7 +65,7 @@ def test_the_share_counts_responsibilities_and_the_smoothing_is_spread_evenly():
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=2, max_size=2), st.lists(st.floats(-9, 9), min_size=1, max_size=9))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_scores_lie_between_those_of_the_clusters_and_fall_with_the_share(weights, points):
     share = np.array(weights) / sum(weights)
     found = by_hand(share).score([str(point) for point in points])

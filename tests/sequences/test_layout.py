@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.models.varlen import attention, kernel_difference, padded
@@ -11,7 +11,6 @@ LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 
 
 @given(lengths=LENGTHS, budget=st.integers(64, 400), world=st.integers(1, 4), layout=st.sampled_from(LAYOUTS))
-@settings(deadline=None)
 def test_micro_batches_share_a_step_among_ranks(lengths, budget, world, layout):
     lengths = np.array(lengths)
     ranks = [micro_batches(lengths, budget, rank, world, layout, 64) for rank in range(world)]
@@ -74,7 +73,6 @@ def fewest_rows(lengths, width):
 
 
 @given(lengths=st.lists(st.integers(1, 64), min_size=1, max_size=8))
-@settings(deadline=None)
 def test_best_fit_needs_at_most_two_ninths_more_rows_than_the_fewest(lengths):
     # Johnson 1974 and Dosa 2007: 11/9 of the fewest + 6/9, also for best-fit decreasing.
     rows = best_fit(np.array(lengths), 64)

@@ -27,7 +27,7 @@ def documents(draw):
     return ids, [labels[at] for at in order], shares, sizes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(documents(), st.sampled_from(DRAWS), st.integers(0, 5))
 def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
     ids, labels, shares, sizes = made
@@ -50,7 +50,7 @@ def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
             assert of["off"] == sorted(ranked)[: sizes.n]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(documents(), st.sampled_from(DRAWS), st.randoms(use_true_random=False))
 def test_the_order_of_the_documents_does_not_matter(made, draw, random):
     ids, labels, shares, sizes = made

@@ -100,7 +100,7 @@ def test_the_bound_rises_and_beats_one_topic(fitted):
     assert (likelihood - divergence).mean().item() > one_topic + 10
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=7, max_size=7), min_size=1, max_size=5))
 def test_shares_sum_to_one_and_do_not_depend_on_other_documents(rows):
     parameters = _random_parameters(7, 3, 5, 4)

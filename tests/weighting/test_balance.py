@@ -96,7 +96,7 @@ def pools(draw):
 
 
 @given(pools())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_budget_is_filled_by_the_best_of_each_cluster_and_no_cluster_is_a_unit_ahead_of_another(pool):
     clusters, shares, scores, budget = pool
     chosen = WeighSettings(budget=f"{budget} units", gamma=1, shrink=False, balance="clusters")
@@ -113,7 +113,7 @@ def test_a_budget_is_filled_by_the_best_of_each_cluster_and_no_cluster_is_a_unit
 
 
 @given(pools())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_a_balance_of_one_cluster_changes_nothing(pool):
     clusters, _, scores, budget = pool
     given_ = {"budget": f"{budget} units", "gamma": 3}

@@ -100,7 +100,7 @@ def test_weights_of_many_units_are_those_of_all_in_memory(given_):
 
 
 @given(st.integers(1, 400_000), st.integers(0, 3), st.integers(1, 200_000))
-@hypothesis_settings(deadline=None, max_examples=30)
+@hypothesis_settings(max_examples=30)
 def test_a_sum_of_blocks_is_numpys_of_one_array(count, seed, block):
     values = np.random.default_rng(seed).normal(size=count) * 10.0 ** np.random.default_rng(seed).uniform(-8, 8, count)
     total = PairwiseSum(count)
@@ -116,7 +116,7 @@ def test_the_sum_and_the_moments_of_nothing_are_0():
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=300), st.integers(1, 60))
-@hypothesis_settings(deadline=None, max_examples=60)
+@hypothesis_settings(max_examples=60)
 def test_records_come_in_order_and_equal_keys_as_they_were_added(tmp_path_factory, rows, block):
     keys, marks = np.array([float(key) for key, _ in rows]), np.array([mark for _, mark in rows], dtype=bool)
     with pytest.MonkeyPatch.context() as patch:
