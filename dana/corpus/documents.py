@@ -181,30 +181,41 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
             if is_hub(source):
                 yield from _all_parsed(read_records([source]), inputs)
                 continue
-            lines, path = 0, None
-            for part, (found, many) in _in_order(pool, slices_of(source), processes + 2, inputs):
-                lines, path = (lines if part.path == path else 0), part.path
-                yield from (replace(parsed, line=parsed.line + lines) if lines else parsed for parsed in found)
-                lines += many
+            yield from _joined(_in_order(pool, slices_of(source), processes + 2, inputs), inputs)
+
+
+def _joined(read: Iterable[tuple[Slice, Future[tuple[list[Parsed], int]] | None]], inputs: Inputs) -> Iterator[Parsed]:
+    """Records of all slices as those of whole files: lines count on, and where the rest of a file is lost it ends."""
+    lines, lost = 0, False
+    for part, future in read:
+        if part.first == 0:  # a file begins, perhaps the one before once more
+            lines, lost = 0, False
+        if lost:
+            continue
+        found, many = _outcome(part, future, inputs)
+        for parsed in found:
+            lost = parsed.rest_lost
+            yield replace(parsed, line=parsed.line + lines) if lines else parsed
+        lines += many
 
 
 def _in_order(
     pool: Executor, parts: Iterable[Slice], most: int, inputs: Inputs
-) -> Iterator[tuple[Slice, tuple[Iterable[Parsed], int]]]:
-    """Records of all slices, in order, with no more than `most` slices in memory; large files are streamed."""
+) -> Iterator[tuple[Slice, Future[tuple[list[Parsed], int]] | None]]:
+    """All slices, in order, with no more than `most` of them in memory; None for a large file, which is streamed."""
     waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]] | None]] = deque()
     for part in parts:
         waiting.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
         if len(waiting) == most:
-            yield _outcome(*waiting.popleft(), inputs)
+            yield waiting.popleft()
     while waiting:
-        yield _outcome(*waiting.popleft(), inputs)
+        yield waiting.popleft()
 
 
 def _outcome(
     part: Slice, future: Future[tuple[list[Parsed], int]] | None, inputs: Inputs
-) -> tuple[Slice, tuple[Iterable[Parsed], int]]:
-    return part, future.result() if future else (_all_parsed(read_slice(part, inputs.text_documents), inputs), 0)
+) -> tuple[Iterable[Parsed], int]:
+    return future.result() if future else (_all_parsed(read_slice(part, inputs.text_documents), inputs), 0)
 
 
 def parse_slice(part: Slice, inputs: Inputs) -> tuple[list[Parsed], int]:

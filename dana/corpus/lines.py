@@ -70,7 +70,10 @@ def _encoding(head: bytes) -> str | None:
     return None
 
 
-def is_wide(path: File) -> bool:
-    """Whether an unpacked file is in UTF-16 or UTF-32, by its mark: bytes are then no place to cut it."""
-    with path.open("rb") as stream:
-        return stream.read(4).startswith(tuple(_MARKS))
+def may_be_cut(path: File) -> bool:
+    """Whether bytes are a place to cut an unpacked file: not in UTF-16 or UTF-32, nor in what is no text at all."""
+    try:
+        with path.open("rb") as stream:
+            return _encoding(stream.read(_HEAD)) is None
+    except (Damage, OSError):  # reading it says what is wrong, with the place
+        return False

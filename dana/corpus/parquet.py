@@ -11,6 +11,8 @@ from dana.corpus.records import Damage, Record
 def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     """Stream the rows of a file, or of some of its row groups; rows are numbered from the file's beginning.
 
+    What lies before a damaged place is read: whole row groups, and of the damaged one what its reader gives before it.
+
     Raises:
         DataError: Naming file and row, if the machine cannot read the file.
         Damage: If it is no Parquet file, or a damaged one.
@@ -22,10 +24,11 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     try:
         file = pq.ParquetFile(readable(path), pre_buffer=False)  # else the whole file is read ahead
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
-        for batch in file.iter_batches(batch_size=1024, row_groups=list(groups) if groups else None):
-            for fields, problem in _rows(batch):
-                row += 1
-                yield Record(str(path), row, fields, problem)
+        for group in groups or range(file.num_row_groups):  # a batch of two would be lost with either
+            for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
+                for fields, problem in _rows(batch):
+                    row += 1
+                    yield Record(str(path), row, fields, problem)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dana.core.launch import cores
 from dana.core.storage import File, RemoteFile, readable, size_of
-from dana.corpus.lines import is_wide
+from dana.corpus.lines import may_be_cut
 from dana.corpus.places import COMPRESSIONS, Source, expand, format_of
 from dana.corpus.readers import parse_json_lines, read_file
 from dana.corpus.records import Record
@@ -63,7 +63,7 @@ def slices_of_file(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
         yield Slice(path)
     elif kind == ".parquet":
         yield from _row_groups(path, size)
-    elif is_wide(path):
+    elif not may_be_cut(path):
         yield Slice(path)
     else:
         yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))

@@ -108,7 +108,8 @@ def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tm
     monkeypatch.setattr(slices_module, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
     assert not part.is_small
-    ((_, (found, behind)),) = documents_module._in_order(_NoPool(), [part], 4, Inputs())
+    ((_, future),) = documents_module._in_order(_NoPool(), [part], 4, Inputs())
+    found, behind = documents_module._outcome(part, future, Inputs())
     assert not isinstance(found, list)
     assert [parsed.document.text for parsed in found] == texts
     assert behind == 0
