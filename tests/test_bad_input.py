@@ -130,9 +130,9 @@ def own_task_path(monkeypatch):
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder with a digest, and every folder."""
+    """Every file below a folder with a digest, and every folder; not what Python keeps of a record parser."""
     found = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts):
         is_file = path.is_file() and not path.is_symlink()
         digest = blake2b(path.read_bytes()).hexdigest() if is_file else ""
         found[str(path.relative_to(folder))] = digest

@@ -27,7 +27,7 @@ def workers(count: int) -> Iterator[Executor]:
     from loky import ProcessPoolExecutor
     from loky.process_executor import TerminatedWorkerError
 
-    pool = ProcessPoolExecutor(count, timeout=IDLE)
+    pool = ProcessPoolExecutor(count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"})  # cores have one each
     try:
         yield pool
     except BaseException as error:

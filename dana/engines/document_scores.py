@@ -56,7 +56,7 @@ def document_cut(run: str | Path) -> float:
 
 @dataclass(frozen=True)
 class DocumentWeights:
-    """Mean weight of the units of each document, 16 bytes a document in memory.
+    """Mean weight of the units of each document, 16 bytes a document in memory, up to 48 while it is read.
 
     Attributes:
         folder: Where they are from.
@@ -77,14 +77,17 @@ class DocumentWeights:
             DataError: If two documents have one name.
         """
         table_identity(folder, WEIGHTS)
-        found = [document_means(table, "weight")[:2] for table in _whole_documents(folder, WEIGHTS, "weight")]
-        keys = np.array([document_key(name) for names, _ in found for name in names], dtype=np.uint64)
+        hashes, means = [np.zeros(0, np.uint64)], [np.zeros(0)]
+        for table in _whole_documents(folder, WEIGHTS, "weight"):
+            names, values, _ = document_means(table, "weight")
+            hashes.append(np.fromiter(map(document_key, names), np.uint64, len(names)))
+            means.append(values)
+        keys = np.concatenate(hashes)
         order = np.argsort(keys)
         keys = keys[order]
         if (keys[1:] == keys[:-1]).any():
             raise DataError(f"{folder}: two documents have one name; weights are found by it")
-        means = np.concatenate([np.zeros(0), *(means for _, means in found)])
-        return cls(folder, keys, means[order])
+        return cls(folder, keys, np.concatenate(means)[order])
 
     def get(self, name: str) -> float | None:
         """Weight of a document; None if it has none here."""

@@ -16,6 +16,7 @@ from dana.weighting.documents import Texts, document_starts, not_in_order
 from dana.weighting.pool import Pool
 
 UNITS = 1 << 19  # of a span, and on to the end of its last document
+MOST = 8  # processes: each that counts tokens holds 300 MB
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class Span:
 
 
 def in_spans(make: Callable[[int, Span], T], table: Path, corpus: Path, what: str) -> Iterator[T]:
-    """What is made of each span of a table, in order; by as many processes as there are cores.
+    """What is made of each span of a table, in order; by as many processes as there are cores, eight at most.
 
     The spans, and so all that is made of them, are the same for any number of processes.
 
@@ -60,7 +61,8 @@ def in_spans(make: Callable[[int, Span], T], table: Path, corpus: Path, what: st
     """
     spans = _spans(table, corpus)
     with progress(what=what, unit="units", total=spans[-1].last) as bar:
-        for span, made in zip(spans, shared_out(make, enumerate(spans), min(cores(), len(spans))), strict=True):
+        count = min(cores(), MOST, len(spans))
+        for span, made in zip(spans, shared_out(make, enumerate(spans), count), strict=True):
             bar.update(span.last - span.first)
             yield made
 

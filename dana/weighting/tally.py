@@ -21,9 +21,10 @@ class UnitTally:
 
     def add(self, weight: np.ndarray, inside: np.ndarray) -> None:
         """The next units: float64 weights, and whether a segment holds each."""
-        self._kept += int((weight > 0).sum())
-        self._dropped += int(((weight == 0) & inside).sum())
-        self._short += int(((weight == 0) & ~inside).sum())
+        kept = weight.astype(np.float32) > 0  # as it is written: the smallest of a steep sigmoid are 0 there
+        self._kept += int(kept.sum())
+        self._dropped += int((~kept & inside).sum())
+        self._short += int((~kept & ~inside).sum())
         self._sum.add(weight)
         self._squares.add(np.square(weight))
 

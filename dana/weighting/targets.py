@@ -160,9 +160,8 @@ def _keep(targets: Sequence[Target], places: list[int], settings: WeighSettings,
     kept = {targets[place].name: int((owner == row).sum()) for row, place in enumerate(places)}
     shrunk = {targets[place].name: segments[place].components for place in places}
     notes = {"shrunk": {name: asdict(means) for name, means in shrunk.items() if means is not None}}
-    return Allotted(
-        segments, places, owner, {"segments": {"in": owner.size, "kept": sum(kept.values()), **kept}}, notes
-    )
+    counts = {"segments": {"in": owner.size, "kept": sum(kept.values()), "by_target": kept}}
+    return Allotted(segments, places, owner, counts, notes)
 
 
 def warn_of_nothing(names: Sequence[str], held: Sequence[bool]) -> None:
@@ -185,15 +184,16 @@ class Wishes:
     Attributes:
         budget: As given.
         proportions: Of the budget, one a target.
+        documents: As given.
     """
 
     def __init__(self, budget: Budget, documents: int, folder: Path) -> None:
         self.budget, self.proportions = budget, list[float]()
-        self._documents, self._ranked = documents, SortedRuns(folder, number="i8", amount="f8", target="i4")
+        self.documents, self._ranked = documents, SortedRuns(folder, number="i8", amount="f8", target="i4")
 
     def add(self, order: Iterable[np.ndarray], proportion: float) -> None:
         """The next target: records of :data:`dana.weighting.cut.RANKED`, the best first, and its part of the budget."""
-        held, target = Held(self.budget, self._documents), len(self.proportions)
+        held, target = Held(self.budget, self.documents), len(self.proportions)
         self.proportions.append(proportion)
         for rows in order:
             number, amount = rows["number"], rows["amount"]
@@ -239,13 +239,14 @@ def allot(wishes: Wishes, segments: int, most: float) -> np.ndarray:
     owner = np.full(segments, NOBODY, dtype=np.int16)
     held = [0.0] * len(quotas)
     open_to = set(range(len(quotas)))
-    documents: set[tuple[int, float]] = set()  # of each target, where documents are counted
     by_documents = wishes.budget.kind == "documents"
+    seen = [bytearray(wishes.documents // 8 + 1 if by_documents else 0) for _ in quotas]  # a bit a document
     columns = (zip(*(rows[name].tolist() for name in ("target", "number", "amount")), strict=True) for rows in wishes)
     for row, one, amount in chain.from_iterable(columns):
         if row not in open_to or owner[one] != NOBODY:
             continue
-        more = float((row, amount) not in documents) if by_documents else amount
+        place, bit = int(amount) >> 3, 1 << (int(amount) & 7)
+        more = float(not seen[row][place] & bit) if by_documents else amount
         if more > 0 and held[row] and held[row] + more > quotas[row]:
             open_to.remove(row)
             if not open_to:
@@ -254,5 +255,5 @@ def allot(wishes: Wishes, segments: int, most: float) -> np.ndarray:
         owner[one] = row
         held[row] += more
         if by_documents:
-            documents.add((row, amount))
+            seen[row][place] |= bit
     return owner

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tracemalloc
 
 import dill
 import numpy as np
@@ -390,6 +391,17 @@ def test_documents_are_kept_by_the_weights_of_a_run(records, write_weights):
         list(DanaFilter(weights=folder).run(iter(given(records[2:3])), 4, 5))
     assert list(DanaFilter(weights=folder).run(iter([]), 4, 5)) == []
     assert third not in {first, second}
+
+
+def test_weights_of_documents_take_no_more_memory_than_planned(write_weights):
+    count = 300_000
+    folder = write_weights([(f"a document whose name is long {at}", 0, 0, 1, 0, 1.0) for at in range(count)])
+    tracemalloc.start()
+    held = DocumentWeights.read(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert held.keys.size == count
+    assert peak < 100 * count  # names of all of them would be 160 bytes each
 
 
 def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(tmp_path, write_weights, monkeypatch):

@@ -248,6 +248,17 @@ def test_other_things_at_the_place_are_refused_and_stay(run, memory, tmp_path):
         list(pull("memory://none", tmp_path / "none"))
 
 
+@pytest.mark.parametrize("place", [".", "..", "../here"])
+def test_an_artifact_does_not_take_the_place_of_the_working_directory(run, memory, tmp_path, monkeypatch, place):
+    list(push(run / "weights", "memory://w"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(ConfigError, match="is the working directory or around it; name a folder"):
+        list(pull("memory://w", Path(place)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "run"]
+    assert not any((tmp_path / "here").iterdir())
+
+
 def test_two_pushes_of_different_tables_to_one_place_do_not_mix(run, memory, monkeypatch):
     def write(url, content, after):
         storage.write_remote(url, content, after)

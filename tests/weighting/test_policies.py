@@ -38,6 +38,13 @@ def test_below_that_keeps_nothing_says_the_lowest_score():
         apply_policy(table(), WeighSettings(below=-1, gamma=2))
 
 
+def test_units_whose_weight_is_written_as_0_are_not_kept():
+    found = apply_policy(table([-1.0, 0.0, 1.0]), WeighSettings(policy="sigmoid", sharpness=60))
+    assert (found.weight > 0).all()
+    assert found.weight.astype(np.float32).tolist().count(0) == 1
+    assert found.counts["units"] == {"in": 3, "kept": 2, "dropped_by_weight": 1, "dropped_short_tail": 0}
+
+
 @pytest.mark.parametrize("other", [{"budget": "3 units"}, {"policy": "sampled"}, {"policy": "sigmoid"}])
 def test_below_goes_with_no_other_amount(other):
     with pytest.raises(ConfigError, match="below=0: takes the place of a budget"):

@@ -152,6 +152,17 @@ def test_a_process_that_is_killed_or_refuses_is_named(table, monkeypatch):
         list(in_spans(_wrong, table / "scores", table / "corpus", "spans"))
 
 
+def test_no_more_processes_than_memory_is_planned_for(table, monkeypatch):
+    monkeypatch.setattr(spans_module, "UNITS", 1)
+    monkeypatch.setattr(spans_module, "cores", lambda: 64)
+    asked = []
+    monkeypatch.setattr(
+        spans_module, "shared_out", lambda make, calls, count: asked.append(count) or (make(*one) for one in calls)
+    )
+    assert len(spans_of(table)) == 10
+    assert asked == [8]
+
+
 @pytest.mark.parametrize(
     ("first", "last", "rows"), [(0, None, 3), (0, 34, 100), (4, 5, 1), (5, 20, 4), (33, 34, 9), (7, 7, 2)]
 )

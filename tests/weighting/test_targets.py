@@ -145,6 +145,20 @@ def test_documents_are_counted_once_a_target():
     np.testing.assert_array_equal(owner, [0, 0, NOBODY, NOBODY, 1, 1])
 
 
+def test_of_many_documents_each_is_counted_by_itself():
+    documents = np.array([3, 11, 3, 10, 2, 19])  # 3 and 11 and 19 are the same bit of a byte, 2 and 10 another
+    owner = allot([np.arange(6)], documents, Budget(4, "documents"), [1.0])
+    np.testing.assert_array_equal(owner, [0, 0, 0, 0, 0, NOBODY])
+
+
+def test_a_target_may_be_called_as_a_count():
+    tables = pool_of(0)
+    found = apply_targets([Target("kept", 0.5, tables[0]), Target("in", 0.5, tables[1])], WeighSettings(beta=0.3))
+    segments = found.counts["segments"]
+    assert segments["kept"] == sum(segments["by_target"].values()) < segments["in"]
+    assert segments["by_target"].keys() == {"kept", "in"}
+
+
 def test_segments_of_a_document_that_is_counted_do_not_end_a_target():
     orders = [np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])]
     owner = allot(orders, np.array([0, 0, 1, 1]), Budget(1, "documents"), [0.5, 0.5])
