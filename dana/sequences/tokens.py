@@ -4,7 +4,6 @@ Text is tokenised once; whatever the weights keep of it is cut out of the stream
 weights, arm or window length costs no tokenising.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dana.core.errors import ConfigError
 from dana.core.logging import tracked
 from dana.core.mapped import ArrayWriter, map_arrays
 from dana.core.schemas import Document, parts, read_batches, write_parts
+from dana.models.tokenizer import uncut
 
 FILE = "tokens.safetensors"
 TOKENISED = pa.schema(
@@ -97,32 +96,6 @@ class Tokens:
             return
         for part in parts(self.table):
             yield from read_batches(part, TOKENISED.names)
-
-
-def uncut(tokenizer: Any) -> Any:
-    """A copy of a tokenizer's core (``tokenizers.Tokenizer``) that neither cuts nor pads, and takes all text as text.
-
-    Who writes "[MASK]" gets a bracket, a word and a bracket, never the special token: it is no word of the text.
-
-    Raises:
-        ConfigError: If the tokenizer is slow: it does not know where its tokens end.
-    """
-    if not getattr(tokenizer, "is_fast", False):
-        raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed")
-    from tokenizers import Tokenizer
-
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    if state["model"]["type"] == "Unigram":  # its pieces are looked up in the text, special ones too: rename those
-        special = {token["content"] for token in state["added_tokens"] if token["special"]}
-        vocabulary = state["model"]["vocab"]
-        state["model"]["vocab"] = [
-            ["\uffff" + piece if piece in special else piece, odds] for piece, odds in vocabulary
-        ]
-    copy = Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
-    copy.encode_special_tokens = True
-    copy.no_truncation()
-    copy.no_padding()
-    return copy
 
 
 def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:

@@ -7,7 +7,8 @@ from dana.core.artifacts import Artifact, Draft, fingerprint
 from dana.core.schemas import DOCUMENTS, iterate_documents, parts, table_identity
 from dana.core.shared import make_shared
 from dana.models.folder import check_checkpoint, load_own_tokenizer
-from dana.sequences.tokens import uncut, write_tokens
+from dana.models.tokenizer import tokenizer_identity
+from dana.sequences.tokens import write_tokens
 
 
 def pack_for(model: str, corpus: Path, share: Path | None = None) -> Artifact:
@@ -32,7 +33,7 @@ def pack_stage(corpus: Path, tokenizer: Any, share: Path | None = None) -> Artif
         ConfigError: If the tokenizer is slow.
         ArtifactError: If there is no corpus.
     """
-    identity = fingerprint({"tokenizer": uncut(tokenizer).to_str(), "special tokens": "are text"})
+    identity = tokenizer_identity(tokenizer, "are text")
     depends_on = {"corpus": table_identity(corpus, DOCUMENTS), "tokenizer": identity}
 
     def write(draft: Draft) -> None:

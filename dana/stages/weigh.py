@@ -23,7 +23,7 @@ from dana.weighting.purity import KeptPool, halved_documents, held_out_task, pur
 from dana.weighting.segments import CLUSTER, gather
 from dana.weighting.settings import WeighSettings
 from dana.weighting.tally import ClusterTally, SourceTally, UnitTally
-from dana.weighting.tokens import count_tokens, with_tokens
+from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
 
 if TYPE_CHECKING:
     from dana.weighting.amount import Amount
@@ -53,22 +53,22 @@ def weigh_stage(
     Raises:
         ConfigError: If the scores or clusters are of another corpus or of other units, there is no such cluster, or the
             scores are of another task than lies beside the corpus and is to choose beta.
+        ArtifactError: If the tokenizer cannot be read, or the folder holds weights of other settings or of another one.
         DataError: If there is no unit, or no held-out task text to choose beta by.
     """
     scored = open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
     opened = open_artifact(corpus, "corpus")
-    depends_on = {"scores": scored.fingerprint, "settings": settings.identity()}
     if opened.fingerprint != scored.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
     clustered = _clusters_of(opened, clusters or corpus.parent / CLUSTERS) if settings.balance else None
-    if clustered is not None:
-        depends_on["clusters"] = clustered.fingerprint
+    tokenizer = CountingTokenizer.of(settings)
+    depends_on = _depends_on(scored, settings, clustered, tokenizer)
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
         task, chosen, chose, segments = held_out_task(scores), settings, 0, None
         with TemporaryDirectory(dir=draft.path / OWN) as scratch:
-            pool, shares = _pool(scored, opened, settings, clustered, Path(scratch))
+            pool, shares = _pool(scored, opened, settings, clustered, tokenizer, Path(scratch))
             if settings.is_auto:
                 from dana.weighting.amount import choose_amount
 
@@ -92,13 +92,30 @@ def weigh_stage(
     return artifact
 
 
+def _depends_on(
+    scored: Artifact, settings: WeighSettings, clusters: Artifact | None, tokenizer: CountingTokenizer | None
+) -> dict[str, Any]:
+    """What decides the weights; without clusters and tokenizer what it was before there were any."""
+    found = {"scores": scored.fingerprint, "settings": settings.identity()}
+    if clusters is not None:
+        found["clusters"] = clusters.fingerprint
+    if tokenizer is not None:
+        found["tokenizer"] = tokenizer.digest
+    return found
+
+
 def _pool(
-    scored: Artifact, corpus: Artifact, settings: WeighSettings, clusters: Artifact | None, folder: Path
+    scored: Artifact,
+    corpus: Artifact,
+    settings: WeighSettings,
+    clusters: Artifact | None,
+    tokenizer: CountingTokenizer | None,
+    folder: Path,
 ) -> tuple[Pool, np.ndarray | None]:
     """The scores, with the tokens and clusters that the budget needs, and the share of each cluster."""
     pool = scored_pool(scored.path)
-    if settings.kept.kind == "tokens":
-        pool = with_tokens(pool, count_tokens(scored.path, corpus.path, str(settings.tokenizer), folder))
+    if tokenizer is not None:
+        pool = with_tokens(pool, count_tokens(scored.path, corpus.path, tokenizer, folder))
     if clusters is None:
         return pool, None
     shares = cluster_shares(parse_balance(str(settings.balance)), clusters.manifest["k"])

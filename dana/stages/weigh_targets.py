@@ -17,7 +17,7 @@ from dana.weighting.purity import KeptPool, TargetSide, held_out_task, purity, w
 from dana.weighting.settings import WeighSettings
 from dana.weighting.tally import SourceTally, UnitTally
 from dana.weighting.targets import Target, TargetsRule, check_targets, make_targets_rule, warn_of_nothing
-from dana.weighting.tokens import count_tokens, with_tokens
+from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
 
 TABLE = WEIGHTS.append(pa.field("target", pa.string()))  # null: no target takes the unit
 
@@ -48,11 +48,14 @@ def weigh_targets_stage(
     prints = {name: artifact.fingerprint for name, artifact in zip(names, scored, strict=True)}
     shares = dict(zip(names, map(float, proportions), strict=True))
     depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
+    tokenizer = CountingTokenizer.of(settings)
+    if tokenizer is not None:
+        depends_on["tokenizer"] = tokenizer.digest
     corpus = runs[0] / "corpus"
 
     def write(draft: Draft) -> None:
         with TemporaryDirectory(dir=draft.path / OWN) as scratch:
-            pool, targets = _pools(runs, scored, names, proportions, settings, Path(scratch))
+            pool, targets = _pools(runs, scored, names, proportions, tokenizer, Path(scratch))
             rule = make_targets_rule(targets, settings, Path(scratch))
             kept = _write_weights(pool, rule, names, settings, draft, Path(scratch))
             if settings.policy != "sigmoid":
@@ -79,7 +82,7 @@ def _pools(
     scored: Sequence[Artifact],
     names: Sequence[str],
     proportions: Sequence[float],
-    settings: WeighSettings,
+    tokenizer: CountingTokenizer | None,
     folder: Path,
 ) -> tuple[Pool, list[Target]]:
     """The first run's units, with a column of scores a target, and each target's own."""
@@ -90,8 +93,8 @@ def _pools(
         together = alongside(together, pool, "score", _column(row), said)
     for _ in together.read([*map(_column, range(len(runs)))]):
         pass  # that the units are the same is known before anything is written
-    if settings.kept.kind == "tokens":
-        tokens = count_tokens(scored[0].path, runs[0] / "corpus", str(settings.tokenizer), folder)
+    if tokenizer is not None:
+        tokens = count_tokens(scored[0].path, runs[0] / "corpus", tokenizer, folder)
         pools = [with_tokens(pool, tokens) for pool in pools]
     return together, [Target(*about) for about in zip(names, map(float, proportions), pools, strict=True)]
 

@@ -14,7 +14,7 @@ from two_topics import CELLS, COURTS, frame_of, one_document, read_selected, wri
 import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
-from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError
 from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.corpus import corpus_stage
@@ -23,6 +23,7 @@ from dana.weighting.kept_text import KEPT_TEXT
 from dana.weighting.pool import Pool
 from dana.weighting.purity import halved_documents, held_out_task, purity_text, warn_of_low_purity
 from dana.weighting.settings import WeighSettings
+from dana.weighting.tokens import CountingTokenizer
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -99,6 +100,57 @@ def test_a_budget_in_tokens_is_filled_and_not_exceeded(opened, tmp_path, tiny_to
     made = write_weights_of(opened, tmp_path / "w", gamma=1, **given)
     of = [len(tiny_tokenizer(line["text"], add_special_tokens=False)["input_ids"]) for line in read_selected(made.path)]
     assert 950 < sum(of) <= 1000
+
+
+def test_a_tokenizer_whose_folder_changes_is_another_one(opened, tmp_path, tiny_tokenizer, byte_level):
+    place = tmp_path / "tokenizer"
+    given = {"gamma": 1, "budget": "1000 tokens", "tokenizer": str(place)}
+    made = {}
+    for name, tokenizer in {"words": tiny_tokenizer, "bytes": byte_level}.items():
+        shutil.rmtree(place, ignore_errors=True)
+        tokenizer.save_pretrained(place)
+        made[name] = write_weights_of(opened, tmp_path / name, **given)
+        lines = [line["text"] for line in read_selected(made[name].path)]
+        tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in lines)
+        assert 900 < tokens < 1100  # a space between units is a byte of no unit
+        assert write_weights_of(opened, tmp_path / name, **given).manifest == made[name].manifest
+    assert made["words"].fingerprint != made["bytes"].fingerprint
+    before = sorted(path.stat().st_mtime_ns for path in made["words"].path.rglob("*"))
+    with pytest.raises(Contradiction, match=r'tokenizer: "[0-9a-f]+" there, "[0-9a-f]+" now'):
+        write_weights_of(opened, tmp_path / "words", **given)
+    assert sorted(path.stat().st_mtime_ns for path in made["words"].path.rglob("*")) == before
+    assert CountingTokenizer(str(place), made["bytes"].manifest["depends_on"]["tokenizer"]).load().is_fast
+    with pytest.raises(ArtifactError, match="its tokenizer changed while tokens were counted"):
+        CountingTokenizer(str(place), made["words"].manifest["depends_on"]["tokenizer"]).load()
+
+
+def test_what_a_tokenizer_takes_special_tokens_for_is_part_of_it(tmp_path, tiny_tokenizer):
+    tiny_tokenizer.save_pretrained(tmp_path)
+    settings = WeighSettings(budget="9 tokens", tokenizer=str(tmp_path))
+    one = CountingTokenizer.of(settings)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "split_special_tokens": True}))
+    two = CountingTokenizer.of(settings)
+    assert len(two.load()("[MASK]", add_special_tokens=False)["input_ids"]) == 3
+    assert one.digest != two.digest
+
+
+def test_a_slow_tokenizer_counts_too(tmp_path):
+    from transformers import ByT5Tokenizer
+
+    digests = []
+    for more in (9, 9, 10):
+        ByT5Tokenizer(extra_ids=more).save_pretrained(tmp_path / f"{len(digests)}")
+        counting = CountingTokenizer.of(WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / f"{len(digests)}")))
+        assert not counting.load().is_fast
+        digests.append(counting.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("given", [{}, {"tokenizer": "no/such"}, {"budget": "40 units", "tokenizer": "no/such"}])
+def test_without_a_budget_in_tokens_no_tokenizer_is_read(opened, tmp_path, given):
+    made = write_weights_of(opened, tmp_path / "w", **given)
+    assert set(made.manifest["depends_on"]) == {"scores", "settings"}
 
 
 @pytest.mark.parametrize("budget", [0.2, "0.2"])

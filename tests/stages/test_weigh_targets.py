@@ -11,7 +11,7 @@ from two_topics import CELLS, COURTS, frame_of, one_document, read_selected
 
 import dana
 from dana.cli.main import main
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, Contradiction
 from dana.core.files import file_digest
 from dana.core.schemas import iterate_documents, parts, read_table
 from dana.sequences.runs import weights_by_document
@@ -91,6 +91,24 @@ def test_targets_share_out_a_budget_in_tokens(runs, tmp_path, tiny_tokenizer):
         held[line["target"]] += len(tiny_tokenizer(line["text"], add_special_tokens=False)["input_ids"])
     assert 650 < held["cells"] <= 750
     assert 200 < held["stars"] <= 250
+
+
+def test_targets_count_with_the_tokenizer_that_is_there_now(runs, tmp_path, tiny_tokenizer, byte_level):
+    place = tmp_path / "tokenizer"
+    given = {"budget": "1000 tokens", "gamma": 1, "tokenizer": str(place)}
+    made = []
+    for tokenizer in (tiny_tokenizer, byte_level):
+        shutil.rmtree(place, ignore_errors=True)
+        tokenizer.save_pretrained(place)
+        made.append(write_targets(runs, tmp_path / f"w{len(made)}", **given))
+        lines = [line["text"] for line in read_selected(made[-1].path)]
+        tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in lines)
+        assert 850 < tokens < 1100  # a space between units is a byte of no unit
+    assert made[0].fingerprint != made[1].fingerprint
+    with pytest.raises(Contradiction, match=r"tokenizer: .* there, .* now"):
+        write_targets(runs, tmp_path / "w0", **given)
+    assert write_targets(runs, tmp_path / "w1", **given).manifest == made[1].manifest
+    assert set(write_targets(runs, tmp_path / "units").manifest["depends_on"]) == {"scores", "proportions", "settings"}
 
 
 def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path):

@@ -16,8 +16,9 @@ from dana.corpus.tables import document_tables
 from dana.weighting import spans as spans_module
 from dana.weighting.kept_text import ONE, KeptText
 from dana.weighting.pool import Pool
+from dana.weighting.settings import WeighSettings
 from dana.weighting.spans import in_spans
-from dana.weighting.tokens import count_tokens, with_tokens
+from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
 
 SIZES = [3, 1, 0, 7, 2, 1, 1, 4, 0, 12, 1, 2]  # units of each document: some have none, one is longer than a span
 
@@ -82,6 +83,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
 ):
     scores = {ONE: table / "scores"}
     tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    counting = CountingTokenizer.of(WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / "tokenizer")))
     if several:
         frame = pd.read_parquet(table / "weights")
         frame["target"] = np.where(frame["weight"] > 0, np.where(np.arange(len(frame)) % 3, "b", "a"), None)
@@ -98,7 +100,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
         lines = KeptText(table / "weights", scores, table / "corpus").write(path)
         folder = tmp_path / f"tokens-{len(found)}"
         folder.mkdir()
-        column = count_tokens(table / "scores", table / "corpus", str(tmp_path / "tokenizer"), folder)
+        column = count_tokens(table / "scores", table / "corpus", counting, folder)
         pool = with_tokens(Pool.of_folder(table / "scores"), column)
         counts = pa.concat_tables(pool.read(["doc_id", "tokens"]))["tokens"].to_pylist()
         found.append((gzip.decompress(path.read_bytes()), lines, counts))
