@@ -59,7 +59,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def room_for(path: Path) -> Iterator[None]:
-    """Make the folder that will hold `path`, empty ones go again; turn a full disk into one line."""
+    """Make the folder that will hold `path`, empty ones go again; turn a full disk into one line.
+
+    Raises:
+        ArtifactError: If there is no room, or `path` is the working directory, whose place nothing else can take.
+    """
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise ArtifactError(f"{path}: is the working directory or around it; name a folder that is not there yet")
     made = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

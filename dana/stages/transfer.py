@@ -13,7 +13,7 @@ from typing import Any
 
 from dana.core.artifacts import MANIFEST, MANIFEST_KEYS, OWN, canonical, is_sealed, open_artifact, read_manifest
 from dana.core.config import SETTINGS, require
-from dana.core.errors import ArtifactError, ConfigError
+from dana.core.errors import ArtifactError
 from dana.core.files import replacing, room_for, sync
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress
@@ -174,8 +174,9 @@ def pull(url: str, folder: Path) -> Iterator[str]:
         folder: Where it goes.
 
     Raises:
-        ConfigError: If it is no URL, or holds credentials; or if an artifact would take the working directory's place.
-        ArtifactError: If nothing finished is at the URL, something else is in the folder, or a file is damaged.
+        ConfigError: If it is no URL, or holds credentials.
+        ArtifactError: If nothing finished is at the URL, something else is in the folder, or a file is damaged; or if
+            an artifact would take the place of the working directory.
         DataError: If the file system refuses, or the connection goes on dropping.
     """
     _check(url)
@@ -196,8 +197,6 @@ def pull(url: str, folder: Path) -> Iterator[str]:
 
 def _pull_one(there: dict[str, RemoteFile], folder: Path) -> str:
     manifest = _manifest_at(there[MANIFEST])
-    if Path.cwd().is_relative_to(folder.resolve()):
-        raise ConfigError(f"{folder}: is the working directory or around it; name a folder that is not there yet")
     with room_for(folder), locked(folder):
         if here := read_manifest(folder):
             _refuse_another(here, manifest, str(folder))

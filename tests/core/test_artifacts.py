@@ -94,6 +94,18 @@ def test_a_strangers_folder_is_not_overwritten(tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
+@pytest.mark.parametrize("place", [".", "..", "../here"])
+def test_the_working_directory_is_not_replaced(tmp_path, monkeypatch, place):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(ArtifactError, match=r"working directory or around it|not empty"):
+        make(Path(place), "thing", {}, _write("x"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+    made = make(Path("below"), "thing", {}, _write("x"))
+    monkeypatch.chdir(made.path)
+    assert make(Path(), "thing", {}, _write("x")).fingerprint == made.fingerprint
+
+
 def test_opening_says_what_is_wrong_and_how_to_mend_it(tmp_path):
     with pytest.raises(ArtifactError, match="make one with: dana score"):
         open_artifact(tmp_path, "scores", "dana score")

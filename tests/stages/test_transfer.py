@@ -253,7 +253,7 @@ def test_an_artifact_does_not_take_the_place_of_the_working_directory(run, memor
     list(push(run / "weights", "memory://w"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(ConfigError, match="is the working directory or around it; name a folder"):
+    with pytest.raises(ArtifactError, match="is the working directory or around it; name a folder"):
         list(pull("memory://w", Path(place)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "run"]
     assert not any((tmp_path / "here").iterdir())
