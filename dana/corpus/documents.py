@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -177,11 +178,12 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
         yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
         return
     with workers(processes) as pool:
-        for source in sources:
-            if is_hub(source):
-                yield from _all_parsed(read_records([source]), inputs)
-                continue
-            yield from _joined(_in_order(pool, slices_of(source), processes + 2, inputs), inputs)
+        for of_hub, some in groupby(sources, is_hub):
+            if of_hub:
+                yield from _all_parsed(read_records(list(some)), inputs)
+            else:  # across files: each may be too small for more than one process
+                parts = chain.from_iterable(slices_of(source) for source in some)
+                yield from _joined(_in_order(pool, parts, processes + 2, inputs), inputs)
 
 
 def _joined(read: Iterable[tuple[Slice, Future[tuple[list[Parsed], int]] | None]], inputs: Inputs) -> Iterator[Parsed]:
@@ -204,12 +206,18 @@ def _in_order(
 ) -> Iterator[tuple[Slice, Future[tuple[list[Parsed], int]] | None]]:
     """All slices, in order, with no more than `most` of them in memory; None for a large file, which is streamed."""
     waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]] | None]] = deque()
-    for part in parts:
-        waiting.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
-        if len(waiting) == most:
-            yield waiting.popleft()
+    failed: Exception | None = None
+    try:
+        for part in parts:
+            waiting.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
+            if len(waiting) == most:
+                yield waiting.popleft()
+    except (DataError, OSError) as error:  # of a file behind those that wait: theirs come first
+        failed = error
     while waiting:
         yield waiting.popleft()
+    if failed:
+        raise failed
 
 
 def _outcome(

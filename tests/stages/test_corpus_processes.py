@@ -1,0 +1,93 @@
+"""The corpus by several processes: files are read side by side, and every byte is that of one process."""
+
+import gzip
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dana.core.errors import DataError
+from dana.core.schemas import parts
+from dana.corpus import documents as documents_module
+from dana.corpus.documents import Tally, parse_sources, read_documents
+from dana.corpus.inputs import Inputs
+from dana.corpus.places import find_files
+from dana.corpus.slices import slices_of
+from dana.stages import corpus as stage
+from dana.stages.corpus import corpus_stage
+
+
+class _Pool:
+    """Knows the files of the calls that were handed over and not asked for yet; one is made when it is asked for."""
+
+    def __init__(self):
+        self.waiting, self.most = [], 0
+
+    def submit(self, function, part, inputs):
+        self.waiting.append(part.path)
+        self.most = max(self.most, len(set(self.waiting)))
+        return SimpleNamespace(result=lambda: self.waiting.remove(part.path) or function(part, inputs))
+
+
+@pytest.mark.parametrize("source", ["", "*.jsonl", "each"])
+def test_small_files_are_read_side_by_side_however_they_are_named(tmp_path, monkeypatch, source):
+    pool, folder = _Pool(), tmp_path / "in"
+    folder.mkdir()
+    for number in range(10):
+        (folder / f"{number}.jsonl").write_text(json.dumps({"text": f"text {number}"}))
+
+    @contextmanager
+    def workers(count):
+        yield pool
+
+    monkeypatch.setattr(documents_module, "workers", workers)
+    monkeypatch.setattr(stage, "reading_processes", lambda files: 3)
+    sources = sorted(map(str, folder.iterdir())) if source == "each" else [str(folder / source)]
+    made = corpus_stage(sources, tmp_path / "out")
+    assert pool.most == 3 + 2
+    assert not pool.waiting
+    assert pq.read_table(parts(made.path)[0])["text"].to_pylist() == [f"text {number}" for number in range(10)]
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Every kind of file, an empty and a damaged one among them; one is listed twice in a row, and once more."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = [json.dumps({"id": n, "text": f"row {n} {n**9}"}) for n in range(200)]
+    (folder / "a.jsonl").write_text("\n".join([*rows[:50], "{broken", *rows[50:]]))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress("\n".join([*rows[150:], '{"text": "packed"}']).encode()))
+    pq.write_table(pa.table({"text": [f"cell {n}" for n in range(200)]}), folder / "c.parquet", row_group_size=20)
+    (folder / "d.csv").write_text("id,text\n" + "".join(f'{n},"line {n}\nand more"\n' for n in range(30)))
+    (folder / "e.txt").write_text("one\n\ntwo\n\nrow 7 40353607\n")
+    (folder / "f.jsonl").touch()
+    (folder / "g.jsonl.gz").write_bytes((folder / "b.jsonl.gz").read_bytes()[:-20])
+    twice = str(folder / "a.jsonl")
+    return [twice, twice, str(folder), twice]
+
+
+def test_every_record_and_every_byte_are_those_of_one_process(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(documents_module, "slices_of", lambda source: slices_of(source, 500))
+    parsed, made = {}, {}
+    for count in (1, 2, 4):
+        monkeypatch.setattr(stage, "reading_processes", lambda files, count=count: count)
+        parsed[count] = list(parse_sources(find_files(mixed, tmp_path), count, Inputs()))
+        corpus = corpus_stage(mixed, tmp_path / f"out {count}", "skip")
+        made[count] = [path.read_bytes() for path in parts(corpus.path)], corpus.manifest["counts"], corpus.fingerprint
+    assert parsed[1] == parsed[2] == parsed[4]
+    assert made[1] == made[2] == made[4]
+    assert [one.line for one in parsed[1] if one.problem.startswith("not JSON")] == [51] * 4
+    assert made[1][1]["rejected"] == {"unreadable": 4, "damaged file": 2}
+
+
+def test_what_is_wrong_first_is_said_by_however_many_processes(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{broken')
+    sources = [str(tmp_path / "a.jsonl"), str(tmp_path / "missing.jsonl")]
+    for count in (1, 2):
+        with pytest.raises(DataError, match=r"a\.jsonl:2: not JSON"):
+            list(read_documents(sources, "fail", Tally(), count))
+        with pytest.raises(DataError, match=r"missing\.jsonl: no such file"):
+            list(read_documents(sources, "skip", Tally(), count))
