@@ -7,10 +7,11 @@ from contextlib import contextmanager, suppress
 
 
 class Cutter:
-    """A TCP proxy that ends the first `left` connections after some bytes of the answer."""
+    """A TCP proxy that ends the first `left` connections after some bytes of the answer, and counts those it passes."""
 
     def __init__(self, port: int) -> None:
         self.target, self.left, self.after, self.cuts = port, 0, 0, 0
+        self.answered: list[int] = []  # bytes, of each piece: threads may append at once
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -44,6 +45,8 @@ class Cutter:
                     self.left, self.cuts = self.left - 1, self.cuts + 1
                     break
                 other.sendall(block)
+                if sign > 0:
+                    self.answered.append(len(block))
         for end in (one, other):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

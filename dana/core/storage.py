@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
@@ -14,6 +14,7 @@ from dana.core.urls import attempt, place_of
 log = get_logger(__name__)
 
 BLOCK = 1 << 23  # bytes of a request
+BEHIND = 1 << 16  # bytes of a request behind what a reader asked for; twice as many each time that is too few
 # What file systems say of a file's content, the surest first; then the times at which it was written.
 MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
 FOLDERS = {"file", "local", "sftp", "smb", "hdfs", "webhdfs"}  # protocols; elsewhere this would make a bucket
@@ -61,11 +62,16 @@ class RemoteFile:
         """Whether no other process can read it."""
         return self.url.startswith("memory://")
 
-    def open(self, mode: str = "rb") -> io.BufferedReader:
-        """The file's bytes, from any place, in blocks of 8 MB that are asked for again if the connection drops."""
+    def open(self, mode: str = "rb", until: int | None = None) -> io.BufferedReader:
+        """The file's bytes, from any place, in blocks of 8 MB that are asked for again if the connection drops.
+
+        Args:
+            mode: Only ``rb``.
+            until: The byte behind the last that is wanted: no block goes beyond it, and blocks behind it are small.
+        """
         if mode != "rb":
             raise ValueError(f"{self.url}: mode {mode!r}; a remote file is only read")
-        return io.BufferedReader(_Blocks(self), BLOCK)
+        return io.BufferedReader(_Blocks(self, self.size if until is None else until), BLOCK)
 
     @property
     def identity(self) -> str:
@@ -92,16 +98,21 @@ def size_of(file: File) -> int:
     return file.size if isinstance(file, RemoteFile) else file.stat().st_size
 
 
-def readable(file: File) -> Any:
-    """What pyarrow takes to read a file."""
-    return file.open() if isinstance(file, RemoteFile) else str(file)
+def open_until(file: File, until: int) -> BinaryIO:
+    """The bytes of a file, for one who wants those before a place: see :meth:`RemoteFile.open`."""
+    return file.open(until=until) if isinstance(file, RemoteFile) else file.open("rb")
+
+
+def readable(file: File, until: int | None = None) -> Any:
+    """What pyarrow takes to read a file; for `until` see :meth:`RemoteFile.open`."""
+    return file.open(until=until) if isinstance(file, RemoteFile) else str(file)
 
 
 class _Blocks(io.RawIOBase):
     """The bytes of a remote file, a request a read."""
 
-    def __init__(self, file: RemoteFile) -> None:
-        self._file, self._at = file, 0
+    def __init__(self, file: RemoteFile, until: int) -> None:
+        self._file, self._until, self._at = file, until, 0
 
     def readable(self) -> bool:
         return True
@@ -117,7 +128,8 @@ class _Blocks(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        size = max(0, min(len(buffer), self._file.size - self._at))
+        wanted = self._until - self._at
+        size = max(0, min(len(buffer), self._file.size - self._at, wanted if wanted > 0 else max(BEHIND, -wanted)))
         if size:
             buffer[:size] = attempt(lambda: self._fetch(size), self._file.url, "read", "a rerun reads it again")
             self._at += size

@@ -22,7 +22,7 @@ from dana.corpus.notices import Notices
 from dana.corpus.places import Source, expand, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
-from dana.corpus.slices import Slice, lines_in, read_slice, slices_of
+from dana.corpus.slices import Passed, Slice, read_slice, slices_of
 from dana.corpus.text import document_id, normalise
 
 log = get_logger(__name__)
@@ -228,7 +228,8 @@ def _outcome(
 
 def parse_slice(part: Slice, inputs: Inputs) -> tuple[list[Parsed], int]:
     """A slice's records, parsed, and by how much the numbers of the next slice's lines are behind."""
-    return list(_all_parsed(read_slice(part, inputs.text_documents), inputs)), lines_in(part)
+    passed = Passed()
+    return list(_all_parsed(read_slice(part, inputs.text_documents, passed), inputs)), passed.lines
 
 
 def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:

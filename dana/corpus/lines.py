@@ -5,7 +5,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32
 from collections.abc import Iterator
 
 from dana.core.errors import DataError
-from dana.core.storage import File, readable
+from dana.core.storage import File, open_until, readable
 from dana.corpus.places import COMPRESSIONS
 from dana.corpus.records import Damage
 
@@ -73,7 +73,7 @@ def _encoding(head: bytes) -> str | None:
 def may_be_cut(path: File) -> bool:
     """Whether bytes are a place to cut an unpacked file: not in UTF-16 or UTF-32, nor in what is no text at all."""
     try:
-        with path.open("rb") as stream:
+        with open_until(path, _HEAD) as stream:
             return _encoding(stream.read(_HEAD)) is None
     except (Damage, OSError):  # reading it says what is wrong, with the place
         return False

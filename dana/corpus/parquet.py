@@ -1,10 +1,11 @@
 """Parquet files to records, a row each."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from dana.core.errors import DataError
-from dana.core.storage import File, readable
+from dana.core.storage import File, RemoteFile, readable
 from dana.corpus.records import Damage, Record
 
 
@@ -22,7 +23,9 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
 
     row = 0
     try:
-        file = pq.ParquetFile(readable(path), pre_buffer=False)  # else the whole file is read ahead
+        about = metadata_of(path) if groups else None
+        wanted = readable(path, _end_of(about.row_group(groups[-1])) if about and groups else None)
+        file = pq.ParquetFile(wanted, metadata=about, pre_buffer=False)  # else the whole file is read ahead
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
         for group in groups or range(file.num_row_groups):  # a batch of two would be lost with either
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
@@ -33,6 +36,27 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error
         raise Damage(row + 1, f"not a Parquet file, or a damaged one: {' '.join(str(error).split())}") from error
+
+
+def metadata_of(path: File) -> Any:
+    """What a file's end tells of its row groups: of a remote file fetched once for all slices that a process reads."""
+    return _fetched(path) if isinstance(path, RemoteFile) and path.mark else _metadata(path)
+
+
+def _metadata(path: File) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(readable(path))
+
+
+_fetched = lru_cache(maxsize=1)(_metadata)  # slices come in the order of their files
+
+
+def _end_of(group: Any) -> int:
+    """The byte behind a row group's last."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    # A dictionary, where there is one, is the first page.
+    return max(((c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in columns), default=0)
 
 
 def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dana.core.launch import cores
-from dana.core.storage import File, RemoteFile, readable, size_of
+from dana.core.storage import BEHIND, File, RemoteFile, open_until, size_of
 from dana.corpus.lines import may_be_cut
+from dana.corpus.parquet import metadata_of
 from dana.corpus.places import COMPRESSIONS, Source, expand, format_of
 from dana.corpus.readers import parse_json_lines, read_file
 from dana.corpus.records import Record
@@ -72,10 +73,9 @@ def slices_of_file(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
     """Runs of row groups of so many bytes, unpacked; the whole file where a group is too large for one process."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        about = pq.read_metadata(readable(path))
+        about = metadata_of(path)
         sizes = [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
     except (pa.ArrowException, OSError):  # reading it says what is wrong, with the place
         sizes = []
@@ -91,32 +91,39 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
     yield Slice(path, first, len(sizes))
 
 
-def read_slice(part: Slice, text_documents: str = "auto") -> Iterator[Record]:
-    """The records that begin in a slice. Lines of a byte range count from 1 at its own beginning."""
+class Passed:
+    """How many lines of a byte range were read: by so much the next range's numbers are behind; 0 of other slices."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+
+
+def read_slice(part: Slice, text_documents: str = "auto", passed: Passed | None = None) -> Iterator[Record]:
+    """The records that begin in a slice. Lines of a byte range count from 1 at its own beginning.
+
+    Args:
+        part: It.
+        text_documents: See :class:`dana.corpus.inputs.Inputs`.
+        passed: Counts the lines as they are read, those without a record among them.
+    """
     if part.after is None:
         yield from read_file(part.path, None, text_documents)
     elif format_of(part.path) == ".parquet":
         yield from read_file(part.path, range(part.first, part.after))
     else:
-        lines = ((number, line.decode("utf-8", "replace")) for number, line in enumerate(_lines(part), 1))
-        yield from parse_json_lines(part.path, lines)
+        yield from parse_json_lines(part.path, _lines(part, part.after, passed or Passed()))
 
 
-def lines_in(part: Slice) -> int:
-    """Lines that begin in a byte range: by so much the next range's numbers are behind; 0 for other slices."""
-    if part.after is None or format_of(part.path) == ".parquet":
-        return 0
-    return sum(1 for _ in _lines(part))
-
-
-def _lines(part: Slice) -> Iterator[bytes]:
-    assert part.after is not None
-    with part.path.open("rb") as stream:
-        if part.first:
-            stream.seek(part.first - 1)
-            stream.readline()  # the slice before has the line that was begun there
-        while stream.tell() < part.after and (line := stream.readline()):
-            yield line
+def _lines(part: Slice, after: int, passed: Passed) -> Iterator[tuple[int, str]]:
+    at = max(0, part.first - 1)
+    with open_until(part.path, after + BEHIND) as stream:  # with what the last line has behind the slice
+        stream.seek(at)
+        if part.first:  # the slice before has the line that was begun there
+            at += len(stream.readline(after - at))
+        while at < after and (line := stream.readline()):
+            at += len(line)
+            passed.lines += 1
+            yield passed.lines, line.decode("utf-8", "replace")
 
 
 def reading_processes(files: Sequence[File]) -> int:
@@ -130,5 +137,9 @@ def reading_processes(files: Sequence[File]) -> int:
         return 1
     if count < SHARED_CORES or sum(size_of(path) for path in files) < SHARED_FROM:
         return 1
-    shared = [path for path in files if next(slices_of_file(path)).is_small]
-    return count if sum(size_of(path) for path in shared) >= SHARED_FROM else 1
+    shared = 0
+    for path in files:  # no more of them are looked into than it takes
+        shared += size_of(path) if next(slices_of_file(path)).is_small else 0
+        if shared >= SHARED_FROM:
+            return count
+    return 1
