@@ -12,12 +12,12 @@ from dana.core.rng import generator
 from dana.weighting.documents import Texts, document_numbers
 from dana.weighting.mixture import PoolSample, Scored, in_domain, in_domain_probability
 from dana.weighting.perplexity import PerplexityCurve, perplexity_curve
-from dana.weighting.pool import Pool
+from dana.weighting.pool import Block, Pool
 from dana.weighting.purity import LEAST_UNITS, deciding, tells_apart
 from dana.weighting.segments import Segments
 from dana.weighting.settings import WeighSettings
 
-MOST_UNITS = 200_000  # of the pool whose n-grams are counted; of a larger one, the units of documents drawn at random
+MOST_UNITS = 200_000  # of the pool whose n-grams are counted; of a larger one, those of documents drawn at random
 
 
 @dataclass(frozen=True)
@@ -160,19 +160,33 @@ def _finite(value: float) -> float | None:
 
 
 def _sample(pool: Pool, segments: Segments, settings: WeighSettings) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """Units in segments, what decides their weights, and their segments; of a large pool, of documents at random."""
+    """Units in segments, what decides their weights, and their segments; of a large pool, of documents at random.
+
+    Of few huge documents maybe none is drawn. Every n-th unit is taken then, of about all documents.
+    """
     random, share = generator(settings.seed, "weights", "counted"), min(1.0, MOST_UNITS / segments.units)
-    tables, values, numbers = [], [], []
+    step, before = -(-segments.units // MOST_UNITS), 0
+    drawn: list[tuple[pa.Table, np.ndarray, np.ndarray]] = []
+    spare: list[tuple[pa.Table, np.ndarray, np.ndarray]] = []
     for block in pool.blocks(["start", "end", "score"], settings):
-        chosen = block.inside
-        if share < 1:
-            chosen &= (random.random(block.starts.size) < share)[block.documents - block.document]
-        tables.append(block.table.filter(pa.array(chosen)))
+        inside = block.inside
         by_segment = block.of_units(segments.values(block.first, block.after), np.inf)
         decides = block.table["score"].to_numpy() if settings.policy == "sigmoid" else by_segment
-        values.append(decides[chosen])
-        numbers.append(block.segment[chosen])
+        chosen = inside
+        if share < 1:
+            chosen = inside & (random.random(block.starts.size) < share)[block.documents - block.document]
+            if not drawn:
+                place = before + np.cumsum(inside) - 1
+                spare.append(_rows(block, decides, inside & (place % step == 0)))
+            before += int(inside.sum())
+        if chosen.any():
+            drawn.append(_rows(block, decides, chosen))
+    tables, values, numbers = zip(*(drawn or spare), strict=True)
     return pa.concat_tables(tables), np.concatenate(values), np.concatenate(numbers)
+
+
+def _rows(block: Block, decides: np.ndarray, chosen: np.ndarray) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    return block.table.filter(pa.array(chosen)), decides[chosen], block.segment[chosen]
 
 
 def _texts(table: pa.Table, documents: Path) -> Iterator[str]:

@@ -74,6 +74,8 @@ class Scored:
 class PoolSample:
     """Scores of a pool that comes in blocks of whole documents; of a large pool, of documents drawn at random.
 
+    Of few huge documents maybe none is drawn. Every n-th unit is taken then, of about all documents.
+
     Args:
         units: Of the whole pool.
         seed: Of the draw, and of a bootstrap after it.
@@ -87,13 +89,19 @@ class PoolSample:
         self._share = LARGEST_POOL / units if units > LARGEST_POOL else 1.0
         self._scores: list[np.ndarray] = []
         self._documents: list[np.ndarray] = []
-        self._before = self._drawn = 0
+        self._before = self._drawn = self._units = 0
+        self._step = -(-units // LARGEST_POOL)
+        self._spare: list[tuple[np.ndarray, np.ndarray]] = []  # where no document is drawn
 
     def add(self, scores: np.ndarray, documents: np.ndarray) -> None:
         """The next units: their scores, and the document of each, numbered over the pool from 0."""
         count, own = int(documents[-1]) + 1 - self._before, documents - self._before
         self._before += count
         if self._share < 1:
+            if self._drawn == 0:
+                nth = (self._units + np.arange(scores.size)) % self._step == 0
+                self._spare.append((scores[nth], documents[nth]))
+            self._units += scores.size
             drawn = self.random.random(count) < self._share
             own, scores = (np.cumsum(drawn) - 1)[own[drawn[own]]], scores[drawn[own]]
             count = int(drawn.sum())
@@ -105,6 +113,9 @@ class PoolSample:
     @property
     def scored(self) -> Scored:
         """What was drawn."""
+        if self._drawn == 0 and self._spare:
+            scores, documents = map(np.concatenate, zip(*self._spare, strict=True))
+            return Scored(scores, np.unique(documents, return_inverse=True)[1])
         self._scores, self._documents = [np.concatenate(self._scores)], [np.concatenate(self._documents)]  # once
         return Scored(self._scores[0], self._documents[0])
 

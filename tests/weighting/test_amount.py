@@ -109,3 +109,33 @@ def test_of_a_large_pool_the_documents_drawn_are_counted(tmp_path, monkeypatch):
     assert 900 < found.counted_units < 1100
     assert found.curve[-1].units == whole.curve[-1].units == 2000
     assert found.beta == pytest.approx(whole.beta, abs=0.015)
+
+
+@pytest.mark.parametrize("policy", ["segments", "sigmoid"])
+def test_of_huge_documents_of_which_none_is_drawn_units_of_all_are_counted(tmp_path, monkeypatch, policy):
+    """Documents of 1,210 and 1,190 units in segments of five, a limit of 100: each is drawn with a chance of a 24th."""
+    monkeypatch.setattr(amount, "MOST_UNITS", 100)
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(CELLS if unit < 240 else COURTS, 8)) for unit in range(2400)]
+    ends = np.cumsum([len(text) + 1 for text in texts])
+    halves = [" ".join(texts[:1210]), " ".join(texts[1210:])]
+    write_parts(document_tables(Document(f"d{n}", "pool", half) for n, half in enumerate(halves)), tmp_path, DOCUMENTS)
+    begins = np.append(0, ends[:-1])
+    begins[1210:] -= ends[1209]
+    units = np.append(np.arange(1210), np.arange(1190))
+    scores = np.where(np.arange(2400) < 240, random.normal(0, 1, 2400), random.normal(6, 1, 2400))
+    columns = [np.repeat(["d0", "d1"], [1210, 1190]).tolist(), ["pool"] * 2400, units.astype(np.int32), begins]
+    columns += [begins + [len(text) for text in texts], scores]
+    table = pa.table([pa.array(column) for column in columns], schema=SCORES)
+    settings = WeighSettings(gamma=5, policy=policy)
+    (tmp_path / "scratch").mkdir()
+    segments = gather(Pool.of_table(table), settings, tmp_path / "scratch")
+    taken, values, numbers = amount._sample(Pool.of_table(table), segments, settings)
+    assert taken.equals(table.select(taken.column_names).take(np.arange(0, 2400, 24)))
+    np.testing.assert_array_equal(numbers, np.arange(0, 2400, 24) // 5)
+    if policy == "sigmoid":
+        np.testing.assert_array_equal(values, scores[::24])
+    task = scored([" ".join(random.choice(CELLS, 8)) for _ in range(40)], random.normal(0, 1, 40), tmp_path / "task")
+    found = choose_amount(task, tmp_path / "task", Pool.of_table(table), segments, tmp_path, settings)
+    assert found.counted_units == 100
+    assert found.beta <= 0.2

@@ -161,3 +161,42 @@ def test_what_is_drawn_of_a_pool_does_not_depend_on_its_blocks(monkeypatch, larg
     np.testing.assert_array_equal(one.documents, np.unique(documents[taken], return_inverse=True)[1])
     np.testing.assert_array_equal(taken, np.isin(documents, documents[taken]))
     assert all(np.unique(drawn[one.documents == document]).size == 1 for document in np.unique(one.documents))
+
+
+def sample_of(scores, documents, starts, seed=3):
+    sample = PoolSample(scores.size, seed)
+    for first, last in pairwise([*starts, documents[-1] + 1]):
+        rows = (documents >= first) & (documents < last)
+        sample.add(scores[rows], documents[rows])
+    return sample
+
+
+@pytest.mark.parametrize("sizes", [[1000], [700, 2, 900]])
+def test_of_huge_documents_of_which_none_is_drawn_every_nth_unit_is_taken(monkeypatch, sizes):
+    monkeypatch.setattr(mixture, "LARGEST_POOL", 9)
+    documents = np.repeat(np.arange(len(sizes)), sizes)
+    scores = np.random.default_rng(0).normal(size=documents.size)
+    for starts in ([0], range(len(sizes))):
+        sample = sample_of(scores, documents, starts)
+        taken = sample.scored
+        step = int(np.ceil(scores.size / 9))
+        np.testing.assert_array_equal(taken.scores, scores[::step])
+        assert 0 < taken.scores.size <= 9
+        # numbered without a gap, although of the document of two units none is taken
+        assert sorted(set(taken.documents.tolist())) == list(range(len(set(documents[::step].tolist()))))
+        found = mixture.in_domain(Scored(np.linspace(-3, 0, 30), np.arange(30)), np.ones(30), sample, 1.0)
+        assert 0 <= found.pool.low <= found.pool.value <= found.pool.high <= 1
+
+
+def test_where_any_document_is_drawn_only_whole_ones_are_taken(monkeypatch):
+    monkeypatch.setattr(mixture, "LARGEST_POOL", 40)
+    documents = np.repeat(np.arange(20), 50)
+    scores = documents.astype(float)
+    found = [sample_of(scores, documents, range(20), seed).scored.scores for seed in range(60)]
+    sizes = [np.unique(taken, return_counts=True) for taken in found]
+    none = [of.tolist() for of, units in sizes if units.max() < 50]
+    late = [of for of, units in sizes if units.max() == 50 and of[0] > 0]
+    assert none == [list(range(20))] * len(none)
+    assert 15 < len(none) < 40  # 0.96 ** 20 of the seeds are 26
+    assert late
+    assert all((units == 50).all() for _, units in sizes if units.max() == 50)
