@@ -44,6 +44,7 @@ class Texts:
         self._corpus = corpus
         self._documents = _named_texts(corpus, first)
         self._now: tuple[str, pa.StringScalar] | None = None
+        self._text: str | None = None
 
     def named(self, doc_id: str) -> str:
         """The text of a document, the same as the last one asked for or one behind it.
@@ -52,10 +53,12 @@ class Texts:
             DataError: If it is not in the corpus, or not in this order.
         """
         while self._now is None or self._now[0] != doc_id:
-            self._now = next(self._documents, None)
+            self._now, self._text = next(self._documents, None), None
             if self._now is None:
                 raise not_in_order(self._corpus, doc_id)
-        return self._now[1].as_py()
+        if self._text is None:  # decoded once, however often it is asked for: a document may be a large file
+            self._text = self._now[1].as_py()
+        return self._text
 
     def of(self, table: pa.Table) -> Iterator[tuple[str, slice]]:
         """Each document's text and rows in a table of its units; documents without units are passed over.
