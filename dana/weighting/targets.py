@@ -245,8 +245,10 @@ def allot(wishes: Wishes, segments: int, most: float) -> np.ndarray:
     for row, one, amount in chain.from_iterable(columns):
         if row not in open_to or owner[one] != NOBODY:
             continue
-        place, bit = int(amount) >> 3, 1 << (int(amount) & 7)
-        more = float(not seen[row][place] & bit) if by_documents else amount
+        more = amount
+        if by_documents:
+            place, bit = int(amount) >> 3, 1 << (int(amount) & 7)
+            more = float(not seen[row][place] & bit)
         if more > 0 and held[row] and held[row] + more > quotas[row]:
             open_to.remove(row)
             if not open_to:
