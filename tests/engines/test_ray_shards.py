@@ -146,9 +146,7 @@ def test_what_a_worker_refuses_is_told_once_with_its_cause(nodes, scoring):
     change(learned, selection={**json.loads((learned / SAVED).read_text())["selection"], "encoder": "hashing:dims=8"})
     with pytest.raises(DanaError, match=r"^opening the selector: .*dims was 64 .* here it is 8; .* \(a Ray worker on "):
         score_on_ray(made, RayCluster(actors=1))
-    with pytest.raises(
-        ConfigError, match="no node of the Ray cluster has 1 CPU and 1 GPU for a worker; there are: 1 CPU, 0 GPU"
-    ):
+    with pytest.raises(ConfigError, match="no node of the Ray cluster has 1 CPU and 1 GPU for a worker"):
         score_on_ray(made, RayCluster(num_gpus=1))
     assert len(made.shards.missing(shards_of(made.general.artifact.path, 17))) == 8
 
@@ -260,3 +258,10 @@ class Nodes:
 )
 def test_there_are_as_many_workers_as_the_nodes_hold(cluster, nodes, expected):
     assert cluster.workers(Nodes(*nodes)) == expected
+
+
+def test_nodes_without_room_for_a_worker_are_told():
+    nodes = Nodes({"CPU": 2.0}, {"CPU": 0.5, "GPU": 1.0})
+    message = "has 1 CPU and 1 GPU for a worker; there are: 2 CPU, 0 GPU; 0.5 CPU, 1 GPU"
+    with pytest.raises(ConfigError, match=rf"^no node of the Ray cluster {message}$"):
+        RayCluster(num_gpus=1).workers(nodes)
