@@ -2,22 +2,27 @@
 
     python benchmarks/weigh_memory.py --units 1e5 1e6 1e7 --policies segments sampled sigmoid
     taskset -c 0 python benchmarks/weigh_memory.py --units 1e7    # on one core: by one process
+    python benchmarks/weigh_memory.py --policies segments --budget "3000000 tokens" --tokenizer dana-mini
 
 Documents have nine units on average, as corpora of sentences have, and short text; a tenth scores like the task, of
 which 600 held-out units are scored, too. Prints a row a weighing: units, policy, seconds, peak resident memory, the
-part of it that the imports take, and the digest of the table, by which two versions can be compared.
+part of it that the imports take, the digest of the table, by which two versions can be compared, and the peaks of the
+processes that help, in the order of their start.
 """
 
 import argparse
 import multiprocessing
-import resource
+import os
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -72,24 +77,37 @@ def generate(run: Path, units: int) -> None:
     make(run / "scores", "scores", {"general": corpus.fingerprint}, write)
 
 
-def peak() -> float:
-    """Largest resident memory of a process so far, MB: this one, or any that it started and that has ended."""
-    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+def peak(process: int) -> float:
+    """Largest resident memory of a process so far, MB: of its own image, not of the one that it was forked from."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def weigh(run: Path, policy: str, units: int) -> None:
+def watch(helpers: dict[int, float], ended: threading.Event) -> None:
+    """Peak of each process that this one starts, by its number."""
+    while not ended.wait(0.02):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(OSError, IndexError):  # it has ended
+                helpers[child.pid] = peak(child.pid)
+
+
+def weigh(run: Path, given: dict[str, str], units: int) -> None:
     """Weigh, and print the row."""
     from dana.stages.weigh import weigh_stage
     from dana.weighting.settings import WeighSettings
 
-    imports, began = peak(), time.monotonic()
-    made = weigh_stage(run / "scores", run / "corpus", WeighSettings(policy=policy), run / policy)
+    helpers, ended, own = {}, threading.Event(), os.getpid()
+    watching = threading.Thread(target=watch, args=(helpers, ended))
+    watching.start()
+    imports, began = peak(own), time.monotonic()
+    made = weigh_stage(run / "scores", run / "corpus", WeighSettings(**given), run / given["policy"])
     seconds, digest = time.monotonic() - began, blake2b(digest_size=8)
+    ended.set()
+    watching.join()
     for part in parts(made.path):
         digest.update(part.read_bytes())
-    print(
-        f"{units:>13,} {policy:>9} {seconds:8.1f} s {peak():6.0f} MB {imports:6.0f} MB {digest.hexdigest()}", flush=True
-    )
+    print(f"{units:>13,} {given['policy']:>9} {seconds:8.1f} s {peak(own):6.0f} MB {imports:6.0f} MB", end=" ")
+    print(digest.hexdigest(), *(f"{helpers[number]:.0f}" for number in sorted(helpers)), flush=True)
 
 
 def main() -> None:
@@ -98,12 +116,16 @@ def main() -> None:
     parser.add_argument("--units", type=float, nargs="+", default=[1e5, 1e6, 1e7])
     parser.add_argument("--policies", nargs="+", default=["segments", "sampled", "sigmoid"])
     parser.add_argument("--folder", type=Path, help="for what is generated (default: a temporary one)")
+    parser.add_argument("--budget", help="as of dana weigh (default: by the settings)")
+    parser.add_argument("--tokenizer", help="of a budget in tokens")
     given = parser.parse_args()
+    amount = {name: value for name in ("budget", "tokenizer") if (value := getattr(given, name))}
     fresh = multiprocessing.get_context("spawn")
-    print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} table")
+    print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} helpers, MB")
     for units in map(int, given.units):
         with TemporaryDirectory(dir=given.folder) as folder:
-            for call, arguments in [(generate, (units,))] + [(weigh, (policy, units)) for policy in given.policies]:
+            weighings = [(weigh, ({"policy": policy, **amount}, units)) for policy in given.policies]
+            for call, arguments in [(generate, (units,)), *weighings]:
                 process = fresh.Process(target=call, args=(Path(folder), *arguments))
                 process.start()
                 process.join()

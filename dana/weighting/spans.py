@@ -16,7 +16,7 @@ from dana.weighting.documents import Texts, document_starts, not_in_order
 from dana.weighting.pool import Pool
 
 UNITS = 1 << 19  # of a span, and on to the end of its last document
-MOST = 8  # processes: each holds 160 MB, of those that count tokens 380
+MOST = 8  # processes: each holds 160 to 180 MB
 
 T = TypeVar("T")
 

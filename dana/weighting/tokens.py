@@ -1,22 +1,19 @@
 """Tokens of units: scores, corpus and a tokenizer to a column on disk, counted by as many processes as cores."""
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tokenizers import Tokenizer
 
-from dana.core.artifacts import fingerprint
 from dana.core.columns import DiskColumn
-from dana.core.errors import ArtifactError
-from dana.core.files import file_digest
+from dana.core.workers import workers
 from dana.models.folder import load_own_tokenizer
 from dana.models.tokenizer import tokenizer_identity
-from dana.weighting.documents import Texts
 from dana.weighting.pool import UNIT, Pool
 from dana.weighting.settings import WeighSettings
 from dana.weighting.spans import Span, in_spans
@@ -24,14 +21,16 @@ from dana.weighting.spans import Span, in_spans
 
 @dataclass(frozen=True)
 class CountingTokenizer:
-    """A tokenizer that counts a budget.
+    """A tokenizer that counts a budget: its core, which needs no transformers.
 
     Attributes:
-        name: Folder or Hub name.
-        digest: Of its content, which may change under the name.
+        core: The content of a ``tokenizer.json``.
+        split_special_tokens: Whether "[MASK]" in a text is text.
+        digest: Of what decides how many tokens a text has, wherever it was loaded from.
     """
 
-    name: str
+    core: str = field(repr=False)
+    split_special_tokens: bool
     digest: str
 
     @classmethod
@@ -40,32 +39,23 @@ class CountingTokenizer:
 
         Raises:
             ArtifactError: If it cannot be read.
+            ConfigError: If it is a slow one, which has no core.
         """
         if settings.kept.kind != "tokens":
             return None
         name = str(settings.tokenizer)
-        return cls(name, _digest(load_own_tokenizer(name)))
+        if "torch" in sys.modules:
+            return cls.load(name)
+        with workers(1) as pool:  # transformers imports torch, 200 MB that would stay
+            return pool.submit(cls.load, name).result()
 
-    def load(self) -> Any:
-        """The Hugging Face tokenizer.
-
-        Raises:
-            ArtifactError: If it cannot be read, or is another one by now.
-        """
-        tokenizer = load_own_tokenizer(self.name)
-        if _digest(tokenizer) != self.digest:
-            raise ArtifactError(f"{self.name}: its tokenizer changed while tokens were counted; run the command again")
-        return tokenizer
-
-
-def _digest(tokenizer: Any) -> str:
-    """Digest of what decides how many tokens a text has; of a slow tokenizer, of the files it would be saved as."""
-    special = "are text" if tokenizer.split_special_tokens else "are tokens"
-    if tokenizer.is_fast:
-        return tokenizer_identity(tokenizer, special)
-    with TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        return fingerprint({file.name: file_digest(file) for file in Path(folder).iterdir() if file.is_file()})
+    @classmethod
+    def load(cls, name: str) -> "CountingTokenizer":
+        """That of a folder or a Hub name, by transformers; raises as :meth:`of`."""
+        tokenizer = load_own_tokenizer(name)
+        split = tokenizer.split_special_tokens
+        digest = tokenizer_identity(tokenizer, "are text" if split else "are tokens")
+        return cls(tokenizer.backend_tokenizer.to_str(), split, digest)
 
 
 def count_tokens(scores: Path, corpus: Path, tokenizer: CountingTokenizer, folder: Path) -> DiskColumn:
@@ -75,14 +65,15 @@ def count_tokens(scores: Path, corpus: Path, tokenizer: CountingTokenizer, folde
         scores: Folder of the units.
         corpus: Folder of their documents.
         tokenizer: That counts.
-        folder: For the column.
+        folder: For the column and the tokenizer.
 
     Raises:
-        ArtifactError: If the tokenizer cannot be read, or is another one by now.
         DataError: If a document is not in the corpus.
     """
-    column = DiskColumn(folder / "unit-tokens.raw", "i4")
-    for counts in in_spans(partial(_count_span, scores, corpus, tokenizer), scores, corpus, "counting tokens"):
+    column, saved = DiskColumn(folder / "unit-tokens.raw", "i4"), folder / "tokenizer.json"
+    saved.write_text(tokenizer.core, encoding="utf-8")
+    count = partial(_count_span, scores, corpus, saved, tokenizer.split_special_tokens)
+    for counts in in_spans(count, scores, corpus, "counting tokens"):
         column.append(counts)
     return column
 
@@ -108,26 +99,26 @@ def with_tokens(pool: Pool, counted: DiskColumn) -> Pool:
     return pool.with_column("tokens", ["doc_id"], make)
 
 
-def _count_span(scores: Path, corpus: Path, tokenizer: CountingTokenizer, number: int, span: Span) -> np.ndarray:
-    loaded, texts = _loaded(tokenizer), span.texts(corpus)
-    counts = [token_counts(table, texts, loaded) for table in span.pool(scores).documents(list(UNIT))]
-    return np.concatenate(counts)
+def _count_span(scores: Path, corpus: Path, core: Path, split: bool, number: int, span: Span) -> np.ndarray:
+    count, texts = counter(core, split), span.texts(corpus)
+    counts: list[int] = []
+    for table in span.pool(scores).documents(list(UNIT)):
+        for text, rows in texts.of(table):
+            units = zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True)
+            counts.extend(count([text[start:end] for start, end in units]))
+    return np.array(counts, dtype=np.int32)
 
 
-_loaded = lru_cache(1)(CountingTokenizer.load)  # a process takes many spans; of one tokenizer's content
-
-
-def token_counts(table: pa.Table, texts: Texts, tokenizer: Any) -> np.ndarray:
-    """Tokens of each unit without special tokens, int32 of shape (units,).
+@lru_cache(1)  # a process counts in many spans
+def counter(core: Path, split_special_tokens: bool) -> Callable[[list[str]], list[int]]:
+    """A function that counts the tokens of each text, without special tokens.
 
     Args:
-        table: See :meth:`dana.weighting.documents.Texts.of`.
-        texts: Of its documents.
-        tokenizer: A Hugging Face tokenizer.
+        core: File of a tokenizer's core.
+        split_special_tokens: Whether "[MASK]" in a text is text.
     """
-    counts: list[int] = []
-    for text, rows in texts.of(table):
-        spans = zip(table["start"][rows].to_pylist(), table["end"][rows].to_pylist(), strict=True)
-        encoded = tokenizer([text[start:end] for start, end in spans], add_special_tokens=False, verbose=False)
-        counts.extend(map(len, encoded["input_ids"]))
-    return np.array(counts, dtype=np.int32)
+    tokenizer = Tokenizer.from_file(str(core))
+    tokenizer.encode_special_tokens = split_special_tokens
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda texts: [len(text) for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

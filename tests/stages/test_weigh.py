@@ -23,7 +23,6 @@ from dana.weighting.kept_text import KEPT_TEXT
 from dana.weighting.pool import Pool
 from dana.weighting.purity import halved_documents, held_out_task, purity_text, warn_of_low_purity
 from dana.weighting.settings import WeighSettings
-from dana.weighting.tokens import CountingTokenizer
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -119,32 +118,6 @@ def test_a_tokenizer_whose_folder_changes_is_another_one(opened, tmp_path, tiny_
     with pytest.raises(Contradiction, match=r'tokenizer: "[0-9a-f]+" there, "[0-9a-f]+" now'):
         write_weights_of(opened, tmp_path / "words", **given)
     assert sorted(path.stat().st_mtime_ns for path in made["words"].path.rglob("*")) == before
-    assert CountingTokenizer(str(place), made["bytes"].manifest["depends_on"]["tokenizer"]).load().is_fast
-    with pytest.raises(ArtifactError, match="its tokenizer changed while tokens were counted"):
-        CountingTokenizer(str(place), made["words"].manifest["depends_on"]["tokenizer"]).load()
-
-
-def test_what_a_tokenizer_takes_special_tokens_for_is_part_of_it(tmp_path, tiny_tokenizer):
-    tiny_tokenizer.save_pretrained(tmp_path)
-    settings = WeighSettings(budget="9 tokens", tokenizer=str(tmp_path))
-    one = CountingTokenizer.of(settings)
-    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "split_special_tokens": True}))
-    two = CountingTokenizer.of(settings)
-    assert len(two.load()("[MASK]", add_special_tokens=False)["input_ids"]) == 3
-    assert one.digest != two.digest
-
-
-def test_a_slow_tokenizer_counts_too(tmp_path):
-    from transformers import ByT5Tokenizer
-
-    digests = []
-    for more in (9, 9, 10):
-        ByT5Tokenizer(extra_ids=more).save_pretrained(tmp_path / f"{len(digests)}")
-        counting = CountingTokenizer.of(WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / f"{len(digests)}")))
-        assert not counting.load().is_fast
-        digests.append(counting.digest)
-    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("given", [{}, {"tokenizer": "no/such"}, {"budget": "40 units", "tokenizer": "no/such"}])
