@@ -8,6 +8,7 @@ streamed by the process that asks, in constant memory.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.storage import BEHIND, File, RemoteFile, open_until, size_of
 from dana.corpus.lines import may_be_cut
@@ -105,6 +106,9 @@ def read_slice(part: Slice, text_documents: str = "auto", passed: Passed | None 
         part: It.
         text_documents: See :class:`dana.corpus.inputs.Inputs`.
         passed: Counts the lines as they are read, those without a record among them.
+
+    Raises:
+        DataError: If the machine cannot read the file.
     """
     if part.after is None:
         yield from read_file(part.path, None, text_documents)
@@ -116,14 +120,17 @@ def read_slice(part: Slice, text_documents: str = "auto", passed: Passed | None 
 
 def _lines(part: Slice, after: int, passed: Passed) -> Iterator[tuple[int, str]]:
     at = max(0, part.first - 1)
-    with open_until(part.path, after + BEHIND) as stream:  # with what the last line has behind the slice
-        stream.seek(at)
-        if part.first:  # the slice before has the line that was begun there
-            at += len(stream.readline(after - at))
-        while at < after and (line := stream.readline()):
-            at += len(line)
-            passed.lines += 1
-            yield passed.lines, line.decode("utf-8", "replace")
+    try:
+        with open_until(part.path, after + BEHIND) as stream:  # with what the last line has behind the slice
+            stream.seek(at)
+            if part.first:  # the slice before has the line that was begun there
+                at += len(stream.readline(after - at))
+            while at < after and (line := stream.readline()):
+                at += len(line)
+                passed.lines += 1
+                yield passed.lines, line.decode("utf-8", "replace")
+    except OSError as error:
+        raise DataError(f"{part.path}: cannot be read from byte {at:,} on: {error}") from error
 
 
 def reading_processes(files: Sequence[File]) -> int:

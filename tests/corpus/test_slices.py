@@ -1,6 +1,8 @@
 """Sources read in slices, by one process or several, give the same documents, places and counts."""
 
+import errno
 import gzip
+import io
 import json
 
 import pyarrow as pa
@@ -13,6 +15,23 @@ from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, parse_slice, read_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.slices import Passed, Slice, read_slice, slices_of
+
+
+class Failing(io.BytesIO):
+    """A file of which a disk gives the first 300 bytes."""
+
+    def readline(self, *size):
+        if self.tell() >= 300:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().readline(*size)
+
+
+def test_a_byte_range_that_cannot_be_read_is_named_by_file_and_place(jsonl, monkeypatch):
+    monkeypatch.setattr(slices_module, "open_until", lambda path, until: Failing(path.read_bytes()[:until]))
+    with pytest.raises(DataError, match=r"big\.jsonl: cannot be read from byte 3\d\d on: .*Input/output error$"):
+        list(read_slice(Slice(jsonl, 50, 1000)))
+    with pytest.raises(DataError, match=r"big\.jsonl: cannot be read from byte 999 on"):
+        list(read_slice(Slice(jsonl, 1000, 1100)))
 
 
 @pytest.fixture
