@@ -37,7 +37,7 @@ class Harvested:
     """One piece of documentation.
 
     Attributes:
-        id: ``distribution/module:name``.
+        id: ``distribution/module:name``; what a file defines again, an overload say, is numbered.
         distribution: Its distribution, lower case.
         module: Path of its file, ``/`` between parts; empty for READMEs and licences.
         kind: ``docstring``, ``readme`` or ``licence``.
@@ -118,6 +118,7 @@ def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, s
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []
     found: list[tuple[str, str]] = []
+    definitions: Counter[str] = Counter()
     stack: list[tuple[str, ast.AST]] = [("", tree)]
     while stack:
         prefix, node = stack.pop()
@@ -127,7 +128,9 @@ def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, s
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node, clean=False)
             if text:
-                found.append((prefix.rstrip(".") or "module", text))
+                name = prefix.rstrip(".") or "module"
+                definitions[name] += 1
+                found.append((name if definitions[name] == 1 else f"{name} ({definitions[name]})", text))
     return found
 
 

@@ -169,3 +169,14 @@ def test_installed_names_are_lower_case_sorted_and_hold_this_test_runner():
     found = installed()
     assert list(found) == sorted(name.lower() for name in found)
     assert any(file.suffix == ".py" for file in found["pytest"].files or ())
+
+
+def test_what_a_file_defines_again_has_an_id_of_its_own(make_distribution):
+    overloads = "".join(f'    def call(self):\n        """Text {number}."""\n' for number in range(3))
+    made = make_distribution(
+        {"toy/a.py": f'class A:\n    """Text of A."""\n{overloads}def call():\n    """Outer."""\n'}
+    )
+    found = {one.id: one.text for one in docstrings("toy", made, 1000)}
+    again = ["", " (2)", " (3)"]
+    assert set(found) == {"toy/toy/a.py:A", "toy/toy/a.py:call", *(f"toy/toy/a.py:A.call{end}" for end in again)}
+    assert sorted(found.values()) == ["Outer.", "Text 0.", "Text 1.", "Text 2.", "Text of A."]
