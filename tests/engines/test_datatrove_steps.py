@@ -370,6 +370,10 @@ def test_the_cut_of_a_weighing_keeps_as_many_units(run, records, tmp_path):
     held = sum(document.metadata["dana_units"] for document in kept)
     assert held <= units["kept"] < held + sum(document.metadata["dana_units"] for document in others)
     shutil.rmtree(tmp_path / "run" / "weights")
+    dana.weigh(tmp_path / "run", budget="1 units")
+    least = DanaFilter(below=document_cut(tmp_path / "run"))
+    assert len(list(least.run(DanaScore(run).run(iter(given(records)))))) == 1
+    shutil.rmtree(tmp_path / "run" / "weights")
     dana.weigh(tmp_path / "run", policy="sigmoid")
     with pytest.raises(ConfigError, match="leaves nothing out"):
         document_cut(tmp_path / "run")

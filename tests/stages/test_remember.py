@@ -167,6 +167,14 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path):
     assert differences(again, with_store(settings)) == {}
 
 
+@pytest.mark.parametrize("store", ["somewhere", "none"])
+def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
+    given = settings_of("rank", "--out", tmp_path, "--task", "a.txt", "--store", store)
+    remember(given, tmp_path)
+    assert remembered(tmp_path)["selection"] == {"store": store}
+    assert settings_of("score", "--out", tmp_path).selection.store == given.selection.store
+
+
 def test_how_a_training_began_is_not_remembered(tmp_path):
     remember(settings_of("adapt", tmp_path, "--resume", "never", "--steps", "3"), tmp_path)
     assert remembered(tmp_path) == {"adapt": {"steps": 3}}

@@ -54,6 +54,11 @@ def test_no_more_is_kept_than_is_like_the_task(tmp_path):
     assert found.beta == found.by_likeness == pytest.approx(0.1, abs=0.03)
     assert (found.held_out_documents, found.counted_units) == (40, 600)
     assert "but no more than" in found.reason
+    assert [cut.units for cut in found.curve] == [6, 12, 30, 60, 120, 210, 300, 450, 600]
+    *cuts, whole = [(cut.perplexity, cut.perplexity_random) for cut in found.curve]
+    assert whole[0] == whole[1]  # of all units in another order
+    assert all(chosen < by_chance for chosen, by_chance in cuts)
+    assert cuts[0][1] > 2 * whole[1]  # more text at random says more
 
 
 def test_where_kinds_overlap_a_unit_counts_that_is_as_likely_of_the_task_as_not(tmp_path):
@@ -139,3 +144,32 @@ def test_of_huge_documents_of_which_none_is_drawn_units_of_all_are_counted(tmp_p
     found = choose_amount(task, tmp_path / "task", Pool.of_table(table), segments, tmp_path, settings)
     assert found.counted_units == 100
     assert found.beta <= 0.2
+
+
+def test_text_by_chance_is_whole_segments(tmp_path, monkeypatch):
+    random, orders = np.random.default_rng(0), []
+    curve_of = amount.perplexity_curve
+
+    def captured(texts, order, by_chance, *rest):
+        orders.append((order, by_chance))
+        return curve_of(texts, order, by_chance, *rest)
+
+    monkeypatch.setattr(amount, "perplexity_curve", captured)
+    units = [" ".join(random.choice(COURTS, 8)) for _ in range(240)]
+    documents = [Document(f"d{row:02d}", "pool", " ".join(units[12 * row : 12 * row + 12])) for row in range(20)]
+    write_parts(document_tables(documents), tmp_path, DOCUMENTS)
+    ends = np.concatenate([np.cumsum([len(text) + 1 for text in units[at : at + 12]]) - 1 for at in range(0, 240, 12)])
+    begins = ends - [len(text) for text in units]
+    number, score = np.tile(np.arange(12, dtype=np.int32), 20), random.normal(size=240)
+    columns = [np.repeat([one.doc_id for one in documents], 12).tolist(), ["pool"] * 240, number, begins, ends, score]
+    pool = Pool.of_table(pa.table([pa.array(column) for column in columns], schema=SCORES))
+    (tmp_path / "scratch").mkdir()
+    settings = WeighSettings(gamma=4)
+    segments = gather(pool, settings, tmp_path / "scratch")
+    task = scored([" ".join(random.choice(CELLS, 8)) for _ in range(40)], random.normal(size=40), tmp_path / "task")
+    choose_amount(task, tmp_path / "task", pool, segments, tmp_path, settings)
+    ((order, by_chance),) = orders
+    for rows in (order, by_chance):
+        np.testing.assert_array_equal(np.sort(rows), np.arange(240))
+        assert (rows.reshape(-1, 4) // 4 == rows.reshape(-1, 4)[:, :1] // 4).all()
+    assert (order != by_chance).mean() > 0.5

@@ -146,7 +146,7 @@ def test_documents_are_counted_once_a_target():
 
 
 def test_of_many_documents_each_is_counted_by_itself():
-    documents = np.array([3, 11, 3, 10, 2, 19])  # 3 and 11 and 19 are the same bit of a byte, 2 and 10 another
+    documents = np.array([7, 15, 7, 14, 6, 23])  # 7 and 15 and 23 are the same bit of a byte, 6 and 14 another
     owner = allot([np.arange(6)], documents, Budget(4, "documents"), [1.0])
     np.testing.assert_array_equal(owner, [0, 0, 0, 0, 0, NOBODY])
 
