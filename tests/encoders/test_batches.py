@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 from dana.core.errors import DataError
 from dana.core.prefetch import prefetch
 from dana.encoders import batches
-from dana.encoders.batches import batch_rows, batches_on, padded_batch, token_batches
+from dana.encoders.batches import batch_rows, batch_width, batches_on, padded_batch, token_batches
 from dana.encoders.transformer import TransformerEncoder
 
 META = torch.device("meta")  # not a CPU, and everywhere: a thread makes its batches; it computes nothing
@@ -185,3 +185,11 @@ def test_batches_for_a_gpu_are_pinned_and_copied_without_waiting(monkeypatch):
     assert len(pinned) == 3
     assert ways == [(True, True)] * 3
     assert batch.tokens.cpu()[:, :3].tolist() == [[3, 4, 5], [1, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("length", "most", "width"),
+    [(1, 512, 8), (8, 512, 8), (57, 512, 64), (65, 512, 80), (128, 512, 128), (129, 512, 160), (500, 510, 510)],
+)
+def test_widths_are_multiples_that_grow_with_the_length_within_what_a_model_reads(length, most, width):
+    assert batch_width(length, most) == width
