@@ -76,15 +76,18 @@ def test_without_a_shared_folder_and_for_other_wishes_nothing_is_shared(tmp_path
     assert [place.name for place in (tmp_path / "share" / "kind").iterdir()] == [other.fingerprint]
 
 
-def test_across_file_systems_it_is_copied(tmp_path, monkeypatch):
+def test_across_file_systems_it_is_copied(tmp_path, monkeypatch, heard):
     def refuse(*_):
         raise OSError(18, "Invalid cross-device link")
 
     one = make_shared(tmp_path / "one" / "x", "kind", ABOUT, write, tmp_path / "share")
     monkeypatch.setattr(os, "link", refuse)
+    heard.set_level("INFO", "dana")
     two = make_shared(tmp_path / "two" / "x", "kind", ABOUT, never, tmp_path / "share")
     assert two.manifest == one.manifest
     assert not set(inodes(one.path).values()) & set(inodes(two.path).values())
+    files = len(one.manifest["files"]) + 1
+    assert f"copied   {two.path}, as {files} of its files cannot be linked," in heard.messages[-1]
 
 
 def test_a_link_that_fails_otherwise_leaves_nothing_behind(tmp_path, monkeypatch):

@@ -63,6 +63,14 @@ def test_an_unknown_architecture_is_refused(tiny_tokenizer):
         PretrainSettings(architecture="gpt")
 
 
+def test_settings_of_no_model_are_refused():
+    PretrainSettings(max_positions=64, max_tokens=64)
+    with pytest.raises(ConfigError, match="max_positions=64: must be at least max_tokens=65"):
+        PretrainSettings(max_positions=64, max_tokens=65)
+    with pytest.raises(ConfigError, match=r"dropout=1\.0: must be in"):
+        PretrainSettings(dropout=1.0)
+
+
 def test_an_unknown_size_is_refused(tiny_tokenizer):
     with pytest.raises(ConfigError, match="size='huge': must be one of tiny, mini, small, medium, base"):
         new_encoder("bert", "huge", tiny_tokenizer, 0.0, seed=0)
