@@ -42,7 +42,9 @@ class CharacterNgrams(BucketCounts):
         distinct, found, sizes = number_tokens(runs)
         columns = bucket_of(distinct, self.buckets)[found]
         where = (np.repeat(np.arange(len(words), dtype=np.int32), sizes), columns)
-        return by_text @ sparse.csr_array((np.ones(columns.size), where), shape=(len(words), self.buckets))
+        counts = by_text @ sparse.csr_array((np.ones(columns.size), where), shape=(len(words), self.buckets))
+        counts.sort_indices()  # else in an order that follows from the other texts, and so do the last bits of sums
+        return counts
 
     def _runs(self, word: str) -> list[str]:
         padded = f" {word} "

@@ -43,7 +43,8 @@ def score_dataset(
         units: A row a unit, with the columns of :data:`dana.core.schemas.SCORES`, instead of a row a document.
         actors: Workers, each with one CPU and one thread.
         num_gpus: Share of a GPU that each has.
-        batch_size: Documents that are scored together; it changes no score.
+        batch_size: Documents that are scored together. Another one, or another order, changes the last bits of the
+            scores of detectors and selectors that multiply matrices.
 
     Returns:
         The rows with ``dana_score``, the mean anomaly score of the document's units (higher = more foreign to the

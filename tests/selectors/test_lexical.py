@@ -67,6 +67,16 @@ def test_a_word_that_no_task_text_has_counts_by_its_parts():
     assert near < far
 
 
+def test_a_text_has_the_same_bits_whatever_stands_beside_it():
+    texts = [f"{one} {other} the cells' {one}" for one in TASK + GENERAL for other in PROBES]
+    fitted = LexicalSelector().fit(TASK, {"background": GENERAL})
+    together = fitted.score(texts)
+    for step in (1, 2, 7):
+        alone = [fitted.score(texts[first : first + step]) for first in range(0, len(texts), step)]
+        np.testing.assert_array_equal(np.concatenate(alone), together)
+    np.testing.assert_array_equal(fitted.score(texts[::-1])[::-1], together)
+
+
 def test_higher_is_more_foreign_and_unknown_words_dilute():
     fitted = LexicalSelector().fit(TASK, {"background": GENERAL})
     inside, outside, _, nothing, _ = fitted.score(PROBES)
