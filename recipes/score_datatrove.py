@@ -10,15 +10,18 @@ r"""De-duplicate a pool by MinHash and score it by a run's selector: a datatrove
 The run, made by ``dana score`` on a sample of the pool, must lie where every task finds it. Four jobs: signatures,
 buckets, clusters of near duplicates, and scores of one document a cluster. Below the output: ``documents``, JSON lines
 with ``dana_score`` in the metadata; ``scored``, tables that ``--join`` makes a run of, for ``dana weigh``; ``minhash``
-and ``logs``. Killed: the same command goes on with the tasks that are not done.
+and ``logs``. Killed: the same command goes on with the tasks that are not done. Another selector, pool or flag that
+decides the result is refused: datatrove would take the finished tasks of the first call for its own.
 """
 
+import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 
 from datatrove.executor import LocalPipelineExecutor, RayPipelineExecutor, SlurmPipelineExecutor
 from datatrove.executor.base import PipelineExecutor
+from datatrove.io import get_datafolder
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
 from datatrove.pipeline.dedup.minhash import MinhashConfig
@@ -26,15 +29,18 @@ from datatrove.pipeline.readers import JsonlReader, ParquetReader
 from datatrove.pipeline.writers import JsonlWriter
 from datatrove.utils.hashing import HashConfig
 
+from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import DanaError
 from dana.core.urls import check_url, is_url
 from dana.engines.datatrove import DanaFilter, DanaScore, DanaWords, join_scores
+from dana.scoring.saved_selector import load_selector
 
 READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
 # 14 buckets of 8 hashes of runs of 5 words find 92 % of the pairs with a Jaccard index of 0.8. With xxhash from version
 # 4 on, datatrove's default hash fails: it takes no strings.
 MINHASH = MinhashConfig(hash_config=HashConfig(hash_fc="sha1"))
+ASKED = "asked.json"  # in the output: what decides the result
 
 
 def jobs(given: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
@@ -61,6 +67,24 @@ def jobs(given: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
             given.tasks,
         ),
     ]
+
+
+def refuse_another_call(given: Namespace) -> None:
+    """Compare what decides the result with what the first call with this output noted; without one, note it."""
+    found = get_datafolder(given.input).find("", detail=True)
+    marks = ("size", "mtime", "LastModified", "ETag")
+    files = {name: [str(about[mark]) for mark in marks if mark in about] for name, about in sorted(found.items())}
+    named = {name: getattr(given, name) for name in ("below", "format", "language", "tasks")}
+    asked = named | {"run": load_selector(given.run).about["digest"], "input": fingerprint(files)}
+    notes = get_datafolder(given.output)
+    if notes.exists(ASKED):
+        before = json.loads(notes.cat_file(ASKED))
+        other = [f"--{name}" for name, value in asked.items() if before.get(name) != value]
+        said = f"a place that holds nothing of a call with another {' and '.join(other)}"
+        require(not other, "--output", given.output, said)
+    else:
+        notes.makedirs("", exist_ok=True)
+        notes.pipe_file(ASKED, json.dumps(asked).encode())
 
 
 def executor(given: Namespace) -> PipelineExecutor:
@@ -124,7 +148,9 @@ def main() -> int:
         elif given.input is None:
             parser().error("--input names the pool")
         else:
-            executor(given).run()
+            last = executor(given)
+            refuse_another_call(given)
+            last.run()
     except DanaError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

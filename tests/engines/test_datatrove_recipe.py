@@ -4,12 +4,15 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import dill
 import pytest
 
 import dana
+from dana.core.errors import ConfigError
 from dana.core.schemas import read_table
+from dana.scoring.saved_selector import load_selector
 
 pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
 
@@ -70,6 +73,27 @@ def test_the_jobs_on_slurm_are_scripts_whose_steps_travel(recipe, place):
         names.append((job.job_name, job.tasks))
         job = below
     assert names == [("dana_scores", 2), ("dana_clusters", 1), ("dana_buckets", 14), ("dana_signatures", 2)]
+
+
+def test_an_output_of_another_call_is_refused(recipe, place):
+    def ask(*flags):
+        folders = [str(place / name) for name in ("pool", "scored")]  # datatrove keeps where relative ones lay
+        words = ["--run", "runs/mine", "--input", folders[0], "--output", folders[1], *flags]
+        recipe.refuse_another_call(recipe.parser().parse_args(words))
+
+    for _ in range(2):
+        ask("--workers", "2", "--executor", "ray")
+    with pytest.raises(ConfigError, match=r"/scored'.* holds nothing of a call with another --below and --tasks"):
+        ask("--below", "0", "--tasks", "3")
+    with Path("pool/1.jsonl").open("a") as stream:
+        stream.write('{"text": "one more"}\n')
+    with pytest.raises(ConfigError, match="another --input"):
+        ask()
+    other = load_selector("runs/mine").about | {"digest": "0" * 32}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "load_selector", lambda folder: SimpleNamespace(about=other))
+        with pytest.raises(ConfigError, match="another --run and --input"):
+            ask()
 
 
 def test_the_recipe_tells_what_is_missing_in_a_line(recipe, tmp_path, monkeypatch, capsys):
