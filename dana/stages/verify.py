@@ -1,16 +1,17 @@
 """``dana verify``: a folder to a line for each artifact below it, whole or damaged, by the digests of its files."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import MANIFEST, OLD_MANIFEST, is_sealed, read_manifest
+from dana.core.artifacts import MANIFEST, OLD_MANIFEST, OWN, is_sealed, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import progress
-from dana.core.seals import flaws, strangers
+from dana.core.seals import flaws
 from dana.encoders.segment import PATTERN, digest_of
 from dana.encoders.store import META, read_meta
 from dana.stages.remember import remembered
@@ -36,7 +37,7 @@ class Verified:
 
 
 def verify(folder: Path) -> Iterator[str]:
-    """Check all that dana wrote below a folder: a line each, and one for each damaged file.
+    """Check all that dana wrote below a folder: a line each, and one for each damaged, missing or unknown file.
 
     ``settings.yaml`` may be edited, so it only has to be readable. Reports have no digest; they are made again.
 
@@ -67,14 +68,14 @@ def verified(folder: Path) -> list[Verified]:
             for name, expected in seals.items():
                 found.problems += flaws(found.path, {name: expected}, digests=True)
                 bar.update(expected["bytes"])
-            if seals:
-                found.problems += strangers(found.path, seals)
     return [found for found, _ in opened]
 
 
 def _opened(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]:
     """Each committed folder and what its files must be; unreadable manifests are problems."""
-    for file in sorted(folder.rglob(MANIFEST)):
+    files = sorted(folder.rglob(MANIFEST))
+    artifacts = {file.parent.parent for file in files}
+    for file in files:
         path = file.parent.parent
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue  # being written, or left by a killed process
@@ -86,6 +87,7 @@ def _opened(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]:
             found = _begun(path, manifest["kind"], manifest["files"])
             if not is_sealed(manifest):
                 found.problems.append(f"{file}: its bytes are not those that were written")
+            found.problems += _unknown(path, manifest["files"], artifacts - {path})
             yield found, manifest["files"]
     for file in sorted(folder.rglob(f"*-checkpoints/*/{OLD_MANIFEST}")):
         try:
@@ -94,6 +96,18 @@ def _opened(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]:
         except (OSError, ValueError, KeyError, TypeError) as error:
             yield Verified(file.parent, "checkpoint", problems=[f"{file}: cannot be read: {error}"]), {}
     yield from _without_manifest(folder)
+
+
+def _unknown(artifact: Path, sealed: Collection[str], others: set[Path]) -> Iterator[str]:
+    """Files among those of an artifact that are neither sealed nor of another one below it, a line each.
+
+    What begins with a dot, and :data:`dana.core.artifacts.OWN`, where steps remember things, is passed over.
+    """
+    for folder, below, names in os.walk(artifact):
+        below[:] = sorted(name for name in below if name[0] != "." and name != OWN and Path(folder, name) not in others)
+        for path in (Path(folder, name) for name in sorted(names) if name[0] != "."):
+            if path.relative_to(artifact).as_posix() not in sealed:
+                yield f"{path}: does not belong there"
 
 
 def _without_manifest(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]:

@@ -53,6 +53,21 @@ def test_each_damaged_file_is_named_with_exit_code_2(scored, capsys):
     assert all(any(end in problem for problem in problems) for end in expected), problems
 
 
+def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(scored, capsys):
+    (scored / "scores" / "extra").write_text("hi")
+    (scored / "corpus" / "below").mkdir()
+    (scored / "corpus" / "below" / "notes.txt").write_text("hi")
+    for passed_over in ("corpus/__dana__/sources.json", "corpus/.hidden", "notes.txt"):
+        (scored / passed_over).write_text("{}")
+    shutil.copytree(scored / "task", scored / "scores" / "copy")  # an artifact of its own
+    assert main(["verify", str(scored)]) == 2
+    said = capsys.readouterr()
+    assert "2 of 4 folders are damaged" in said.err
+    problems = [line.strip() for line in said.out.splitlines() if line.startswith("   ")]
+    named = ("corpus/below/notes.txt", "scores/extra")
+    assert problems == [f"{scored / name}: does not belong there" for name in named]
+
+
 def test_torn_manifests_and_damaged_checkpoints_are_problems(opened, tmp_path):
     shutil.copytree(opened[2] / "task", tmp_path / "task")
     (tmp_path / "task" / MANIFEST).write_text("{")
