@@ -80,6 +80,8 @@ def expand(source: Source, own: Path | None = None, passed: Counter[str] | None 
     except OSError as error:
         raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from error
     for file in files:
+        if isinstance(file, Path):
+            _check_name(file)
         format_of(file)
     if not files:
         raise DataError(f"{source}: no file of a known format there ({' '.join(FORMATS)}, also with .gz or .zst)")
@@ -113,6 +115,13 @@ def _walk(root: Path, avoided: Path | None, passed: Counter[str]) -> Iterator[Pa
         below[:] = sorted(name for name in below if name not in own and not name.startswith("."))
         yield from (Path(folder, name) for name in names if not name.startswith("."))
     passed += Counter()  # drops what is zero
+
+
+def _check_name(file: Path) -> None:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{os.fsencode(file)!r}: the name is not UTF-8; rename the file") from error
 
 
 def _unreadable(error: OSError) -> None:

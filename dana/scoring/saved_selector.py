@@ -87,7 +87,10 @@ class SavedSelector:
             DataError: If a text or id is none; says which.
         """
         cleaned = [normalise(text) for text in as_units(texts, "texts").texts]
-        names = [document_id("", text) for text in cleaned] if ids is None else [*as_units(ids, "ids").texts]
+        if ids is None:
+            names = [document_id("", text) for text in cleaned]
+        else:
+            names = [normalise(name) for name in as_units(ids, "ids").texts]
         if len(names) != len(cleaned):
             raise DataError(f"ids: {len(names)} for {len(cleaned)} texts; give one a text")
         documents = (Document(name, "", text) for name, text in zip(names, cleaned, strict=True))

@@ -29,7 +29,7 @@ RIVALS = (  # of each set one may be given
     {"adapt.batch_size", "adapt.batch_tokens"},
     {"pretrain.steps", "pretrain.tokens", "pretrain.epochs"},
     {"pretrain.batch_size", "pretrain.batch_tokens"},
-    {"weigh.beta", "weigh.budget"},
+    {"weigh.beta", "weigh.budget", "weigh.below"},
 )
 
 

@@ -32,7 +32,8 @@ GOES_ON = "run it again: it goes on with the files that are missing"
 def push(folder: Path, url: str) -> Iterator[str]:
     """Copy an artifact, or every artifact of a run and its settings, to a URL; a line each.
 
-    A file that an earlier push has written, and nobody since, is passed over. Checkpoints and embeddings stay here.
+    A file that an earlier push has written, and nobody since, is passed over; of what was pushed whole only sizes are
+    compared, as its bytes would have to be fetched (:func:`pull` does). Checkpoints and embeddings stay here.
 
     Args:
         folder: An artifact, or a run's folder.
@@ -232,11 +233,13 @@ def _pull_file(name: str, there: dict[str, RemoteFile], aside: Path, manifest: d
     if not next(flaws(aside, expected, digests=True), None):
         return
     if name not in there:
-        raise ArtifactError(f"{there[MANIFEST].url.removesuffix(MANIFEST)}{name}: is missing; push it again")
+        place = there[MANIFEST].url.removesuffix(MANIFEST)
+        raise ArtifactError(f"{place}{name}: is missing; remove {place} and push again")
     _fetch(there[name], path)
     if next(flaws(aside, expected, digests=True), None):
         path.unlink()
-        raise ArtifactError(f"{there[name]}: is not what was pushed; remove it there and push again")
+        place = there[MANIFEST].url.removesuffix(MANIFEST)
+        raise ArtifactError(f"{there[name]}: is not what was pushed; remove {place} and push again")
 
 
 def _inside(name: str) -> PurePosixPath:

@@ -85,7 +85,7 @@ def choose_amount(
         settings: Of the weighing; its policy says whether units or segments are ranked.
 
     Raises:
-        DataError: If there is no held-out text.
+        DataError: If there is no held-out text, or no word is twice in the pool.
     """
     if held_out.num_rows == 0:
         raise DataError("beta='auto': the task has no held-out text to choose by; give a share in (0, 1]")
@@ -96,6 +96,8 @@ def choose_amount(
     of_task = Scored(deciding(held_out, settings, segments.components), document_numbers(held_out))
     texts = list(_texts(drawn, corpus)), list(_texts(held_out, task))
     curve = perplexity_curve(texts[0], order, np.argsort(places, kind="stable"), texts[1], of_task.documents)
+    if not np.isfinite(curve.per_token).any():
+        raise DataError("beta='auto': no word is twice in the pool, so none can be learned; give a share in (0, 1]")
     probability, likeness = _likeness(of_task, Scored(values, document_numbers(drawn)), settings.seed)
     found = _rule(curve, likeness)
     cuts = _cuts(curve, None if probability is None else probability[order], pool.rows)

@@ -14,6 +14,7 @@ from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import DROPPED, segment_ids
 
 ROWS = 1 << 14  # read at a time
+LARGEST = 1e100  # of a score's size: its square is finite, and sums of many squares are
 UNIT = ("doc_id", "unit", "start", "end")  # what tells units apart
 
 
@@ -156,13 +157,16 @@ class Pool:
 
 
 def require_finite(score: np.ndarray, row: int) -> None:
-    """Refuse scores that no order and no mean can be had of.
+    """Refuse scores that no order, mean and variance can be had of.
 
     Raises:
         DataError: Naming the row, of which the first has the number `row`.
     """
-    if not np.isfinite(score).all():
-        raise DataError(f"scores[{row + int(np.flatnonzero(~np.isfinite(score))[0])}] is not finite")
+    bad = ~(np.abs(score) <= LARGEST)
+    if bad.any():
+        place = int(np.flatnonzero(bad)[0])
+        said = f"is {score[place]:.3g}, beyond {LARGEST:g}" if np.isfinite(score[place]) else "is not finite"
+        raise DataError(f"scores[{row + place}] {said}")
 
 
 def _whole(tables: Iterator[pa.Table], gamma: int) -> Iterator[tuple[pa.Table, np.ndarray]]:

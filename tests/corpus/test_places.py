@@ -24,6 +24,13 @@ def _names(files, pool):
     return [os.path.relpath(file, pool) for file in files]
 
 
+def test_a_name_that_is_not_utf8_is_told(pool):
+    (pool / "in" / os.fsdecode(b"bad\xff.txt")).write_text("text")
+    for source in (str(pool), str(pool / "in" / "*.txt")):
+        with pytest.raises(DataError, match=r"in/bad\\xff\.txt': the name is not UTF-8; rename the file"):
+            expand(source)
+
+
 def test_links_to_folders_and_files_are_followed(pool, tmp_path):
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "c.txt").write_text("c")

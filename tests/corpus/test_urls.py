@@ -212,6 +212,17 @@ def test_a_server_of_http_that_is_busy_is_asked_again(web, monkeypatch):
         expand("http://127.0.0.1:1/a.txt")
 
 
+def test_a_server_that_gives_no_parts_of_files_is_told_at_once(memory, monkeypatch):
+    memory.pipe_file("/whole.jsonl", b'{"text": "one"}\n' * 1000)
+    (file,) = expand("memory://whole.jsonl")
+    monkeypatch.setattr(type(memory), "cat_file", lambda self, path, start=None, end=None: b" " * 20000)
+    monkeypatch.setattr(urls, "WAITS", (0.0,))
+    said = r"cannot be read: the server gives no parts of files .*; copy the file here first"
+    with file.open() as stream, pytest.raises(DataError, match=said) as error:
+        stream.read(100)
+    assert "attempts" not in str(error.value)
+
+
 def test_a_missing_package_names_the_extra(monkeypatch):
     def missing(_):
         raise ImportError("Please install gcsfs to access Google Storage")

@@ -11,6 +11,7 @@ import dana
 from dana.core.artifacts import read_json, sealed, write_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.schemas import iterate_documents, read_table
+from dana.corpus.text import normalise
 from dana.scoring.saved_selector import LEARNED, SAVED, load_selector
 from tests.stages.two_topics import CELLS, SELECTION, write_scores
 
@@ -188,3 +189,9 @@ def test_a_plug_in_that_is_not_installed_is_named(moved):
 def test_what_is_no_text_is_refused_with_its_place(run, given, ids, said):
     with pytest.raises(DataError, match=said):
         load_selector(run).score(given, ids)
+
+
+def test_ids_are_normalised_as_those_of_a_corpus(run):
+    scores = load_selector(run).score(["A gene.", "A court."], ids=[" a\u0301 ", "b\ud800"])
+    assert scores["doc_id"].tolist() == [normalise(" a\u0301 "), normalise("b\ud800")]
+    assert scores["doc_id"][0] == "\u00e1"

@@ -167,6 +167,17 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path):
     assert differences(again, with_store(settings)) == {}
 
 
+@pytest.mark.parametrize("flags", [("--beta", "0.5"), ("--budget", "9 units"), ("--below", "0.1")])
+def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, flags):
+    for before in ({"beta": 0.3}, {"budget": "40 units"}, {"below": 0.7}):
+        (tmp_path / SETTINGS).write_text(yaml.safe_dump({"weigh": before}))
+        weigh = settings_of("weigh", tmp_path, *flags).weigh
+        given = {"beta": weigh.beta, "budget": weigh.budget, "below": weigh.below}
+        usual = {"beta": 0.2, "budget": None, "below": None}
+        name = flags[0].removeprefix("--")
+        assert {one: value for one, value in given.items() if value != usual[one]}.keys() == {name}
+
+
 @pytest.mark.parametrize("store", ["somewhere", "none"])
 def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
     given = settings_of("rank", "--out", tmp_path, "--task", "a.txt", "--store", store)

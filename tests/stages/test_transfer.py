@@ -283,7 +283,7 @@ def test_damage_is_named_on_either_side(run, memory, tmp_path):
         list(pull("memory://w", tmp_path / "back"))
     assert not (tmp_path / "back").exists()
     memory.rm_file("/w/part-00005.parquet")
-    with pytest.raises(ArtifactError, match=r"part-00005\.parquet: is missing; push it again"):
+    with pytest.raises(ArtifactError, match=r"part-00005\.parquet: is missing; remove .* and push again"):
         list(pull("memory://w", tmp_path / "back"))
     with pytest.raises(ArtifactError, match=r"part-00005\.parquet: is not what was pushed; remove memory://w"):
         list(push(run / "weights", "memory://w"))

@@ -146,6 +146,11 @@ def test_of_huge_documents_of_which_none_is_drawn_units_of_all_are_counted(tmp_p
     assert found.beta <= 0.2
 
 
+def test_a_pool_that_repeats_no_word_is_refused(tmp_path):
+    with pytest.raises(DataError, match="beta='auto': no word is twice in the pool"):
+        amount_of(tmp_path, like=1, others=0, texts="one short document")
+
+
 def test_text_by_chance_is_whole_segments(tmp_path, monkeypatch):
     random, orders = np.random.default_rng(0), []
     curve_of = amount.perplexity_curve

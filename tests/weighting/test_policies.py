@@ -78,7 +78,8 @@ def test_sampled_follows_the_weights_and_ignores_the_order():
 
 
 @pytest.mark.parametrize("policy", ["segments", "sigmoid", "sampled"])
-def test_a_score_that_is_not_finite_is_refused_by_its_row(policy):
-    for bad in (np.nan, np.inf):
-        with pytest.raises(DataError, match=r"scores\[4\] is not finite"):
+def test_a_score_without_a_finite_square_is_refused_by_its_row(policy):
+    for bad, said in ((np.nan, "is not finite"), (np.inf, "is not finite"), (-1e101, r"is -1e\+101, beyond 1e\+100")):
+        with pytest.raises(DataError, match=rf"scores\[4\] {said}"):
             apply_policy(table([*SCORES[:4], bad]), WeighSettings(policy=policy, gamma=2))
+    assert np.isfinite(apply_policy(table([*SCORES[:4], 1e100]), WeighSettings(policy=policy, gamma=2)).weight).all()
