@@ -3,6 +3,7 @@
 Accelerate refuses FSDP on CPUs, so the model is cut up here; all else is what a run does.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -70,3 +71,6 @@ def main(folder):
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    sys.stderr.flush()
+    # Without Python's own end, in which a thread of torch's that still runs may abort the process: seen once.
+    os._exit(0)
