@@ -11,7 +11,7 @@ from dana.core.artifacts import MANIFEST, OLD_MANIFEST, OWN, is_sealed, read_man
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import progress
-from dana.core.seals import flaws
+from dana.core.seals import flaws, strangers
 from dana.encoders.segment import PATTERN, digest_of
 from dana.encoders.store import META, read_meta
 from dana.stages.remember import remembered
@@ -68,6 +68,8 @@ def verified(folder: Path) -> list[Verified]:
             for name, expected in seals.items():
                 found.problems += flaws(found.path, {name: expected}, digests=True)
                 bar.update(expected["bytes"])
+            if seals:  # what opening a folder refuses is named in any case
+                found.problems += [line for line in strangers(found.path, seals) if line not in found.problems]
     return [found for found, _ in opened]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dana.checkpoints.folders import Checkpoints
 from dana.cli.main import main
-from dana.core.artifacts import MANIFEST
+from dana.core.artifacts import MANIFEST, open_artifact
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
 from dana.stages.verify import verified
@@ -59,12 +59,17 @@ def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(
     (scored / "corpus" / "below" / "notes.txt").write_text("hi")
     for passed_over in ("corpus/__dana__/sources.json", "corpus/.hidden", "notes.txt"):
         (scored / passed_over).write_text("{}")
-    shutil.copytree(scored / "task", scored / "scores" / "copy")  # an artifact of its own
+    (scored / "scores" / "__dana__" / "part-00009.parquet").write_text("hi")  # which opening refuses
+    shutil.copytree(scored / "task", scored / "scores" / "copy")  # an artifact of its own, but opening finds its parts
+    with pytest.raises(ArtifactError, match=r"part-00009\.parquet: does not belong there"):
+        open_artifact(scored / "scores", "scores")
     assert main(["verify", str(scored)]) == 2
     said = capsys.readouterr()
     assert "2 of 4 folders are damaged" in said.err
     problems = [line.strip() for line in said.out.splitlines() if line.startswith("   ")]
-    named = ("corpus/below/notes.txt", "scores/extra")
+    parts = [path.relative_to(scored).as_posix() for path in sorted((scored / "scores" / "copy").rglob("part-*"))]
+    assert parts
+    named = ("corpus/below/notes.txt", "scores/extra", "scores/__dana__/part-00009.parquet", *parts)
     assert problems == [f"{scored / name}: does not belong there" for name in named]
 
 
