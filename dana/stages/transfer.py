@@ -232,13 +232,12 @@ def _pull_file(name: str, there: dict[str, RemoteFile], aside: Path, manifest: d
     path = aside / _inside(name)
     if not next(flaws(aside, expected, digests=True), None):
         return
+    place = there[MANIFEST].url.removesuffix(MANIFEST)
     if name not in there:
-        place = there[MANIFEST].url.removesuffix(MANIFEST)
         raise ArtifactError(f"{place}{name}: is missing; remove {place} and push again")
     _fetch(there[name], path)
     if next(flaws(aside, expected, digests=True), None):
         path.unlink()
-        place = there[MANIFEST].url.removesuffix(MANIFEST)
         raise ArtifactError(f"{there[name]}: is not what was pushed; remove {place} and push again")
 
 
@@ -274,7 +273,8 @@ def _manifest_at(file: RemoteFile) -> dict[str, Any]:
     except ValueError as error:
         raise ArtifactError(f"{file}: not a manifest: {error}") from error
     if not whole:
-        raise ArtifactError(f"{file}: its bytes are not those that were written; push it again")
+        place = file.url.removesuffix(MANIFEST)
+        raise ArtifactError(f"{file}: its bytes are not those that were written; remove {place} and push again")
     return manifest
 
 
