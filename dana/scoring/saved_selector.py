@@ -77,8 +77,9 @@ class SavedSelector:
 
         Args:
             texts: Documents. Each is normalised and cut as the run's were; a blank one has no row.
-            ids: Name of each; by default a hash of its text. Matters where a selector was cross-fitted: a document of
-                the pool is scored by the fit that has not seen it, which its name tells.
+            ids: Name of each, normalised; where it is blank, and by default, a hash of its text. Matters where a
+                selector was cross-fitted: a document of the pool is scored by the fit that has not seen it, which its
+                name tells.
 
         Returns:
             A row a unit in the order of the texts, with the columns of :data:`dana.core.schemas.SCORES`.
@@ -87,12 +88,10 @@ class SavedSelector:
             DataError: If a text or id is none; says which.
         """
         cleaned = [normalise(text) for text in as_units(texts, "texts").texts]
-        if ids is None:
-            names = [document_id("", text) for text in cleaned]
-        else:
-            names = [normalise(name) for name in as_units(ids, "ids").texts]
-        if len(names) != len(cleaned):
-            raise DataError(f"ids: {len(names)} for {len(cleaned)} texts; give one a text")
+        given = [""] * len(cleaned) if ids is None else as_units(ids, "ids").texts
+        if len(given) != len(cleaned):
+            raise DataError(f"ids: {len(given)} for {len(cleaned)} texts; give one a text")
+        names = (normalise(name) or document_id("", text) for name, text in zip(given, cleaned, strict=True))
         documents = (Document(name, "", text) for name, text in zip(names, cleaned, strict=True))
         return pa.concat_tables([SCORES.empty_table(), *self.tables(documents)]).to_pandas()
 

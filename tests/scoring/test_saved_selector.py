@@ -11,7 +11,7 @@ import dana
 from dana.core.artifacts import read_json, sealed, write_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.schemas import iterate_documents, read_table
-from dana.corpus.text import normalise
+from dana.corpus.text import document_id, normalise
 from dana.scoring.saved_selector import LEARNED, SAVED, load_selector
 from tests.stages.two_topics import CELLS, SELECTION, write_scores
 
@@ -192,6 +192,6 @@ def test_what_is_no_text_is_refused_with_its_place(run, given, ids, said):
 
 
 def test_ids_are_normalised_as_those_of_a_corpus(run):
-    scores = load_selector(run).score(["A gene.", "A court."], ids=[" a\u0301 ", "b\ud800"])
-    assert scores["doc_id"].tolist() == [normalise(" a\u0301 "), normalise("b\ud800")]
+    scores = load_selector(run).score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
+    assert scores["doc_id"].tolist() == [normalise(" a\u0301 "), normalise("b\ud800"), document_id("", "A cell.")]
     assert scores["doc_id"][0] == "\u00e1"
