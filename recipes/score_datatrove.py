@@ -84,7 +84,8 @@ def refuse_another_call(given: Namespace) -> None:
         require(not other, "--output", given.output, said)
     else:
         notes.makedirs("", exist_ok=True)
-        notes.pipe_file(ASKED, json.dumps(asked).encode())
+        notes.pipe_file(f"{ASKED}.new", json.dumps(asked).encode())
+        notes.mv(f"{ASKED}.new", ASKED)  # whole or not at all
 
 
 def executor(given: Namespace) -> PipelineExecutor:
