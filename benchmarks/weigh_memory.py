@@ -97,7 +97,7 @@ def weigh(run: Path, given: dict[str, str], units: int) -> None:
     from dana.weighting.settings import WeighSettings
 
     helpers, ended, own = {}, threading.Event(), os.getpid()
-    watching = threading.Thread(target=watch, args=(helpers, ended))
+    watching = threading.Thread(target=watch, args=(helpers, ended), daemon=True)
     watching.start()
     imports, began = peak(own), time.monotonic()
     made = weigh_stage(run / "scores", run / "corpus", WeighSettings(**given), run / given["policy"])
