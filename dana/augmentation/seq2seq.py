@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ class Sequence2Sequence:
     top_k: int = 50
     top_p: float = 0.95
     prefix: str = "generate:"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(bool(self.model.strip()), "model", self.model, "a folder or a Hub name")

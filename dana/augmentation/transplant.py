@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dana.augmentation.base import Pair
 from dana.augmentation.keywords import Keywords
@@ -17,6 +17,8 @@ class KeywordTransplant:
 
     All that is no keyword stays: function words, punctuation, layout, and with them the genre's style.
     """
+
+    version: ClassVar[int] = 1
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.augmentation.base.Generator`."""

@@ -10,7 +10,7 @@ from http.client import HTTPException, IncompleteRead
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import sleep, time
-from typing import Any
+from typing import Any, ClassVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -77,6 +77,7 @@ class HTTPChat:
     retries: int = 5
     wait: float = 1.0
     max_wait: float = 60.0
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         _check_url(self.base_url)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from dana.chat.base import Message
 from dana.core.artifacts import fingerprint
@@ -32,6 +32,7 @@ class LocalChat:
     temperature: float = 0.0
     dtype: str = "auto"
     device: str = "auto"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dana.chat.base import Message
 from dana.core.errors import ConfigError, DataError, nearest_path
@@ -26,6 +26,7 @@ class ScriptedChat:
     """
 
     path: str
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         self._lines  # noqa: B018 - a bad file is told before any work

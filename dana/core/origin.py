@@ -1,14 +1,12 @@
-"""Origin of a component's code: package, version and a digest of its source, as plain values for a fingerprint."""
+"""Origin of a component's code: whose it is and which version of it, as plain values for a fingerprint."""
 
 import inspect
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from pathlib import Path
 from typing import Any
 
 from dana.core.errors import DanaError, PluginError
@@ -28,20 +26,21 @@ RECORDED_PACKAGES = (
 
 
 def origin_of(component: Any) -> dict[str, Any]:
-    """Distribution, version and a digest of the source of what a component is made of.
+    """Whose code a component is, and which version of it: what a fingerprint holds of code.
 
-    Of dana's own components, the modules of the class, its bases and what it fits to; of others', all modules of their
-    top-level package, because nobody knows which of them decide.
+    A class that says ``version`` in its own body is known by that number, which is raised whenever the numbers that it
+    gives change, and by nothing else: not by its module, its comments or the release it came in. One that does not say
+    is known by the version of its distribution; one of no distribution by a digest of its source.
 
     Args:
-        component: An object. If it wraps another's class or object, its ``made_by`` names that one.
+        component: An object or a class. If it wraps another's object, its ``made_by`` is that one.
 
     Returns:
-        ``package``, ``version`` (empty where nothing is installed), ``source`` and, where it wraps, ``made_by``.
+        ``package``, ``class``, ``version`` and, where it wraps, ``made_by``, the same of what is wrapped.
     """
-    found = dict(_origin_of_class(component if isinstance(component, type) else type(component)))
+    origin = dict(_origin_of_class(component if isinstance(component, type) else type(component)))
     inner = getattr(component, "made_by", None)
-    return found if inner is None else {**found, "made_by": origin_of(inner)}
+    return origin if inner is None else {**origin, "made_by": origin_of(inner)}
 
 
 @contextmanager
@@ -67,35 +66,21 @@ def blamed(kind: str, spec: str, component: Any) -> Iterator[None]:
 
 
 @cache
-def _origin_of_class(cls: type) -> dict[str, str]:
+def _origin_of_class(cls: type) -> dict[str, str | int]:
     top = cls.__module__.partition(".")[0]
-    owners = packages_distributions().get(top, [])
-    files = _own_modules(cls) if top == OURS else _all_modules(top)
-    digest = blake2b(digest_size=16)
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return {
-        "package": owners[0] if owners else top,
-        "version": version(owners[0]) if owners else "",
-        "source": digest.hexdigest(),
-    }
+    owner = next(iter(packages_distributions().get(top, [])), None)
+    own = vars(cls).get("version")  # not a base's: a plug-in's subclass gives other numbers than ours
+    if not isinstance(own, str | int):
+        own = version(owner) if owner else f"source {_source_digest(cls)}"
+    return {"package": owner or top, "class": cls.__qualname__, "version": own}
 
 
-def _own_modules(cls: type) -> list[Path]:
-    """Files of the class, its bases and what it fits to, as far as they are ours."""
-    classes = {base for one in (cls, getattr(cls, "fitted_type", cls)) if isinstance(one, type) for base in one.__mro__}
-    files = {inspect.getsourcefile(one) for one in classes if one.__module__.partition(".")[0] == OURS}
-    return sorted(Path(file) for file in files if file)
-
-
-def _all_modules(top: str) -> list[Path]:
-    """Source and compiled files of a top-level package, or of a module that is alone."""
-    module = sys.modules.get(top)
-    folders = [Path(folder) for folder in getattr(module, "__path__", [])]
-    if folders:
-        return sorted(file for folder in folders for kind in ("*.py", "*.so", "*.pyd") for file in folder.rglob(kind))
-    file = getattr(module, "__file__", None)
-    return [Path(file)] if file else []
+def _source_digest(cls: type) -> str:
+    """Digest of a class's own text, as of a notebook or a script; empty where there is none."""
+    try:
+        return blake2b(inspect.getsource(cls).encode(), digest_size=16).hexdigest()
+    except (OSError, TypeError):
+        return ""
 
 
 def package_versions() -> dict[str, str]:

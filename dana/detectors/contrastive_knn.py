@@ -63,6 +63,7 @@ class ContrastiveNeighbours:
     """
 
     k: int = 20
+    version: ClassVar[int] = 1
     background: ClassVar[int] = 1000
     fitted_type: ClassVar[type] = FittedContrastiveNeighbours
 

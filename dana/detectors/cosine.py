@@ -39,6 +39,7 @@ class CosineSimilarity:
         (Domain-Cosine).
     """
 
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedCosine
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedCosine:

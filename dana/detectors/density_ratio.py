@@ -32,6 +32,7 @@ class DensityRatio:
     """
 
     c: float = 1.0
+    version: ClassVar[int] = 1
     background: ClassVar[int] = BACKGROUND
     fitted_type: ClassVar[type] = FittedLinear
 

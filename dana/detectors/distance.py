@@ -42,6 +42,7 @@ class CentroidDistance:
         section 3. DANA Table 4 (Distance).
     """
 
+    version: ClassVar[int] = 1
     background: ClassVar[int] = BACKGROUND
     fitted_type: ClassVar[type] = FittedCentroidDistance
 

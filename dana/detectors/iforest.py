@@ -92,6 +92,7 @@ class IsolationForest:
 
     trees: int = 1600
     samples: int = 256
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedIsolationForest
 
     def __post_init__(self) -> None:

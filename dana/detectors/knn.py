@@ -46,6 +46,7 @@ class KNearestNeighbours:
     """
 
     k: int = 5
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedKNearestNeighbours
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ class LinearDiscriminant:
     """
 
     shrinkage: float | None = None
+    version: ClassVar[int] = 1
     background: ClassVar[int] = BACKGROUND
     fitted_type: ClassVar[type] = FittedLinear
 

@@ -63,6 +63,7 @@ class LocalOutlierFactor:
     """
 
     k: int = 20
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedLocalOutlierFactor
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ class OneClassSVM:
 
     nu: float = 0.1
     gamma: float | None = None
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedKernelSum
 
     def __post_init__(self) -> None:

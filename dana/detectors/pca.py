@@ -58,6 +58,7 @@ class PrincipalComponents:
     """
 
     variance: float = 0.5
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedPrincipalComponents
 
     def __post_init__(self) -> None:

@@ -64,6 +64,7 @@ class ComponentDistance:
         classifier; the formula is that of PyOD's ``PCA.decision_function``.
     """
 
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedComponentDistance
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedComponentDistance:

@@ -84,6 +84,7 @@ class Convention:
     """
 
     candidate: Any
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedConvention
 
     @property
@@ -153,6 +154,7 @@ class PyOD:
 
     name: str
     parameters: tuple[tuple[str, Any], ...] = ()
+    version: ClassVar[int] = 1
 
     def __init__(self, name: str, **parameters: Any) -> None:
         object.__setattr__(self, "name", name)

@@ -60,6 +60,7 @@ class RobustCovariance:
     """
 
     support: float = 0.75
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedRobustCovariance
 
     def __post_init__(self) -> None:

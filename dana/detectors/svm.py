@@ -31,6 +31,7 @@ class SupportVectorMachine:
 
     c: float = 3.0
     gamma: float | None = None
+    version: ClassVar[int] = 1
     background: ClassVar[int] = BACKGROUND
     fitted_type: ClassVar[type] = FittedKernelSum
 

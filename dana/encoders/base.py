@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dana.core.origin import OURS, blamed, origin_of
+from dana.core.origin import blamed, origin_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,4 @@ def encoder_identity(encoder: Encoder) -> dict[str, Any]:
     """All that decides an encoder's vectors: its own identity and whose code it is."""
     with blamed("encoder", type(encoder).__name__, encoder):
         identity = encoder.identity()
-    code = origin_of(encoder)
-    if code["package"] == OURS:  # else every release would encode stores anew
-        del code["version"]
-    return identity if "code" in identity else {**identity, "code": code}
+    return identity if "code" in identity else {**identity, "code": origin_of(encoder)}

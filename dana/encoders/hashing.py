@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class HashingEncoder:
 
     dims: int = 512
     words: int = 2
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(self.dims >= 1, "dims", self.dims, "at least 1")

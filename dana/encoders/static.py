@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -51,6 +51,7 @@ class StaticEncoder:
     model: str = ""
     a: float = 1e-3
     device: str = "auto"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(self.a > 0, "a", self.a, "above 0")

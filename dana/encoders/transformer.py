@@ -8,7 +8,7 @@ that depend on a text's own length only, its vector does not depend on the batch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -54,6 +54,7 @@ class TransformerEncoder:
     batch_tokens: int = 8192
     device: str = "auto"
     dtype: str = "float32"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(self.pooling in POOLINGS, "pooling", self.pooling, f"one of {', '.join(POOLINGS)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ class WordsEncoder:
     """
 
     vectors: str
+    version: ClassVar[int] = 1
 
     @cached_property
     def _read(self) -> WordVectors:

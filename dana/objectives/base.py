@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from dana.core.origin import origin_of
 from dana.models.language_model import LanguageModel, load_language_model
 from dana.objectives.batch import StepBatch
 from dana.sequences.examples import Batch, SpecialTokens
@@ -127,4 +128,4 @@ class Objective(ABC):
 
     def decisive(self) -> dict[str, Any]:
         """The objective's part of a run's fingerprint."""
-        return {"objective": {"class": type(self).__name__, **asdict(self)}}  # type: ignore[call-overload]
+        return {"objective": {**asdict(self), "code": origin_of(self)}}  # type: ignore[call-overload]

@@ -1,7 +1,7 @@
 """Masked language modelling: text in, the masked tokens to predict out. Devlin et al. 2019, section 3.1."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class MaskedTokens(Objective):
 
     mask_rate: float = 0.15
     whole_word: bool = False
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(0 < self.mask_rate < 1, "mask_rate", self.mask_rate, "in (0, 1)")

@@ -6,7 +6,7 @@ counts with the weight of its first half's text. For BERT, which alone has the h
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -120,6 +120,8 @@ class PairCollator(MaskedCollator):
 @dataclass(frozen=True)
 class NextSentence(MaskedTokens):
     """Predict masked tokens, and whether the second half of a text follows its first. Held out: masked tokens only."""
+
+    version: ClassVar[int] = 1
 
     layouts = ("padded",)  # token types begin anew in each row
 

@@ -69,6 +69,7 @@ class AutoSelector(Selector):
     folds: int = 5
     prevalence: float = 0.1
     gamma: int = 15
+    version: ClassVar[int] = 1
     crosses_itself: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

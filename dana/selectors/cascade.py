@@ -47,6 +47,7 @@ class CascadeSelector(Selector):
     first: str = "static"
     geometry: str | None = None
     general_share: float | None = None
+    version: ClassVar[int] = 1
     takes: ClassVar[tuple[str, ...]] = DetectorSelector.takes
 
     def __post_init__(self) -> None:

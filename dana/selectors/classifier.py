@@ -67,6 +67,7 @@ class ClassifierSelector(Selector):
     learning_rate: float = 2e-5
     batch_size: int = 64
     max_tokens: int = 128
+    version: ClassVar[int] = 1
     takes: ClassVar[tuple[str, ...]] = ("encoder",)
 
     def __post_init__(self) -> None:

@@ -61,6 +61,7 @@ class ClustersSelector(Selector):
     smoothing: float = 1.0
     encoder: str | None = None
     geometry: str | None = None
+    version: ClassVar[int] = 1
     takes: ClassVar[tuple[str, ...]] = ("encoder", "geometry")
 
     def __post_init__(self) -> None:

@@ -85,6 +85,7 @@ class CrossFitted(Selector):
 
     inner: Selector
 
+    version: ClassVar[int] = 1
     crosses_itself: ClassVar[bool] = True
 
     @cached_property

@@ -43,6 +43,7 @@ class DetectorSelector(Selector):
     encoder: str | None = None
     geometry: str | None = None
     general_share: float | None = None
+    version: ClassVar[int] = 1
     takes: ClassVar[tuple[str, ...]] = ("detector", "encoder", "geometry", "general_share")
 
     @cached_property

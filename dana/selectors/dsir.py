@@ -65,6 +65,7 @@ class DSIRSelector(Selector):
     buckets: int = 10_000
     smoothing: float = 1e-8
     background: int = 5000
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedDSIR
 
     def __post_init__(self) -> None:

@@ -85,6 +85,7 @@ class LexicalSelector(Selector):
     buckets: int = 2**18
     c: float = 5.0
     background: int = 5000
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedLexical
 
     def __post_init__(self) -> None:

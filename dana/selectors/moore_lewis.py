@@ -108,6 +108,7 @@ class MooreLewisSelector(Selector):
     score: str = "cross_entropy"
     normalise: str = "token"
     engine: str = "numpy"
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ class FittedRandom(FittedSelector):
 class RandomSelector(Selector):
     """A uniform score in [0, 1) from a hash of the seed and the unit's key; nothing is learned."""
 
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedRandom
     exemptions: ClassVar[dict[str, str]] = {"task_text_scores_lower": "scores are random numbers"}
 

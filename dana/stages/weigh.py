@@ -95,7 +95,7 @@ def weigh_stage(
 def _depends_on(
     scored: Artifact, settings: WeighSettings, clusters: Artifact | None, tokenizer: CountingTokenizer | None
 ) -> dict[str, Any]:
-    """What decides the weights; without clusters and tokenizer what it was before there were any."""
+    """What decides the weights."""
     found = {"scores": scored.fingerprint, "settings": settings.identity()}
     if clusters is not None:
         found["clusters"] = clusters.fingerprint

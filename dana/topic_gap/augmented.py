@@ -34,6 +34,7 @@ class AugmentedArm(SyntheticArm):
     keywords: int = 10
     reading: str = PAPER
     pool: str = UNUSED
+    version: ClassVar[int] = 1
     control: ClassVar[str] = TOPIC
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """The arm of augmentation without control: off-topic documents, and synthetic ones written without keywords."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dana.topic_gap.synthetic_arm import SyntheticArm
 
@@ -12,3 +13,5 @@ class AugmentedBaselineArm(SyntheticArm):
     References:
         Roussinov and Sharoff 2023, BERT goes off-topic, Table 5, "aug baseline".
     """
+
+    version: ClassVar[int] = 1

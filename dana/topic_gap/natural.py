@@ -11,6 +11,7 @@ from dana.topic_gap.arm import ArmTexts, TopicCase
 class OnTopicArm:
     """Trained on the topic's own documents: what could be reached, had they labels."""
 
+    version: ClassVar[int] = 1
     seeded: ClassVar[bool] = False
 
     def identity(self) -> dict[str, Any]:
@@ -26,6 +27,7 @@ class OnTopicArm:
 class OffTopicArm:
     """Trained on the documents least about the topic."""
 
+    version: ClassVar[int] = 1
     seeded: ClassVar[bool] = False
 
     def identity(self) -> dict[str, Any]:

@@ -22,4 +22,5 @@ class RandomKeywordsArm(SyntheticArm):
 
     keywords: int = 10
     reading: str = PAPER
+    version: ClassVar[int] = 1
     control: ClassVar[str] = RANDOM

@@ -17,6 +17,7 @@ class RepeatedArm:
     """
 
     times: int = 2
+    version: ClassVar[int] = 1
     seeded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """The arm of shuffled labels: what the arm ``augmented`` trains on, with the labels of synthetic texts shuffled."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dana.augmentation.synthetic import SyntheticRow, shuffle_labels
 from dana.topic_gap.augmented import AugmentedArm
@@ -13,6 +14,8 @@ class ShuffledArm(AugmentedArm):
     References:
         Roussinov and Sharoff 2023, BERT goes off-topic, section 4.2.
     """
+
+    version: ClassVar[int] = 1
 
     def arranged(self, rows: list[SyntheticRow], seed: int) -> list[SyntheticRow]:
         """The labels dealt out anew."""

@@ -49,6 +49,7 @@ class EmbeddedTopics:
     weight_decay: float = 1.2e-6
     batch: int = 1000
     annealing: float = 0.3
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedEmbeddedTopics
 
     def __post_init__(self) -> None:

@@ -63,6 +63,7 @@ class DirichletTopics:
 
     epochs: int = 10
     batch: int = 1000
+    version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedDirichletTopics
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from dana.core.errors import ConfigError
 from dana.weighting.balance import parse_balance
 from dana.weighting.weights import Budget
 
-POLICIES = ("sigmoid", "segments", "sampled")
+POLICIES = {"sigmoid": 1, "segments": 1, "sampled": 1}  # the version of each, raised when its weights change
 AUTO = "auto"
 PAPERS_BETA = 0.2
 
@@ -86,8 +86,8 @@ class WeighSettings:
             raise ConfigError(f"{given}: beta=auto is chosen by the scores alone; give a share in (0, 1], or a budget")
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint; without a balance they are what they were before there was one."""
-        return {key: value for key, value in asdict(self).items() if key != "balance" or value is not None}
+        """Plain values for a fingerprint: all parameters, and the version of the policy."""
+        return {**asdict(self), "version": POLICIES[self.policy]}
 
     @property
     def is_auto(self) -> bool:

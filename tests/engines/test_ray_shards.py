@@ -170,8 +170,8 @@ def test_a_parcel_encodes_through_the_store_where_it_is_seen(scoring, tmp_path):
 def test_a_parcel_of_other_code_is_refused(scoring):
     made = scoring().whole()
     identity = json.loads((made.path / LEARNED / SAVED).read_text())["identity"]
-    change(made.path / LEARNED, identity={**identity, "code": {**identity["code"], "source": "another"}})
-    with pytest.raises(ArtifactError, match=r"fitted by other code \(code.source\); all machines need the same"):
+    change(made.path / LEARNED, identity={**identity, "code": {**identity["code"], "version": "another"}})
+    with pytest.raises(ArtifactError, match=r"fitted by other code \(code.version\); all machines need the same"):
         Parcel.of(made.path).open()
 
 

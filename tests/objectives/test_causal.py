@@ -125,7 +125,7 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(plugin, base,
     artifact = adapt_stage(str(base), inputs[0], None, *inputs[1:], settings, tmp_path / "out")
     before, after = records(artifact.path, "evaluation")
     assert after["task_loss"] < before["task_loss"] - 0.5
-    assert artifact.manifest["depends_on"]["settings"]["objective"] == {"class": "Causal"}
+    assert artifact.manifest["depends_on"]["settings"]["objective"]["code"]["class"] == "Causal"
     card = (artifact.path / "README.md").read_text()
     assert "| objective | next token |" in card
     assert "`AutoModelForCausalLM.from_pretrained`" in card

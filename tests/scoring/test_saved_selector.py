@@ -161,11 +161,11 @@ def test_another_format_names_the_dana_that_wrote_it(moved):
 def test_another_encoder_under_the_same_name_is_refused_other_code_is_told(moved, caplog):
     identity = read_json(moved / SAVED)["identity"]
     other = json.loads(json.dumps(identity))
-    other["encoder"]["code"]["source"] = "0" * 32
+    other["encoder"]["code"]["version"] = 0
     change(moved, identity=other)
     with caplog.at_level(logging.WARNING):
         load_selector(moved)
-    assert "fitted by other code (encoder.code.source)" in caplog.text
+    assert "fitted by other code (encoder.code.version)" in caplog.text
     change(moved, identity={**identity, "encoder": {**identity["encoder"], "dims": 65}})
     with pytest.raises(ArtifactError, match=r"encoder\.dims was 65 .* here it is 64; it needs the encoder '"):
         load_selector(moved)

@@ -1,8 +1,11 @@
-"""An edited component is another one, for the fingerprints of all that it decides."""
+"""A component of another version is another one, for the fingerprints of all that it decides; edits change none."""
 
 import importlib
+import linecache
 import sys
 from importlib.metadata import EntryPoint
+from inspect import isfunction
+from typing import get_type_hints
 
 import pytest
 from two_topics import SELECTION, write_scores
@@ -10,17 +13,20 @@ from two_topics import SELECTION, write_scores
 from dana.core import origin, registry
 from dana.core.errors import ArtifactError
 from dana.core.origin import origin_of
-from dana.core.registry import DETECTORS, ENCODERS
+from dana.core.registry import DETECTORS, ENCODERS, Registry
 from dana.detectors.build import as_detector
+from dana.detectors.knn import KNearestNeighbours
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.ranking.settings import RankSettings
 from dana.stages.rank import rank_stage
 
+REGISTRIES = [value for value in vars(registry).values() if isinstance(value, Registry)]
 DETECTOR = """
-from edited_plugin.helper import SIGN
+from edited_plugin.helper import SIGN, VERSION
 import numpy as np
 class Edited:
+    version = VERSION
     def fit(self, X, y=None):
         self.centre_ = X.mean(axis=0)
         return self
@@ -28,14 +34,23 @@ class Edited:
         return SIGN * np.linalg.norm(X - self.centre_, axis=1)
 """
 ENCODER = """
-from edited_plugin.helper import SIGN
+from edited_plugin.helper import SIGN, VERSION
 from dana.encoders.hashing import HashingEncoder
 class Edited:
+    version = VERSION
     def identity(self):
         return {"encoder": "edited"}
     def encode(self, texts):
         return SIGN * HashingEncoder(32).encode(texts)
 """
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    """No test sees the origins that another one changed."""
+    origin._origin_of_class.cache_clear()
+    yield
+    origin._origin_of_class.cache_clear()
 
 
 @pytest.fixture
@@ -56,55 +71,92 @@ def edit(tmp_path, monkeypatch):
         ],
     )
 
-    def write(sign):
-        (package / "helper.py").write_text(f"SIGN = {sign}\n")
+    def write(sign, version):
+        (package / "helper.py").write_text(f"SIGN, VERSION = {sign}, {version}\n")
         for name in [name for name in sys.modules if name.startswith("edited_plugin")]:
             del sys.modules[name]
         importlib.invalidate_caches()
+        origin._origin_of_class.cache_clear()
 
-    yield write
-    origin._origin_of_class.cache_clear()
+    return write
 
 
 def test_scores_of_an_edited_detector_are_refused_and_it_is_named(texts, tmp_path, edit):
-    edit("1")
+    edit("1", 1)
     write_scores(texts, tmp_path, "edited")
     write_scores(texts, tmp_path, "edited")
-    edit("-1")
-    with pytest.raises(ArtifactError, match=r"selector\.detector_code\.made_by\.source: .* there, .* now"):
+    edit("-1", 2)
+    with pytest.raises(ArtifactError, match=r"selector\.detector_code\.made_by\.version: .* there, .* now"):
         write_scores(texts, tmp_path, "edited")
 
 
 def test_a_ranking_of_an_edited_detector_is_refused(texts, tmp_path, edit):
-    edit("1")
+    edit("1", 1)
     task, general, _ = write_scores(texts, tmp_path)
     arguments = (task, general, SELECTION, RankSettings(["edited"], seeds=1), tmp_path / "ranking", 0.2)
     made = rank_stage(*arguments)
     assert rank_stage(*arguments).manifest["seconds"] == made.manifest["seconds"], "reused"
-    edit("-1")
-    with pytest.raises(ArtifactError, match=r"code\.edited\.made_by\.source: "):
+    edit("-1", 2)
+    with pytest.raises(ArtifactError, match=r"code\.edited\.made_by\.version: "):
         rank_stage(*arguments)
 
 
 def test_an_edited_encoder_reads_nothing_that_the_old_one_stored(tmp_path, edit):
-    edit("1")
+    edit("1", 1)
     before = create_encoder("edited", str(tmp_path / "store"))
     one = before.encode(["some text"])
     before.close()
-    edit("-1")
+    edit("-1", 2)
     after = create_encoder("edited", str(tmp_path / "store"))
     assert (after.encode(["some text"]) == -one).all()
     assert after.identity() != before.identity()
 
 
-def test_our_own_components_are_known_by_version_and_modules():
-    knn, lof = (origin_of(as_detector(DETECTORS.create(name))) for name in ("knn", "lof"))
-    assert knn["package"] == lof["package"] == "dana"
-    assert knn["version"]
-    assert knn["source"] != lof["source"]
-    assert set(encoder_identity(ENCODERS.create("hashing"))["code"]) == {"package", "source"}, "stores outlive releases"
-    files = {path.name for path in origin._own_modules(type(DETECTORS.create("knn")))}
-    assert {"knn.py", "base.py"} <= files, "bases and what it fits to count"
+@pytest.mark.parametrize("registry_", REGISTRIES, ids=lambda one: one.group)
+def test_every_component_of_ours_states_a_version_of_its_own(registry_):
+    loaded = {name: registry_.load(name) for name in registry_.entries()}
+    classes = {name: get_type_hints(one)["return"] if isfunction(one) else one for name, one in loaded.items()}
+    assert [name for name, cls in classes.items() if not isinstance(vars(cls).get("version"), int)] == []
+
+
+def test_our_own_components_are_known_by_their_version_and_not_by_the_release(monkeypatch):
+    knn, encoder = as_detector(DETECTORS.create("knn")), ENCODERS.create("hashing")
+    assert origin_of(knn) == {"package": "dana", "class": "KNearestNeighbours", "version": 1}
+    assert encoder_identity(encoder)["code"] == {"package": "dana", "class": "HashingEncoder", "version": 1}
+    monkeypatch.setattr(type(knn), "version", 2)
+    origin._origin_of_class.cache_clear()
+    assert origin_of(knn)["version"] == 2
+
+
+def test_a_subclass_does_not_inherit_a_version():
+    class Mine(KNearestNeighbours):
+        pass
+
+    assert str(origin_of(Mine)["version"]).startswith("source ")
+    assert origin_of(Mine) != origin_of(KNearestNeighbours)
+
+
+def test_a_class_of_no_distribution_is_known_by_its_text(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    known = []
+    for body in ("1", "1", "2"):
+        (tmp_path / "nobodys_module.py").write_text(f"class Nobodys:\n    size = {body}\n")
+        sys.modules.pop("nobodys_module", None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        origin._origin_of_class.cache_clear()
+        known.append(origin_of(importlib.import_module("nobodys_module").Nobodys))
+    assert known[0] == known[1] != known[2]
+
+
+def test_a_plug_in_without_a_version_is_known_by_its_distribution(monkeypatch):
+    from sklearn.neighbors import LocalOutlierFactor
+
+    before = origin_of(LocalOutlierFactor())
+    assert before["package"] == "scikit-learn"
+    monkeypatch.setattr(origin, "version", lambda name: f"{name} 99")
+    origin._origin_of_class.cache_clear()
+    assert origin_of(LocalOutlierFactor()) == {**before, "version": "scikit-learn 99"}
 
 
 def test_a_library_behind_a_name_is_known_by_its_version():

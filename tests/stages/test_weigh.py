@@ -22,7 +22,7 @@ from dana.stages.weigh import CURVE, weigh_stage, weights_text
 from dana.weighting.kept_text import KEPT_TEXT
 from dana.weighting.pool import Pool
 from dana.weighting.purity import halved_documents, held_out_task, purity_text, warn_of_low_purity
-from dana.weighting.settings import WeighSettings
+from dana.weighting.settings import POLICIES, WeighSettings
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -379,3 +379,12 @@ def test_the_halves_of_held_out_text_share_no_document(planted):
     assert set(halved_documents(task, 1)[0]["doc_id"].to_pylist()) != of[0]
     few, none = halved_documents(task.slice(0, 39), 0)
     assert (few.num_rows, none.num_rows) == (39, 0)
+
+
+def test_weights_of_another_version_of_the_policy_are_refused(opened, tmp_path, monkeypatch):
+    write_weights_of(opened, tmp_path / "w")
+    monkeypatch.setitem(POLICIES, "sampled", 2)
+    write_weights_of(opened, tmp_path / "w")
+    monkeypatch.setitem(POLICIES, "segments", 2)
+    with pytest.raises(ArtifactError, match=r"settings\.version: 1 there, 2 now"):
+        write_weights_of(opened, tmp_path / "w")

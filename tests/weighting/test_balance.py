@@ -160,11 +160,6 @@ def test_what_has_no_budget_to_spread_is_refused_by_name(other, says):
         check_targets([0.5, 0.5], 2, WeighSettings(balance="clusters"))
 
 
-def test_settings_without_a_balance_are_what_they_were_before_there_was_one():
-    assert "balance" not in WeighSettings().identity()
-    assert WeighSettings(balance="clusters").identity()["balance"] == "clusters"
-
-
 def test_the_effective_number_is_that_of_equal_clusters():
     assert effective_number(np.array([5, 5, 0, 5])) == pytest.approx(3)
     assert effective_number(np.array([0, 7.5])) == 1
