@@ -22,10 +22,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.augmentation.pool import PoolDocument, on_topic_prompts
-from dana.augmentation.synthetic import AugmentSettings, LabelledText, choose_prompts, pairs_by_label, synthesize
-from dana.topics.base import Topics, fit_topics
-from dana.topics.vocabulary import WordLimits, count_words_of_topics
+from dana.studies.augmentation.pool import PoolDocument, on_topic_prompts
+from dana.studies.augmentation.synthetic import (
+    AugmentSettings,
+    LabelledText,
+    choose_prompts,
+    pairs_by_label,
+    synthesize,
+)
+from dana.studies.topics.base import Topics, fit_topics
+from dana.studies.topics.vocabulary import WordLimits, count_words_of_topics
 
 TEST, CHARACTERS = 50, 1000
 
@@ -74,9 +80,9 @@ def train_small_t5(topics: Topics, off: list[LabelledText], settings: AugmentSet
     """A T5 of two layers of 64 and a tokenizer of 2,000 pieces, trained on all off-topic texts; its spec."""
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from dana.augmentation.seq2seq import Sequence2Sequence
     from dana.core.torch_seed import seeded
     from dana.models.scratch import train_tokenizer
+    from dana.studies.augmentation.seq2seq import Sequence2Sequence
 
     tokenizer = train_tokenizer(lambda: [row.text for row in off], 2000, 64)
     tokenizer.eos_token = tokenizer.sep_token

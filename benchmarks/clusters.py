@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dana.clusters.fit import fit_candidates
-from dana.clusters.model import FittedClusters, fit_space
-from dana.clusters.settings import ClusterSettings
 from dana.encoders.store import StoredEncoder
+from dana.studies.clusters.fit import fit_candidates
+from dana.studies.clusters.model import FittedClusters, fit_space
+from dana.studies.clusters.settings import ClusterSettings
 
 UNITS, BATCH, DIMS, CLUSTERS, FIT = 970_843, 8192, 384, 15, 10_000
 

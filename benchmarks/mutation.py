@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TARGETS = ["dana/sequences", "dana/objectives", "dana/train", "dana/checkpoints", "dana/weighting"]
-TARGETS += ["dana/ranking/separation.py", "dana/core/artifacts.py", "dana/selectors"]
+TARGETS += ["dana/scoring/ranking/separation.py", "dana/core/artifacts.py", "dana/selectors"]
 COPIED = ["dana", "tests", "recipes", "tasks", "accelerate_configs", "docs", "benchmarks"]
 COPIED += ["pyproject.toml", "README.md", "CONTRIBUTING.md"]
 LEFT_OUT = ["BitOr", "NoOp", "Variable"]  # see above; changes nothing; needs a variable's name

@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 
 from dana.corpus.unit_stream import Units
-from dana.ngram.kneser_ney import train_ngrams
-from dana.ngram.vocabulary import Vocabulary, split_words
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.vocabulary import Vocabulary, split_words
 from dana.selectors.moore_lewis import MooreLewisSelector
 
 WORDS, TASK, BACKGROUND, SCORED, ROUNDS = 100, 2000, 5000, 6000, 5

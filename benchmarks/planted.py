@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
 
-from dana.comparison.planting import PLANTED, sample_fit
-from dana.comparison.recall import planted_precision
 from dana.core.artifacts import package_versions, write_json
 from dana.core.rng import generator
 from dana.core.schemas import iterate_documents
 from dana.selectors.base import SelectorContext
 from dana.selectors.detector import DetectorSelector
+from dana.studies.comparison.planting import PLANTED, sample_fit
+from dana.studies.comparison.recall import planted_precision
 
 SPECS = [
     *("ocsvm", "knn", "lof", "robust_covariance", "pca", "cosine", "distance"),

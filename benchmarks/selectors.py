@@ -84,9 +84,9 @@ def kenlm(fit: list[str], background: list[str], pool: list[str]) -> np.ndarray:
 
     from kenlm import Model
 
-    from dana.ngram.arpa import write_arpa
-    from dana.ngram.kneser_ney import train_ngrams
-    from dana.ngram.vocabulary import split_words
+    from dana.models.ngram.arpa import write_arpa
+    from dana.models.ngram.kneser_ney import train_ngrams
+    from dana.models.ngram.vocabulary import split_words
 
     models = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -169,12 +169,12 @@ Row = tuple[str, int, str, float, float, int]  # task, fit size, contestant, P@R
 
 def compare(task: str, contestants: dict[str, Score], options: argparse.Namespace, work: Path) -> list[Row]:
     """Every contestant on one task, fit size by fit size, seed by seed."""
-    from dana.comparison.recall import planted_precision
-    from dana.comparison.settings import slug
     from dana.core.schemas import read_table
     from dana.selectors.base import SelectorContext
     from dana.stages.corpus import corpus_stage
-    from dana.stages.planting import fit_stage, plant_stage, pool_stage
+    from dana.studies.comparison.planting_stage import fit_stage, plant_stage, pool_stage
+    from dana.studies.comparison.recall import planted_precision
+    from dana.studies.comparison.settings import slug
 
     general = options.general or [f"{os.environ['DANA_DATA']}/general"]
     corpus = corpus_stage(general, work / "corpus").path

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 
 from dana.core.text_table import aligned
-from dana.topics.base import fit_topics
-from dana.topics.choice import measure_topics
-from dana.topics.vocabulary import WordLimits, count_words_of_topics
+from dana.studies.topics.base import fit_topics
+from dana.studies.topics.choice import measure_topics
+from dana.studies.topics.vocabulary import WordLimits, count_words_of_topics
 
 
 def read_texts(folder: Path, documents: int | None) -> list[str]:

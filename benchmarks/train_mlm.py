@@ -62,7 +62,7 @@ def windows(texts: list[str], tokenizer: Any, max_tokens: int) -> list[list[int]
 
 def to_examples(ids: list[list[int]], seed: int) -> Any:
     """The windows as dana's examples of weight 1."""
-    from dana.sequences.examples import Examples, SpecialTokens
+    from dana.train.sequences.examples import Examples, SpecialTokens
 
     sizes = np.array([len(one) for one in ids])
     keys = np.random.default_rng(seed).integers(0, 2**63, sizes.size).astype(np.uint64)
@@ -76,9 +76,9 @@ def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, o
     """Seconds of training by dana's loop."""
     from accelerate import Accelerator
 
-    from dana.objectives.masked import MaskedTokens
     from dana.train.evaluation import HeldOut
     from dana.train.loop import prepare, train
+    from dana.train.objectives.masked import MaskedTokens
     from dana.train.planner import Planner
     from dana.train.records import StepRecord
 
@@ -163,10 +163,10 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     from accelerate import Accelerator
 
     from dana.models.heads import SelectedLogits
-    from dana.objectives.masked import MaskedTokens
-    from dana.sequences.layout import BatchLayout
     from dana.train.evaluation import measure_loss
+    from dana.train.objectives.masked import MaskedTokens
     from dana.train.plan import Plan
+    from dana.train.sequences.layout import BatchLayout
 
     torch.set_num_threads(options.threads)
     model, tokenizer = make_model(options.size, options.max_tokens)

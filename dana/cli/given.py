@@ -88,7 +88,7 @@ def heed_verify(parsed: argparse.Namespace, settings: "RunSettings", looks: bool
     Raises:
         ConfigError: If it does not.
     """
-    from dana.corpus.known_sources import forget_sources
+    from dana.core.known_sources import forget_sources
 
     if parsed.verify and not looks:
         raise ConfigError("--verify hashes the sources, and this command does not look at them: leave it out")

@@ -8,26 +8,26 @@ from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 
 from dana import __version__
-from dana.cli.augment import add_augment
-from dana.cli.clusters import add_clusters
-from dana.cli.comparison import add_comparison
 from dana.cli.components import add_components
 from dana.cli.contradiction import explain
-from dana.cli.few_shot import add_few_shot
 from dana.cli.flags import Parser
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
-from dana.cli.splits import add_splits
 from dana.cli.stores import add_stores
 from dana.cli.task_cards import add_task_cards
 from dana.cli.tasks import add_tasks
-from dana.cli.topics import add_topics
 from dana.cli.training import add_training
 from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere
 from dana.core.launch import leave_launch, one_voice, processes, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
 from dana.core.secrets import without_secrets
 from dana.core.stop import ending_when_told
+from dana.studies.augmentation.command import add_augment
+from dana.studies.clusters.command import add_clusters
+from dana.studies.comparison.command import add_comparison
+from dana.studies.few_shot.command import add_few_shot
+from dana.studies.splits.command import add_splits
+from dana.studies.topics.command import add_topics
 
 log = get_logger(__name__)
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
-from dana.cli.topic_gap import FLAGS, READS, measure_gap
+from dana.studies.topic_gap.command import FLAGS, READS, measure_gap
 
 GAP = "topic-gap"
 OF_ACTION = {"tag": "list", "corpus": "check", "strict": "check", "dry_run": GAP}  # flags one action alone looks at

@@ -15,10 +15,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from dana.core.lines import read_lines
 from dana.core.storage import File, size_of
 from dana.corpus.csv_rows import parse_csv
 from dana.corpus.hub import is_hub, read_hub
-from dana.corpus.lines import read_lines
 from dana.corpus.parquet import read_parquet
 from dana.corpus.places import Source, expand, format_of
 from dana.corpus.plain_text import parse_text
@@ -50,7 +50,7 @@ def read_file(
 ) -> Iterator[Record]:
     """The records of one file; of a Parquet file, those of some row groups, if they are given.
 
-    `errors` is that of :func:`dana.corpus.lines.read_lines`.
+    `errors` is that of :func:`dana.core.lines.read_lines`.
     """
     try:
         if size_of(path) == 0:

@@ -10,7 +10,7 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.rng import generator
 from dana.encoders.word_vectors import WordVectors
-from dana.ngram.vocabulary import MARKS, Vocabulary, WordIds
+from dana.models.ngram.vocabulary import MARKS, Vocabulary, WordIds
 
 SMOOTHING = 0.75  # exponent of the frequency of context words
 TEXTS_AT_ONCE = 8192

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dana.core.errors import DataError
 from dana.core.files import replacing
-from dana.corpus.lines import read_lines
+from dana.core.lines import read_lines
 from dana.corpus.records import Damage
 
 

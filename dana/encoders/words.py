@@ -14,7 +14,7 @@ from torch import Tensor
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.files import file_digest
 from dana.encoders.word_vectors import WordVectors, read_word_vectors
-from dana.ngram.vocabulary import split_words
+from dana.models.ngram.vocabulary import split_words
 
 
 @dataclass(frozen=True)

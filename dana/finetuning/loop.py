@@ -12,13 +12,13 @@ from dana.core.errors import DanaError
 from dana.core.logging import progress
 from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
-from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded, order
 from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.base import Kind
 from dana.tasks.preset import Preset
+from dana.train.execution.precision import Precision
 from dana.train.optimizer import make_optimizer
 from dana.train.schedule import learning_rate_at
 

@@ -13,8 +13,8 @@ from dana.core.artifacts import MANIFEST, Draft, canonical, differing, make, rea
 from dana.core.errors import ArtifactError, Contradiction
 from dana.core.logging import get_logger
 from dana.core.seals import flaws
-from dana.execution.precision import refuse_precision
 from dana.finetuning.results import SeedResult
+from dana.train.execution.precision import refuse_precision
 
 log = get_logger(__name__)
 

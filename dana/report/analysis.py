@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, fields
 
-from dana.report.cluster_spread import spread_table
 from dana.report.cost import cost_table
 from dana.report.frames import RunFrames
 from dana.report.map_figure import nearness_table, point_table
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
-from dana.report.pool_section import pool_table
 from dana.report.provenance import setting_table, step_table
 from dana.report.reproduce import input_table
 from dana.report.tables import (
@@ -20,6 +18,8 @@ from dana.report.tables import (
     separation_table,
 )
 from dana.report.verdicts import ArmComparison, compare_arms
+from dana.studies.clusters.cluster_spread import spread_table
+from dana.studies.clusters.pool_section import pool_table
 
 
 @dataclass(frozen=True)

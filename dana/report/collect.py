@@ -13,15 +13,15 @@ from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
 from dana.report.cells import Finetuned, read_cell
-from dana.report.cluster_spread import read_spread
 from dana.report.examples import most_extreme
 from dana.report.files import read_columns, read_object, require_keys
 from dana.report.frames import EVALUATION, Ranking, RunFrames, Selected, SelectorChoice
 from dana.report.lineage import adaptations
-from dana.report.pool_clusters import read_pool_clusters
 from dana.report.recorded import TRAINING, recorded_seconds, training_lines
 from dana.report.text_map import text_map
 from dana.report.verdicts import ADAPTED, CONTROLS
+from dana.studies.clusters.cluster_spread import read_spread
+from dana.studies.clusters.pool_clusters import read_pool_clusters
 
 FUSION = "fusion"  # name of the row of all candidates together
 PLANTED = "(planted)"  # the end of a source's name whose documents should be found

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from dana.report.analysis import Analysis
-from dana.report.cluster_spread import spread_finding
 from dana.report.outcomes import interval_text
 from dana.report.tables import Table, each, metric_name, number, percent
 from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arms
+from dana.studies.clusters.cluster_spread import spread_finding
 
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
 FOLLOWS_LENGTH = 0.3

@@ -13,11 +13,11 @@ from dana.report.findings import Finding
 from dana.report.forest import forest
 from dana.report.frames import RunFrames
 from dana.report.map_figure import map_figure, map_finding
-from dana.report.pool_section import pool_bars, pool_finding
 from dana.report.provenance import versions
 from dana.report.reproduce import reproduction
 from dana.report.svg import Figure
 from dana.report.tables import Table
+from dana.studies.clusters.pool_section import pool_bars, pool_finding
 
 
 @dataclass(frozen=True)

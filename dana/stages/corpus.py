@@ -6,6 +6,7 @@ from typing import Any
 
 from dana.core.artifacts import Artifact, Draft
 from dana.core.errors import DataError
+from dana.core.known_sources import KnownSources
 from dana.core.launch import first
 from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
@@ -13,7 +14,6 @@ from dana.core.shared import make_shared
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.known_sources import KnownSources
 from dana.corpus.places import expand, find_files
 from dana.corpus.slices import reading_processes
 from dana.corpus.tables import document_tables

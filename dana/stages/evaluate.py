@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.comparison.settings import slug
 from dana.core.artifacts import read_json, read_manifest, write_json, write_text
 from dana.core.config import require
 from dana.core.launch import first
 from dana.core.text_table import Value, aligned
-from dana.experiments.cell import Cell
-from dana.experiments.grid import Grid
-from dana.experiments.runner import run_grid
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.report.statistics import mean_interval
 from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
+from dana.stages.grid.cell import Cell
+from dana.stages.grid.grid import Grid
+from dana.stages.grid.runner import run_grid
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
+from dana.studies.comparison.settings import slug
 from dana.tasks.kinds.find import is_error
 
 if TYPE_CHECKING:

@@ -20,8 +20,6 @@ from dana.core.locks import locked
 from dana.core.logging import get_logger
 from dana.core.stop import StopRequest
 from dana.corpus.documents import source_digests
-from dana.execution.accelerator import make_accelerator
-from dana.execution.precision import Precision, refuse_precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.kept import Kept, write_model
 from dana.finetuning.loop import Watch, run_seed
@@ -35,6 +33,8 @@ from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
 from dana.tasks.kinds.find import DEFAULT
 from dana.tasks.preset import Preset
+from dana.train.execution.accelerator import make_accelerator
+from dana.train.execution.precision import Precision, refuse_precision
 
 log = get_logger(__name__)
 

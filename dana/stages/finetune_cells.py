@@ -7,13 +7,13 @@ from pathlib import Path
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.launch import processes
-from dana.execution.precision import Precision, refuse_precision
-from dana.experiments.cell import Cell, Made
-from dana.experiments.grid import Grid
 from dana.finetuning.results import NESTED
+from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.grid import Grid
 from dana.stages.nested_seeds import suffix
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
+from dana.train.execution.precision import Precision, refuse_precision
 
 
 def finetune_cell(

@@ -3,18 +3,18 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from dana.checkpoints.export import save_model
 from dana.core.artifacts import Draft, make_together
-from dana.execution.accelerator import make_accelerator
 from dana.models.folder import check_checkpoint, model_identity
-from dana.sequences.examples import build_examples
-from dana.sequences.layout import BatchLayout
-from dana.sequences.tokens import Tokens
 from dana.stages.pack import pack_stage
 from dana.stages.training import TrainingData
 from dana.stages.training_settings import AdaptSettings
+from dana.train.checkpoints.export import save_model
+from dana.train.execution.accelerator import make_accelerator
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import prepare
+from dana.train.sequences.examples import build_examples
+from dana.train.sequences.layout import BatchLayout
+from dana.train.sequences.tokens import Tokens
 
 
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:

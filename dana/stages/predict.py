@@ -18,13 +18,13 @@ from dana.core.json_lines import json_lines
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.places import expand
-from dana.execution.accelerator import make_accelerator
-from dana.execution.precision import Precision
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.loop import predict
 from dana.finetuning.saved import open_classifier
 from dana.stages.new_text import NewText
 from dana.tasks.examples import Example
+from dana.train.execution.accelerator import make_accelerator
+from dana.train.execution.precision import Precision
 
 log = get_logger(__name__)
 

@@ -12,11 +12,11 @@ from dana.core.registry import DETECTORS, ENCODERS
 from dana.detectors.build import as_detector
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
-from dana.ranking.comparison import RULES, compare_detectors
-from dana.ranking.fits import embed
-from dana.ranking.separation import sorted_rows
-from dana.ranking.settings import RankSettings
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.ranking.comparison import RULES, compare_detectors
+from dana.scoring.ranking.fits import embed
+from dana.scoring.ranking.separation import sorted_rows
+from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import SAMPLES
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_texts

@@ -11,15 +11,15 @@ from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
-from dana.experiments.cell import Cell, Made
-from dana.experiments.grid import Grid
-from dana.experiments.runner import run_grid
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
 from dana.stages.arms import Arm
 from dana.stages.finetune_cells import cards_by_name, finetune_cells, refuse_mixed_precision, require_shared_cells
 from dana.stages.forecast import forecast
+from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.grid import Grid
+from dana.stages.grid.runner import run_grid
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.nested_seeds import check_nested, home, suffix, with_seed
@@ -138,7 +138,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
     if any(arm.weigh and arm.weigh.balance for arm in arms):
         clustered = replace(texts, selection=read.selection, clusters=read.clusters)
-        stage = "dana.stages.clusters:run_clusters"
+        stage = "dana.studies.clusters.stage:run_clusters"
         yield Cell("clusters", stage, {"settings": clustered, "is_named": False}, ("texts",))
     yield from _weights(settings, selectors)
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}

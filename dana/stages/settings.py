@@ -4,23 +4,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dana.chat.settings import FewShotSettings
-from dana.clusters.settings import ClusterSettings
-from dana.comparison.settings import CompareSettings
 from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings
-from dana.ranking.settings import RankSettings
 from dana.scoring.inputs import Selection
+from dana.scoring.ranking.settings import RankSettings
 from dana.stages.arms import Arm, parse_arms
 from dana.stages.training_settings import AdaptSettings, PretrainSettings
+from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.comparison.settings import CompareSettings
+from dana.studies.few_shot.settings import FewShotSettings
+from dana.studies.topic_gap.settings import TopicGapSettings
+from dana.studies.topics.settings import TopicSettings
 from dana.tasks.harvested import HarvestSettings
 from dana.tasks.hygiene import Hygiene
 from dana.tasks.preset import Preset
-from dana.topic_gap.settings import TopicGapSettings
-from dana.topics.settings import TopicSettings
 from dana.weighting.settings import WeighSettings
 
 EMBEDDINGS = "embeddings"

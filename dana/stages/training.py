@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dana.checkpoints.export import save_model
-from dana.checkpoints.folders import RECORDS, Checkpoints
-from dana.checkpoints.resume import saved_to_resume
-from dana.checkpoints.run import Trained, TrainingRun
 from dana.core.artifacts import Artifact, Draft, make_together, read_manifest, write_text
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
 from dana.core.schemas import DOCUMENTS, WEIGHTS, iterate_documents, table_identity
-from dana.execution.accelerator import make_accelerator
 from dana.models.language_model import LanguageModel, check_length
-from dana.sequences.examples import Examples, build_examples
-from dana.sequences.tokens import Tokens
 from dana.stages.held_out import held_out_stage
 from dana.stages.pack import pack_stage
 from dana.train.card import Provenance, model_card
+from dana.train.checkpoints.export import save_model
+from dana.train.checkpoints.folders import RECORDS, Checkpoints
+from dana.train.checkpoints.resume import saved_to_resume
+from dana.train.checkpoints.run import Trained, TrainingRun
+from dana.train.execution.accelerator import make_accelerator
 from dana.train.model_setup import checkpoint_gradients
 from dana.train.records import EvaluationRecord, StepRecord, to_line, values_of
+from dana.train.sequences.examples import Examples, build_examples
+from dana.train.sequences.tokens import Tokens
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.speed import in_words, summary
 from dana.train.texts import heldout_examples, training_examples

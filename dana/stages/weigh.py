@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dana.clusters.spread import effective_number
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, write_text
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import WEIGHTS, write_parts
@@ -22,6 +21,7 @@ from dana.weighting.pool import Block, Pool, alongside
 from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.segments import CLUSTER, gather
 from dana.weighting.settings import WeighSettings
+from dana.weighting.spread import effective_number
 from dana.weighting.tally import ClusterTally, SourceTally, UnitTally
 from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dana.objectives.base import ModelCardTerms
+from dana.train.objectives.base import ModelCardTerms
 from dana.train.records import EvaluationRecord
 from dana.train.settings import TrainSettings
 

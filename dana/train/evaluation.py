@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from dana.core.rng import derive_seed, hash_uniform
-from dana.execution.accelerator import total
-from dana.objectives.base import Collator
-from dana.sequences.examples import Examples
-from dana.sequences.layout import BatchLayout, micro_batches
+from dana.train.execution.accelerator import total
+from dana.train.objectives.base import Collator
+from dana.train.sequences.examples import Examples
+from dana.train.sequences.layout import BatchLayout, micro_batches
 
 SEED = 20211
 
@@ -45,7 +45,7 @@ class HeldOut:
 
     Attributes:
         texts: Examples, under ``task`` and ``general``; their weights play no part.
-        collator: From :meth:`dana.objectives.base.Objective.heldout_collator`.
+        collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """
 
     texts: Mapping[str, Examples]
@@ -63,11 +63,11 @@ def measure_loss(
     """Held-out loss of a model, its examples spread over all ranks.
 
     Args:
-        module: A prepared module, from :meth:`dana.objectives.base.Objective.module`.
+        module: A prepared module, from :meth:`dana.train.objectives.base.Objective.module`.
         examples: Held-out examples; their weights play no part.
         collator: Makes their batch.
         shape: How micro-batches are laid out.
-        accelerator: From :func:`dana.execution.accelerator.make_accelerator`.
+        accelerator: From :func:`dana.train.execution.accelerator.make_accelerator`.
         check_in: Called before every forward pass, on all ranks together; may raise to end the evaluation.
     """
     step = collator.step_batch(examples.take(np.arange(len(examples))), 0, "token_count")

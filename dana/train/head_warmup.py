@@ -8,15 +8,15 @@ import torch
 from dana.core.device import device_named
 from dana.core.logging import get_logger, tracked
 from dana.models.language_model import LanguageModel
-from dana.objectives.base import Collator
-from dana.objectives.batch import StepBatch
-from dana.objectives.loss import micro_loss
-from dana.sequences.examples import Examples
-from dana.sequences.layout import BatchLayout, micro_batches
 from dana.train.memory import no_memory_to_spare
+from dana.train.objectives.base import Collator
+from dana.train.objectives.batch import StepBatch
+from dana.train.objectives.loss import micro_loss
 from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
 from dana.train.schedule import learning_rate_at
+from dana.train.sequences.examples import Examples
+from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import HeadWarmup, TrainSettings
 
 log = get_logger(__name__)

@@ -11,9 +11,9 @@ from transformers import Trainer, TrainerCallback
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
-from dana.objectives.batch import IGNORED, StepBatch
-from dana.objectives.loss import DENOMINATORS, loss_scale, micro_loss, token_losses
-from dana.sequences.examples import Batch, Examples
+from dana.train.objectives.batch import IGNORED, StepBatch
+from dana.train.objectives.loss import DENOMINATORS, loss_scale, micro_loss, token_losses
+from dana.train.sequences.examples import Batch, Examples
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -95,7 +95,7 @@ class WeightedCollator:
 
 
 class WeightedTrainer(Trainer):
-    """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.objectives.loss`).
+    """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.train.objectives.loss`).
 
     Coefficients c and denominator Z are those of all examples of the step, on every rank and in every micro-batch, so
     that the gradient does not depend on how the step is cut. A step whose weights are all 0 leaves the model as it is.

@@ -9,11 +9,11 @@ from dana.core.errors import ConfigError
 from dana.models.folder import quiet_transformers
 from dana.models.heads import window_of
 from dana.models.varlen import kernel_difference
-from dana.objectives.base import Collator
-from dana.sequences.examples import Examples
-from dana.sequences.layout import BatchLayout, micro_batches
 from dana.train.memory import ran_out
 from dana.train.model_setup import attending
+from dana.train.objectives.base import Collator
+from dana.train.sequences.examples import Examples
+from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import TrainSettings
 
 TOLERANCE = 1e-4  # of the largest logit, in float32: attention across examples changes far more
@@ -27,7 +27,7 @@ class LayoutCheck:
     attention passes for rounding. What only half precision uses, the variable-length kernel, is tested by itself.
 
     Args:
-        module: From :meth:`dana.objectives.base.Objective.module`, on its device, not wrapped.
+        module: From :meth:`dana.train.objectives.base.Objective.module`, on its device, not wrapped.
         examples: What it will be trained on.
         collator: Makes training batches.
         settings: The run.

@@ -17,12 +17,12 @@ from dana.core.errors import DanaError
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
-from dana.objectives.base import Collator
-from dana.objectives.batch import StepBatch
-from dana.objectives.loss import micro_loss
-from dana.sequences.examples import Examples
-from dana.sequences.layout import BatchLayout, micro_batches
 from dana.train.model_setup import attending
+from dana.train.objectives.base import Collator
+from dana.train.objectives.batch import StepBatch
+from dana.train.objectives.loss import micro_loss
+from dana.train.sequences.examples import Examples
+from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import TrainSettings
 
 log = get_logger(__name__)
@@ -62,7 +62,7 @@ class Probe:
     """Tries the largest micro-batch of a run.
 
     Attributes:
-        module: From :meth:`dana.objectives.base.Objective.module`, not wrapped yet, on its device.
+        module: From :meth:`dana.train.objectives.base.Objective.module`, not wrapped yet, on its device.
         batch: The longest examples that could meet in one step.
         accelerator: Device, precision and ranks.
         seed: For dropout.

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dana.core.config import require
 from dana.core.registry import OBJECTIVES
-from dana.objectives.loss import DENOMINATORS
-from dana.sequences.layout import LAYOUTS, BatchLayout
+from dana.train.objectives.loss import DENOMINATORS
 from dana.train.schedule import SCHEDULES, falling_steps, rate_at
+from dana.train.sequences.layout import LAYOUTS, BatchLayout
 
 if TYPE_CHECKING:
-    from dana.objectives.base import Objective
+    from dana.train.objectives.base import Objective
 
 RESUME = ("auto", "never")
 COMPILE = ("auto", "on", "off")
@@ -36,7 +36,7 @@ class Execution:
     Attributes:
         micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved before
             the first step until it fits on every rank's device.
-        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.sequences.layout`); ``auto`` measures.
+        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.train.sequences.layout`); ``auto`` measures.
         compile: ``on`` or ``off``: torch.compile over packed rows; ``auto`` measures when the run is long.
         gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
             third slower.
@@ -122,7 +122,7 @@ class TrainSettings:
         eps: AdamW's.
         clip: Largest gradient norm.
         replay: Share of each step's examples drawn from the corpus as it is, with weight 1, against forgetting.
-        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.objectives.loss`.
+        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.train.objectives.loss`.
         seed: Decides masks, order, dropout and new weights.
         evaluations: How often to measure held-out losses between the first step and the last.
         eval_every: Or after how many steps each.

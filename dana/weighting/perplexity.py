@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dana.ngram.entropy import text_entropies
-from dana.ngram.kneser_ney import train_ngrams
-from dana.ngram.vocabulary import END, Vocabulary, WordIds
+from dana.models.ngram.entropy import text_entropies
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.vocabulary import END, Vocabulary, WordIds
 
 CUTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 ORDER = 3

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from dana.cli.main import main
-from dana.core import launch
+from dana.core import known_sources, launch
 from dana.core.artifacts import is_sealed, sealed, write_json
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
-from dana.corpus import known_sources
-from dana.corpus.known_sources import KEPT, KnownSources
+from dana.core.known_sources import KEPT, KnownSources
 from dana.stages.corpus import corpus_stage
 from dana.stages.verify import verify
 
@@ -229,7 +228,7 @@ def test_another_process_of_a_launch_than_the_first_hashes_nothing(hashed, pool,
 KEEPING = """
 import sys
 from pathlib import Path
-from dana.corpus import known_sources
+from dana.core import known_sources
 known_sources.WHOLE, known_sources.SETTLED = 1000, 0
 for _ in range(50):
     known = known_sources.KnownSources(Path(sys.argv[1]))

@@ -9,7 +9,7 @@ import torch
 
 from dana.detectors import cost
 from dana.detectors.cost import Cost, announce, measure
-from dana.ranking import comparison
+from dana.scoring.ranking import comparison
 
 
 def burn(seconds):

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from dana.core.errors import ConfigError
-from dana.report.cluster_domains import TrueDomains
-from dana.report.cluster_frames import ClusterFrames
-from dana.report.cluster_page import cluster_report, cluster_table
 from dana.report.render import to_html, to_markdown
+from dana.studies.clusters.cluster_domains import TrueDomains
+from dana.studies.clusters.cluster_frames import ClusterFrames
+from dana.studies.clusters.cluster_page import cluster_report, cluster_table
 
 TEXTS = [
     "The <judge> asked the jury whether it had come to a verdict.",

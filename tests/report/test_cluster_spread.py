@@ -11,8 +11,8 @@ import pytest
 from dana.core.artifacts import MANIFEST, make, read_manifest
 from dana.core.errors import ArtifactError
 from dana.core.schemas import CLUSTERS, read_table, write_parts
-from dana.report.cluster_spread import read_spread
 from dana.stages.report import report_stage
+from dana.studies.clusters.cluster_spread import read_spread
 from tests.report.conftest import write_selection
 
 

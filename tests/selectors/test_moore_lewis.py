@@ -5,7 +5,7 @@ import pytest
 
 from dana.core.conformance import CheckResult
 from dana.core.errors import ConfigError, DataError, PluginError
-from dana.ngram.entropy import text_entropies
+from dana.models.ngram.entropy import text_entropies
 from dana.selectors.checks import check_selector
 from dana.selectors.moore_lewis import MooreLewisSelector
 

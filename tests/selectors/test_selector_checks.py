@@ -13,7 +13,11 @@ from dana.selectors.build import create_selector
 from dana.selectors.checks import CHECKS, check_selector
 
 BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "clusters", "dsir", "lexical", "moore_lewis"]
-ELSEWHERE = {"classifier", "auto", "fusion"}  # slower: test_classifier.py and tests/ranking/test_auto.py check them
+ELSEWHERE = {
+    "classifier",
+    "auto",
+    "fusion",
+}  # slower: test_classifier.py and tests/scoring/ranking/test_auto.py check them
 
 
 def _failed(candidate):

@@ -383,7 +383,7 @@ def test_accelerate_launch_that_starts_one_process_of_two_is_refused(base, tmp_p
 
 @pytest.mark.parametrize("rate", [0.15, 0.4])
 def test_the_share_of_masked_tokens_is_the_mask_rate(inputs, base, tmp_path, monkeypatch, rate):
-    from dana.objectives import masked as objective
+    from dana.train.objectives import masked as objective
 
     original, seen = objective.mask, []
 
@@ -423,7 +423,7 @@ def test_many_times_through_little_text_is_a_warning_in_the_log_the_manifest_and
 def test_replay_draws_that_share_from_the_whole_corpus_with_weight_1(
     inputs, base, tmp_path, write_weights, monkeypatch
 ):
-    from dana.objectives import batch
+    from dana.train.objectives import batch
 
     original, weights_of_steps = batch.loss_scale, []
     monkeypatch.setattr(

@@ -18,7 +18,7 @@ from dana.detectors.build import as_detector
 from dana.detectors.knn import KNearestNeighbours
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
-from dana.ranking.settings import RankSettings
+from dana.scoring.ranking.settings import RankSettings
 from dana.stages.rank import rank_stage
 
 REGISTRIES = [value for value in vars(registry).values() if isinstance(value, Registry)]

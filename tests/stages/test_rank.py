@@ -12,9 +12,9 @@ from two_topics import CELLS, COURTS, SELECTION, one_document, write_scores
 from dana.core import registry
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
-from dana.ranking import fits as rank_fits
-from dana.ranking.settings import RankSettings
 from dana.scoring.inputs import TaskText
+from dana.scoring.ranking import fits as rank_fits
+from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import SAMPLES, build_selector
 from dana.selectors.detector import DetectorSelector
 from dana.stages.rank import budget_there, comparison_text, rank_stage
@@ -215,7 +215,7 @@ BAD = [
 def test_broken_plug_ins_are_left_out_of_all_with_a_warning(opened, tmp_path, monkeypatch, heard):
     slow = ("iforest", "robust_covariance")
     monkeypatch.setattr(registry, "entry_points", claims(*BAD, ("knn", "bad_detectors:Raises")))
-    monkeypatch.setattr("dana.ranking.settings.LEFT_OUT", ("pyod", *slow))
+    monkeypatch.setattr("dana.scoring.ranking.settings.LEFT_OUT", ("pyod", *slow))
     content = rank(opened, tmp_path, RankSettings())
     contrastive = {"contrastive_knn", "density_ratio", "distance", "lda", "svm"}
     assert {row["name"] for row in content["detectors"]} == {"dana:knn", "lof", "ocsvm", "pca", "cosine"} | contrastive
@@ -243,7 +243,7 @@ def test_a_broken_plug_in_that_is_asked_for_is_an_error(opened, tmp_path, monkey
 def test_when_no_detector_is_left_each_reason_is_told(opened, tmp_path, monkeypatch):
     everything = [entry.name for entry in entry_points(group="dana.detectors")]
     monkeypatch.setattr(registry, "entry_points", claims(*BAD))
-    monkeypatch.setattr("dana.ranking.settings.LEFT_OUT", tuple(everything))
+    monkeypatch.setattr("dana.scoring.ranking.settings.LEFT_OUT", tuple(everything))
     with pytest.raises(PluginError, match=r"no detector is left to rank: .*'absent' of toy.*ZeroDivisionError"):
         rank(opened, tmp_path, RankSettings())
 

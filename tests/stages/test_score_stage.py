@@ -9,8 +9,8 @@ from dana.core.artifacts import open_artifact
 from dana.core.errors import ArtifactError, DataError
 from dana.core.schemas import HELD_OUT_TASK, iterate_documents
 from dana.corpus.documents import Tally
-from dana.ranking.settings import RankSettings
 from dana.scoring.inputs import TaskText
+from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import Scoring, build_selector
 from dana.stages.corpus import corpus_stage
 from dana.stages.held_out import held_out_stage

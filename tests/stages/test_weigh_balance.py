@@ -13,7 +13,7 @@ from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.config import load
 from dana.core.errors import ConfigError
-from dana.experiments.cell import Made, call_stage
+from dana.stages.grid.cell import Made, call_stage
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
 from tests.stages.two_topics import GENERAL, PLANTED, SELECTION
@@ -46,7 +46,7 @@ def kept_by_cluster(run, weights):
 
 def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_path, capsys):
     assert main(["weigh", str(run), *SETTINGS, "--to", str(tmp_path / "plain")]) == 0
-    assert "balance" not in read_manifest(tmp_path / "plain")["depends_on"]["settings"]
+    assert read_manifest(tmp_path / "plain")["depends_on"]["settings"]["balance"] is None
     assert kept_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, "by the scores alone no cluster is spared"
     capsys.readouterr()
     assert main(["weigh", str(run), *SETTINGS, "--balance", "clusters"]) == 0

@@ -3,12 +3,12 @@ import pytest
 from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
-from dana.objectives.batch import IGNORED
-from dana.objectives.masked import MaskedTokens
-from dana.objectives.next_sentence import NextSentence
-from dana.sequences.examples import Batch
-from dana.sequences.layout import BatchLayout
 from dana.train.evaluation import _ratio, heldout_sample, measure_loss
+from dana.train.objectives.batch import IGNORED
+from dana.train.objectives.masked import MaskedTokens
+from dana.train.objectives.next_sentence import NextSentence
+from dana.train.sequences.examples import Batch
+from dana.train.sequences.layout import BatchLayout
 
 
 def measure(model, examples, collator, budget=512):

@@ -8,9 +8,9 @@ import torch
 from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
-from dana.sequences.layout import BatchLayout
 from dana.train.evaluation import measure_loss
 from dana.train.loop import prepare, take_step
+from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(max_tokens=16)

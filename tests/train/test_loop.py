@@ -6,14 +6,14 @@ import torch
 from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
-from dana.objectives.loss import DENOMINATORS
-from dana.objectives.masking import mask
-from dana.sequences.layout import BatchLayout
 from dana.train.loop import prepare, take_step
+from dana.train.objectives.loss import DENOMINATORS
+from dana.train.objectives.masking import mask
 from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord
 from dana.train.schedule import learning_rate_at
+from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dana.core.errors import ConfigError
-from dana.objectives.masked import MaskedTokens
+from dana.train.objectives.masked import MaskedTokens
 from dana.train.settings import Execution, HeadWarmup, TrainSettings
 
 EDGES = [

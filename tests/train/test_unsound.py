@@ -12,13 +12,13 @@ import torch
 from accelerate import Accelerator
 from torch.overrides import TorchFunctionMode
 
-from dana.checkpoints.export import save_model
-from dana.checkpoints.state import save_state
 from dana.core.errors import DanaError
-from dana.execution.accelerator import total
 from dana.models.heads import SelectedLogits
-from dana.objectives.batch import StepBatch
+from dana.train.checkpoints.export import save_model
+from dana.train.checkpoints.state import save_state
+from dana.train.execution.accelerator import total
 from dana.train.loop import take_step
+from dana.train.objectives.batch import StepBatch
 from dana.train.plan import Plan
 from dana.train.records import StepRecord, to_line
 from dana.train.settings import TrainSettings

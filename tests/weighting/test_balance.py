@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dana.clusters.spread import effective_number
 from dana.core.errors import ConfigError, DataError
 from dana.weighting.balance import cluster_shares, parse_balance, segment_clusters
 from dana.weighting.policies import apply_policy
 from dana.weighting.settings import WeighSettings
+from dana.weighting.spread import effective_number
 from dana.weighting.targets import check_targets
 from dana.weighting.weights import DROPPED
 

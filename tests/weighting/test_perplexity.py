@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dana.ngram.entropy import perplexity
-from dana.ngram.kneser_ney import train_ngrams
-from dana.ngram.vocabulary import Vocabulary
+from dana.models.ngram.entropy import perplexity
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.vocabulary import Vocabulary
 from dana.weighting.perplexity import PerplexityCurve, perplexity_curve
 
 CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]

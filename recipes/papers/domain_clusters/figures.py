@@ -22,18 +22,18 @@ import pandas as pd
 from domains import Domains, read_domains, vectors_of
 from torch import Tensor
 
-from dana.clusters.learned import LearnedClusters, learn_clusters
-from dana.clusters.outliers import outlier_examples, outlier_table, surface_of
-from dana.clusters.purity import confusion, contingency, domain_purity, majority
-from dana.clusters.representatives import log_density_of_own
-from dana.clusters.settings import ClusterSettings
-from dana.comparison.settings import slug
 from dana.core.artifacts import write_text
 from dana.core.errors import DanaError
 from dana.core.rng import generator
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import WholeDocuments
-from dana.report.cluster_figures import Drawn, cluster_map, confusion_figure
+from dana.studies.clusters.cluster_figures import Drawn, cluster_map, confusion_figure
+from dana.studies.clusters.learned import LearnedClusters, learn_clusters
+from dana.studies.clusters.outliers import outlier_examples, outlier_table, surface_of
+from dana.studies.clusters.purity import confusion, contingency, domain_purity, majority
+from dana.studies.clusters.representatives import log_density_of_own
+from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.comparison.settings import slug
 
 EXAMPLES = 5  # of a pair of domains
 
@@ -83,7 +83,7 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
     """Table 2: true, assigned, sentence and the log density of its cluster, the nearest to the wrong centre first.
 
     Args:
-        sample: See :class:`dana.clusters.learned.LearnedClusters`.
+        sample: See :class:`dana.studies.clusters.learned.LearnedClusters`.
         true: int of shape (sentences,), each one's domain.
         assigned: The domain that its cluster is mapped to.
         names: Of the domains.

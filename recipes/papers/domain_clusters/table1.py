@@ -20,18 +20,18 @@ import pandas as pd
 from domains import Domains, published, read_domains, vectors_of
 from torch import Tensor
 
-from dana.clusters.baselines import random_clusters, topic_clusters
-from dana.clusters.fit import check_vectors, fit_candidates
-from dana.clusters.model import fit_space
-from dana.clusters.purity import contingency, domain_purity
-from dana.clusters.settings import ClusterSettings
-from dana.comparison.settings import slug
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.errors import DanaError
 from dana.core.rng import derive_seed
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.encoders.word_training import train_word_vectors
+from dana.studies.clusters.baselines import random_clusters, topic_clusters
+from dana.studies.clusters.fit import check_vectors, fit_candidates
+from dana.studies.clusters.model import fit_space
+from dana.studies.clusters.purity import contingency, domain_purity
+from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.comparison.settings import slug
 
 FITS = "fits.csv"
 PAPERS = {"it", "koran", "law", "medical", "subtitles"}  # domains; of others nothing is published

@@ -18,14 +18,14 @@ import numpy as np
 import pandas as pd
 from domains import Domains, published, read_domains
 
-from dana.comparison.recall import budget_measures, ranking_measures
-from dana.comparison.settings import slug
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.errors import DanaError, DataError
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
 from dana.scoring.inputs import Selection
-from dana.stages.measure import document_scores, score_pool
+from dana.studies.comparison.measure import document_scores, score_pool
+from dana.studies.comparison.recall import budget_measures, ranking_measures
+from dana.studies.comparison.settings import slug
 
 FIT, KEPT = 1000, 1000
 CAP = 500_000  # of subtitles, section 3.1; and what the paper keeps

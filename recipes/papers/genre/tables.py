@@ -21,8 +21,8 @@ import pandas as pd
 
 from dana.core.errors import DanaError
 from dana.core.registry import TOPIC_GAP_ARMS
-from dana.report.cluster_figures import Drawn
-from dana.report.topic_gap import gap_frame, gap_summary
+from dana.studies.clusters.cluster_figures import Drawn
+from dana.studies.topic_gap.tables import gap_frame, gap_summary
 
 OFF = "off"
 # The paper's arms by ours.

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from dana.core.errors import DataError
+from dana.core.lines import read_lines
 from dana.core.rng import generator
-from dana.corpus.lines import read_lines
 from dana.corpus.text import words
 from dana.corpus.units import sentences
-from dana.ngram.entropy import perplexity
-from dana.ngram.kneser_ney import train_ngrams
-from dana.ngram.vocabulary import Vocabulary, WordIds
+from dana.models.ngram.entropy import perplexity
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.vocabulary import Vocabulary, WordIds
 from dana.selectors.moore_lewis import SCORES, MooreLewisSelector
 
 ORDER, LEAST_COUNT, CUTOFFS, HELD_OUT, CUTS = 3, 2, (0, 0, 1), 0.1, 10

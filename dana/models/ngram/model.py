@@ -1,0 +1,133 @@
+"""Back-off n-gram model: word numbers in, log-probability of each word after those before it out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dana.core.errors import ArtifactError, DataError
+from dana.core.tensors import load_tensors, save_tensors
+from dana.models.ngram.vocabulary import BEGIN, Vocabulary, WordIds
+
+FILE = "ngrams"
+
+
+@dataclass(frozen=True)
+class Level:
+    """All k-grams of a model, in ascending order of their keys; for single words, a row is the word's number.
+
+    Attributes:
+        keys: int64 of shape (k-grams,): row of the first k - 1 words among the (k-1)-grams times the number of words,
+            plus the last word.
+        log_probs: float32 of shape (k-grams,), log10 p(last word | the words before it), as in an ARPA file.
+        backoffs: float32 of shape (k-grams,), log10 of what is left of the probability after these k words, for words
+            of which no longer n-gram is in the model; 0 at the highest order.
+    """
+
+    keys: np.ndarray
+    log_probs: np.ndarray
+    backoffs: np.ndarray
+
+
+@dataclass(frozen=True)
+class NgramModel:
+    """A back-off model: p(w | h) of the longest n-gram it holds, times the back-offs of the longer histories.
+
+    Attributes:
+        vocabulary: Its words; every word is a 1-gram.
+        levels: The 1-grams, the 2-grams, ... to those of the highest order.
+    """
+
+    vocabulary: Vocabulary
+    levels: tuple[Level, ...]
+
+    @property
+    def order(self) -> int:
+        """Number of words of the longest n-gram."""
+        return len(self.levels)
+
+    def log_probs(self, texts: WordIds) -> np.ndarray:
+        """log10 p of each word after the words before it in its text, and of the end mark.
+
+        One binary search for each word and order, over all texts at once; no text's numbers depend on the others'.
+
+        Args:
+            texts: Word numbers of :attr:`vocabulary`.
+
+        Returns:
+            float32 of shape (words + 2 · texts,); 0 at begin marks, which are not predicted.
+        """
+        last, words = texts.ids.astype(np.int64), len(self.vocabulary)
+        starts = np.flatnonzero(last == BEGIN)
+        rows, scores = last, self.levels[0].log_probs[last]
+        for shorter, level in zip(self.levels, self.levels[1:], strict=False):
+            before = np.concatenate([[-1], rows[:-1]])  # row of the history at the lower order, -1 where unknown
+            before[starts] = -1
+            histories = np.flatnonzero(before >= 0)
+            found = find(level.keys, before[histories] * words + last[histories])
+            scores[histories] = np.where(
+                found >= 0,
+                level.log_probs[found] if level.keys.size else 0,
+                scores[histories] + shorter.backoffs[before[histories]],
+            )
+            rows = np.full(last.size, -1)
+            rows[histories] = found
+        scores[starts] = 0
+        return scores
+
+    def phrases(self) -> Iterable[list[str]]:
+        """The spelling of all n-grams, words with a space between: a list for each order, in the order of its level."""
+        spelled = list(self.vocabulary.words)
+        for number, level in enumerate(self.levels):
+            if number:
+                before, last = np.divmod(level.keys, len(self.vocabulary))
+                words = self.vocabulary.words
+                pairs = zip(before.tolist(), last.tolist(), strict=True)
+                spelled = [f"{spelled[row]} {words[word]}" for row, word in pairs]
+            yield spelled
+
+    def save(self, folder: Path) -> None:
+        """Write ``ngrams.safetensors`` and ``ngrams.json``."""
+        columns = ("keys", "log_probs", "backoffs")
+        joined = [torch.from_numpy(np.concatenate([getattr(part, name) for part in self.levels])) for name in columns]
+        save_tensors(
+            _Saved(list(self.vocabulary.words), [part.keys.size for part in self.levels], *joined), folder, FILE
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> "NgramModel":
+        """The model that :meth:`save` wrote.
+
+        Raises:
+            ArtifactError: If a file is missing or damaged.
+        """
+        saved = load_tensors(_Saved, folder, FILE)
+        ends = np.cumsum(saved.sizes)[:-1]
+        columns = [np.split(part.numpy(), ends) for part in (saved.keys, saved.log_probs, saved.backoffs)]
+        try:
+            vocabulary = Vocabulary(tuple(saved.words))
+        except DataError as error:
+            raise ArtifactError(f"{folder / FILE}.json: damaged: {error}") from error
+        return cls(vocabulary, tuple(Level(*part) for part in zip(*columns, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Saved:
+    words: list[str]
+    sizes: list[int]
+    keys: Tensor
+    log_probs: Tensor
+    backoffs: Tensor
+
+
+def find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Rows of the wanted keys among sorted distinct keys, int64; -1 where a key is not there."""
+    if not keys.size:
+        return np.full(wanted.shape, -1)
+    rows = np.searchsorted(keys, wanted)
+    rows[rows == keys.size] = 0
+    rows[keys[rows] != wanted] = -1
+    return rows

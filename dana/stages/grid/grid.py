@@ -1,0 +1,87 @@
+"""A grid: cells in an order that respects their dependencies, and what is recorded of those that are done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from dana.core.artifacts import fingerprint, read_json, write_json
+from dana.core.config import require
+from dana.core.errors import ConfigError, suggestion
+from dana.stages.grid.cell import Cell
+
+RECORDS = "cells"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of one experiment.
+
+    Attributes:
+        folder: Of the experiment: records and logs go to ``cells/NAME.json`` and ``cells/NAME.log``, results to
+            ``results.csv``.
+        cells: In the order in which they are started as far as their dependencies allow, and listed in the results.
+
+    Raises:
+        ConfigError: If two cells share a name, a dependency is no cell, or dependencies form a cycle.
+    """
+
+    folder: Path
+    cells: tuple[Cell, ...]
+
+    def __post_init__(self) -> None:
+        names = [cell.name for cell in self.cells]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        require(not twice, "cells", twice, "distinct names")
+        for cell in self.cells:
+            for need in cell.needs:
+                if need not in names:
+                    raise ConfigError(f"cell {cell.name}: needs {need!r}, which is no cell{suggestion(need, names)}")
+        try:
+            TopologicalSorter({cell.name: cell.needs for cell in self.cells}).prepare()
+        except CycleError as error:
+            raise ConfigError(f"cells depend on each other in a cycle: {' <- '.join(error.args[1])}") from error
+
+    def check(self) -> None:
+        """Find every stage function and compare its parameters, before any cell runs; see :meth:`Cell.check`."""
+        for cell in self.cells:
+            cell.check()
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """By cell: digest of its stage and settings and of those of all cells it depends on."""
+        found: dict[str, str] = {}
+        by_name = {cell.name: cell for cell in self.cells}
+        for name in TopologicalSorter({cell.name: cell.needs for cell in self.cells}).static_order():
+            cell = by_name[name]
+            needs = {need: found[need] for need in cell.needs}
+            found[name] = fingerprint({"stage": cell.stage, "settings": cell.arguments(found), "needs": needs})
+        return found
+
+    def file(self, name: str, suffix: str) -> Path:
+        """Where a cell's record (``.json``) or log (``.log``) lies."""
+        return self.folder / RECORDS / f"{name}{suffix}"
+
+    def record(self, name: str) -> Mapping[str, Any]:
+        """What :meth:`write_record` wrote of a cell; empty if there is none."""
+        path = self.file(name, ".json")
+        return read_json(path) if path.is_file() else {}
+
+    def write_record(self, name: str, made: str, seconds: float) -> None:
+        """Record that a cell is done: digest of what was asked for, what it made, how long that took."""
+        about = {"fingerprint": self.fingerprints[name], "made": made, "seconds": round(seconds, 3)}
+        write_json(self.file(name, ".json"), about)
+
+    def states(self) -> dict[str, str]:
+        """By cell: ``done``; ``changed`` if it was done with other settings or its outcome is gone; ``missing``."""
+        wanted = self.fingerprints
+        return {cell.name: self._state(self.record(cell.name), wanted[cell.name]) for cell in self.cells}
+
+    def _state(self, record: Mapping[str, Any], wanted: str) -> str:
+        if not record:
+            return "missing"
+        here = record["made"].startswith(f"{self.folder}/")
+        gone = here and not Path(record["made"]).exists()
+        return "changed" if gone or record["fingerprint"] != wanted else "done"

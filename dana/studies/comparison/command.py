@@ -1,0 +1,61 @@
+"""The command that compares selectors: ``dana compare``."""
+
+import argparse
+
+from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.given import add_verify, heed_verify, settings_from
+
+NUMBERS = {"nargs": "+", "type": int}
+FLAGS = [
+    Flag("--task", "compare.tasks", options=MANY),
+    Flag("--general", "general", options=MANY),
+    Flag("--selectors", "compare.selectors", options=MANY),
+    Flag("--fit", "compare.fit", options=NUMBERS),
+    Flag("--seeds", "compare.seeds"),
+    Flag("--plants", "compare.plants"),
+    Flag("--others", "compare.others"),
+    Flag("--without", "compare.without", options=MANY),
+    Flag("--runs", "compare.runs", options=MANY),
+    Flag("--budgets", "compare.budgets", options=MANY),
+    Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
+    Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
+    Flag("--geometry", "selection.geometry"),
+    Flag("--store", "selection.store"),
+    Flag("--share", "share"),
+    Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
+    Flag("--out", "out"),
+]
+
+
+def add_comparison(add: AddCommand) -> None:
+    """Add the command.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    command = add_command(add, "compare", _compare, FLAGS, reads=("inputs", "on_bad_record", "selection"))
+    command.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
+    add_verify(command)
+
+
+def _compare(parsed: argparse.Namespace) -> None:
+    """Compare ways of selecting text on task text that is hidden in a pool of general text.
+
+    Hides --plants texts of a task among --others pieces of general text of the same lengths, fits each selector on
+    other texts of the task, several sizes and draws, and measures what it keeps: planted recall, sources, n-gram
+    divergence from held-out task text, its perplexity, length, duplicates, overlap with the other selectors. --runs
+    measures scores that are there. Writes OUT/comparison.csv (a row a task, fit size, seed, selector, budget and
+    metric), summary.csv (means over seeds, intervals over documents, cost) and report.html. Killed, the same command
+    goes on.
+    """
+    from dana.studies.comparison.stage import plan_compare, run_compare
+    from dana.studies.comparison.tables import summary_text
+
+    settings = settings_from(parsed)
+    heed_verify(parsed, settings, looks=not parsed.dry_run)
+    if parsed.dry_run:
+        print("\n".join(f"{state:<8} {cell}" for cell, state in plan_compare(settings).states().items()))
+    else:
+        path = run_compare(settings)
+        print(f"{summary_text(path)}\n\nwritten: {path}")

@@ -1,0 +1,163 @@
+"""``dana compare``: tasks x selectors x budgets as a grid of cells, to one tidy table, before any training."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from dana.core.artifacts import open_artifact, write_text
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.core.logging import get_logger
+from dana.report.render import to_html, to_markdown
+from dana.scoring.inputs import TaskText
+from dana.scoring.scoring import build_selector
+from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.grid import Grid
+from dana.stages.grid.runner import run_grid
+from dana.stages.settings import RunSettings
+from dana.studies.comparison.page import comparison_report
+from dana.studies.comparison.settings import ORACLE, SOURCE, slug
+from dana.studies.comparison.tables import SUMMARY, write_comparison
+from dana.tasks.hygiene import Hygiene
+from dana.tasks.task_text import find_task
+
+log = get_logger(__name__)
+
+
+def run_compare(settings: RunSettings) -> Path:
+    """Make pools and scores, measure, and collect; what was made before is reused.
+
+    Returns:
+        The path of ``comparison.csv`` (:func:`dana.studies.comparison.tables.write_comparison`); ``report.html`` and
+        ``report.md`` beside it show it.
+
+    Raises:
+        ConfigError: Before anything is fitted, if a task has fewer texts to fit on than the smallest size wants.
+    """
+    _check(settings)
+    out = Path(settings.out)
+    run_grid(Grid(out, tuple(_plantings(settings))), settings.jobs)
+    grid = plan_compare(settings)
+    run_grid(grid, settings.jobs)
+    path = write_comparison(grid)
+    _write_page(path)
+    return path
+
+
+def _write_page(comparison: Path) -> None:
+    """``report.html``, ``report.md`` and ``tables/*.csv`` beside a comparison's table."""
+    import pandas as pd
+
+    table = pd.read_csv(comparison, dtype={"budget": str}, keep_default_na=False)
+    folder = comparison.parent
+    report = comparison_report(folder.resolve().name, table, pd.read_csv(folder / SUMMARY))
+    for shown in report.tables:
+        write_text(folder / "tables" / f"{shown.name}.csv", shown.frame.to_csv(index=False))
+    write_text(folder / "report.md", to_markdown(report))
+    write_text(folder / "report.html", to_html(report))
+
+
+def plan_compare(settings: RunSettings) -> Grid:
+    """All cells; before the tasks are read, when nobody knows how much text they have, those that read them."""
+    _check(settings)
+    cells = list(_plantings(settings))
+    for task in _tasks(settings):
+        folder = Path(settings.out) / slug(task)
+        if (folder / "texts").is_dir():
+            cells += _measured(settings, task, open_artifact(folder / "texts", "planting").manifest["counts"]["fit"])
+    for run in settings.compare.runs:
+        cells += _of_run(settings, Path(run))
+    return Grid(Path(settings.out), tuple(cells))
+
+
+def _tasks(settings: RunSettings) -> list[str]:
+    """The tasks that are compared on: the recipe's own where none is named."""
+    return settings.compare.tasks or ([settings.task] if settings.task else [])
+
+
+def _check(settings: RunSettings) -> None:
+    """Look up every task, selector and run before any text is read."""
+    compare = settings.compare
+    tasks = _tasks(settings)
+    require(bool(tasks or compare.runs), "tasks", compare.tasks, "at least one, or runs")
+    named = bool(settings.general) or not tasks
+    require(named, "general", settings.general, "at least one file, folder, glob, URL or hf: name")
+    for task in _tasks(settings):
+        if not task.startswith(SOURCE):
+            find_task(task)
+    for spec in compare.selectors:
+        if spec != ORACLE:
+            selector = build_selector(spec, settings.detector, settings.selection)
+            if "detector" in selector.uses and settings.detector == "auto":
+                raise ConfigError(f"selectors={spec!r}: name its detector, for example {spec}:knn")
+            selector.identity()
+    for run in compare.runs:
+        list(_of_run(settings, Path(run)))
+    plain = settings.hygiene == Hygiene()
+    require(
+        plain, "hygiene", vars(settings.hygiene), "left out: the pool is compared as it is; --out names a new folder"
+    )
+
+
+def _plantings(settings: RunSettings) -> Iterator[Cell]:
+    """Cells that read the texts."""
+    out, compare = Path(settings.out), settings.compare
+    if not _tasks(settings):
+        return
+    corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
+    corpus |= {"inputs": settings.inputs, "share": settings.shared}
+    yield Cell("general", "dana.stages.corpus:corpus_stage", corpus)
+    for task in _tasks(settings):
+        folder = out / slug(task)
+        arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}
+        arguments |= {"data": settings.data, "inputs": settings.inputs}
+        yield Cell(f"texts/{slug(task)}", "dana.studies.comparison.planting_stage:plant_stage", arguments)
+        hidden = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
+        hidden |= {"others": compare.others, "without": compare.without, "language": settings.selection.language}
+        yield Cell(f"pool/{slug(task)}", "dana.studies.comparison.planting_stage:pool_stage", hidden)
+
+
+def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
+    """Cells of one task that fit, score and measure; `texts` is how many there are to fit on."""
+    compare, name = settings.compare, slug(task)
+    if min(compare.fit) > texts:
+        raise ConfigError(f"fit={compare.fit}: task {task} has {texts} texts to fit on; give a size up to {texts}")
+    for size in compare.fit:
+        if size > texts:
+            log.info("compare   %s has %d texts to fit on: no fit of %d", task, texts, size)
+            continue
+        for seed in range(compare.seeds):
+            place = f"{name}/{size}-{seed}"
+            folder = Path(settings.out) / place
+            fit = {"planting": Made(f"texts/{name}"), "folder": folder / "task", "size": size, "seed": seed}
+            yield Cell(f"fit/{place}", "dana.studies.comparison.planting_stage:fit_stage", fit)
+            for spec in compare.selectors:
+                yield from _scored(settings, spec, place, {"task": task, "fit": str(size), "selector": spec}, seed)
+
+
+def _scored(settings: RunSettings, spec: str, place: str, labels: dict[str, str], seed: int) -> Iterator[Cell]:
+    """The scores of one selector, and what is measured of them."""
+    folder, name = Path(settings.out) / place / slug(spec), f"{place}/{slug(spec)}"
+    pool = f"pool/{slug(labels['task'])}"
+    measured = {"pool": Made(pool), "task": Made(f"fit/{place}"), "folder": folder / "measures", "seed": seed}
+    measured |= {"budgets": settings.compare.budgets, "scores": None}
+    if spec != ORACLE:
+        arguments = {"task": Made(f"fit/{place}"), "pool": Made(pool), "folder": folder / "scores", "selector": spec}
+        arguments |= {"detector": settings.detector, "selection": replace(settings.selection, seed=seed)}
+        yield Cell(f"score/{name}", "dana.studies.comparison.measure:score_pool", arguments, kind=spec)
+        measured["scores"] = Made(f"score/{name}")
+    yield Cell(f"measure/{name}", "dana.studies.comparison.measure:measure_stage", measured, labels=labels)
+
+
+def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
+    """What is measured of the scores that a run already has: its own, and those of its arms."""
+    task = TaskText.open(run / "task")
+    own = run / "scores"
+    for scores in [own, *sorted(run.glob("arms/*/scores"))]:
+        open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
+        selector = run.name if scores == own else f"{run.name}/{scores.parent.name}"
+        name = f"{slug(str(run))}/{slug(selector)}"
+        labels = {"task": task.name, "fit": str(task.artifact.manifest["counts"]["fit"]), "selector": selector}
+        measured = {"pool": run / "corpus", "task": run / "task", "scores": scores, "seed": 0}
+        measured |= {"budgets": settings.compare.budgets, "folder": Path(settings.out) / "runs" / name / "measures"}
+        yield Cell(f"measure/runs/{name}", "dana.studies.comparison.measure:measure_stage", measured, labels=labels)

@@ -1,0 +1,81 @@
+"""The command of the few-shot study with a chat model: ``dana few-shot``."""
+
+import argparse
+from pathlib import Path
+
+from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.given import keep, settings_from
+from dana.core.errors import ConfigError
+from dana.studies.topic_gap.command import NUMBERS, TOPICS
+
+OF_CARD = [
+    Flag("--items", "few_shot.items"),
+    Flag("--shots", "few_shot.shots"),
+    Flag("--n", "few_shot.n"),
+    Flag("--topics-of", "topic_gap.topics_of"),
+    Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all (default: all)", TOPICS),
+    Flag("--topics-k", "topics.k", "how many topics are fitted; of several the best is taken (default: 25)", NUMBERS),
+    Flag("--general", "general", "text to fit topics to, instead of the task's own", MANY),
+    Flag("--labels", "topic_gap.labels", "labels to take (default: all)", MANY),
+    Flag("--test", "topic_gap.test", "texts of each label and topic that may be asked about (default: 50)"),
+    Flag("--window", "topic_gap.window"),
+    Flag("--short", "topic_gap.short"),
+    Flag("--draw", "topic_gap.draw"),
+    Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's"),
+    Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
+    Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
+    Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
+]
+FLAGS = [
+    Flag("--chat", "few_shot.chat"),
+    Flag("--arms", "few_shot.arms", options=MANY),
+    Flag("--script", "few_shot.script"),
+    *OF_CARD,
+    Flag("--seed", "selection.seed", "root seed of windows, topics, items and conversations (default: 0)"),
+    Flag("--out", "out"),
+]
+
+
+def add_few_shot(add: AddCommand) -> None:
+    """Add the command.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    reads = ("few_shot", "topic_gap", "topics", "inputs", "on_bad_record", "finetune")
+    few_shot = add_command(add, "few-shot", _few_shot, FLAGS, reads=reads)
+    few_shot.add_argument("card", nargs="?", metavar="CARD", help="a task card's name or YAML file")
+    items = "JSONL with items of one's own, or items.jsonl of another study, instead of CARD"
+    few_shot.add_argument("--items-from", type=Path, metavar="FILE", help=items)
+
+
+def _few_shot(parsed: argparse.Namespace) -> None:
+    """Ask a chat model which of two labels a text has, with examples of the text's topic and of others.
+
+    Items are drawn from CARD: a topic, two labels, a text about the topic of either with equal chance, and --shots
+    examples of both, on the topic and off it (the sets are those of dana tasks topic-gap). A conversation an item and
+    arm, of five turns: examples of both labels, which go by Class A and Class B, and the question what sets them apart;
+    three criteria applied to the text, one at a time; and the decision. Abstentions and answers that cannot be parsed
+    are counted apart, and count as wrong. Writes OUT/few-shot: few_shot.md (the answer in words), summary.csv (a row an
+    arm, exact 95 % intervals), paired.csv (exact McNemar test of on against off topic), results.csv, criteria.csv,
+    transcripts.jsonl and items.jsonl.
+
+    --chat is local:MODEL (transformers, with the tokenizer's chat template), scripted:FILE (replies as JSONL), or
+    http:BASE_URL,model=NAME for any OpenAI-compatible endpoint; its key is read from the environment variable that
+    key_env names, and written nowhere. Killed or cut off, the same command goes on with the next conversation.
+
+      dana few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
+      dana few-shot --items-from runs/few-shot/few-shot/items.jsonl --chat local:MODEL --out runs/other-model
+    """
+    from dana.studies.few_shot.stage import TEXT, run_few_shot
+
+    if parsed.items_from is not None:
+        for flag in OF_CARD:
+            if getattr(parsed, flag.setting) is not None:
+                raise ConfigError(f"{flag.name} is not looked at with --items-from, whose items are there already")
+    settings = settings_from(parsed)
+    artifact = run_few_shot(settings, parsed.card, parsed.items_from)
+    keep(settings, Path(settings.out))
+    print((artifact.path / TEXT).read_text(encoding="utf-8"))
+    print(f"written: {artifact.path}")

@@ -1,0 +1,251 @@
+"""Chat model behind an OpenAI-compatible endpoint: ``POST /chat/completions``, with deadlines and bounded retries."""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException, IncompleteRead
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import sleep, time
+from typing import Any, ClassVar
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from dana.core.config import require
+from dana.core.errors import ConfigError, EndpointError
+from dana.core.logging import get_logger
+from dana.studies.few_shot.base import Message
+
+log = get_logger(__name__)
+
+LIMIT = 1 << 24  # bytes of an answer that are read
+SHOWN = 200  # characters of what an endpoint says that an error shows
+AGAIN = (408, 425, 429)  # with 5xx: worth another try
+SECRET = 8  # characters that a key has at least; shorter ones, such as "none", hide nothing
+
+
+class _Failed(Exception):
+    """A try without a reply.
+
+    Attributes:
+        wait: Seconds that the endpoint asks to wait; None if it does not say.
+        is_final: Whether the same request would fail again.
+    """
+
+    def __init__(self, said: str, wait: float | None = None, is_final: bool = False) -> None:
+        super().__init__(said)
+        self.wait, self.is_final = wait, is_final
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect is an answer like any other: following it could hand the key to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Called by urllib for each redirect."""
+
+
+@dataclass(frozen=True)
+class HTTPChat:
+    """A model behind an OpenAI-compatible HTTP endpoint: vLLM, llama.cpp, Ollama, a provider.
+
+    Connection errors, deadlines, answers 408, 425, 429 and 5xx, and answers without a reply are tried again, with twice
+    the wait each time or what ``Retry-After`` says. A key is read from the environment when it is sent, and taken out
+    of whatever the endpoint says.
+
+    Attributes:
+        base_url: Up to and without ``/chat/completions``, for example ``http://localhost:8000/v1``.
+        model: Its name there.
+        key_env: Environment variable that holds the key; None sends none.
+        temperature: 0 for the likeliest reply.
+        max_tokens: Most tokens of a reply; None leaves it to the endpoint.
+        timeout: Seconds for one whole answer.
+        retries: Further tries after one that failed.
+        wait: Seconds before the first of them.
+        max_wait: Seconds before one of them at most, whatever the endpoint asks for.
+    """
+
+    base_url: str
+    model: str
+    key_env: str | None = None
+    temperature: float = 0.0
+    max_tokens: int | None = 1024
+    timeout: float = 120.0
+    retries: int = 5
+    wait: float = 1.0
+    max_wait: float = 60.0
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check_url(self.base_url)
+        require(bool(self.model.strip()), "model", self.model, "the model's name at the endpoint")
+        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        require(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1, or null")
+        require(self.timeout > 0, "timeout", self.timeout, "above 0")
+        require(self.retries >= 0, "retries", self.retries, "at least 0")
+        require(self.wait >= 0, "wait", self.wait, "at least 0")
+        require(self.max_wait >= self.wait, "max_wait", self.max_wait, f"at least wait, {self.wait}")
+        self._key()
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return f"{self.base_url.rstrip('/')}/chat/completions"
+
+    def identity(self) -> dict[str, Any]:
+        """See :class:`dana.studies.few_shot.base.ChatModel`."""
+        decides = ("model", "temperature", "max_tokens")
+        return {
+            "kind": "http",
+            "base_url": self.base_url.rstrip("/"),
+            **{name: getattr(self, name) for name in decides},
+        }
+
+    def reply(self, messages: Sequence[Message], seed: int) -> str:
+        """See :class:`dana.studies.few_shot.base.ChatModel`.
+
+        Raises:
+            EndpointError: If the endpoint refuses, or gives no reply in any of the tries.
+        """
+        pause = self.wait
+        for attempt in range(self.retries + 1):
+            try:
+                return self._hidden(self._ask(messages, seed))
+            except _Failed as error:
+                failed = error
+            # Not inside of "except": the new error would hold the old one, and that one what the endpoint said.
+            said, tries = " ".join(self._hidden(str(failed)).split())[:SHOWN], attempt + 1
+            if failed.is_final or tries > self.retries:
+                raise EndpointError(f"{self.url}: {said}{f' ({tries} tries)' if tries > 1 else ''}")
+            seconds = min(pause if failed.wait is None else failed.wait, self.max_wait)
+            log.warning("%s: %s; again in %.3g s (%d of %d)", self.url, said, seconds, tries, self.retries)
+            sleep(seconds)
+            pause *= 2
+        raise AssertionError("unreachable")
+
+    def _key(self) -> str:
+        """The key, or nothing.
+
+        Raises:
+            ConfigError: If the variable is not set, or its value cannot be sent; the value is not shown.
+        """
+        if self.key_env is None:
+            return ""
+        if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.key_env):  # perhaps the key itself
+            raise ConfigError("key_env: must be an environment variable's name, of A-Z, 0-9 and _ (not shown here)")
+        key = os.environ.get(self.key_env, "").strip()
+        require(bool(key), "key_env", self.key_env, "an environment variable that holds the key; it is not set")
+        if not re.fullmatch(r"[!-~]+", key):
+            raise ConfigError(
+                f"{self.key_env}: the key in it holds blanks or signs that are not ASCII (not shown here)"
+            )
+        return key
+
+    def _hidden(self, text: str) -> str:
+        """A text without the key, as it is or as JSON writes it."""
+        key = self._key()
+        for form in {key, json.dumps(key)[1:-1]} if len(key) >= SECRET else ():
+            text = text.replace(form, "***")
+        return text
+
+    def _ask(self, messages: Sequence[Message], seed: int) -> str:
+        """One try."""
+        body: dict[str, Any] = {"model": self.model, "messages": list(messages), "temperature": self.temperature}
+        if self.max_tokens is not None:
+            body["max_tokens"] = self.max_tokens
+        if self.temperature > 0:  # not every endpoint knows the field, and at 0 nothing is drawn
+            body["seed"] = seed
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "dana"}
+        if key := self._key():
+            headers["Authorization"] = f"Bearer {key}"
+        status, fields, answer = self._within_deadline(Request(self.url, json.dumps(body).encode(), headers))
+        if 300 <= status < 400:
+            raise _Failed(f"redirects to {fields.get('Location')}; give that as base_url", is_final=True)
+        if status != 200:
+            said = f"HTTP {status}: {_decoded(answer)}"
+            raise _Failed(said, _asked_wait(fields.get("Retry-After")), status < 500 and status not in AGAIN)
+        return _reply_in(answer)
+
+    def _within_deadline(self, request: Request) -> tuple[int, Any, bytes]:
+        """Status, header fields and body. In a thread, as a socket's timeout is of each read and not of them all."""
+        outcome: SimpleQueue[tuple[int, Any, bytes] | Exception] = SimpleQueue()
+
+        def send() -> None:
+            try:
+                outcome.put(_send(request, self.timeout))
+            except Exception as error:
+                outcome.put(error)
+
+        Thread(target=send, daemon=True).start()
+        try:
+            answer = outcome.get(timeout=self.timeout)
+        except Empty:
+            raise _Failed(f"no whole answer in {self.timeout:g} s") from None
+        if isinstance(answer, TimeoutError) or isinstance(getattr(answer, "reason", None), TimeoutError):
+            raise _Failed(f"no whole answer in {self.timeout:g} s")
+        if isinstance(answer, OSError | HTTPException):
+            raise _Failed(f"no answer: {getattr(answer, 'reason', None) or answer or type(answer).__name__}")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _check_url(url: str) -> None:
+    """Refuse a URL with more in it than a place; what it holds may be a key and is not shown."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    else:
+        fits = fits and not (parts.username or parts.password or parts.query or parts.fragment)
+    if not fits or not re.fullmatch(r"[!-~]+", url):
+        raise ConfigError("base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)")
+
+
+def _send(request: Request, timeout: float) -> tuple[int, Any, bytes]:
+    try:
+        answer = build_opener(_NoRedirects).open(request, timeout=timeout)
+    except HTTPError as error:
+        answer = error
+    with answer:
+        body = answer.read(LIMIT)
+        if answer.length:  # of the announced bytes so many are missing
+            raise IncompleteRead(body, answer.length)
+        return answer.status, answer.headers, body
+
+
+def _asked_wait(field: str | None) -> float | None:
+    """Seconds that a ``Retry-After`` asks for: a number, or a date (RFC 9110, section 10.2.3); None if neither."""
+    if field is None:
+        return None
+    if re.fullmatch(r"\s*\d{1,9}(\.\d*)?\s*", field, re.ASCII):
+        return float(field)
+    try:
+        return max(0.0, parsedate_to_datetime(field).timestamp() - time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _decoded(answer: bytes) -> str:
+    """All of an answer: it is cut for an error when the key is out of it, as half a key would not be found."""
+    return answer.decode("utf-8", "replace")
+
+
+def _reply_in(answer: bytes) -> str:
+    """The text of the first choice; a refusal, which some endpoints keep apart, is a reply."""
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise _Failed(f"the answer is not JSON: {_decoded(answer)}") from None
+    try:
+        message = found["choices"][0]["message"]
+        content = message["content"] if message.get("content") is not None else message.get("refusal")
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise _Failed(f"the answer holds no choices[0].message: {_decoded(answer)}") from None
+    if not isinstance(content, str):
+        raise _Failed(f"the answer's choices[0].message.content is {json.dumps(content)}, not text")
+    return content

@@ -1,0 +1,1 @@
+"""Splits of aligned lines that share none, and their audit."""

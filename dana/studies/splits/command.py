@@ -1,0 +1,78 @@
+"""The command that splits parallel text and audits splits: ``dana splits``."""
+
+import argparse
+from pathlib import Path
+
+from dana.cli.flags import AddCommand, add_command, local_folder
+
+OF_MAKE = ("domain", "dev", "test", "cap", "seed")
+
+
+def add_splits(add: AddCommand) -> None:
+    """Add the command.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    splits = add_command(add, "splits", _splits, settings=False)
+    splits.add_argument("action", choices=["make", "audit"])
+    splits.add_argument(
+        "folders",
+        type=local_folder,
+        nargs="*",
+        metavar="DIR",
+        help="audit: folders with train, dev and test files, see below",
+    )
+    domain = "make: a domain's name, its source and its target file, or one file; once for each domain"
+    splits.add_argument("--domain", nargs="+", action="append", metavar=("NAME", "FILE"), help=domain)
+    sides = "names of the sides, or fields of JSONL, CSV, TSV, Parquet that hold them (default: source target)"
+    splits.add_argument("--sides", nargs="+", metavar="SIDE", help=sides)
+    splits.add_argument("--dev", type=int, metavar="N", help="make: pairs of dev, a domain (default: 2000)")
+    splits.add_argument("--test", type=int, metavar="N", help="make: pairs of test, a domain (default: 2000)")
+    splits.add_argument("--cap", type=int, metavar="N", help="make: at most so many pairs of train, a domain")
+    splits.add_argument("--seed", type=int, help="make: of the draw of dev and test (default: 0)")
+    splits.add_argument(
+        "--out", type=local_folder, metavar="DIR", help="folder of the splits; of the audit's table as CSV"
+    )
+
+
+def _splits(parsed: argparse.Namespace) -> None:
+    """Split parallel or plain text into train, dev and test that share no line, or audit splits that are there.
+
+    make    keep the first of all pairs with the same source or the same target, draw dev and test of each domain, cap
+            what is left. Two plain-text files, aligned line by line (.gz, .zst), or one .jsonl, .csv, .tsv or .parquet
+            with both sides; one plain-text file is text without translations. Writes OUT/NAME/train.parquet, dev,
+            test (line, and a column a side), OUT/sizes.csv and the audit, OUT/overlap.csv.
+    audit   the share of dev and test lines that are also in train, by either side. DIR holds train.de train.en dev.de
+            dev.en test.de test.en, or train.parquet ..., or folders of such, one a domain.
+
+      dana splits make --domain it it.de.gz it.en.gz --domain law law.de law.en --sides de en --cap 500000 --out split
+      dana splits audit split somebody/elses --sides de en
+    """
+    from dana.core.errors import ConfigError
+    from dana.studies.splits.aligned import open_aligned
+    from dana.studies.splits.audit_stage import audit_folders, overlap_text, read_overlap
+    from dana.studies.splits.line_splits import SplitSettings
+    from dana.studies.splits.stage import sizes_text, splits_stage
+
+    given = {flag: value for flag in OF_MAKE if (value := getattr(parsed, flag)) is not None}
+    if parsed.action == "audit":
+        if given:
+            raise ConfigError(f"splits audit: --{next(iter(given))} belongs to make")
+        if not parsed.folders:
+            raise ConfigError("splits audit: name folders with train, dev and test files")
+        print(overlap_text(audit_folders(parsed.folders, parsed.sides, parsed.out)))
+        return
+    if parsed.folders:
+        raise ConfigError(f"splits make: {parsed.folders[0]}: name files by --domain NAME SOURCE TARGET")
+    if parsed.out is None or not parsed.domain:
+        raise ConfigError(f"splits make: {'--out DIR' if parsed.domain else '--domain NAME SOURCE TARGET'} is missing")
+    domains = {}
+    for name, *files in given.pop("domain"):
+        if name in domains or len(files) not in (1, 2):
+            said = "is given twice" if name in domains else "must be followed by one or two files"
+            raise ConfigError(f"--domain {name}: {said}")
+        domains[name] = open_aligned([Path(file) for file in files], parsed.sides)
+    artifact = splits_stage(domains, parsed.out, SplitSettings(**given))
+    print(sizes_text(artifact.manifest["counts"]))
+    print(f"\n{overlap_text(read_overlap(artifact.path))}\n\nwritten: {artifact.path}")

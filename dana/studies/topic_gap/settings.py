@@ -1,0 +1,58 @@
+"""Settings of the topic gap: topics, sizes of their sets, what is trained on, and how documents are cut."""
+
+from dataclasses import dataclass, field
+
+from dana.core.config import require
+from dana.studies.topic_gap.splits import DRAWS
+from dana.studies.topic_gap.views import SHORT
+
+OFF, ON, ALL = "off", "on", "all"
+
+
+@dataclass(frozen=True)
+class TopicGapSettings:
+    """Topics, how many texts of each label every set has, and what is trained on.
+
+    Attributes:
+        n: Texts of each label to train on, several numbers.
+        topics: Topics by number, from 0; or ``all`` of which the documents' shares differ.
+        test: Texts of each label to test on, on topic.
+        validation: Texts of each label to choose the epoch by, off topic.
+        arms: What is trained on: ``on``, ``off``, an arm with synthetic text such as ``augmented``, or a plug-in's;
+            ``off`` is what the others are compared with.
+        labels: Labels of the task to take; empty takes all.
+        window: Characters that are kept of a document, from a place that its id decides.
+        short: Documents shorter than the window: ``drop``, or ``keep`` them whole.
+        draw: Who of a topic's documents is in which set: ``ranks`` tests those most about it and trains on the next;
+            ``random`` deals the same documents to both at random, and so off topic.
+        topics_of: A run's folder with topics (``dana topics fit``); else they are fitted.
+    """
+
+    n: list[int] = field(default_factory=lambda: [30, 100])
+    topics: list[int | str] = field(default_factory=lambda: ["all"])
+    test: int = 50
+    validation: int = 50
+    arms: list[str] = field(default_factory=lambda: ["on", "off"])
+    labels: list[str] = field(default_factory=list)
+    window: int = 1000
+    short: str = "drop"
+    draw: str = "ranks"
+    topics_of: str | None = None
+
+    def __post_init__(self) -> None:
+        whole = bool(self.n) and min(self.n) >= 1 and len(set(self.n)) == len(self.n)
+        require(whole, "n", self.n, "distinct whole numbers of at least 1")
+        numbers = all(isinstance(topic, int) and topic >= 0 for topic in self.topics)
+        named = self.topics == [ALL] or (bool(self.topics) and numbers)
+        require(named, "topics", self.topics, "all, or numbers of topics from 0")
+        require(len(set(self.topics)) == len(self.topics), "topics", self.topics, "distinct")
+        require(self.test >= 1, "test", self.test, "at least 1")
+        require(self.validation >= 1, "validation", self.validation, "at least 1")
+        compared = OFF in self.arms and len(self.arms) > 1
+        require(compared, "arms", self.arms, "off and others: off is what they are compared with")
+        require(len(set(self.arms)) == len(self.arms), "arms", self.arms, "distinct")
+        require(len(self.labels) != 1, "labels", self.labels, "at least two labels of the task, or empty for all")
+        require(len(set(self.labels)) == len(self.labels), "labels", self.labels, "distinct")
+        require(self.window >= 1, "window", self.window, "at least 1 character")
+        require(self.short in SHORT, "short", self.short, " or ".join(SHORT))
+        require(self.draw in DRAWS, "draw", self.draw, " or ".join(DRAWS))

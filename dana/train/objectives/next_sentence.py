@@ -1,0 +1,166 @@
+"""Masked tokens and next-sentence prediction: halves of texts in, the masked tokens and one label a pair out.
+
+With label losses r_i, the pairs add Σ c'_i r_i / Z', of the same three denominators with one label an example. A
+masked token counts with the weight of the text that it is from, also where it lies behind another's first half; a pair
+counts with the weight of its first half's text. For BERT, which alone has the head.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dana.core.config import require
+from dana.core.logging import get_logger
+from dana.models.heads import SelectedLogits
+from dana.models.language_model import LanguageModel
+from dana.train.objectives.base import ModelCardTerms
+from dana.train.objectives.batch import IGNORED, MicroBatch, StepBatch
+from dana.train.objectives.loss import LossScale, loss_scale, token_losses
+from dana.train.objectives.masked import MaskedCollator, MaskedTokens
+from dana.train.objectives.masking import Masking, mask
+from dana.train.objectives.pairs import Pairs, pair
+from dana.train.sequences.examples import Batch, SpecialTokens
+from dana.train.sequences.layout import Arrangement, BatchLayout
+
+log = get_logger(__name__)
+
+
+class PairLogits(SelectedLogits):
+    """A ``BertForPreTraining`` model: logits at selected places, and of each row whether its second half follows.
+
+    Given ``token_type_ids`` it answers with two tensors, logits of shape (selected, vocabulary) and of shape (rows, 2);
+    without them, as its base does.
+    """
+
+    def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
+        """See the class."""
+        if "token_type_ids" not in attention:
+            return super().answer(input_ids, where, attention)
+        states, pooled = self.model.base_model(input_ids=input_ids, **attention)[:2]
+        return self.model.cls(states.flatten(0, 1)[where], pooled)
+
+
+@dataclass(frozen=True)
+class PairMicroBatch(MicroBatch):
+    """Tensors of one forward pass over pairs, one a row.
+
+    Attributes:
+        relation: int64 of shape (rows,), labels of :mod:`dana.train.objectives.pairs`; each has a coefficient, too.
+    """
+
+    relation: Tensor
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of targets, of pairs."""
+        return [self.targets.numel(), self.relation.numel()]
+
+    def losses(self, module: torch.nn.Module) -> Tensor:
+        """Losses in nats of shape (targets + rows,); 0 for a pair without a label."""
+        logits, relation = module(**self.inputs)
+        return torch.cat([token_losses(logits, self.targets), token_losses(relation, self.relation)])
+
+
+@dataclass(frozen=True)
+class PairBatch(StepBatch):
+    """All pairs of one step on all ranks.
+
+    Attributes:
+        pairs: The step's examples in pairs; ``examples`` is their batch.
+        relation: Coefficients and denominator of the pairs' losses.
+    """
+
+    pairs: Pairs
+    relation: LossScale
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Masked tokens, and pairs with a label."""
+        return {**super().asked, "next_sentence": int((self.pairs.labels != IGNORED).sum())}
+
+    def fill(self, arranged: Arrangement, layout: BatchLayout, idle: bool) -> PairMicroBatch:
+        """Tensors of pairs that were laid out."""
+        tokens = super().fill(arranged, layout, idle)
+        real, rows = arranged.places >= 0, arranged.example[:, 0]
+        types = np.where(real, self.pairs.types[np.where(real, arranged.places, 0)], 0)
+        # One sum over one Z: the pairs' own Z' goes into their coefficients.
+        ratio = self.scale.total / self.relation.total if self.relation.total else 0.0
+        pairs = torch.from_numpy((self.relation.coefficients[rows] * ratio).astype(np.float32))
+        labels = np.full(rows.size, IGNORED) if idle else self.pairs.labels[rows]
+        return PairMicroBatch(
+            {**tokens.inputs, "token_type_ids": torch.from_numpy(types)},
+            tokens.targets,
+            tokens.owners,
+            torch.cat([tokens.coefficients, pairs]),
+            torch.from_numpy(labels),
+        )
+
+
+@dataclass(frozen=True)
+class PairCollator(MaskedCollator):
+    """Pairs the examples of a step, then masks them."""
+
+    def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> PairBatch:
+        """Labels are the masked tokens and whether second halves follow."""
+        pairs = pair(batch, self.special_tokens, epochs, self.masking.seed)
+        batch = pairs.batch
+        found = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
+        labels = np.where(found.masked, batch.tokens, IGNORED)
+        step = StepBatch.of(batch, found.inputs, labels, denominator, pairs.texts)
+        asked = (pairs.labels != IGNORED).astype(np.int64)
+        relation, scale = loss_scale(batch.weights, asked, denominator), step.scale
+        if not scale.total and relation.total:  # no masked token has a weight above 0, but pairs have
+            scale = LossScale(scale.coefficients, 1.0)
+        return PairBatch(**{**vars(step), "scale": scale}, pairs=pairs, relation=relation)
+
+
+@dataclass(frozen=True)
+class NextSentence(MaskedTokens):
+    """Predict masked tokens, and whether the second half of a text follows its first. Held out: masked tokens only."""
+
+    version: ClassVar[int] = 1
+
+    layouts = ("padded",)  # token types begin anew in each row
+
+    def auto_class(self, config: Any) -> Any:
+        """``AutoModelForPreTraining``.
+
+        Raises:
+            ConfigError: If the model is no BERT.
+        """
+        from transformers import AutoModelForPreTraining
+
+        kind = config.model_type
+        allowed = f"masked for a model of type {kind}: only bert has the head"
+        require(kind == "bert", "objective", "next_sentence", allowed)
+        return AutoModelForPreTraining
+
+    def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
+        """A new next-sentence head is trained with the rest: it takes no part in the warm-up."""
+        loaded = super().prepare_model(model, seed, dropout)
+        relation = {name for name in loaded.new if "pooler" in name or "seq_relationship" in name}
+        if relation:
+            log.info("%s: its next-sentence head is new: %s", model, ", ".join(sorted(relation)))
+        return replace(loaded, new=loaded.new - relation)
+
+    def module(self, model: Any, bf16: bool = False) -> PairLogits:
+        """Both heads."""
+        return PairLogits(model, bf16)
+
+    def collator(self, tokenizer: Any, seed: int) -> PairCollator:
+        """Pairs and masks by the seed."""
+        masking = Masking.of(tokenizer, seed, self.mask_rate, self.whole_word)
+        return PairCollator(masking, SpecialTokens.of(tokenizer, paired=True))
+
+    def card_terms(self) -> ModelCardTerms:
+        """The words of a model card."""
+        terms = super().card_terms()
+        what = terms.objective.replace(", mask rate", " and next sentence, mask rate")
+        return replace(terms, objective=what)
+
+    def decisive(self) -> dict[str, Any]:
+        """Of models trained before there were other objectives."""
+        return {**super().decisive(), "next_sentence": True}

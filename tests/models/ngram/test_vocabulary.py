@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from dana.core.errors import ConfigError, DataError
+from dana.models.ngram.vocabulary import Vocabulary, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't pay $1,200!", "don't pay $ 1 , 200 !"),
+        ("l’État — C'EST moi.", "l’état — c'est moi ."),
+        ("p53-dependent snake_case", "p 53 - dependent snake _ case"),
+        ("'quoted' rock'n'roll", "' quoted ' rock'n'roll"),
+        (" \t\n", ""),
+    ],
+)
+def test_words_are_lower_cased_and_numbers_and_marks_stand_alone(text, expected):
+    assert " ".join(split_words(text)) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_text_has_the_same_words_whether_or_not_it_has_letters_beyond_ascii(seed):
+    characters = [chr(code) for code in range(128)] + list("aA19'_") * 20
+    text = "".join(np.random.default_rng(seed).choice(characters, 5000))
+    assert split_words(text) == split_words(text + " é")[:-1]
+
+
+def test_frequent_words_come_first_and_rare_ones_are_unknown():
+    vocabulary = Vocabulary.of_texts(["b a b", "c a b"], min_count=2)
+    assert vocabulary.words == ("<unk>", "<s>", "</s>", "b", "a")
+    ids = vocabulary.encode(["a c", "", "B"])
+    assert ids.ids.tolist() == [1, 4, 0, 2, 1, 2, 1, 3, 2]
+    assert ids.sizes.tolist() == [4, 2, 3]
+    assert ids.text_of.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+
+
+def test_rows_are_what_encoding_these_texts_gives():
+    texts = [f"{number} and {number % 3} " * (number % 4) for number in range(9)]
+    vocabulary = Vocabulary.of_texts(texts)
+    chosen = np.array([8, 0, 3, 3])
+    picked, again = vocabulary.encode(texts).rows(chosen), vocabulary.encode([texts[row] for row in chosen])
+    assert picked.ids.tolist() == again.ids.tolist()
+    assert picked.sizes.tolist() == again.sizes.tolist()
+
+
+def test_a_words_list_may_hold_the_marks_and_words_twice():
+    assert Vocabulary.of_words(["b", "<unk>", "a", "b"]).words == ("<unk>", "<s>", "</s>", "b", "a")
+
+
+@pytest.mark.parametrize("words", [["two words"], [""], ["tab\t"]])
+def test_a_word_that_cannot_stand_in_an_arpa_file_is_refused(words):
+    with pytest.raises(DataError, match="is no word"):
+        Vocabulary.of_words(words)
+
+
+def test_a_least_count_of_0_is_refused():
+    with pytest.raises(ConfigError, match="min_count=0"):
+        Vocabulary.of_texts(["a"], min_count=0)

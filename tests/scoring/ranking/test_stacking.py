@@ -1,0 +1,73 @@
+"""Stacking weights and average precision: by hand, against scikit-learn, and at their limits."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score
+
+from dana.scoring.ranking import stacking
+from dana.scoring.ranking.precision import average_precisions, recalls_at
+from dana.scoring.ranking.stacking import stacking_weights
+
+
+def scores(rows, means, seed):
+    return np.random.default_rng(seed).normal(means, 1.0, (rows, len(means)))
+
+
+def test_without_the_ridge_the_model_is_scikit_learns_logistic_regression(monkeypatch):
+    monkeypatch.setattr(stacking, "RIDGE", 0.0)
+    task, general = scores(300, [-1.5, -0.7], 0), scores(900, [0, 0], 1)
+    found = stacking_weights(task, general)
+    labels = np.repeat([0, 1], [300, 900])
+    model = LogisticRegression(C=1e9, class_weight="balanced").fit(np.concatenate([task, general]), labels)
+    np.testing.assert_allclose(found.weights * found.slope, model.coef_[0], rtol=1e-2)
+    assert found.intercept == pytest.approx(model.intercept_[0], rel=2e-2)
+    assert found.weights.sum() == pytest.approx(1)
+
+
+def test_the_better_selector_weighs_more_and_the_ridge_draws_towards_equal_weights():
+    task, general = scores(400, [-2.0, -0.5], 0), scores(400, [0, 0], 1)
+    found = stacking_weights(task, general).weights
+    assert found[0] > 0.6
+    stacking_ridge, stacking.RIDGE = stacking.RIDGE, 100.0
+    try:
+        assert stacking_weights(task, general).weights == pytest.approx([0.5, 0.5], abs=0.01)
+    finally:
+        stacking.RIDGE = stacking_ridge
+
+
+def test_a_selector_that_points_the_wrong_way_gets_no_weight():
+    task, general = scores(400, [-2.0, 2.0], 0), scores(400, [0, 0], 1)
+    assert stacking_weights(task, general).weights == pytest.approx([1, 0], abs=0.02)
+
+
+def test_selectors_that_tell_nothing_weigh_the_same():
+    task, general = scores(200, [3.0, 3.0, 3.0], 0), scores(200, [0, 0, 0], 1)
+    assert stacking_weights(task, general).weights == pytest.approx([1 / 3] * 3, abs=0.05)
+
+
+def test_average_precision_is_scikit_learns_at_the_prevalence():
+    task, general = scores(50, [-1.0], 0)[:, 0], scores(400, [0], 1)[:, 0]
+    groups = np.arange(50), np.arange(400)
+    found = average_precisions(task, general, groups, 0.1, seed=0)
+    weight = np.repeat([0.1 / 50, 0.9 / 400], [50, 400])
+    truth = np.repeat([1, 0], [50, 400])
+    expected = average_precision_score(truth, -np.concatenate([task, general]), sample_weight=weight)
+    assert found[0] == pytest.approx(expected)
+    assert found[1:].std() > 0.01
+    assert abs(found[1:].mean() - expected) < 0.05
+    assert average_precisions(task, general, groups, 0.1, seed=0).tolist() == found.tolist()
+    rarer = average_precisions(task, general, groups, 0.01, seed=0)[0]
+    assert rarer < found[0]
+
+
+def test_pieces_of_one_group_are_drawn_together():
+    task, general = np.repeat([-3.0, 3.0], 20), scores(200, [0], 1)[:, 0]
+    alone = average_precisions(task, general, (np.arange(40), np.arange(200)), 0.1, 0)
+    grouped = average_precisions(task, general, (np.repeat([0, 1], 20), np.arange(200)), 0.1, 0)
+    assert grouped[1:].std() > 2 * alone[1:].std()
+
+
+def test_recall_counts_scores_below_the_quantile_and_ties_half():
+    general = np.arange(101.0)
+    assert recalls_at(np.array([0.0, 19.9, 20.0, 50.0]), general, 0.2) == pytest.approx((2 + 0.5) / 4)

@@ -1,0 +1,309 @@
+"""A grid: order, failures, interruptions, worker processes, the time left and the table of results."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from dana.core.artifacts import MANIFEST
+from dana.core.errors import ConfigError, Contradiction, DanaError, Preempted
+from dana.core.logging import labelled, minutes, progress
+from dana.stages.grid import runner
+from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.grid import Grid
+from dana.stages.grid.runner import Clock, run_grid
+from dana.stages.grid.team import CellFailed
+from tests.stages.grid.toy_stages import STAGES, Drawn
+
+
+def drawn(folder, name, after=None, seconds=0.0, **settings):
+    given = {"folder": folder / name, "settings": Drawn(**settings), "seconds": seconds}
+    labels = {"task": "toy", "arm": name}
+    return Cell(name, f"{STAGES}:draw", given | ({"after": Made(after)} if after else {}), labels=labels)
+
+
+def grid_of(folder):
+    """Two chains and a cell without seeds, listed against their order."""
+    return Grid(
+        folder,
+        (
+            drawn(folder, "last", "first", scale=0.5),
+            drawn(folder, "first", seeds=3),
+            drawn(folder, "other"),
+            Cell("weights", f"{STAGES}:weigh", {"folder": folder / "weights", "share": 0.25}, after=("other",)),
+        ),
+    )
+
+
+def calls(folder):
+    return (folder / "calls.txt").read_text().split()
+
+
+def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path):
+    grid = grid_of(tmp_path)
+    assert set(grid.states().values()) == {"missing"}
+    made = run_grid(grid)
+    assert made["last"] == str(tmp_path / "last")
+    assert calls(tmp_path) == ["first", "other", "last"] or calls(tmp_path) == ["first", "last", "other"]
+    results = (tmp_path / "results.csv").read_bytes()
+    run_grid(grid)
+    assert len(calls(tmp_path)) == 3
+    assert (tmp_path / "results.csv").read_bytes() == results
+    assert set(grid.states().values()) == {"done"}
+    other = Grid(tmp_path, (drawn(tmp_path, "first", seeds=4), drawn(tmp_path, "last", "first", scale=0.5)))
+    assert other.states() == {"first": "changed", "last": "changed"}, "what it depends on would change it"
+    after = Cell("weights", f"{STAGES}:weigh", {"folder": tmp_path / "weights", "share": 0.25}, after=("other",))
+    assert Grid(tmp_path, (drawn(tmp_path, "other", seeds=1), after)).states()["weights"] == "changed"
+    with pytest.raises(Contradiction, match="seeds: 3 there, 4 now"):
+        run_grid(other)
+
+
+def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
+    run_grid(grid_of(tmp_path))
+    table = pd.read_csv(tmp_path / "results.csv")
+    assert [tuple(row) for row in table[["cell", "metric"]].itertuples(index=False)] == [
+        *[("last", "score")] * 2,
+        *[("first", "score")] * 3,
+        *[("other", "score")] * 2,
+        ("weights", "in_domain.kept"),
+    ]
+    first = table[table["cell"] == "first"]
+    assert first["seed"].tolist() == [0, 1, 2]
+    assert first["value"].tolist() == [0.1, 1.1, 2.1]
+    assert set(first["n"]) == {3}
+    assert set(first["seeds"]) == {"0 1 2"}
+    assert set(first["settings.seeds"]) == {3}
+    assert set(table["settings.scale"].dropna()) == {0.5, 1.0}
+    assert table["after"].dropna().unique().tolist() == ["made by first"]
+    manifest = json.loads((tmp_path / "first" / MANIFEST).read_text())
+    assert set(first["fingerprint"]) == {manifest["fingerprint"]}
+    assert set(first["version"]) == {manifest["versions"]["dana"]}
+    assert set(first["artifact"]) == {"first"}
+    weights = table[table["cell"] == "weights"].iloc[0]
+    assert (weights["value"], weights["n"]) == (0.25, 1)
+    assert pd.isna(weights["seed"])
+    assert not {"folder", "seconds"} & set(table.columns), "neither places nor settings that are the same in all"
+
+
+def test_results_of_an_artifact_elsewhere_and_of_settings_named_like_a_column(tmp_path):
+    there = tmp_path / "run-before"  # begins like the experiment's own folder
+    grid = Grid(
+        tmp_path / "run",
+        tuple(
+            Cell(f"c{seed}", f"{STAGES}:seeded", {"folder": there / f"c{seed}", "seed": seed}, labels={"arm": "x"})
+            for seed in (5, 6)
+        ),
+    )
+    run_grid(grid)
+    table = pd.read_csv(tmp_path / "run" / "results.csv")
+    assert table["artifact"].tolist() == [str(there / "c5"), str(there / "c6")]
+    assert table["folder"].tolist() == [str(there / "c5"), str(there / "c6")]
+    assert table["settings.seed"].tolist() == [5, 6]
+    assert table["seed"].isna().all()
+    (there / "c5").rename(there / "gone")
+    assert grid.states() == {"c5": "done", "c6": "done"}, "of what lies elsewhere only the record is looked at"
+
+
+@pytest.mark.slow
+def test_two_jobs_give_the_same_bytes_as_one(tmp_path):
+    for name, jobs in (("one", 1), ("two", 2)):
+        (tmp_path / name).mkdir()
+        run_grid(grid_of(tmp_path / name), jobs)
+    one, two = ((tmp_path / name / "results.csv").read_bytes() for name in ("one", "two"))
+    assert one == two
+    assert one.count(b"\n") == 9
+
+
+def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
+    cells = (
+        Cell("bad", f"{STAGES}:refuse", {"reason": "line 3: no text"}),
+        Cell("worse", f"{STAGES}:refuse", {"reason": "line 4: no text"}),
+        Cell("needs-bad", f"{STAGES}:refuse", {"reason": "never"}, after=("bad",)),
+        drawn(tmp_path, "good"),
+    )
+    with pytest.raises(DanaError) as caught:
+        run_grid(Grid(tmp_path, cells))
+    assert str(caught.value) == (
+        "2 of 4 cells failed: bad, worse; 1 that depend on them were not begun. bad: line 3: no text"
+    )
+    assert caught.value.exit_code == 2
+    assert calls(tmp_path) == ["good"]
+    assert pd.read_csv(tmp_path / "results.csv")["cell"].unique().tolist() == ["good"]
+
+
+def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
+    cells = (Cell("stopped", f"{STAGES}:stop", {}), drawn(tmp_path, "never"))
+    with pytest.raises(Preempted):
+        run_grid(Grid(tmp_path, cells))
+    assert not (tmp_path / "calls.txt").exists()
+
+
+def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_path):
+    run_grid(Grid(tmp_path, (drawn(tmp_path, "a"),)))
+    other = Cell("a", f"{STAGES}:another", drawn(tmp_path, "a").settings)
+    assert Grid(tmp_path, (other,)).states() == {"a": "changed"}
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert Grid(tmp_path, (drawn(tmp_path, "a"),)).states() == {"a": "changed"}
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path):
+    cells = (
+        Cell("dies", f"{STAGES}:die", {}),
+        Cell("bad", f"{STAGES}:refuse", {"reason": "line 3: no text"}),
+        drawn(tmp_path, "good"),
+        drawn(tmp_path, "after-good", "good"),
+    )
+    with pytest.raises(CellFailed) as caught:
+        run_grid(Grid(tmp_path, cells), 2)
+    assert "2 of 4 cells failed: dies, bad. dies: its process ended with code 9" in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert "line 3" in (tmp_path / "cells" / "bad.log").read_text()
+    assert calls(tmp_path) == ["good", "after-good"]
+
+
+@pytest.mark.slow
+def test_each_worker_has_its_gpu_and_its_threads(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    cells = [Cell(f"c{n}", f"{STAGES}:where", {"folder": tmp_path / f"c{n}"}) for n in range(6)]
+    run_grid(Grid(tmp_path, tuple(cells)), 3)
+    found = [json.loads((tmp_path / f"c{n}" / "where.json").read_text()) for n in range(6)]
+    by_process = {one["pid"]: one for one in found}
+    assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in by_process.values()) in (["4", "4", "7"], ["4", "7"])
+    assert {one["OMP_NUM_THREADS"] for one in found} == {"2"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ([Cell("a", f"{STAGES}:die", {}, after=("b",)), Cell("b", f"{STAGES}:die", {}, after=("a",))], "a cycle: "),
+        ([Cell("a", f"{STAGES}:draw", {"after": Made("a")})], "a cycle: a <- a"),
+        ([Cell("a", f"{STAGES}:die", {}), Cell("a", f"{STAGES}:die", {})], "cells=\\['a'\\]: must be distinct names"),
+        (
+            [Cell("ab", f"{STAGES}:die", {}, after=("abc",))],
+            "cell ab: needs 'abc'.*no cell; did you mean 'ab'",
+        ),
+        ([Cell("a", f"{STAGES}:dye", {})], "stage 'tests.*:dye'.*has no attribute 'dye'"),
+        ([Cell("a", "dana.stages.nothing:go", {})], "stage 'dana.stages.nothing:go': must be module:function"),
+        ([Cell("a", f"{STAGES}:refuse", {"reason": "x", "cause": "x"})], "cell a: .*'cause'.*refuse takes reason"),
+    ],
+)
+def test_a_grid_that_cannot_run_is_refused_before_it_begins(cells, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        run_grid(Grid(tmp_path, (drawn(tmp_path, "good"), *cells)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a//b", "a b", "/a", ".a"])
+def test_a_name_that_is_no_path_is_refused(name):
+    with pytest.raises(ConfigError, match="words of letters"):
+        Cell(name, f"{STAGES}:die", {})
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from dana.stages.grid.grid import Grid
+from dana.stages.grid.runner import run_grid
+from tests.stages.grid.test_runner import drawn
+folder, seconds, jobs = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+run_grid(Grid(folder, tuple(drawn(folder, name, seconds=seconds if name != "a" else 0) for name in "abc")), jobs)
+"""
+
+
+def begun(folder, jobs, seconds=30.0):
+    """A process that has made the first cell and is in the second."""
+    # A shell's background job ignores Ctrl-C, and so does what it starts.
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(seconds), str(jobs)]
+    process = subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    deadline = time.monotonic() + 60
+    while not (folder / "a" / MANIFEST).exists() or len(calls(folder)) < 2:  # two jobs begin both cells at once
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_after_kill_9_only_what_is_missing_is_made(jobs, tmp_path):
+    process = begun(tmp_path, jobs)
+    process.kill()
+    process.wait()
+    before = (tmp_path / "a" / MANIFEST).stat().st_mtime_ns
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "calls.txt").unlink()
+    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path), "0", str(jobs)], check=True, timeout=120)
+    assert sorted(calls(tmp_path)) == ["b", "c"]
+    assert (tmp_path / "a" / MANIFEST).stat().st_mtime_ns == before
+    assert not list(tmp_path.glob(".*")), "nothing of the killed process is left"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_stops_all_and_leaves_nothing_half_written(jobs, tmp_path):
+    process = begun(tmp_path, jobs)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert not list(tmp_path.glob(".*"))
+    assert (tmp_path / "a" / MANIFEST).exists()
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves when told."""
+    now = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_time_left_goes_by_the_cells_of_the_same_kind_and_their_amounts(clock, tmp_path):
+    cells = [
+        Cell("base", "m:f", {}, kind="training", amount=2.0),
+        Cell("adapt/general", "m:f", {}, kind="training"),
+        Cell("adapt/dana", "m:f", {}, kind="training"),
+        Cell("finetune", "m:g", {}),
+    ]
+    timed = Clock(Grid(tmp_path, tuple(cells)), 1)
+    assert timed.left() == "0 s so far"
+    for cell, seconds, said in [
+        (cells[0], 40, "40 s so far, about 40 s left, plus 1 cell(s) not timed yet"),
+        (cells[1], 30, "70 s so far, about 25 s left, plus 1 cell(s) not timed yet"),
+        (cells[2], 20, "2 min so far"),
+    ]:
+        clock[0] += seconds
+        timed.done(cell, seconds)
+        assert timed.left() == said
+    side_by_side = Clock(Grid(tmp_path, tuple(cells)), 2)
+    side_by_side.done(cells[0], 300.0)  # reused: it took this long when it was made
+    assert side_by_side.left().startswith("0 s so far, about 2 min left")
+
+
+def test_each_cell_says_its_number(tmp_path, heard):
+    with heard.at_level("INFO", logger="dana"):
+        run_grid(grid_of(tmp_path))
+    said = [record.getMessage() for record in heard.records if record.getMessage().startswith("cell")]
+    assert said[0] == "cell 1/4     first   (0 s so far)"
+    assert [line.split()[1:3] for line in said[1:4]] == [["2/4", "last"], ["3/4", "other"], ["4/4", "weights"]]
+    assert said[4].startswith("cells     4 of 4 done")
+
+
+def test_a_bar_carries_the_cell_s_number_and_name(capsys):
+    with labelled("3/9 dana"), progress(what="train", unit="tokens", total=1) as bar:
+        bar.update(1)
+    with progress(what="train", unit="tokens", total=1) as bar:
+        bar.update(1)
+    first, second = [line for line in capsys.readouterr().err.replace("\r", "\n").splitlines() if "100%" in line]
+    assert first.startswith("3/9 dana: train")
+    assert second.startswith("train ")
+
+
+def test_durations_in_words():
+    assert [minutes(value) for value in (0, 89, 300, 5399, 9000)] == ["0 s", "89 s", "5 min", "90 min", "2.5 h"]

@@ -1,0 +1,79 @@
+"""Stage functions of a few lines, which worker processes import by name."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
+from dana.core.errors import DataError, Preempted
+
+STAGES = "tests.stages.grid.toy_stages"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Settings of :func:`draw`."""
+
+    seeds: int = 2
+    scale: float = 1.0
+
+
+def draw(folder: Path, settings: Drawn, after: str = "", seconds: float = 0.0) -> Artifact:
+    """An artifact of seeds: a score and a flag each; `after` is another's path, whose sum is added."""
+    under = sum(row["score"] for row in read_json(Path(after) / "metrics.json")["seeds"]) if after else 0
+
+    def write(draft: Draft) -> None:
+        with (folder.parent / "calls.txt").open("a") as stream:
+            stream.write(f"{folder.name}\n")
+        time.sleep(seconds)
+        rows = [
+            {"seed": seed, "score": settings.scale * (seed + 0.1) + under, "collapsed": False, "seconds": time.time()}
+            for seed in range(settings.seeds)
+        ]
+        write_json(draft.path / "metrics.json", {"seeds": rows})
+
+    return make(folder, "drawn", {"settings": settings, "under": under}, write)
+
+
+def weigh(folder: Path, share: float) -> Artifact:
+    """An artifact whose manifest holds a result without seeds."""
+
+    def write(draft: Draft) -> None:
+        draft.notes["in_domain"] = {"kept": share, "rule": "half"}
+
+    return make(folder, "toy weights", {"share": share}, write)
+
+
+def seeded(folder: Path, seed: int) -> Artifact:
+    """An artifact of one seed, which is a setting of its cell."""
+
+    def write(draft: Draft) -> None:
+        draft.notes["metrics"] = {"score": seed / 10}
+
+    return make(folder, "seeded", {"seed": seed}, write)
+
+
+def refuse(reason: str) -> None:
+    """Fails as a stage does that meets bad input."""
+    raise DataError(reason)
+
+
+def stop() -> None:
+    """Ends as a training does that was told to stop."""
+    raise Preempted("told to stop")
+
+
+def die() -> None:
+    """Ends its process at once."""
+    os._exit(9)
+
+
+def where(folder: Path) -> Artifact:
+    """The device and the number of threads that its process was given."""
+
+    def write(draft: Draft) -> None:
+        names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+        write_json(draft.path / "where.json", {"pid": os.getpid(), **{name: os.environ.get(name) for name in names}})
+
+    return make(folder, "where", {"folder": folder.name}, write)

@@ -1,0 +1,108 @@
+"""Keywords against sums by hand, and against a search over all occurrences and topics."""
+
+import re
+
+import numpy as np
+import pytest
+
+from dana.core.errors import ConfigError
+from dana.studies.augmentation import keywords
+from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords, score_words
+from tests.studies.augmentation.few_topics import WORDS, few_topics
+
+
+def random_texts(count: int) -> list[str]:
+    random = np.random.default_rng(0)
+    known = [*WORDS, "neither", "unknown"]
+    return [". ".join(random.choice(known, random.integers(1, 30))).title() for _ in range(count)]
+
+
+def brute_force(topics, text: str, reading: str, most: int) -> dict[str, float]:
+    """The paper's sum, an occurrence and a topic at a time."""
+    theta, beta = topics.theta([text])[0], topics.beta
+    scores: dict[str, float] = {}
+    for found in re.findall("[a-z]+", text.lower()):
+        if found not in topics.words:
+            continue
+        word = topics.words.index(found)
+        for topic in range(len(beta)):
+            if reading == "paper":
+                scores[found] = scores.get(found, 0) + theta[topic] * beta[topic, word]
+            elif word in sorted(range(len(WORDS)), key=lambda other: -beta[topic, other])[:most]:
+                scores[found] = scores.get(found, 0) + beta[topic, word]
+            else:
+                scores.setdefault(found, 0.0)
+    return scores
+
+
+@pytest.mark.parametrize(("reading", "most"), [("paper", 1000), ("release", 1000), ("release", 3)])
+def test_scores_are_the_sums_over_occurrences_and_topics(reading, most, monkeypatch):
+    monkeypatch.setattr(keywords, "RELEASE_WORDS", most)
+    topics, texts = few_topics(), random_texts(40)
+    for text, scores in zip(texts, score_words(topics, texts, reading), strict=True):
+        expected = brute_force(topics, text, reading, most)
+        assert list(scores) == list(expected)
+        assert list(scores.values()) == pytest.approx(list(expected.values()), rel=1e-6)
+
+
+def test_the_best_types_stay_in_order_with_repeats_and_all_else_goes():
+    text = "Court! The film about a Judge, that judge of the COURT, had a cell and an enzyme; so the court said."
+    topics = few_topics()
+    scores = score_words(topics, [text])[0]
+    best = sorted(scores, key=lambda word: -scores[word])
+    assert best[:2] == ["court", "judge"]
+    (two,) = extract_keywords(topics, [text], KeywordSettings(2))
+    assert two == ("court", "judge", "judge", "court", "court")
+    for count in range(1, 7):
+        (found,) = extract_keywords(topics, [text], KeywordSettings(count))
+        kept = set(best[:count])
+        assert list(found) == [word for word in re.findall("[a-z]+", text.lower()) if word in kept]
+
+
+def test_the_topics_of_the_document_decide_unless_the_reading_is_the_release():
+    text = "film actor scene yeast cell film actor"
+    topics = few_topics()
+    one = {
+        reading: extract_keywords(topics, [text], KeywordSettings(2, reading))[0] for reading in ("paper", "release")
+    }
+    assert one == {"paper": ("film", "actor", "film", "actor"), "release": ("film", "actor", "film", "actor")}
+    text = "film actor film scene cell actor scene"
+    assert extract_keywords(topics, [text], KeywordSettings(3))[0] == (
+        "film",
+        "actor",
+        "film",
+        "scene",
+        "actor",
+        "scene",
+    )
+    released = extract_keywords(topics, [text], KeywordSettings(3, "release"))[0]
+    assert released == ("film", "actor", "film", "cell", "actor"), "a likely word of a topic that the text is not about"
+
+
+def test_of_equally_good_words_the_first_of_the_text_is_kept(monkeypatch):
+    topics = few_topics()
+    monkeypatch.setattr(keywords, "RELEASE_WORDS", 2)  # court and judge have the same numbers
+    for text, first in (("the judge of the court", "judge"), ("a court, a judge", "court")):
+        for reading in ("paper", "release"):
+            assert extract_keywords(topics, [text], KeywordSettings(1, reading)) == [(first,)]
+
+
+def test_words_without_a_score_are_no_keywords(monkeypatch):
+    monkeypatch.setattr(keywords, "RELEASE_WORDS", 2)
+    assert extract_keywords(few_topics(), ["drama in a court"], KeywordSettings(5, "release")) == [("court",)]
+    assert extract_keywords(few_topics(), ["nothing known", "12 !"], KeywordSettings()) == [(), ()]
+
+
+def test_a_text_does_not_depend_on_the_others():
+    topics, texts = few_topics(), random_texts(20)
+    together = extract_keywords(topics, texts, KeywordSettings(3))
+    assert together == [extract_keywords(topics, [text], KeywordSettings(3))[0] for text in texts]
+    assert extract_keywords(topics, [], KeywordSettings()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"keywords": 0}, "keywords=0"), ({"reading": "code"}, "paper or release")]
+)
+def test_settings_that_make_no_sense(given, said):
+    with pytest.raises(ConfigError, match=said):
+        KeywordSettings(**given)

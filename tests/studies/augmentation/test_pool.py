@@ -1,0 +1,76 @@
+"""Keyword pool: the documents on a topic against a search through all, prompts in turn, test text refused."""
+
+import numpy as np
+import pytest
+
+from dana.core.errors import DataError
+from dana.core.schemas import Document
+from dana.studies.augmentation import pool
+from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
+from dana.studies.augmentation.pool import find_on_topic, on_topic_prompts, refuse_test_text
+from dana.studies.augmentation.synthetic import LabelledText, Prompt
+from tests.studies.augmentation.few_topics import CELLS, COURTS, FILMS, WORDS, few_topics
+
+
+@pytest.fixture
+def documents():
+    random = np.random.default_rng(2)
+    texts = [" ".join(random.choice(WORDS, random.integers(1, 9))) for _ in range(50)]
+    texts[20] = texts[10] = "film"  # equal shares
+    texts[30] = "unknown words"
+    return [Document(f"d{number * 37 % 50:02d}", "pool", text) for number, text in enumerate(texts)]
+
+
+def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(documents, monkeypatch):
+    monkeypatch.setattr(pool, "AT_ONCE", 7)
+    topics = few_topics()
+    theta = topics.theta([document.text for document in documents])
+    for most in (1, 2, 3, 50):
+        found = find_on_topic(iter(documents), topics, [CELLS, FILMS], most)
+        assert list(found) == [CELLS, FILMS]
+        for topic, own in found.items():
+            expected = [
+                (-float(shares[topic]), document.doc_id)
+                for document, shares in zip(documents, theta, strict=True)
+                if shares.argmax() == topic and document.text != "unknown words"
+            ]
+            assert [(-one.share, one.id) for one in own] == sorted(expected)[:most]
+    by_id = {document.doc_id: document.text for document in documents}
+    assert all(by_id[one.id] == one.text for one in found[FILMS])
+
+
+def test_prompts_take_the_topics_in_turn_and_begin_again_at_the_end():
+    topics = few_topics()
+    found = find_on_topic(
+        [
+            Document("c1", "", "court court judge"),
+            Document("f1", "", "film film film film"),
+            Document("f2", "", "film actor drama"),
+            Document("f3", "", "film scene drama judge"),
+        ],
+        topics,
+        [FILMS, COURTS, CELLS],
+        9,
+    )
+    assert [[one.id for one in found[topic]] for topic in (FILMS, COURTS, CELLS)] == [["f1", "f2", "f3"], ["c1"], []]
+    prompts = on_topic_prompts(topics, found, KeywordSettings(1), 8)
+    assert [prompt.keywords_of for prompt in prompts] == ["f1", "c1", "f2", "c1", "f3", "c1", "f1", "c1"]
+    assert [prompt.topic for prompt in prompts] == [FILMS, COURTS] * 4
+    assert prompts[1] == Prompt(("court", "court"), "c1", COURTS)
+    assert extract_keywords(topics, ["film actor drama"], KeywordSettings(1)) == [prompts[2].keywords]
+    with pytest.raises(DataError, match="topic 2: the keyword pool has no document"):
+        on_topic_prompts(topics, {CELLS: []}, KeywordSettings(), 3)
+
+
+def test_test_text_is_refused_by_its_id_and_by_its_words():
+    test = [LabelledText("t1", "The court, said: NO film.", "news"), LabelledText("t2", "Another", "news")]
+    good = [Document("a", "", "the court said no film at all"), Document("b", "", "No film, the court said")]
+    assert list(refuse_test_text(good, test)) == good
+    assert list(refuse_test_text(good, [])) == good
+    by_id = ", by its id \\(give them other ids if they are two texts\\); leave"
+    for bad, same in (
+        (Document("t2", "", "other text"), f"t2'{by_id}"),
+        (Document("c", "", "the COURT said\nno film!"), "t1'; leave"),
+    ):
+        with pytest.raises(DataError, match=f"document '{bad.doc_id}' is the test text '{same}"):
+            list(refuse_test_text([*good, bad], test))

@@ -1,0 +1,174 @@
+"""Synthetic rows: how many, from which keywords, under which label, with which seed; and generators that misbehave."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from dana.core.errors import ConfigError, DataError, PluginError
+from dana.core.registry import Registry
+from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
+from dana.studies.augmentation.synthetic import (
+    ATTEMPTS,
+    AugmentSettings,
+    LabelledText,
+    Prompt,
+    choose_prompts,
+    counts_by_label,
+    pairs_by_label,
+    shuffle_labels,
+    synthesize,
+    write_texts,
+)
+from dana.studies.augmentation.transplant import KeywordTransplant
+from tests.studies.augmentation.few_topics import ROWS, few_topics
+
+PROMPTS = [Prompt(("yeast", "cell", "yeast"), "p1", 2), Prompt(("enzyme",), "p2", 2)]
+
+
+def test_every_label_gets_texts_from_the_same_keywords_with_their_origin():
+    made = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(seed=3))
+    assert [row.id for row in made] == [f"synthetic-{label}-{n}" for label in ("news", "review") for n in range(3)]
+    assert [row.keywords_of for row in made] == ["p1", "p2", "p1"] * 2, "at the end of the prompts the first again"
+    for row in made:
+        assert row.label == row.written_for == row.id.split("-")[1]
+        assert (row.topic, row.generator) == (2, "embedded")
+        assert row.keywords == {prompt.keywords_of: prompt.keywords for prompt in PROMPTS}[row.keywords_of]
+        assert {"yeast", "enzyme"} & set(row.text.lower().replace(".", " ").replace(",", " ").split())
+        own = pairs_by_label(few_topics(), ROWS, AugmentSettings())[row.label]
+        assert KeywordTransplant().fit(own, 0).generate([row.keywords], [row.seed]) == [row.text]
+    assert len({row.seed for row in made}) == 6
+
+
+def test_same_seed_same_rows_and_a_label_does_not_depend_on_the_others():
+    made = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4))
+    assert made == synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4))
+    other = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4, seed=1))
+    assert [row.text for row in made] != [row.text for row in other]
+    news = [row for row in ROWS if row.label == "news"]
+    assert synthesize(few_topics(), news, PROMPTS, AugmentSettings(ratio=4)) == made[:12]
+
+
+def test_the_ratio_is_of_each_labels_own_texts():
+    rows = [*ROWS, LabelledText("n4", "A court.", "news")]
+    assert counts_by_label(rows, 0.5) == {"news": 2, "review": 2}, "half up"
+    assert counts_by_label(rows, 2.4) == {"news": 10, "review": 7}
+    assert Counter(row.label for row in synthesize(few_topics(), rows, PROMPTS, AugmentSettings(ratio=0.25))) == {
+        "news": 1,
+        "review": 1,
+    }
+    with pytest.raises(DataError, match="leaves no synthetic text for label 'review', which has 3"):
+        counts_by_label(rows, 0.15)
+
+
+def test_random_keywords_are_those_of_texts_of_any_label():
+    rows = [*ROWS, LabelledText("x", "nothing known here", "news")]
+    settings = AugmentSettings(control="random", keywords=2)
+    prompts = choose_prompts(few_topics(), rows, settings)
+    own = extract_keywords(few_topics(), [row.text for row in rows], KeywordSettings(2))
+    expected = {row.id: words for row, words in zip(rows, own, strict=True) if words}
+    assert {prompt.keywords_of: prompt.keywords for prompt in prompts} == expected
+    assert len(prompts) == len(expected) == 6
+    assert [prompt.topic for prompt in prompts] == [None] * 6
+    order = [prompt.keywords_of for prompt in prompts]
+    assert order == [prompt.keywords_of for prompt in choose_prompts(few_topics(), rows, settings)]
+    orders = {
+        tuple(p.keywords_of for p in choose_prompts(few_topics(), rows, replace(settings, seed=n))) for n in range(5)
+    }
+    assert len(orders) > 1
+    with pytest.raises(DataError, match="none of the 1 labelled texts has a word that the topics know"):
+        choose_prompts(few_topics(), rows[-1:], settings)
+
+
+def test_without_control_a_generator_never_sees_keywords(monkeypatch):
+    seen = []
+
+    class Spy:
+        def fit(self, pairs, seed):
+            seen.extend(keywords for keywords, _ in pairs)
+            return self
+
+        def generate(self, keywords, seeds):
+            seen.extend(keywords)
+            return ["text"] * len(keywords)
+
+    monkeypatch.setattr(Registry, "create", lambda self, spec: Spy())
+    settings = AugmentSettings(control="none")
+    prompts = choose_prompts(few_topics(), ROWS, settings)
+    assert prompts == [Prompt()]
+    made = synthesize(few_topics(), ROWS, prompts, settings)
+    assert seen == [()] * 12
+    assert {(row.topic, row.keywords, row.keywords_of) for row in made} == {(None, (), "")}
+
+
+def test_shuffled_labels_are_dealt_out_anew_and_nothing_else_changes():
+    settings = AugmentSettings(ratio=10)
+    plain = synthesize(few_topics(), ROWS, PROMPTS, settings)
+    made = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True))
+    assert [replace(row, label=row.written_for) for row in made] == plain
+    assert Counter(row.label for row in made) == Counter(row.label for row in plain)
+    wrong = sum(row.label != row.written_for for row in made)
+    assert 20 < wrong < 40, "about half of sixty"
+    assert made != shuffle_labels(plain, 1)
+
+
+class Empty:
+    """Writes nothing in the first so many calls, but the first text of the first one."""
+
+    def __init__(self, calls):
+        self.calls, self.asked = calls, []
+
+    def fit(self, pairs, seed):
+        return self
+
+    def generate(self, keywords, seeds):
+        self.asked.append(list(seeds))
+        first = len(self.asked) == 1
+        return [
+            "" if len(self.asked) <= self.calls and not (first and n == 0) else " some text\n"
+            for n in range(len(seeds))
+        ]
+
+
+def test_an_empty_text_is_written_anew_with_another_seed(monkeypatch):
+    made = Empty(1)
+    monkeypatch.setattr(Registry, "create", lambda self, spec: made)
+    rows = write_texts("news", [((), "x")], PROMPTS, 3, AugmentSettings())
+    assert [row.text for row in rows] == ["some text"] * 3
+    first, second = made.asked
+    assert len(second) == 2
+    assert not set(first) & set(second)
+    assert [row.seed for row in rows] == [first[0], *second]
+    monkeypatch.setattr(Registry, "create", lambda self, spec: Empty(ATTEMPTS))
+    with pytest.raises(DataError, match="wrote an empty text of 'news' for enzyme"):
+        write_texts("news", [((), "x")], PROMPTS, 2, AugmentSettings())
+    monkeypatch.setattr(Registry, "create", lambda self, spec: Empty(ATTEMPTS - 1))
+    assert len(write_texts("news", [((), "x")], PROMPTS, 2, AugmentSettings())) == 2
+
+
+def test_somebodys_broken_generator_is_named(monkeypatch):
+    class GivesTooFew(Empty):
+        def generate(self, keywords, seeds):
+            return ["one"]
+
+    class Fails(Empty):
+        def fit(self, pairs, seed):
+            raise ValueError("no\nway")
+
+    for kind, said in ((GivesTooFew, "gave 1 texts for 2"), (Fails, r"generator 'mine' of \w+: ValueError: no way")):
+        monkeypatch.setattr(Registry, "create", lambda self, spec, kind=kind: kind(0))
+        with pytest.raises(PluginError, match=said):
+            write_texts("news", [((), "x")], PROMPTS, 2, AugmentSettings(generator="mine"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ratio": 0.0}, "ratio=0.0: must be above 0"),
+        ({"control": "topics"}, "control='topics': must be topic, random or none"),
+        ({"keywords": 0}, "keywords=0"),
+    ],
+)
+def test_settings_that_make_no_sense(given, said):
+    with pytest.raises(ConfigError, match=said):
+        AugmentSettings(**given)

@@ -1,0 +1,134 @@
+"""``dana clusters`` from text and in a run's folder, by its command line."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from dana.cli.main import main
+from dana.encoders.word_training import train_word_vectors
+from dana.studies.clusters import fit
+from tests.stages.two_topics import CELLS, COURTS, one_document
+
+ENCODER = ["--encoder", "hashing:dims=64,words=1"]
+FEW = ["--k", "2", "3", "--pca", "6", "--seeds", "2", "--fit", "200"]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """Forty documents of each of two topics."""
+    random = np.random.default_rng(0)
+    records = [
+        {"id": f"{topic}-{number}", "source": topic, "text": one_document(vocabulary, random, 4)}
+        for number in range(40)
+        for topic, vocabulary in (("cells", CELLS), ("courts", COURTS))
+    ]
+    path = tmp_path_factory.mktemp("pool") / "pool.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def clustered(pool, tmp_path_factory):
+    """A folder that ``dana clusters`` made."""
+    out = tmp_path_factory.mktemp("runs") / "clustered"
+    assert main(["clusters", "--general", str(pool), "--out", str(out), *ENCODER, *FEW]) == 0
+    return out
+
+
+def test_text_becomes_a_table_that_pandas_opens(clustered):
+    table = pd.read_parquet(clustered / "clusters")
+    assert len(table) == 320
+    shares = pd.crosstab(table["source"], table["cluster"], normalize="index")
+    assert shares.max(axis=1).min() > 0.95
+    assert shares.idxmax(axis=1).nunique() == 2
+    settings = yaml.safe_load((clustered / "settings.yaml").read_text())
+    assert settings["clusters"] == {"k": [2, 3], "pca": 6, "seeds": 2, "fit": 200}
+
+
+def test_the_page_and_its_files_are_beside_the_table(clustered):
+    page, markdown = (clustered / f"clusters.{kind}" for kind in ("html", "md"))
+    assert page.read_text().count("<svg") == 2
+    assert "320 units fall into" in markdown.read_text()
+    figures = {path.name for path in (clustered / "figures").iterdir()}
+    assert figures == {f"cluster_map{of}.{kind}" for of in ("", "_sources") for kind in ("svg", "png")}
+    assert (clustered / "figures" / "cluster_map.png").read_bytes().startswith(b"\x89PNG")
+    points = pd.read_csv(clustered / "tables" / "cluster_map.csv")
+    table = pd.read_parquet(clustered / "clusters")
+    together = points.merge(table, on=["doc_id", "unit"], suffixes=("", "_table"))
+    assert (together["cluster"] == together["cluster_table"]).all()
+    assert len(together) == len(points) == 200
+    sizes = pd.read_csv(clustered / "tables" / "clusters.csv")
+    assert sizes["units"].tolist() == table["cluster"].value_counts(sort=False).sort_index().tolist()
+    assert sizes["responsibility"].tolist() == pytest.approx(table.groupby("cluster")["responsibility"].mean().tolist())
+
+
+def test_true_domains_can_be_told_later_without_another_fit(clustered, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(clustered, run, ignore=shutil.ignore_patterns(".*"))
+    model = run / "clusters" / "__dana__" / "mixture" / "mixture.safetensors"
+    before = model.stat().st_mtime_ns
+    assert main(["clusters", "--out", str(run), "--true-domains", "all"]) == 0
+    assert model.stat().st_mtime_ns == before
+    assert "Purity is " in (run / "clusters.md").read_text()
+    confusion = pd.read_csv(run / "tables" / "cluster_confusion.csv")
+    assert confusion[["cells", "courts"]].to_numpy().sum() == 320
+    assert (run / "figures" / "cluster_confusion.png").is_file()
+    assert main(["clusters", "--out", str(run), "--true-domains", "cels", "courts"]) == 2
+    assert "did you mean 'cells'?" in capsys.readouterr().err
+
+
+def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clustered, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(clustered, run, ignore=shutil.ignore_patterns("clusters", ".*"))
+    remembered = run / "settings.yaml"
+    settings = yaml.safe_load(remembered.read_text())
+    remembered.write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
+    before = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
+    assert before
+    assert main(["clusters", "--out", str(run)]) == 0
+    assert pd.read_parquet(run / "clusters").equals(pd.read_parquet(clustered / "clusters"))
+    after = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
+    assert after == before, "no vector was made again"
+    assert "written: " in capsys.readouterr().out
+
+
+def test_word_vectors_are_an_encoder_known_by_the_content_of_their_file(pool, tmp_path, capsys):
+    vectors = tmp_path / "vectors.txt"
+    texts = [json.loads(line)["text"] for line in pool.read_text(encoding="utf-8").splitlines()]
+    train_word_vectors(texts, 8).save(vectors)
+    named = ["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), "--encoder", f"words:{vectors}", *FEW]
+    assert main(named) == 0
+    table = pd.read_parquet(tmp_path / "run" / "clusters")
+    shares = pd.crosstab(table["cluster"], table["source"], normalize="index")
+    assert shares.max(axis=1).min() > 0.9
+    train_word_vectors(texts, 9).save(vectors)
+    assert main(named) == 2
+    assert "encoder: was made again since" in capsys.readouterr().err
+    vectors.unlink()
+    assert main(named) == 2
+    assert "vectors.txt: no file of word vectors that can be read" in capsys.readouterr().err
+
+
+def test_fits_that_all_leave_a_cluster_empty_are_refused_and_nothing_is_half_written(
+    pool, tmp_path, capsys, monkeypatch
+):
+    original = fit._fit
+
+    def emptied(*given):
+        found, mixture = original(*given)
+        return replace(found, clusters=np.zeros_like(found.clusters)), mixture
+
+    monkeypatch.setattr(fit, "_fit", emptied)
+    assert main(["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), *ENCODER, *FEW]) == 2
+    assert "k=2, 3: every fit leaves a cluster empty; ask for fewer clusters\n" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name[0] != ".") == ["corpus", "embeddings"]
+
+
+def test_text_that_is_named_is_read_again(clustered, tmp_path, capsys):
+    assert main(["clusters", "--general", str(tmp_path / "gone.jsonl"), "--out", str(clustered)]) == 2
+    assert "gone.jsonl" in capsys.readouterr().err

@@ -1,0 +1,347 @@
+"""Scripts of recipes/papers/domain_clusters on made-up domains: every number again by hand, resumption, refusals."""
+
+import gzip
+import json
+import sys
+from importlib import util
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from dana.core.errors import DataError
+from dana.core.schemas import Document
+from dana.studies.clusters.fit import Candidate, Fit
+from dana.studies.clusters.settings import ClusterSettings
+from tests import toy_task
+
+FOLDER = Path(__file__).parents[3] / "recipes" / "papers" / "domain_clusters"
+WORDS = {
+    "sea": ["gull", "wave", "mast", "deck", "sailor", "tide", "harbour", "anchor", "storm", "rope"],
+    "court": ["judge", "clause", "law", "appeal", "witness", "verdict", "statute", "counsel", "oath", "bench"],
+    "farm": ["barn", "plough", "harvest", "cow", "field", "tractor", "seed", "orchard", "fence", "hay"],
+}
+ENCODER = "hashing:dims=32,words=1"
+MOST = 60
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A script of the folder by its name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def load(name):
+        spec = util.spec_from_file_location(f"domain_clusters_{name}", FOLDER / f"{name}.py")
+        module = util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def sentences(domain, count):
+    """Distinct ones, of the domain's words but for every tenth, which has those of the next domain."""
+    names = list(WORDS)
+    random, other = np.random.default_rng(names.index(domain)), names[(names.index(domain) + 1) % len(names)]
+    return [
+        f"{' '.join(random.choice(WORDS[other if number % 10 == 9 else domain], 6))} {domain[0]}{number}"
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Three domains as lines of text."""
+    found = []
+    for domain in WORDS:
+        path = tmp_path / f"{domain}.en.txt.gz"
+        path.write_bytes(gzip.compress("\n".join(sentences(domain, MOST + 20)).encode()))
+        found.append(str(path))
+    return found
+
+
+def purity_by_hand(clusters, domains):
+    """Percent of sentences that are of their cluster's most frequent domain."""
+    together = list(zip(clusters, domains, strict=True))
+    most = [max(sum(pair == (own, name) for pair in together) for name in set(domains)) for own in set(clusters)]
+    return 100 * sum(most) / len(together)
+
+
+def test_a_domain_is_the_first_lines_of_its_file_or_drawn_sentences_of_its_documents(script, files, tmp_path):
+    domains = script("domains")
+    read = domains.read_domains([Path(path) for path in files], MOST, tmp_path / "texts")
+    assert read.names == ("court", "farm", "sea")
+    assert read.texts[:MOST] == sentences("court", MOST)
+    assert read.own.tolist() == [0] * MOST + [1] * MOST + [2] * MOST
+    records = [{"id": str(at), "text": f"The hull number {at} is red. We painted ship {at} twice."} for at in range(40)]
+    path = tmp_path / "ships.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    drawn = domains.read_domains([path, Path(files[0])], 50, tmp_path / "other")
+    ships = [document.text for document in drawn.documents if document.source == "ships"]
+    assert len(set(ships)) == 50
+    assert {text.split()[0] for text in ships} == {"The", "We"}
+
+
+def test_domains_that_cannot_be_compared_are_refused_by_name(script, files, tmp_path, capsys):
+    table1 = script("table1")
+    for number, (arguments, said) in enumerate(
+        [
+            ([*files, "--most", "81"], "80 distinct sentences; 81 are wanted of each domain"),
+            ([files[0], files[0]], "two or more, each of another name"),
+            ([*files[:2], str(tmp_path / "gone.txt")], "gone.txt"),
+            ([*files, "--most", "60", "--k", "1"], "k=[1]: must be auto, or whole numbers of at least 2"),
+            ([*files, "--most", "60", "--k", "200"], "k=200"),
+            ([*files, "--most", "60", "--encoders", "hashin"], "did you mean 'hashing'"),
+        ]
+    ):
+        out = tmp_path / f"out{number}"
+        with pytest.raises(SystemExit) as ended:
+            table1.main(["--encoders", ENCODER, "--pca", "4", "--baselines", "--out", str(out), *arguments])
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err
+        assert not (out / "table1.csv").exists()
+
+
+def test_purities_are_those_of_the_fits_counted_by_hand(script, monkeypatch):
+    table1 = script("table1")
+    documents = [Document(f"{name}-{at}", name, f"sentence {at}") for at, name in enumerate("aabbbb")]
+    fits = [
+        Fit(seed, 0.0, 0.0, 3, True, np.array(clusters))
+        for seed, clusters in enumerate([[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]])
+    ]
+    monkeypatch.setattr(table1, "fit_candidates", lambda *_: [Candidate(2, tuple(fits), None, -1)])
+    vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
+    domains = table1.Domains(("a", "b"), documents, "")
+    found = table1.purities(domains, vectors, "none", ClusterSettings(k=[2], pca=2, seeds=2), 0)
+    assert found["purity"].tolist() == pytest.approx([100 * 4 / 6, 100])
+    assert found[["k", "pca", "seed", "iterations"]].to_numpy().tolist() == [[2, 2, 0, 3], [2, 2, 1, 3]]
+
+
+def test_means_and_deviations_stand_beside_the_published_ones(script):
+    table1 = script("table1")
+    bert, moved = "transformer:bert-base-uncased", "center+l2"
+    rows = [(bert, moved, 50, 10, purity) for purity in (90.0, 92.0, 97.0)]
+    rows += [(bert, "none", pca, 5, purity) for pca in (50, 0) for purity in (80.0, 82.0)]
+    table = table1.summary(pd.DataFrame(rows, columns=["method", "geometry", "pca", "k", "purity"]))
+    assert table["purity"].tolist() == [93, 81, 81]
+    assert table["std"].tolist() == pytest.approx([13**0.5, 2**0.5, 2**0.5])
+    assert table["seeds"].tolist() == [3, 2, 2]
+    assert table["published"].tolist()[1:] == [87.66, 85.74]
+    assert table["published_std"].tolist()[1] == 0.24
+    assert table[["published", "published_std"]].isna().sum().tolist() == [1, 2]
+    said = table1.verdict(table)
+    assert said == (
+        f"best with PCA 50: {bert}, center+l2, k=10, 93.00; the paper's best word2vec 76.26 (+16.74), its BERT-base at "
+        "k=5 87.66 (+5.34)"
+    )
+
+
+def test_table_1_goes_on_where_it_was_killed_and_is_what_its_fits_say(script, files, tmp_path, capsys):
+    table1 = script("table1")
+    out = tmp_path / "out"
+    command = [*files, "--most", str(MOST), "--out", str(out), "--encoders", ENCODER, "--k", "3", "--seeds", "2"]
+    command += ["--baselines"]
+    table1.main([*command, "--pca", "4", "--geometry", "none"])
+    first = {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}
+    table1.main([*command, "--pca", "4", "0"])
+    after = {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}
+    assert len(first) == 1
+    assert first.items() < after.items()
+    fits = pd.read_csv(out / "table1.csv")
+    assert fits[["method", "pca", "k", "seed"]].to_numpy().tolist() == [
+        [ENCODER, pca, 3, seed] for _ in ("none", "center+l2") for pca in (4, 0) for seed in (0, 1)
+    ]
+    assert fits["geometry"].tolist() == ["none"] * 4 + ["center+l2"] * 4
+    assert fits["purity"].between(100 / 3, 100).all()
+    printed = capsys.readouterr().out
+    assert f"{fits['purity'][:2].mean():.2f}" in printed
+    other = tmp_path / "other"
+    table1.main([*command, "--pca", "4", "0", "--out", str(other)])
+    assert (other / "table1.csv").read_bytes() == (out / "table1.csv").read_bytes()
+
+
+def test_baselines_stand_beside_the_papers_without_geometry_or_components(script, files, tmp_path, monkeypatch):
+    table1 = script("table1")
+    monkeypatch.setattr(table1, "DIMS", 12)
+    command = [*files, "--most", str(MOST), "--encoders", "words", "--k", "5", "--seeds", "3", "--pca", "6"]
+    table1.main([*command, "--out", str(tmp_path / "foreign")])
+    assert "published" not in pd.read_csv(tmp_path / "foreign" / "summary.csv"), "of other domains nothing is"
+    monkeypatch.setattr(table1, "PAPERS", set(WORDS))
+    out = tmp_path / "out"
+    table1.main([*command, "--out", str(out)])
+    found = pd.read_csv(out / "summary.csv", keep_default_na=False).set_index(["method", "geometry"])
+    assert found["published"].tolist() == ["", "", "24.31", "15.08"]
+    assert found["seeds"].tolist() == [3, 3, 3, 3]
+    assert found.loc[("words", "none"), "purity"] > 80 > found.loc[("random", ""), "purity"] > 100 / 3
+    fits = pd.read_csv(out / "table1.csv")
+    texts = [text for name in sorted(WORDS) for text in sentences(name, MOST)]
+    clusters = table1.random_clusters(len(texts), 5, table1.derive_seed(0, "table1", "random", 2))
+    again = purity_by_hand(clusters.tolist(), [name for name in sorted(WORDS) for _ in range(MOST)])
+    assert fits[(fits["method"] == "random") & (fits["seed"] == 2)]["purity"].item() == pytest.approx(again)
+
+
+def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, capsys):
+    figures = script("figures")
+    command = [*files, "--most", str(MOST), "--out", str(tmp_path / "out"), "--encoders", ENCODER, "--pca", "6"]
+    figures.main([*command, "--k", "3"])
+    folder = tmp_path / "out" / "hashing-dims-32-words-1"
+    for name in ("figure1", "figure2", "figure3"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.svg").read_text().startswith("<svg")
+    points = pd.read_csv(folder / "points.csv")
+    assert len(points) == 3 * MOST
+    assert len(set(points["source"].head(20))) == 3, "a figure's first thousand are of all domains"
+    purity = purity_by_hand(points["cluster"], points["source"])
+    assert f"purity {purity:.2f}" in capsys.readouterr().out
+    assert purity == pytest.approx(100 * (points["source"] == points["assigned"]).mean())
+    counts = pd.crosstab(points["source"], points["assigned"])
+    for row in pd.read_csv(folder / "figure2.csv").itertuples():
+        found = counts.get(row.assigned, pd.Series(dtype=int)).get(row.true, 0)
+        assert (row.sentences, row.share) == (found, pytest.approx(found / MOST))
+    ellipses = pd.read_csv(folder / "ellipses.csv")
+    assert ellipses["units"].tolist() == points["cluster"].value_counts().sort_index().tolist()
+    outliers = pd.read_csv(folder / "outliers.csv").set_index("domain")
+    wrong = points[points["source"] != points["assigned"]]
+    assert len(wrong) > 5
+    assert outliers.loc["all outliers", "units"] == len(wrong)
+    assert outliers.loc["all units", ["units", "tokens", "digits", "conversational"]].tolist() == [3 * MOST, 7, 1, 0]
+    told = wrong["assigned"].value_counts()
+    assert {name: outliers.loc[name, "units"] for name in told.index} == told.to_dict()
+    table = pd.read_csv(folder / "table2.csv")
+    texts = {name: sentences(name, MOST) for name in WORDS}
+    assert all(row.sentence in texts[row.true] and row.true != row.assigned for row in table.itertuples())
+    pairs = wrong.groupby(["source", "assigned"]).size().clip(upper=5)
+    assert table.groupby(["true", "assigned"]).size().to_dict() == pairs.to_dict()
+    for _, own in table.groupby(["true", "assigned"]):
+        assert own["log_density"].is_monotonic_decreasing
+
+
+def test_an_ellipse_has_the_colour_of_its_owner(script, files, tmp_path):
+    figures = script("figures")
+    out = tmp_path / "out"
+    figures.main([*files, "--most", str(MOST), "--out", str(out), "--encoders", ENCODER, "--pca", "6", "--k", "3"])
+    drawn = out / "hashing-dims-32-words-1"
+    assert (drawn / "figure3.svg").read_text().count("opacity: 0.2") == 3
+    assert "opacity: 0.2" not in (drawn / "figure1.svg").read_text()
+
+
+def test_candidates_have_the_papers_proportions(script):
+    table7 = script("table7")
+    names = ("it", "koran", "law", "medical", "subtitles")
+    found = table7.sizes(names, 500, 1000)
+    assert found == {"it": 446, "koran": 36, "law": 935, "medical": 496, "subtitles": 1000}
+    assert table7.sizes(names, 0, 700) == dict.fromkeys(names, 700)
+    with pytest.raises(DataError, match=r"scale=400: 1,250 candidates of a domain; there are 1,000"):
+        table7.sizes(names, 400, 1000)
+    with pytest.raises(DataError, match=r"sea: none of the paper's domains .*--scale 0 takes any"):
+        table7.sizes(["sea"], 500, 1000)
+
+
+def test_precision_recall_and_ceilings_are_counted_by_hand(script):
+    table7 = script("table7")
+    scores = np.array([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0])
+    found = table7.measures(scores, np.array([True, False, True, True, False, False]), 4).set_index("cut")
+    assert found["kept"].to_dict() == {"best 4": 4, "below 0": 2}
+    assert found["precision"].to_dict() == {"best 4": 0.75, "below 0": 0.5}
+    assert found["recall"].to_dict() == pytest.approx({"best 4": 1, "below 0": 1 / 3})
+    assert found["precision_ceiling"].to_dict() == {"best 4": 0.75, "below 0": 1}
+    assert found["recall_ceiling"].to_dict() == pytest.approx({"best 4": 1, "below 0": 2 / 3})
+    assert found["precision_at_r"].to_dict() == pytest.approx({"best 4": 2 / 3, "below 0": 2 / 3})
+    assert table7.measures(scores + 5, np.arange(6) < 2, 4)["cut"].tolist() == ["best 4"]
+
+
+def test_published_precision_stands_beside_as_it_must_have_been_meant(script):
+    table7 = script("table7")
+    rows = [
+        (domain, spec, cut, precision)
+        for domain, precision in (("koran", 0.02), ("it", 0.4))
+        for spec in ("moore_lewis", table7.COSINE, "classifier", "knn")
+        for cut in ("best 1000", "below 0")
+    ]
+    table = table7.beside(pd.DataFrame(rows, columns=["domain", "selector", "cut", "precision"]))
+    table = table.set_index(["domain", "selector", "cut"])
+    assert table.loc[("average", "knn", "best 1000"), "precision"] == pytest.approx(0.21)
+    printed = table["published_precision"].dropna()
+    assert printed.xs("koran")["moore_lewis"].tolist() == [0.035]
+    assert printed.xs("average").round(3).tolist() == [0.537, 0.513, 0.565]
+    assert table["published_recall"].dropna().xs("it").to_dict() == {
+        ("moore_lewis", "best 1000"): 0.985,
+        (table7.COSINE, "best 1000"): 0.857,
+        ("classifier", "best 1000"): 0.998,
+    }
+
+
+def test_table_7_finds_the_domain_that_it_is_fitted_on_and_goes_on_where_it_was_killed(script, files, tmp_path, capsys):
+    table7 = script("table7")
+    out = tmp_path / "out"
+    command = [*files, "--most", "60", "--fit", "25", "--scale", "0", "--kept", "30", "--out", str(out)]
+    table7.main([*command, "--selectors", "random", "moore_lewis"])
+    first = {path: path.stat().st_mtime_ns for path in out.glob("*/*/scores/part*")}
+    table7.main([*command, "--selectors", "random", "moore_lewis", "dsir"])
+    assert len(first) == 6
+    assert first.items() < {path: path.stat().st_mtime_ns for path in out.glob("*/*/scores/part*")}.items()
+    table = pd.read_csv(out / "table7.csv").set_index(["domain", "selector"])
+    assert len(table) == 4 * 3
+    assert (table["precision_ceiling"] == 1).all()
+    assert table["recall_ceiling"].tolist() == pytest.approx([30 / 35] * 12)
+    assert table.loc[("average", "moore_lewis"), "recall"] > 0.7 > 0.5 > table.loc[("average", "random"), "recall"]
+    scores = pd.read_parquet(out / "sea" / "moore_lewis" / "scores").sort_values("score", kind="stable")
+    assert len(scores) == 3 * 35, "a line is a unit, whatever stops are in it"
+    best = scores.head(30)["source"].eq("sea").mean()
+    assert table.loc[("sea", "moore_lewis"), "precision"] == pytest.approx(best)
+    with pytest.raises(SystemExit) as ended:
+        table7.main([*command, "--selectors", "moore_lewi"])
+    assert ended.value.code == 2
+    assert "did you mean 'moore_lewis'" in capsys.readouterr().err
+
+
+def test_what_is_below_zero_is_held_against_the_truth_and_the_published_numbers(script):
+    table5 = script("table5")
+    found = table5.classified(np.array([-3.0, -2, -1, 1, 2]), np.array([True, True, False, True, False]))
+    assert found == pytest.approx({"precision": 2 / 3, "recall": 2 / 3, "F1": 2 / 3})
+    found = table5.classified(np.array([-3.0, -2, -1, -4]), np.array([True, False, False, False]))
+    assert found == pytest.approx({"precision": 0.25, "recall": 1, "F1": 0.4})
+    assert table5.classified(np.ones(2), np.array([True, False])) == {"precision": 0, "recall": 0, "F1": 0}
+    rows = [{"domain": "it", "negatives": negatives, "F1": 0.5} for negatives in ("random", "pre_ranked")]
+    table = table5.beside(pd.DataFrame(rows))
+    assert table["published_F1"].tolist() == [0.898, 0.967]
+    assert table["published_precision"].tolist() == [0.848, 0.955]
+    assert table["published_recall"].tolist() == [0.956, 0.98]
+
+
+def test_table_5_holds_out_what_nothing_is_fitted_on(script, files, tmp_path, monkeypatch, capsys):
+    table5 = script("table5")
+    known = [word for words in WORDS.values() for word in words]
+    model = str(toy_task.write_checkpoint(tmp_path / "tiny", words=known))
+    out, seen = tmp_path / "out", {}
+    fit = table5.ClassifierSelector.fit
+
+    def watched(self, task, general, seed):
+        seen[self.negatives] = (task, general)
+        return fit(self, task, general, seed)
+
+    monkeypatch.setattr(table5.ClassifierSelector, "fit", watched)
+    command = [*files, "--most", str(MOST), "--fit", "20", "--held-out", "12", "--scale", "0", "--out", str(out)]
+    command += ["--model", model, "--epochs", "3", "--learning-rate", "5e-3", "--domains", "sea"]
+    table5.main(command)
+    for task, general in seen.values():
+        assert task == sentences("sea", MOST)[:20]
+        assert general == [text for name in sorted(WORDS) for text in sentences(name, MOST)[32:]]
+    table = pd.read_csv(out / "table5.csv")
+    assert table["negatives"].tolist() == ["random", "pre_ranked"]
+    domains = table5.read_domains([Path(path) for path in files], MOST, out / "texts")
+    texts, own = table5.held_out(domains, "sea", 20, 12)
+    assert set(texts) == {text for name in WORDS for text in sentences(name, MOST)[20 : 32 if name == "sea" else 26]}
+    assert own.tolist() == [text in sentences("sea", MOST) for text in texts]
+    assert own.sum() == 12
+    assert len(own) == 24
+    seen.clear()
+    table5.main(command)
+    assert not seen, "what was made is not made again"
+    with pytest.raises(SystemExit) as ended:
+        table5.main([*command[:-1], "see"])
+    assert ended.value.code == 2
+    assert "domains='see': must be among court, farm, sea" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""Accuracy of a few-shot study: exact intervals, the comparison of arms, and the answer in words."""
+
+from math import comb, isnan
+
+import pandas as pd
+import pytest
+from scipy.stats import beta
+
+from dana.studies.few_shot.accuracy import ItemOutcome, arm_accuracy, compare_on_items, exact_interval
+from dana.studies.few_shot.in_words import study_text
+
+
+def outcomes(right=0, wrong=0, abstained=0, unparsable=0):
+    return ["right"] * right + ["wrong"] * wrong + ["abstained"] * abstained + ["unparsable"] * unparsable
+
+
+@pytest.mark.parametrize(("right", "percent", "low", "high"), [(30, 42, 30, 54), (60, 83, 73, 91)])
+def test_the_papers_shares_of_72_have_the_intervals_of_the_binomial(right, percent, low, high):
+    assert round(right / 72 * 100) == percent
+    assert [round(end * 100) for end in exact_interval(right, 72)] == [low, high]
+
+
+@pytest.mark.parametrize(("right", "items"), [(0, 5), (5, 5), (1, 9), (30, 72), (400, 1000)])
+def test_the_interval_is_that_of_clopper_and_pearson(right, items):
+    low = 0.0 if right == 0 else beta.ppf(0.025, right, items - right + 1)
+    high = 1.0 if right == items else beta.ppf(0.975, right + 1, items - right)
+    assert exact_interval(right, items) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_who_does_not_answer_is_wrong_and_counted_apart():
+    found = arm_accuracy("on", outcomes(right=6, wrong=2, abstained=3, unparsable=1))
+    assert (found.items, found.right, found.wrong, found.abstained, found.unparsable) == (12, 6, 2, 3, 1)
+    assert (found.accuracy, found.answered, found.accuracy_answered) == (0.5, 8, 0.75)
+    assert (found.low, found.high) == exact_interval(6, 12)
+    assert (found.low_answered, found.high_answered) == exact_interval(6, 8)
+
+
+def test_chance_is_a_half():
+    """p against it: the sum of the binomial probabilities that are at most that of what was found."""
+    assert arm_accuracy("on", outcomes(right=36, wrong=36)).p_chance == 1
+    tail = sum(comb(72, right) for right in range(13)) / 2**72
+    assert arm_accuracy("on", outcomes(right=60, wrong=12)).p_chance == pytest.approx(2 * tail)
+    assert arm_accuracy("on", outcomes(right=12, wrong=60)).p_chance == pytest.approx(2 * tail)
+
+
+def test_without_an_answer_there_is_no_accuracy_of_answers():
+    found = arm_accuracy("off", outcomes(abstained=4))
+    assert (found.accuracy, found.answered) == (0, 0)
+    assert isnan(found.accuracy_answered)
+    assert isnan(found.low_answered)
+
+
+def pairs(both, only_on, only_off, neither):
+    """Results of which so many items are right in both arms, in one, in none; the rows are in no order."""
+    rows = []
+    for on, off, count in ((1, 1, both), (1, 0, only_on), (0, 1, only_off), (0, 0, neither)):
+        for _ in range(count):
+            item = str(len(rows) // 2)
+            rows.append({"item": item, "arm": "off", "outcome": "right" if off else "abstained"})
+            rows.append({"item": item, "arm": "on", "outcome": "right" if on else "wrong"})
+    return pd.DataFrame(rows).sample(frac=1, random_state=0)
+
+
+def test_arms_are_compared_item_by_item():
+    found = compare_on_items(pairs(20, 9, 1, 4), "on", "off")
+    assert (found.both, found.only_first, found.only_second, found.neither) == (20, 9, 1, 4)
+    assert found.difference == pytest.approx(8 / 34)
+    assert found.p == pytest.approx(2 * (comb(10, 0) + comb(10, 1)) / 2**10)
+    turned = compare_on_items(pairs(20, 9, 1, 4), "off", "on")
+    assert (turned.only_first, turned.difference, turned.p) == (1, -found.difference, found.p)
+
+
+def test_arms_that_are_right_about_the_same_items_do_not_differ():
+    assert compare_on_items(pairs(5, 0, 0, 3), "on", "off").p == 1
+
+
+def words(on, off, both):
+    results = pairs(both, on - both, off - both, 72 - on - off + both)
+    arms = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ("on", "off")]
+    return study_text("Study", arms, compare_on_items(results, "on", "off"))
+
+
+def test_the_answer_comes_first_and_in_words():
+    first, second, third, *rest = [line for line in words(60, 24, 20).splitlines() if line][1:]
+    assert first == (
+        "With examples of the text's own topic the model is right about 60 of 72 (83 %, exact 95 % interval 73 to 91 %)"
+        " texts: more than guessing."
+    )
+    assert second.startswith("With examples of other topics the model is right about 24 of 72 (33 %")
+    assert second.endswith("less than guessing.")
+    assert third == "Guessing is right about 50 %, as a text is of either class with equal chance."
+    assert rest[0].startswith(
+        "It does better with examples of the text's own topic than with examples of other topics, by 50 points"
+    )
+    assert "48 abstained, 0 could not be parsed; both count as wrong above. Of the answers 24 of 24 (100 %" in rest[2]
+
+
+def test_what_cannot_be_told_from_guessing_or_chance_is_not_called_better():
+    text = words(40, 33, 20)
+    assert text.count("not told from guessing.") == 2
+    assert "The difference of 10 points may be chance (exact McNemar test on the same 72 texts" in text
+    assert "It does better with examples of other topics than with examples of the text's own" in words(24, 60, 20)
+
+
+def test_of_one_arm_nothing_is_compared():
+    text = study_text("Study", [arm_accuracy("off", outcomes(abstained=3))], None)
+    assert "McNemar" not in text
+    assert "3 abstained, 0 could not be parsed; both count as wrong above." in text
+    assert "Of the answers" not in text
+
+
+def test_outcomes_are_all_counted():
+    assert [str(outcome) for outcome in ItemOutcome] == ["right", "wrong", "abstained", "unparsable"]

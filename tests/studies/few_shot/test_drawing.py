@@ -1,0 +1,91 @@
+"""Items by lot: triples, texts, examples; what is even, what is never repeated, what the seed decides."""
+
+from collections import Counter
+
+import pytest
+
+from dana.core.errors import DataError
+from dana.studies.few_shot.drawing import TopicTexts, draw_items
+from dana.studies.few_shot.items import Passage
+
+LABELS = ("argument", "news", "review")
+
+
+def texts(topic, what, label, count):
+    return [Passage(f"{topic}-{what}-{label}-{number}", f"{label} {number}") for number in range(count)]
+
+
+def topics(count=4, test=30, shown=8):
+    return [
+        TopicTexts(
+            str(topic),
+            {label: texts(topic, "test", label, test) for label in LABELS},
+            {arm: {label: texts(topic, arm, label, shown) for label in LABELS} for arm in ("on", "off")},
+        )
+        for topic in range(count)
+    ]
+
+
+def test_a_triple_does_not_come_back_before_all_were_there():
+    items = draw_items(topics(), 30, 5, seed=1)
+    triples = [(item.topic, *sorted((item.label_a, item.label_b))) for item in items]
+    assert len(set(triples[:12])) == len(set(triples[12:24])) == 12
+    assert triples[:12] != triples[12:24]
+    assert len({item.text.id for item in items}) == 30
+    assert [item.id for item in items] == [str(number) for number in range(30)]
+
+
+def test_texts_and_examples_are_of_their_topic_label_and_arm():
+    for item in draw_items(topics(), 24, 5, seed=1):
+        assert item.text.id.startswith(f"{item.topic}-test-{item.label}-")
+        assert list(item.examples) == ["on", "off"]
+        for arm, classes in item.examples.items():
+            for label, shown in zip((item.label_a, item.label_b), classes, strict=True):
+                assert all(one.id.startswith(f"{item.topic}-{arm}-{label}-") for one in shown)
+                assert len({one.id for one in shown}) == 5
+
+
+def test_either_class_is_the_texts_with_equal_chance_and_either_label_is_class_a():
+    items = draw_items(topics(count=20, test=60), 1200, 1, seed=3)
+    of_a = sum(item.label == item.label_a for item in items)
+    in_order = sum(item.label_a < item.label_b for item in items)
+    both = sum(item.label == item.label_a and item.label_a < item.label_b for item in items)
+    assert abs(of_a - 600) < 70  # four deviations
+    assert abs(in_order - 600) < 70
+    assert abs(both - 300) < 60, "the text's class does not depend on which label is class A"
+
+
+def test_every_text_is_drawn_as_often_as_the_others():
+    [one] = topics(count=1, test=3, shown=3)
+    first = Counter(draw_items([one], 1, 1, seed=seed)[0].text.id.rpartition("-")[2] for seed in range(600))
+    assert all(abs(count - 200) < 50 for count in first.values())
+    shown = Counter(draw_items([one], 1, 1, seed=seed)[0].examples["off"][0][0].id[-1] for seed in range(600))
+    assert all(abs(count - 200) < 50 for count in shown.values())
+
+
+def test_the_seed_decides_and_more_items_begin_alike():
+    assert draw_items(topics(), 20, 5, seed=1) == draw_items(topics(), 30, 5, seed=1)[:20]
+    assert draw_items(topics(), 20, 5, seed=1) != draw_items(topics(), 20, 5, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "items", "shots", "said"),
+    [
+        ({"shown": 4}, 1, 5, r"shots=5: label '\w+' has 4 texts to show in topic \d"),
+        ({"count": 1, "test": 2}, 72, 5, r"items: all 2 texts to test of label '\w+' in topic 0 are asked about after"),
+    ],
+)
+def test_too_few_texts(changes, items, shots, said):
+    with pytest.raises(DataError, match=said):
+        draw_items(topics(**changes), items, shots, seed=0)
+
+
+@pytest.mark.parametrize("left", [[], [TopicTexts("0", {"news": texts(0, "test", "news", 3)}, {})]])
+def test_fewer_than_two_labels(left):
+    with pytest.raises(DataError, match="nothing to part"):
+        draw_items(left, 1, 1, seed=0)
+
+
+def test_as_many_items_as_there_are_texts_can_be_asked_about():
+    items = draw_items(topics(count=1, test=60), 60, 5, seed=0)
+    assert len({item.text.id for item in items}) == 60

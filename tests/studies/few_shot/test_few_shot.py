@@ -1,0 +1,205 @@
+"""The few-shot study from items to tables: what is written, how it goes on, and that no key is."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from dana.cli.main import main
+from dana.studies.few_shot import http
+from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
+
+LABELS = ("news", "review")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(http, "sleep", lambda seconds: None)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DANA_TEST_KEY", KEY)
+
+
+def passage(name, label):
+    return {"id": name, "text": f"{label} {name}."}
+
+
+@pytest.fixture
+def items(tmp_path):
+    """Six items; the text of item 0, 2, 4 is of class A."""
+    path, lines = tmp_path / "items.jsonl", []
+    for number in range(6):
+        examples = {
+            arm: [[passage(f"{arm}-{label}{at}", label) for at in range(2)] for label in LABELS]
+            for arm in ("on", "off")
+        }
+        text = {"topic": "3", "text": passage(f"t{number}", "?"), "label": LABELS[number % 2]}
+        lines.append({"id": str(number), "label_a": LABELS[0], "label_b": LABELS[1], "examples": examples, **text})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def replies(tmp_path, *lines):
+    path = tmp_path / "replies.jsonl"
+    first = {"turn": 1, "reply": "1. Tone\n2. Length\n3. Topic"}
+    path.write_text("\n".join(json.dumps(line) for line in (first, *lines, {"reply": "so it says"})))
+    return path
+
+
+def decision(request):
+    """Class A for the texts 0 to 3, Class B for the others; criteria before."""
+    said = [message["content"] for message in request["messages"] if message["role"] == "user"]
+    if len(said) < 5:
+        return f"1. Tone\n2. Length {len(said)}\n3. Topic"
+    return "Answer: Class A" if any(f"t{number}." in said[1] for number in range(4)) else "**Class B**"
+
+
+def study(items, out, chat, *more):
+    return main(["few-shot", "--items-from", str(items), "--chat", chat, "--out", str(out), *more])
+
+
+def written(folder):
+    """Bytes of all tables, without the manifest, which has the time."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("few-shot/*.*"))}
+
+
+def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsys):
+    path = replies(
+        tmp_path,
+        {"turn": 5, "contains": "t5.", "reply": "I cannot tell."},
+        {"turn": 5, "contains": "t4.", "reply": "Hm."},
+        {"turn": 5, "contains": "on-news0", "reply": "Answer: Class A"},
+        {"turn": 5, "reply": "Class B, not Class A."},
+    )
+    assert study(items, tmp_path / "out", f"scripted:{path}") == 0
+    folder = tmp_path / "out" / "few-shot"
+    results = pd.read_csv(folder / "results.csv")
+    assert list(zip(results["item"], results["arm"], strict=True)) == [
+        (n, arm) for n in range(6) for arm in ("on", "off")
+    ]
+    on = results[results["arm"] == "on"]
+    assert list(on["outcome"]) == ["right", "wrong", "right", "wrong", "unparsable", "abstained"]
+    off = results[results["arm"] == "off"]
+    assert list(off["outcome"]) == ["wrong", "right", "wrong", "right", "unparsable", "abstained"]
+    assert list(off["chosen"].fillna("")) == ["review"] * 4 + ["", ""]
+    summary = pd.read_csv(folder / "summary.csv").set_index("arm")
+    assert list(summary.loc["on", ["items", "right", "wrong", "abstained", "unparsable", "answered"]]) == [
+        6,
+        2,
+        2,
+        1,
+        1,
+        4,
+    ]
+    assert summary.loc["off", "accuracy"] == pytest.approx(2 / 6)
+    assert summary.loc["off", "accuracy_answered"] == 0.5
+    paired = pd.read_csv(folder / "paired.csv").iloc[0]
+    assert list(paired[["both", "only_first", "only_second", "neither"]]) == [0, 2, 2, 2]
+    criteria = pd.read_csv(folder / "criteria.csv")
+    assert list(criteria["criterion"]) == ["Tone", "Length", "Topic"] * 12
+    assert list(criteria["number"][:3]) == [1, 2, 3]
+    said = capsys.readouterr().out.splitlines()
+    assert said[2].startswith("With examples of the text's own topic the model is right about 2 of 6 (33 %")
+    assert (folder / "few_shot.md").read_text().splitlines() == said[: len(said) - 2]
+    assert (folder / "items.jsonl").read_text().count("\n") == 6
+
+
+def test_transcripts_hold_what_was_said_by_whom_in_which_turn(tmp_path, items):
+    path = replies(tmp_path, {"turn": 5, "reply": "Answer: Class A"})
+    assert study(items, tmp_path / "out", f"scripted:{path}", "--seed", "3") == 0
+    lines = (tmp_path / "out/few-shot/transcripts.jsonl").read_text().splitlines()
+    first, other = map(json.loads, lines[:2])
+    assert len(lines) == 12
+    assert (first["item"], first["arm"], first["outcome"], first["chosen"]) == ("0", "on", "right", "news")
+    assert first["model"]["kind"] == "scripted"
+    names = [turn["name"] for turn in first["turns"]]
+    assert names == ["criteria", "criterion 1", "criterion 2", "criterion 3", "decision"]
+    assert "news on-news0." in first["turns"][0]["prompt"]
+    assert "news off-news0." in other["turns"][0]["prompt"]
+    assert first["turns"][4]["reply"] == "Answer: Class A"
+    seeds = {json.loads(line)["seed"] for line in lines}
+    assert len(seeds) == 12
+    assert max(seeds) < 2**31
+    assert study(items, tmp_path / "again", f"scripted:{path}", "--seed", "4") == 0
+    assert seeds.isdisjoint(json.loads(line)["seed"] for line in (tmp_path / "again/few-shot/transcripts.jsonl").open())
+
+
+def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
+    with serving(otherwise=says(decision)) as endpoint:
+        chat = f"http:{endpoint.url},model=m,key_env=DANA_TEST_KEY,retries=0"
+        assert study(items, tmp_path / "whole", chat) == 0
+        whole = len(endpoint.seen)
+        assert whole == 6 * 2 * 5
+        begun = tmp_path / "out/few-shot-begun.jsonl"
+        endpoint.answers = [says(decision)] * 18 + [cut]  # in the fourth conversation
+        assert study(items, tmp_path / "out", chat) == 2
+        assert "no answer: IncompleteRead(13 bytes read, 987 more expected)" in capsys.readouterr().err.splitlines()[-1]
+        assert begun.read_text().count("\n") == 1 + 3
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["few-shot-begun.jsonl"]
+        with begun.open("ab") as stream:
+            stream.write(b'{"item": "1", "arm": "off", "tur')  # a kill within a write
+        endpoint.seen.clear()
+        assert study(items, tmp_path / "out", chat.replace("retries=0", "retries=2,timeout=9")) == 0
+        assert len(endpoint.seen) == whole - 3 * 5
+        assert written(tmp_path / "out") == written(tmp_path / "whole")
+        assert not begun.exists()
+        assert study(items, tmp_path / "out", chat) == 0
+        assert len(endpoint.seen) == whole - 3 * 5, "what is finished is not asked again"
+
+
+def test_what_was_begun_with_other_settings_is_refused(tmp_path, items, capsys):
+    with serving([says(decision)] * 7, otherwise=status(400)) as endpoint:
+        chat, out = f"http:{endpoint.url},model=m,retries=0", tmp_path / "out"
+        assert study(items, out, chat) == 2
+        before = (out / "few-shot-begun.jsonl").read_bytes()
+        for more in (["--chat", chat.replace("=m", "=n")], ["--seed", "5"], ["--arms", "on"]):
+            capsys.readouterr()
+            assert study(items, out, chat, *more) == 2
+            said = capsys.readouterr().err.splitlines()[-1]
+            assert "was made from something else" in said
+            assert " there, " in said
+        items.write_text(items.read_text().replace("t5", "t9"))
+        assert study(items, out, chat) == 2
+        assert (out / "few-shot-begun.jsonl").read_bytes() == before
+
+
+def test_a_finished_study_is_not_replaced_by_another(tmp_path, items, capsys):
+    path = replies(tmp_path, {"turn": 5, "reply": "Answer: Class A"})
+    assert study(items, tmp_path / "out", f"scripted:{path}", "--arms", "off") == 0
+    before = written(tmp_path / "out")
+    assert "paired.csv" not in before
+    assert study(items, tmp_path / "out", f"scripted:{path}", "--arms", "on", "off") == 2
+    assert 'arms: ["off"] there, ["on", "off"] now' in capsys.readouterr().err
+    assert written(tmp_path / "out") == before
+
+
+def test_a_damaged_record_is_named(tmp_path, items, capsys):
+    with serving([says(decision)] * 12, otherwise=status(400)) as endpoint:
+        chat, begun = f"http:{endpoint.url},model=m,retries=0", tmp_path / "out/few-shot-begun.jsonl"
+        assert study(items, tmp_path / "out", chat) == 2
+        lines = begun.read_text().splitlines()
+        begun.write_text("\n".join([lines[0], lines[1][:50], lines[2], ""]))
+        assert study(items, tmp_path / "out", chat) == 2
+        assert "few-shot-begun.jsonl:2: damaged" in capsys.readouterr().err
+        begun.write_text("\n".join([lines[0], lines[2], ""]))
+        assert study(items, tmp_path / "out", chat) == 2
+        assert "holds other conversations than these" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("otherwise", [status(500, f"no {KEY}"), status(401, f"no {KEY}"), says(f"Class A {KEY}")])
+def test_the_key_is_in_no_byte_that_is_written(tmp_path, items, capfd, otherwise):
+    with serving([says(f"1. {KEY}")] * 5, otherwise=otherwise) as endpoint:
+        study(items, tmp_path / "out", f"http:{endpoint.url},model=m,key_env=DANA_TEST_KEY,retries=1")
+        assert {fields["Authorization"] for _, fields, _ in endpoint.seen} == {f"Bearer {KEY}"}
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert files
+    assert all(KEY.encode() not in path.read_bytes() for path in files)
+    assert KEY not in "".join(capfd.readouterr())
+
+
+def test_an_endpoint_that_never_answers_leaves_nothing(tmp_path, items, capsys):
+    with serving(otherwise=status(503, "down")) as endpoint:
+        assert study(items, tmp_path / "out", f"http:{endpoint.url},model=m") == 2
+        assert len(endpoint.seen) == 6
+    assert capsys.readouterr().err.splitlines()[-1].endswith("chat/completions: HTTP 503: down (6 tries)")
+    assert not (tmp_path / "out").exists()

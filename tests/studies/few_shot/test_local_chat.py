@@ -1,0 +1,127 @@
+"""Chat model on this machine: a tiny random language model with a chat template, against a plain loop of argmax."""
+
+import json
+
+import pytest
+import torch
+
+from dana.core.errors import ArtifactError, ConfigError, DanaError, DataError
+from dana.core.torch_seed import seeded
+from dana.studies.few_shot.base import open_chat
+
+WORDS = ["<pad>", "<end>", "<user>", "<model>", "<unk>", *(f"w{number}" for number in range(40))]
+TEMPLATE = (
+    "{% for message in messages %}{{ '<user> ' if message['role'] == 'user' else '<model> ' }}"
+    "{{ message['content'] + ' <end> ' }}{% endfor %}{% if add_generation_prompt %}{{ '<model>' }}{% endif %}"
+)
+TALK = [
+    {"role": "user", "content": "w1 w2"},
+    {"role": "assistant", "content": "w3"},
+    {"role": "user", "content": "w4 w5 w6"},
+]
+
+
+def write_chat_model(folder, template=TEMPLATE, **generation):
+    """A Llama of two layers with a tokenizer that knows its words."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    inner = Tokenizer(WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="<unk>"))
+    inner.pre_tokenizer = WhitespaceSplit()
+    special = {"pad_token": "<pad>", "eos_token": "<end>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **special)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    with seeded(1):
+        model = LlamaForCausalLM(
+            LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=64, eos_token_id=1, **shape)
+        )
+        for weight in model.parameters():
+            weight.data *= 8  # as it is, every word is nearly as likely
+    for name, value in generation.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    habits = {"do_sample": True, "temperature": 3.0, "top_k": 5, "repetition_penalty": 2.5, "max_length": 7}
+    return write_chat_model(tmp_path_factory.mktemp("chat") / "model", **habits)
+
+
+def greedy(folder, ids, most):
+    """The likeliest token each time, from the first to the end token."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(folder).eval()
+    made = []
+    while len(made) < most and (not made or made[-1] != 1):
+        with torch.no_grad():
+            made.append(int(model(torch.tensor([ids + made])).logits[0, -1].argmax()))
+    return made
+
+
+def test_the_reply_is_the_likeliest_whatever_habits_the_checkpoint_has(folder):
+    prompt = "<user> w1 w2 <end> <model> w3 <end> <user> w4 w5 w6 <end> <model>"
+    expected = greedy(folder, [WORDS.index(word) for word in prompt.split()], 12)
+    assert len(expected) > 3
+    assert len(set(expected)) < len(expected), "a penalty for repetition would change nothing"
+    said = open_chat(f"local:{folder},max_new_tokens=12").reply(TALK, seed=0)
+    assert said.split() == [WORDS[token] for token in expected if token not in (0, 1, 4)]  # special
+
+
+def test_above_temperature_0_the_seed_decides(folder):
+    model = open_chat(f"local:{folder},max_new_tokens=12,temperature=2.0")
+    assert model.reply(TALK, 1) == model.reply(TALK, 1)
+    assert len({model.reply(TALK, seed) for seed in range(4)}) > 1
+    cold = open_chat(f"local:{folder},max_new_tokens=12")
+    assert cold.reply(TALK, 1) == cold.reply(TALK, 2)
+
+
+def test_what_decides_a_reply_is_its_identity(folder, tmp_path):
+    one = open_chat(f"local:{folder}").identity()
+    assert one == open_chat(f"local:{folder},device=cpu").identity()
+    assert one != open_chat(f"local:{folder},max_new_tokens=9").identity()
+    assert one != open_chat(f"local:{folder},temperature=1.0").identity()
+    other = write_chat_model(tmp_path / "model", TEMPLATE.replace("<end>", ""))
+    assert one["template"] != open_chat(f"local:{other}").identity()["template"]
+    json.dumps(one)
+
+
+def test_a_conversation_that_is_too_long_is_an_error(folder):
+    model = open_chat(f"local:{folder},max_new_tokens=40")
+    model.reply([{"role": "user", "content": "w1 " * 21}], 0)  # with the template's three tokens 24
+    with pytest.raises(DataError, match="25 tokens so far and 40 of a reply, and the model takes 64 in all"):
+        model.reply([{"role": "user", "content": "w1 " * 22}], 0)
+
+
+def test_without_a_chat_template_the_model_is_refused_before_its_weights_are_read(tmp_path):
+    folder = write_chat_model(tmp_path / "model", template=None)
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ArtifactError, match="its tokenizer has no chat template"):
+        open_chat(f"local:{folder}").reply(TALK, 0)
+
+
+def test_a_template_that_refuses_the_conversation_is_named(tmp_path):
+    folder = write_chat_model(tmp_path / "model", template="{{ raise_exception('no such role') }}")
+    with pytest.raises(ArtifactError, match=r"its chat template: .*no such role"):
+        open_chat(f"local:{folder}").reply(TALK, 0)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (",max_new_tokens=0", "max_new_tokens=0: must be at least 1"),
+        (",temperature=-1", "temperature=-1: must be at least 0"),
+        (",dtype=int8", "dtype='int8': must be one of auto, float32"),
+        ("-nope", "no such folder"),
+    ],
+)
+def test_refused_settings(folder, rest, said):
+    with pytest.raises((ConfigError, DanaError)) as caught:
+        open_chat(f"local:{folder}{rest}")
+    assert said in str(caught.value)

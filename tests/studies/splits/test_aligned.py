@@ -1,0 +1,164 @@
+"""Aligned text: every format, cleaned lines, and what is refused."""
+
+import gzip
+import json
+
+import pandas as pd
+import pytest
+import zstandard
+
+from dana.core.errors import ConfigError, DataError
+from dana.studies.splits.aligned import check_sides, open_aligned
+
+ROWS = [("Das Haus", "The house"), ("Größe 😀", "size"), ("", "only one side")]
+
+
+def write(folder, name, lines, pack=bytes):
+    path = folder / name
+    path.write_bytes(pack("".join(f"{line}\n" for line in lines).encode()))
+    return path
+
+
+def read(files, sides=None):
+    return list(open_aligned(files, sides).rows())
+
+
+def pair(folder, source, target):
+    return [write(folder, "x.de", source), write(folder, "x.en", target)]
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_two_files_line_by_line(tmp_path, ending, pack):
+    files = [write(tmp_path, f"x{side}.txt{ending}", [row[side] for row in ROWS], pack) for side in (0, 1)]
+    assert read(files) == [(number, row) for number, row in enumerate(ROWS, 1)]
+    assert open_aligned(files).sides == ("source", "target")
+    assert open_aligned(files, ["de", "en"]).sides == ("de", "en")
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "tsv", "parquet"])
+def test_one_file_with_both_sides(tmp_path, format):
+    table = pd.DataFrame(ROWS, columns=["de", "en"])
+    table.insert(0, "id", "same")
+    path = tmp_path / f"x.{format}"
+    match format:
+        case "jsonl":
+            table.to_json(path, orient="records", lines=True)
+        case "parquet":
+            table.to_parquet(path)
+        case _:
+            table.to_csv(path, index=False, sep="\t" if format == "tsv" else ",")
+    assert [texts for _, texts in read([path], ["de", "en"])] == ROWS
+    assert [texts for _, texts in read([path], ["en"])] == [(row[1],) for row in ROWS]
+
+
+def test_nested_fields_and_the_line_of_a_record(tmp_path):
+    records = [json.dumps({"translation": {"de": source, "en": target}}) for source, target in ROWS[:2]]
+    path = write(tmp_path, "x.jsonl", [records[0], "", records[1]])
+    assert read([path], ["translation.en", "translation.de"]) == [(1, ROWS[0][::-1]), (3, ROWS[1][::-1])]
+
+
+def test_one_plain_file_is_text_of_one_side(tmp_path):
+    path = write(tmp_path, "notes.txt", ["one", "two"])
+    assert open_aligned([path]).sides == ("text",)
+    assert read([path]) == [(1, ("one",)), (2, ("two",))]
+
+
+def test_lines_end_at_newlines_only_and_are_cleaned(tmp_path):
+    """A line separator within would break the alignment of whoever reads the text next."""
+    source = ["\ufeff  a\u2028b\u0085c \r", "e\u0301\x00", " \x00\u200b\u00a0".replace("\u200b", ""), "x\ry"]
+    assert read(pair(tmp_path, source, ["1", "2", "3", "4"])) == [
+        (1, ("a b c", "1")),
+        (2, ("é", "2")),
+        (3, ("", "3")),
+        (4, ("x y", "4")),
+    ]
+
+
+@pytest.mark.parametrize(("counts", "longer"), [((3, 5), 1), ((5, 3), 0)])
+def test_files_of_different_lengths_are_refused_with_both(tmp_path, counts, longer):
+    files = pair(tmp_path, ["a"] * counts[0], ["b"] * counts[1])
+    with pytest.raises(DataError) as refused:
+        read(files)
+    assert f"{files[0]}: {counts[0]} lines, {files[1]}: {counts[1]} lines: not aligned" in str(refused.value)
+
+
+def test_a_blank_last_line_counts(tmp_path):
+    with pytest.raises(DataError, match=r"2 lines, .*: 3 lines"):
+        read(pair(tmp_path, ["a", "b"], ["a", "b", ""]))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_bytes_that_do_not_decode_are_named_by_file_and_line(tmp_path, pack):
+    good = write(tmp_path, "x.de", ["a", "b", "c"])
+    bad = tmp_path / ("x.en" if pack is bytes else "x.en.gz")
+    bad.write_bytes(pack(b"a\nb\xe9c\nd\n"))
+    with pytest.raises(DataError, match=rf"{bad}:2: byte 0xe9 is not UTF-8"):
+        read([good, bad])
+    with pytest.raises(DataError, match=rf"{bad}:2: byte 0xe9"):
+        read([bad])
+
+
+def test_bytes_of_records_and_of_utf_16_that_do_not_decode(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"de": "a"}\n{"de": "\xff"}\n')
+    with pytest.raises(DataError, match=r"x.jsonl:2: byte 0xff is not UTF-8"):
+        read([path], ["de"])
+    wide = tmp_path / "wide.txt"
+    wide.write_bytes("\ufeffa\nb\n".encode("utf-16-le") + b"\x00\xd8a\x00")
+    with pytest.raises(DataError, match=r"wide.txt:1: here or further below byte 0x00 is not UTF-16"):
+        read([wide])
+    wide.write_bytes("\ufeffÄ\nb\n".encode("utf-16-le"))
+    assert read([wide]) == [(1, ("Ä",)), (2, ("b",))]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.txt.gz", "x.jsonl.gz"])
+def test_an_empty_file_is_named(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"")
+    with pytest.raises(DataError, match=rf"{name}\S*: the file is empty"):
+        read([path])
+
+
+def test_a_cut_file_is_named(tmp_path):
+    path = tmp_path / "x.txt.gz"
+    path.write_bytes(gzip.compress(b"a\nb\n" * 999)[:-12])
+    with pytest.raises(DataError, match=r"x.txt.gz:\d+: the compressed file is damaged"):
+        read([path])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", r"x.jsonl:2: not JSON"),
+        ('{"de": "a", "id": 1}', r"x.jsonl:2: no 'en'; there is: de, id; name the sides by --sides"),
+        ('{"de": "a", "en": 7}', r"x.jsonl:2: 'en' is int, not text"),
+        ('{"de": null, "en": "b"}', r"x.jsonl:2: 'de' is NoneType, not text"),
+    ],
+)
+def test_bad_records_are_named(tmp_path, line, says):
+    path = write(tmp_path, "x.jsonl", ['{"de": "a", "en": "b"}', line])
+    with pytest.raises(DataError, match=says):
+        read([path], ["de", "en"])
+
+
+def test_files_that_do_not_fit_are_refused(tmp_path):
+    plain, records = write(tmp_path, "x.de", ["a"]), write(tmp_path, "x.jsonl.gz", ["{}"])
+    with pytest.raises(DataError, match=r"x.jsonl.gz: holds records, in which both sides are"):
+        open_aligned([plain, records])
+    with pytest.raises(DataError, match=r"x.dd: no such file; did you mean '.*x.de'"):
+        open_aligned([tmp_path / "x.dd"])
+    with pytest.raises(DataError, match="is a folder"):
+        open_aligned([plain, tmp_path])
+    for files, sides in ([plain], ["a", "b"]), ([plain, plain], ["a"]), ([records], ["a", "b", "c"]):
+        with pytest.raises(ConfigError, match="sides="):
+            open_aligned(files, sides)
+    for sides in ["de", "de"], ["line", "de"], ["either", "de"], ["", "de"]:
+        with pytest.raises(ConfigError, match="different and none of line, either"):
+            open_aligned([plain, plain], sides)
+
+
+def test_texts_must_have_as_many_sides(tmp_path):
+    one, two = open_aligned(pair(tmp_path, ["a"], ["b"])[:1]), open_aligned(pair(tmp_path, ["a"], ["b"]))
+    check_sides([two, two])
+    with pytest.raises(DataError, match=r"x.de has 2 side\(s\), .*x.de has 1: all must have as many"):
+        check_sides([two, one])

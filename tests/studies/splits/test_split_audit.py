@@ -1,0 +1,68 @@
+"""Overlap of dev and test with train, counted by hand."""
+
+import pytest
+
+from dana.studies.splits.aligned import open_aligned
+from dana.studies.splits.split_audit import audit_rows
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes pairs, or single texts, and opens them."""
+
+    def write(name, rows):
+        files = []
+        for side in range(len(rows[0])):
+            files.append(tmp_path / f"{name}.{side}")
+            files[-1].write_text("".join(f"{row[side]}\n" for row in rows))
+        return open_aligned(files, [f"side{side}" for side in range(len(files))])
+
+    return write
+
+
+def shared(rows, **where):
+    """Counts by side, of the rows that are asked for."""
+    return {row["side"]: row["shared"] for row in rows if where.items() <= row.items()}
+
+
+TRAIN = [("a", "x"), ("b", "y"), ("b", "z"), ("", "w"), ("c", "")]
+DEV = [("a", "-"), ("-", "y"), ("b", "z"), ("x", "a"), ("", "-"), ("a", "-2"), ("-3", "")]
+TEST = [("-", "x"), (" a ", "q"), ("q", "q")]
+
+
+def test_by_each_side_and_by_either(write):
+    rows = audit_rows({"d": {"train": write("train", TRAIN), "dev": write("dev", DEV), "test": write("test", TEST)}})
+    assert shared(rows, split="dev", within="train") == {"side0": 3, "side1": 2, "either": 4}
+    assert shared(rows, split="test", within="train") == {"side0": 1, "side1": 1, "either": 2}
+    assert shared(rows, split="test", within="dev") == {"side0": 2, "side1": 0, "either": 2}
+    assert [(row["split"], row["within"]) for row in rows[::3]] == [
+        ("dev", "train"),
+        ("test", "train"),
+        ("test", "dev"),
+    ]
+    assert rows[0] == {
+        "domain": "d",
+        "split": "dev",
+        "within": "train",
+        "side": "side0",
+        "lines": 7,
+        "shared": 3,
+        "share": 3 / 7,
+    }
+
+
+def test_text_of_one_side_and_one_split(write):
+    rows = audit_rows({"d": {"train": write("train", [("a",), ("b",)]), "test": write("test", [("b",), ("c",)])}})
+    assert [(row["within"], row["side"], row["shared"], row["share"]) for row in rows] == [("train", "side0", 1, 0.5)]
+
+
+def test_several_domains_are_also_looked_for_in_all_of_train_and_dev(write):
+    one = {"train": write("t1", [("a", "1")]), "dev": write("d1", [("b", "2")]), "test": write("e1", [("c", "9")])}
+    two = {"train": write("t2", [("b", "3")]), "test": write("e2", [("b", "4"), ("a", "1"), ("e", "9")])}
+    rows = audit_rows({"one": one, "two": two})
+    assert shared(rows, domain="one", split="dev", within="train")["either"] == 0
+    assert shared(rows, domain="one", split="dev", within="any train") == {"side0": 1, "side1": 0, "either": 1}
+    assert shared(rows, domain="two", split="test", within="train")["either"] == 1
+    assert shared(rows, domain="two", split="test", within="any train") == {"side0": 2, "side1": 1, "either": 2}
+    assert shared(rows, domain="two", split="test", within="any dev") == {"side0": 1, "side1": 0, "either": 1}
+    assert shared(rows, domain="two", within="dev") == {}

@@ -1,0 +1,74 @@
+"""Folders with train, dev and test files: which files are which split and side."""
+
+import pytest
+
+from dana.core.errors import DataError
+from dana.studies.splits.split_folders import find_splits
+
+
+def fill(folder, *names):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("a\n")
+    return folder
+
+
+def named(folder, sides=None):
+    """Names of the files and of the sides by domain and split."""
+    return {
+        domain: {split: ([file.name for file in text.files], text.sides) for split, text in splits.items()}
+        for domain, splits in find_splits(folder, sides).items()
+    }
+
+
+def test_plain_text_pairs_are_named_by_their_endings(tmp_path):
+    folder = fill(
+        tmp_path / "it", "train.de.gz", "train.en.txt", "valid.de", "valid.en", "test.de", "test.en", "README"
+    )
+    assert named(folder) == {
+        "it": {
+            "train": (["train.de.gz", "train.en.txt"], ("de", "en")),
+            "dev": (["valid.de", "valid.en"], ("de", "en")),
+            "test": (["test.de", "test.en"], ("de", "en")),
+        }
+    }
+    assert named(folder, ["en", "de"])["it"]["dev"] == (["valid.en", "valid.de"], ("en", "de"))
+    assert named(folder, ["en"])["it"]["train"] == (["train.en.txt"], ("en",))
+
+
+def test_records_and_text_of_one_side(tmp_path):
+    fill(tmp_path / "b", "train.parquet", "dev.parquet")
+    fill(tmp_path / "a", "train.txt", "test.txt.gz")
+    fill(tmp_path / "neither", "else.txt")
+    assert named(tmp_path) == {
+        "a": {"train": (["train.txt"], ("text",)), "test": (["test.txt.gz"], ("text",))},
+        "b": {"train": (["train.parquet"], ("source", "target")), "dev": (["dev.parquet"], ("source", "target"))},
+    }
+    assert named(tmp_path / "b", ["de", "en"])["b"]["dev"] == (["dev.parquet"], ("de", "en"))
+
+
+@pytest.mark.parametrize(
+    ("names", "sides", "says"),
+    [
+        (["train.de"], None, "holds train files only"),
+        (["dev.de", "test.de"], None, "holds dev, test files only"),
+        (["notes.txt", "trained.de"], None, "holds neither train, dev"),
+        (
+            ["train.de", "train.en", "train.fr", "dev.de"],
+            None,
+            "train files: train.de, train.en, train.fr; must be one",
+        ),
+        (["train.de", "train.de.gz", "dev.de"], None, "train files: train.de, train.de.gz; must be one"),
+        (["train.de", "dev.de"], ["de", "en"], "dev files: dev.de; must be one"),
+        (["train.jsonl", "train.parquet", "dev.jsonl"], None, "holds records, in which both sides are"),
+    ],
+)
+def test_folders_that_are_refused(tmp_path, names, sides, says):
+    with pytest.raises(DataError, match=says):
+        find_splits(fill(tmp_path / "x", *names), sides)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    fill(tmp_path / "splits")
+    with pytest.raises(DataError, match=r"splitz: no such folder; did you mean '.*splits'"):
+        find_splits(tmp_path / "splitz")

@@ -1,0 +1,249 @@
+"""``dana splits make`` and ``dana splits audit``: what is written, said and counted."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dana.cli.main import main
+from dana.core.artifacts import MANIFEST
+from dana.core.errors import ConfigError, DataError
+from dana.studies.splits import stage as splits
+from dana.studies.splits.aligned import open_aligned
+from dana.studies.splits.audit_stage import audit_folders, read_overlap
+from dana.studies.splits.line_splits import SplitSettings
+from dana.studies.splits.stage import splits_stage
+
+REASONS = ["source_repeated", "target_repeated", "blank", "over_cap"]
+SIZES = SplitSettings(dev=4, test=5, cap=20)
+
+
+def lines(name, count):
+    """Every fourth source and every fifth target was there before, and every tenth target is blank."""
+    source = [f"{name} Quelle {at - 3 if at % 4 == 3 else at}" for at in range(count)]
+    target = ["" if at % 10 == 9 else f"{name} target {at - 4 if at % 5 == 4 else at}" for at in range(count)]
+    return source, target
+
+
+def write_domain(folder, name, count=100):
+    files = [folder / f"{name}.{side}" for side in ("de", "en")]
+    for file, own in zip(files, lines(name, count), strict=True):
+        file.write_text("".join(f"{line}\n" for line in own))
+    return files
+
+
+@pytest.fixture
+def domains(tmp_path):
+    return {name: open_aligned(write_domain(tmp_path, name), ["de", "en"]) for name in ("law", "it")}
+
+
+def table(out, domain, split):
+    return pd.read_parquet(out / domain / f"{split}.parquet")
+
+
+def test_rows_are_those_of_the_input_in_its_order_and_none_shares_a_line(domains, tmp_path):
+    splits_stage(domains, tmp_path / "out", SIZES)
+    for name in domains:
+        source, target = lines(name, 100)
+        parts = [table(tmp_path / "out", name, split) for split in ("train", "dev", "test")]
+        assert [len(part) for part in parts] == [20, 4, 5]
+        for part in parts:
+            assert part.columns.tolist() == ["line", "de", "en"]
+            assert part.line.is_monotonic_increasing
+            assert part.de.tolist() == [source[line - 1] for line in part.line]
+            assert part.en.tolist() == [target[line - 1] for line in part.line]
+        whole = pd.concat(parts)
+        assert not whole.de.duplicated().any()
+        assert not whole.en.duplicated().any()
+        assert (whole.en != "").all()
+
+
+def test_every_row_is_counted(domains, tmp_path):
+    counts = splits_stage(domains, tmp_path / "out", SIZES).manifest["counts"]
+    for of in (counts, *counts["domains"].values()):
+        assert of["in"] == of["kept"] + sum(of["dropped"].values())
+        assert of["kept"] == of["train"] + of["dev"] + of["test"]
+    assert counts["domains"]["it"] == {
+        "in": 100,
+        "kept": 29,
+        "train": 20,
+        "dev": 4,
+        "test": 5,
+        "dropped": {
+            "source_repeated": 15,  # 5 of 20 follow a pair that was dropped
+            "target_repeated": 10,
+            "both_repeated": 0,
+            "blank": 10,
+            "held_out_elsewhere": 0,
+            "over_cap": 36,
+        },
+    }
+    assert counts["in"] == 200
+    sizes = pd.read_csv(tmp_path / "out" / "sizes.csv", index_col="domain")
+    assert sizes.loc["it", ["in", "blank", "over_cap", "train"]].tolist() == [100, 10, 36, 20]
+    assert list(sizes.index) == ["law", "it"]
+
+
+def contents(folder):
+    found = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {path: content for path, content in found.items() if path != Path(MANIFEST)}
+
+
+def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
+    """Wherever the files lie, and whatever the blocks are."""
+    first = splits_stage(domains, tmp_path / "out", SIZES)
+    (tmp_path / "moved").mkdir()
+    moved = {}
+    for name, text in domains.items():
+        copies = [Path(shutil.copy(file, tmp_path / "moved" / f"{name}-{file.name}.txt")) for file in text.files]
+        moved[name] = open_aligned(copies, ["de", "en"])
+    again = splits_stage(moved, tmp_path / "again", SIZES)
+    assert contents(tmp_path / "out") == contents(tmp_path / "again")
+    assert first.fingerprint == again.fingerprint
+    assert len(contents(tmp_path / "out")) == 8
+
+
+@pytest.mark.parametrize("per_group", [1, 3])
+def test_row_groups_are_cut_by_count(domains, tmp_path, monkeypatch, per_group):
+    splits_stage(domains, tmp_path / "out", SIZES)
+    monkeypatch.setattr(splits, "ROWS_PER_GROUP", per_group)
+    splits_stage(domains, tmp_path / "small", SIZES)
+    for split in ("train", "dev", "test"):
+        pd.testing.assert_frame_equal(table(tmp_path / "out", "it", split), table(tmp_path / "small", "it", split))
+
+
+def test_datasets_opens_the_folder_with_all_domains_and_one_domain(domains, tmp_path):
+    from datasets import load_dataset
+
+    splits_stage(domains, tmp_path / "out", SIZES)
+    whole = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in whole.items()} == {"train": 40, "validation": 8, "test": 10}
+    one = load_dataset("parquet", data_dir=str(tmp_path / "out" / "it"), cache_dir=str(tmp_path / "cache"))
+    assert one["train"]["de"] == table(tmp_path / "out", "it", "train").de.tolist()
+
+
+def test_text_of_one_side(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("".join(f"note {at // 2}\n" for at in range(40)))
+    counts = splits_stage({"notes": open_aligned([path])}, tmp_path / "out", SplitSettings(3, 3)).manifest["counts"]
+    assert (counts["train"], counts["dropped"]["source_repeated"]) == (14, 20)
+    assert table(tmp_path / "out", "notes", "dev").columns.tolist() == ["line", "text"]
+    assert {row["side"] for row in read_overlap(tmp_path / "out")} == {"text"}
+
+
+def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domains, tmp_path):
+    splits_stage(domains, tmp_path / "out", SIZES)
+    rows = read_overlap(tmp_path / "out")
+    assert len(rows) == 2 * 3 * 3 * 2
+    assert [row["domain"] for row in rows[::3]] == ["law", "it"] * 6  # in the order given
+    assert [row["shared"] for row in rows] == [0] * len(rows)
+    told = {json.dumps(row, sort_keys=True) for row in rows}
+    assert {json.dumps(row, sort_keys=True) for row in audit_folders([tmp_path / "out"])} == told
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for split in ("train", "dev", "test"):
+        table(tmp_path / "out", "it", split).to_json(theirs / f"{split}.jsonl", orient="records", lines=True)
+    dev = table(tmp_path / "out", "it", "dev")
+    with (theirs / "train.jsonl").open("a") as train:
+        for at in range(3):
+            pair = {"de": dev.de[at], "en": f"other {at}"} if at else {"de": "other", "en": dev.en[0]}
+            train.write(json.dumps(pair) + "\n")
+    found = audit_folders([theirs], ["de", "en"], tmp_path / "audit")
+    assert [row["shared"] for row in found] == [2, 1, 3, 0, 0, 0, 0, 0, 0]
+    assert pd.read_csv(tmp_path / "audit" / "overlap.csv").to_dict("records") == found
+
+
+def test_several_audited_folders_are_told_apart(domains, tmp_path):
+    splits_stage(domains, tmp_path / "one", SIZES)
+    splits_stage(domains, tmp_path / "two", SplitSettings(dev=4, test=5, seed=1))
+    found = audit_folders([tmp_path / "one", tmp_path / "two"])
+    assert list(dict.fromkeys(row["domain"] for row in found)) == ["one/it", "one/law", "two/it", "two/law"]
+    it = audit_folders([tmp_path / "one" / "it", tmp_path / "one" / "law"], ["de", "en"])
+    assert list(dict.fromkeys(row["domain"] for row in it)) == ["it", "law"]
+
+
+def test_files_that_change_while_they_are_read_leave_nothing(domains, tmp_path, monkeypatch):
+    written = splits._write
+
+    def change(*arguments):
+        written(*arguments)
+        with domains["law"].files[0].open("a") as file:
+            file.write("late\n")
+
+    monkeypatch.setattr(splits, "_write", change)
+    with pytest.raises(DataError, match="law, it: files changed while they were read"):
+        splits_stage(domains, tmp_path / "out", SIZES)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_given_twice_is_refused_also_as_a_link(domains, tmp_path):
+    law, it = domains["law"], domains["it"]
+    (tmp_path / "link.de").symlink_to(law.files[0])
+    linked = open_aligned([tmp_path / "link.de", it.files[1]], ["de", "en"])
+    for given in {"a": open_aligned([law.files[0]] * 2, ["de", "en"])}, {"law": law, "b": linked}:
+        with pytest.raises(ConfigError, match=r"the same file is given as .*law.de"):
+            splits_stage(given, tmp_path / "out", SIZES)
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "..", "__dana__", "train", "sizes.csv", "a b"])
+def test_names_that_are_no_names_of_folders(domains, tmp_path, name):
+    with pytest.raises(ConfigError, match="domain="):
+        splits_stage({name: domains["it"]}, tmp_path / "out", SIZES)
+
+
+def line(tmp_path, *more):
+    """The command line that splits one domain."""
+    files = write_domain(tmp_path, "it")
+    base = ["splits", "make", "--domain", "it", *files, "--sides", "de", "en", "--dev", 4, "--test", 5]
+    return [*map(str, [*base, "--out", tmp_path / "out", *more])]
+
+
+def test_the_command_prints_sizes_and_the_audit_and_is_reused(tmp_path, capsys):
+    assert main(line(tmp_path, "--cap", 20)) == 0
+    first = capsys.readouterr().out
+    heading, sizes, _, columns, *overlap = first.splitlines()
+    assert heading.split() == ["domain", "in", *REASONS, "train", "dev", "test"]
+    assert sizes.split() == ["it", "100", "15", "10", "10", "36", "20", "4", "5"]
+    assert columns.split() == ["share", "of", "domain", "de", "en", "either"]
+    assert overlap[0].split()[:4] == ["dev", "in", "train", "it"]
+    assert overlap[0].count("0/4 (0.00%)") == 3
+    assert main(line(tmp_path, "--cap", 20)) == 0
+    assert capsys.readouterr().out == first
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert main(["splits", "audit", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines() == [columns, *overlap[:3]]
+
+
+def test_several_domains_have_a_line_of_all(tmp_path, capsys):
+    law = [*map(str, write_domain(tmp_path, "law", 60))]
+    assert main([*line(tmp_path), "--domain", "law", *law]) == 0
+    sizes = pd.DataFrame([row.split() for row in capsys.readouterr().out.splitlines()[:4]])
+    assert sizes[0].tolist() == ["domain", "it", "law", "all"]
+    assert sizes[1].tolist() == ["in", "100", "60", "160"]
+
+
+def test_another_seed_in_the_same_folder_is_refused(tmp_path, capsys):
+    assert main(line(tmp_path)) == 0
+    assert main(line(tmp_path, "--seed", 1)) == 2
+    assert "seed: 0 there, 1 now" in capsys.readouterr().err
+
+
+def test_the_koran_of_the_new_split_has_no_line_twice_and_none_in_its_test_lines(dana_data, tmp_path):
+    """17,982 pairs, the number in the paper's Table 3, of which all are kept; Table 8 has 0/2000."""
+    folder = dana_data / "domains"
+    kept = [folder / f"koran-train.{side}.txt.gz" for side in ("de", "en")]
+    counts = splits_stage({"koran": open_aligned(kept)}, tmp_path / "out", SplitSettings(100, 100)).manifest["counts"]
+    assert counts["in"] == counts["kept"] == 17_982
+    theirs = tmp_path / "koran"
+    theirs.mkdir()
+    for side in ("de", "en"):
+        (theirs / f"train.{side}.gz").symlink_to(folder / f"koran-train.{side}.txt.gz")
+        (theirs / f"test.{side}.gz").symlink_to(folder / f"koran.{side}.txt.gz")
+    assert [(row["side"], row["lines"], row["shared"]) for row in audit_folders([theirs])] == [
+        ("de", 2000, 0),
+        ("en", 2000, 0),
+        ("either", 2000, 0),
+    ]

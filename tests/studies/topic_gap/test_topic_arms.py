@@ -1,0 +1,69 @@
+"""Arms: what on and off train on, and what no arm may give."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dana.core.errors import ConfigError, DataError
+from dana.core.registry import TOPIC_GAP_ARMS
+from dana.studies.topic_gap.arm import ArmTexts, TopicCase, TrainingText, checked_texts
+from dana.studies.topic_gap.pool import LabelledDocuments
+from dana.studies.topic_gap.splits import SETS, TopicSplit
+
+
+@pytest.fixture
+def case():
+    """Two documents of each label in each set, in the order of the sets; one unused."""
+    sets = {name: np.arange(2 * at, 2 * at + 2) for at, name in enumerate(SETS)}
+    ids = (*(f"{name}-{label}" for name in SETS for label in ("x", "y")), "unused-x")
+    labels = tuple(name[-1] for name in ids)
+    texts = tuple(f"letters of {name.replace('-', ' ')}" for name in ids)
+    documents = LabelledDocuments(ids, labels, texts, texts, texts)
+    return TopicCase(0, 1, documents, np.zeros((9, 2), np.float32), TopicSplit.of(sets, 9), Path("topics"))
+
+
+@pytest.mark.parametrize("name", ["on", "off"])
+def test_the_two_natural_arms_give_their_sets(case, name):
+    arm = TOPIC_GAP_ARMS.create(name)
+    made = arm.texts(case, 0, Path("nowhere"))
+    assert [one.id for one in made.train] == [f"{name}-x", f"{name}-y"]
+    assert made.train[0] == TrainingText(f"{name}-x", f"letters of {name} x", "x")
+    assert made.validation is None
+    assert not arm.seeded
+    assert checked_texts(name, case, made) is made
+
+
+def test_repeated_is_off_several_times(case):
+    off = TOPIC_GAP_ARMS.create("off").texts(case, 0, Path("nowhere"))
+    for name, times in (("repeated", 2), ("repeated:times=3", 3)):
+        made = TOPIC_GAP_ARMS.create(name).texts(case, 0, Path("nowhere"))
+        assert made.train == off.train * times
+        assert made.validation is None
+    with pytest.raises(ConfigError, match="times=1: must be at least 2"):
+        TOPIC_GAP_ARMS.create("repeated:times=1")
+
+
+def test_arms_have_identities_of_their_own():
+    names = ("on", "off", "repeated", "repeated:times=3")
+    identities = [str(TOPIC_GAP_ARMS.create(name).identity()) for name in names]
+    assert len(set(identities)) == len(names)
+
+
+GOOD = TrainingText("made-1", "some words", "x")
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (ArmTexts(()), "arm mine: gave no text to train on"),
+        (ArmTexts((GOOD,), ()), "arm mine: gave no text to validation on"),
+        (ArmTexts((TrainingText("made-2", " ", "x"),)), "train text 'made-2' is empty"),
+        (ArmTexts((TrainingText("made-2", "words", "z"),)), "of an unknown label 'z'"),
+        (ArmTexts((GOOD, TrainingText("test-x", "other words", "x"))), "train text 'test-x' is a test text"),
+        (ArmTexts((GOOD,), (TrainingText("made", "letters of test y", "x"),)), "validation text 'made' is a test"),
+    ],
+)
+def test_what_an_arm_may_not_give(case, texts, says):
+    with pytest.raises(DataError, match=says):
+        checked_texts("mine", case, texts)

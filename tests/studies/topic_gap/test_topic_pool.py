@@ -1,0 +1,102 @@
+"""The pool: splits joined, repeats and short documents left out and counted, ids distinct, windows cut."""
+
+import numpy as np
+import pytest
+
+from dana.core.errors import DataError
+from dana.studies.topic_gap.pool import LabelledDocuments, pool_documents
+from dana.studies.topic_gap.views import Window, strip_to_letters
+from dana.tasks.examples import Example
+
+NAMES = ("news", "blog")
+WORDS = np.array([f"{a}{b}{c}" for a in "bdfg" for b in "aeio" for c in "klmn"])
+
+
+def text(seed, words=30):
+    return " ".join(np.random.default_rng(seed).choice(WORDS, words))
+
+
+def example(name, content, label=0):
+    return Example(name, content, label)
+
+
+def pool(splits, window=None, wanted=NAMES):
+    return pool_documents(splits, NAMES, wanted, window or Window(20))
+
+
+def test_splits_are_one_pool_without_repeats():
+    near = text(1).split()
+    near[5] = "other"
+    splits = {
+        "train": [example("a", text(1)), example("b", text(2), 1), example("c", "- " + text(2).upper() + "!", 0)],
+        "dev": [example("d", " ".join(near)), example("e", text(3))],
+        "test": [example("f", text(4), 1), example("g", "Short.", 1), example("h", "1 2 3 4 5 6 7 8 9 10 11", 1)],
+    }
+    documents, counts = pool(splits)
+    assert documents.id == ("a", "b", "e", "f")
+    assert documents.label == ("news", "blog", "news", "blog")
+    assert documents.text == (text(1), text(2), text(3), text(4))
+    dropped = {"repeated": 1, "near duplicate": 1, "short": 1, "no letters": 1}
+    assert counts == {"in": 8, "kept": 4, "dropped": dropped}
+    for doc_id, content, whole, stripped in zip(
+        documents.id, documents.text, documents.whole, documents.stripped, strict=True
+    ):
+        assert whole == Window(20).of(content, doc_id)
+        assert stripped == strip_to_letters(whole)
+
+
+def test_short_documents_may_be_kept_whole():
+    splits = {"train": [example("a", text(1)), example("g", "Short one.", 1)]}
+    documents, counts = pool(splits, Window(20, "keep"))
+    assert (documents.whole[1], documents.stripped[1]) == ("Short one.", "short one")
+    assert counts["dropped"] == {}
+
+
+def test_ids_that_recur_are_told_apart():
+    splits = {
+        "train": [example("1", text(1)), example("2", text(2), 1), example("2", text(3), 1)],
+        "test": [example("1", text(4)), example("9", text(5))],
+    }
+    assert pool(splits)[0].id == ("train:1", "train:2", "train:2#2", "test:1", "9")
+
+
+def test_only_the_labels_that_are_asked_for():
+    splits = {"train": [example("a", text(1)), example("b", text(2), 1)]}
+    documents, counts = pool(splits, wanted=["blog"])
+    assert documents.id == ("b",)
+    assert counts["dropped"] == {"other label": 1}
+
+
+def test_a_window_longer_than_every_text_is_refused():
+    splits = {"train": [example("a", "x" * 30), example("b", "y" * 41, 1)]}
+    with pytest.raises(DataError, match="window=42: longer than every text; the longest has 41 characters"):
+        pool(splits, Window(42))
+    with pytest.raises(DataError, match="window=42: longer than every text"):
+        pool(splits, Window(42, "keep"))
+
+
+def test_a_label_of_which_nothing_is_left_is_named():
+    splits = {"train": [example("a", text(1)), example("b", "A short one.", 1)]}
+    with pytest.raises(DataError) as caught:
+        pool(splits)
+    assert str(caught.value).startswith(
+        "label 'blog': none of its 1 documents is left; window=20, short=drop; take labels=['news']"
+    )
+    with pytest.raises(DataError, match="label 'blog': none of its 0 documents is left; take"):
+        pool({"train": splits["train"][:1]})
+
+
+def test_documents_are_read_as_they_were_written(tmp_path):
+    documents, _ = pool({"train": [example("a", text(1)), example("b", "naïve “quotes”\n" + text(2), 1)]})
+    documents.write(tmp_path / "documents.parquet")
+    assert LabelledDocuments.read(tmp_path / "documents.parquet") == documents
+
+
+def test_windows_of_the_same_letters_are_one_text_to_a_classifier():
+    splits = {
+        "train": [example("a", "Bill 17 is paid!"), example("b", text(2), 1)],
+        "test": [example("c", "Bill 18: is paid", 1), example("d", "bill is unpaid", 1)],
+    }
+    documents, counts = pool(splits, Window(20, "keep"))
+    assert documents.id == ("a", "b", "d")
+    assert counts == {"in": 4, "kept": 3, "dropped": {"same letters": 1}}

@@ -1,0 +1,136 @@
+"""On- and off-topic sets: disjoint, balanced, by rank, seeded; and what is refused."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dana.core.errors import DataError
+from dana.studies.topic_gap.splits import (
+    DRAWS,
+    SETS,
+    DegenerateTopic,
+    SetSizes,
+    TopicSplit,
+    require_enough,
+    split_by_topic,
+)
+from dana.studies.topic_gap.splits import set_rows as rows_of
+
+NAMES = ("blog", "news", "review")
+
+
+@st.composite
+def documents(draw):
+    """Ids in no order, labels of unequal counts, distinct shares, and sizes that fit."""
+    sizes = SetSizes(*(draw(st.integers(1, 4)) for _ in range(3)))
+    counts = [sizes.needed + draw(st.integers(0, 5)) for _ in NAMES]
+    labels = [name for name, count in zip(NAMES, counts, strict=True) for _ in range(count)]
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    order = random.permutation(len(labels))
+    ids = [f"d{number}" for number in random.permutation(len(labels))]
+    shares = random.permutation(len(labels)).astype(np.float32) / len(labels)
+    return ids, [labels[at] for at in order], shares, sizes
+
+
+@settings(max_examples=60)
+@given(documents(), st.sampled_from(DRAWS), st.integers(0, 5))
+def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
+    ids, labels, shares, sizes = made
+    split = split_by_topic(ids, labels, shares, sizes, draw, seed)
+    held = [set(getattr(split, name).tolist()) for name in (*SETS, "unused")]
+    assert sum(map(len, held)) == len(ids) == len(set.union(*held))
+    wanted = {"test": sizes.test, "on": sizes.n, "off": sizes.n, "validation": sizes.validation}
+    for name, count in wanted.items():
+        assert Counter(labels[row] for row in getattr(split, name)) == dict.fromkeys(NAMES, count)
+    for label in NAMES:
+        of = {
+            name: sorted(float(shares[row]) for row in getattr(split, name) if labels[row] == label)
+            for name in (*SETS, "unused")
+        }
+        ranked = sorted((float(share) for share, own in zip(shares, labels, strict=True) if own == label), reverse=True)
+        assert sorted(of["test"] + of["on"]) == sorted(ranked[: sizes.test + sizes.n])
+        assert sorted(of["off"] + of["validation"]) == sorted(ranked[len(ranked) - sizes.n - sizes.validation :])
+        if draw == "ranks":
+            assert of["test"] == sorted(ranked[: sizes.test])
+            assert of["off"] == sorted(ranked)[: sizes.n]
+
+
+@settings(max_examples=30)
+@given(documents(), st.sampled_from(DRAWS), st.randoms(use_true_random=False))
+def test_the_order_of_the_documents_does_not_matter(made, draw, random):
+    ids, labels, shares, sizes = made
+    split = split_by_topic(ids, labels, shares, sizes, draw, 3)
+    order = random.sample(range(len(ids)), len(ids))
+    other = split_by_topic([ids[at] for at in order], [labels[at] for at in order], shares[order], sizes, draw, 3)
+    for name in SETS:
+        assert {ids[row] for row in getattr(split, name)} == {ids[order[row]] for row in getattr(other, name)}
+
+
+def test_ranks_by_hand_and_ties_by_id():
+    shares = np.array([0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.3, 0.3], dtype=np.float32)
+    ids = ["b", "a", "d", "c", "f", "e", "h", "g"]
+    split = split_by_topic(ids, ["x"] * 8, shares, SetSizes(n=2, test=1, validation=1))
+    named = {name: [ids[row] for row in getattr(split, name)] for name in (*SETS, "unused")}
+    assert named["test"] == ["a"], "of equal shares the first id is more about the topic"
+    assert sorted(named["on"]) == ["b", "c"]
+    assert sorted(named["off"]) == ["e", "f"]
+    assert named["validation"] == ["h"]
+    assert sorted(named["unused"]) == ["d", "g"]
+
+
+def test_a_random_draw_depends_on_the_seed_and_ranks_do_not():
+    ids, labels = [f"d{at}" for at in range(60)], ["x"] * 60
+    shares = np.linspace(1, 0, 60)
+    sizes = SetSizes(n=15, test=15, validation=15)
+    tests = {
+        draw: [tuple(split_by_topic(ids, labels, shares, sizes, draw, seed).test) for seed in (0, 0, 1)]
+        for draw in DRAWS
+    }
+    assert tests["ranks"][0] == tests["ranks"][2] == tuple(range(15))
+    assert tests["random"][0] == tests["random"][1] != tests["random"][2]
+    assert 0 < len(set(tests["random"][0]) & set(range(15))) < 15
+    offs = split_by_topic(ids, labels, shares, sizes, "random", 0)
+    assert set(offs.off) | set(offs.validation) == set(range(30, 60))
+    assert set(offs.off) != set(range(45, 60))
+
+
+def test_too_few_documents_say_how_many_there_are_and_the_largest_n():
+    labels = ["news"] * 30 + ["blog"] * 17
+    require_enough(labels, SetSizes(n=4, test=5, validation=4))
+    with pytest.raises(DataError) as caught:
+        require_enough(labels, SetSizes(n=5, test=5, validation=4))
+    assert str(caught.value) == (
+        "n=5: label 'blog' has 17 documents and 19 are needed (5 to test, 4 to validate, 5 on and 5 off topic); "
+        "n=4 is the most that does"
+    )
+    with pytest.raises(DataError, match="no n does, with so many to test and validate"):
+        require_enough(labels, SetSizes(n=1, test=10, validation=6))
+    with pytest.raises(DataError, match="n=5: label 'blog' has 17 documents"):
+        split_by_topic([f"d{at}" for at in range(47)], labels, np.arange(47), SetSizes(5, 5, 4))
+
+
+def test_a_topic_that_does_not_tell_a_labels_documents_apart_is_named():
+    labels = ["a"] * 8 + ["b"] * 8
+    shares = np.array([*np.linspace(1, 0, 8), *[0.25] * 8])
+    with pytest.raises(DegenerateTopic, match=r"label 'b': a document to test has a share of 0\.25 .* has 0\.25"):
+        split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, SetSizes(2, 2, 2))
+    shares[8] = 0.5  # the one document to test is more about it than all others
+    split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, SetSizes(2, 1, 2))
+
+
+def test_a_document_in_two_sets_is_refused():
+    sets = {name: np.array([at]) for at, name in enumerate(SETS)}
+    assert TopicSplit.of(sets, 6).unused.tolist() == [4, 5]
+    with pytest.raises(DataError, match="document 1 of a split is in two sets"):
+        TopicSplit.of({**sets, "validation": np.array([3, 1])}, 6)
+
+
+def test_a_row_a_document_of_a_set():
+    sets = {name: np.array([at]) for at, name in enumerate(SETS)}
+    shares = np.array([0.5, 0.25, 0.125, 0.0, 1.0])
+    found = rows_of(list("abcde"), list("xyxyx"), shares, TopicSplit.of(sets, 5))
+    assert found[1] == {"id": "b", "label": "y", "set": "on", "share": 0.25}
+    assert [row["set"] for row in found] == list(SETS)

@@ -1,0 +1,94 @@
+"""Coherence and diversity of topics: by hand, as gensim's, within their bounds; the choice of their number."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+
+from dana.studies.topics.choice import choose_topics, measure_topics
+from dana.studies.topics.coherence import top_words, topic_coherence, topic_diversity
+
+
+def test_coherence_by_hand():
+    """Words a and b are always together, a and c are independent, a and d are never together, e is everywhere."""
+    counts = csr_matrix([[1, 2, 1, 0, 1], [3, 1, 0, 0, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 2]])
+    pairs = {(0, 1): 1.0, (0, 2): 0.0, (0, 3): -1.0, (4, 4): 0.0, (2, 3): np.log(0.25 / (0.5 * 0.25)) / np.log(4)}
+    for pair, expected in pairs.items():
+        assert topic_coherence(np.array([pair]), counts)[0] == pytest.approx(expected)
+    three = topic_coherence(np.array([[0, 1, 3], [0, 1, 2]]), counts)
+    assert three.tolist() == [pytest.approx((1 - 1 - 1) / 3), pytest.approx(1 / 3)]
+
+
+def test_coherence_is_that_of_gensim():
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    from gensim.corpora import Dictionary
+    from gensim.models.coherencemodel import CoherenceModel
+
+    random = np.random.default_rng(0)
+    counts = random.poisson(0.7, (300, 24)) * random.integers(0, 2, (300, 1))
+    counts[:, 23] *= counts[:, 22] == 0  # never with word 22
+    words = [f"w{number}" for number in range(24)]
+    texts = [[word for word, count in zip(words, row, strict=True) for _ in range(count)] for row in counts]
+    top = np.array([np.arange(10), np.arange(5, 15), [22, 0, 1, 2, 3, 4, 5, 6, 7, 8]])
+    named = [[words[place] for place in row] for row in top]
+    whole = {"coherence": "c_npmi", "window_size": 10_000, "processes": 1}
+    model = CoherenceModel(topics=named, texts=texts, dictionary=Dictionary([words]), **whole)
+    found = topic_coherence(top, csr_matrix(counts))
+    np.testing.assert_allclose(found, model.get_coherence_per_topic(), atol=1e-9)
+    pair = CoherenceModel(topics=[["w22", "w23"]], texts=texts, dictionary=Dictionary([words]), **whole)
+    assert topic_coherence(np.array([[22, 23]]), csr_matrix(counts))[0] == -1.0
+    assert pair.get_coherence() == pytest.approx(-1, abs=0.15)  # it adds 1e-12 to the share of documents with both
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+def test_coherence_is_between_minus_one_and_one_and_knows_no_order(seed, width):
+    random = np.random.default_rng(seed)
+    counts = csr_matrix(random.integers(0, 2, (9, 12)) | (np.arange(9) == 0)[:, None])
+    top = random.permutation(12)[None, :width]
+    found = topic_coherence(top, counts)[0]
+    assert -1 <= found <= 1 + 1e-12
+    assert topic_coherence(top[:, ::-1], counts)[0] == pytest.approx(found)
+
+
+def test_diversity_by_hand():
+    assert topic_diversity(np.array([[0, 1, 2, 3], [3, 4, 5, 6]])) == 7 / 8
+    assert topic_diversity(np.array([[0, 1], [0, 1], [0, 1]])) == 1 / 3
+
+
+def test_top_words_by_probability_then_place():
+    beta = np.array([[0.1, 0.4, 0.4, 0.1], [0.25, 0.25, 0.25, 0.25]])
+    assert top_words(beta, 3).tolist() == [[1, 2, 0], [0, 1, 2]]
+    assert top_words(beta, 9).shape == (2, 4)
+
+
+def test_measures_take_ten_words_for_coherence_and_twenty_five_for_diversity():
+    beta = np.vstack([np.linspace(2, 1, 40), np.roll(np.linspace(2, 1, 40), 20)])
+    counts = csr_matrix(np.repeat([[1] * 10 + [0] * 30, [0] * 20 + [1] * 10 + [0] * 10, [0] * 40], 2, axis=0))
+    found = measure_topics(beta / beta.sum(1, keepdims=True), counts)
+    assert found == pytest.approx({"coherence": 1.0, "diversity": 40 / 50, "quality": 0.8})
+
+
+def _fits(rows):
+    return pd.DataFrame(rows, columns=["k", "seed", "coherence", "diversity", "quality"])
+
+
+def test_the_number_with_the_best_mean_over_seeds_is_taken_and_its_best_seed():
+    fits = _fits([(10, 0, 0.5, 0.5, 0.25), (10, 1, 0.1, 0.1, 0.01), (5, 0, 0.3, 0.5, 0.15), (5, 1, 0.4, 0.5, 0.20)])
+    choice = choose_topics(fits)
+    assert (choice.k, choice.seed) == (5, 1)
+    assert choice.table["k"].tolist() == [5, 10]
+    assert choice.table["quality"].tolist() == pytest.approx([0.175, 0.13])
+    assert choice.table["quality_std"].tolist() == pytest.approx([0.05 / 2**0.5, 0.24 / 2**0.5])
+    assert choice.reason == (
+        "5 topics: coherence x diversity is 0.175 as mean of 2 seeds, the best of 5, 10; seed 1 is kept, with 0.200"
+    )
+
+
+def test_of_equally_good_numbers_the_smallest_is_taken():
+    choice = choose_topics(_fits([(9, 0, 0.5, 0.5, 0.25), (4, 0, 0.5, 0.5, 0.25)]))
+    assert choice.k == 4
+    assert choice.reason == "4 topics: coherence x diversity is 0.250, the best of 4, 9"
+    assert choice.table["quality_std"].isna().all()
+    assert choose_topics(_fits([(4, 0, 0.5, 0.5, 0.25)])).reason == "4 topics: coherence x diversity is 0.250"

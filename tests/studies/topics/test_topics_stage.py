@@ -1,0 +1,245 @@
+"""``dana topics``: fit, show and assign from text by their command line; killed or shared, the same bytes."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from dana.cli.main import main
+from dana.core.schemas import TOPICS
+from dana.scoring import sharded
+from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.shards import Share, shards_of
+from dana.studies.topics import stage
+from dana.studies.topics.assigning import Assignment
+from dana.studies.topics.base import Topics
+from tests.stages.two_topics import CELLS, COURTS, one_document
+
+FEW = ["--min-documents", "2", "--max-share", "1"]
+LDA = ["--model", "lda", "--k", "2", "3", "--seeds", "2", *FEW]
+
+
+def content(folder):
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """Forty documents of each of two topics, and one of neither."""
+    random = np.random.default_rng(0)
+    records = [
+        {"id": f"{topic}-{number}", "source": topic, "text": one_document(vocabulary, random, 4)}
+        for number in range(40)
+        for topic, vocabulary in (("cells", CELLS), ("courts", COURTS))
+    ]
+    path = tmp_path_factory.mktemp("pool") / "pool.jsonl"
+    records.append({"id": "none", "source": "other", "text": "12 7"})
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(pool, tmp_path_factory):
+    """A folder in which topics were fitted and assigned."""
+    out = tmp_path_factory.mktemp("runs") / "fitted"
+    assert main(["topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
+    assert main(["topics", "assign", "--out", str(out)]) == 0
+    return out
+
+
+def test_text_becomes_topics_that_separate_it(fitted):
+    table = pd.read_parquet(fitted / "topics")
+    assert list(table.columns) == TOPICS.names
+    assert len(table) == 81
+    theta = np.stack(table["theta"])
+    np.testing.assert_allclose(theta.sum(1), 1, atol=1e-5)
+    assert (theta.argmax(1) == table["topic"]).all()
+    assert (theta.max(1) == table["share"]).all()
+    empty = table[table["doc_id"] == "none"].iloc[0]
+    assert (empty["words"], empty["topic"], empty["share"]) == (0, 0, pytest.approx(1 / theta.shape[1]))
+    assert table["words"].drop(empty.name).eq(32).all()
+    shares = pd.crosstab(table["topic"], table["source"])[["cells", "courts"]]
+    assert (shares.max(axis=1) / shares.sum(axis=1)).min() > 0.95
+
+
+def test_every_number_and_seed_is_fitted_and_the_best_is_kept(fitted):
+    model = fitted / "topic-model"
+    fits, choice = pd.read_csv(model / "fits.csv"), pd.read_csv(model / "choice.csv")
+    assert fits[["k", "seed"]].to_numpy().tolist() == [[2, 0], [2, 1], [3, 0], [3, 1]]
+    np.testing.assert_allclose(fits["quality"], fits["coherence"] * fits["diversity"])
+    means = fits.groupby("k")["quality"].mean()
+    assert choice["quality"].tolist() == pytest.approx(means.tolist())
+    topics = pd.read_csv(model / "topics.csv")
+    assert len(topics) == means.idxmax()
+    kept = fits[fits["k"] == len(topics)]["quality"].max()
+    words = pd.read_csv(model / "words.csv")
+    assert topics["coherence"].mean() * words["word"].nunique() / len(words) == pytest.approx(kept)
+    assert topics["share"].sum() == pytest.approx(1)
+    assert topics["documents"].sum() == 80
+    assert sorted(path.name for path in fitted.iterdir() if path.name[0] != ".") == [
+        "corpus", "settings.yaml", "topic-model", "topics",
+    ]  # fmt: skip
+    settings = yaml.safe_load((fitted / "settings.yaml").read_text())
+    assert settings["topics"] == {"model": "lda", "k": [2, 3], "seeds": 2, "min_documents": 2, "max_share": 1.0}
+
+
+def test_show_says_what_topics_are(fitted, capsys):
+    assert main(["topics", "show", "--out", str(fitted)]) == 0
+    shown = capsys.readouterr().out
+    tables = {name: pd.read_csv(fitted / "topic-model" / f"{name}.csv") for name in ("topics", "sources", "examples")}
+    assert "80 documents with a word of the vocabulary of 24" in shown
+    for row in tables["topics"].to_dict("records"):
+        assert f"topic {row['topic']}: share {row['share']:.3f}, coherence {row['coherence']:.3f}" in shown
+        assert f"words    {row['words']}\n" in shown
+    table = pd.read_parquet(fitted / "topics")
+    theta = pd.DataFrame(np.stack(table["theta"])).assign(source=table["source"])
+    means = theta[theta["source"] != "other"].groupby("source").mean()
+    for row in tables["sources"].to_dict("records"):
+        assert row["share"] == pytest.approx(means.loc[row["source"], row["topic"]], abs=1e-6)
+        assert row["documents"] == 40
+    for topic, own in tables["examples"].groupby("topic"):
+        known = table[table["words"] > 0]
+        shares = np.stack(known["theta"])[:, topic]
+        assert own["share"].tolist() == pytest.approx(sorted(shares, reverse=True)[:3])
+        assert own["doc_id"].isin(known["doc_id"]).all()
+
+
+def test_topics_are_assigned_to_other_text(fitted, pool, tmp_path, capsys):
+    other = tmp_path / "other.jsonl"
+    lines = pool.read_text(encoding="utf-8").splitlines()[10:14]
+    other.write_text("\n".join(lines), encoding="utf-8")
+    named = ["topics", "assign", "--general", str(other), "--topics-of", str(fitted), "--out", str(tmp_path / "run")]
+    assert main(named) == 0
+    assert "(4 documents)" in capsys.readouterr().out
+    found = pd.read_parquet(tmp_path / "run" / "topics").set_index("doc_id")
+    whole = pd.read_parquet(fitted / "topics").set_index("doc_id").loc[found.index]
+    pd.testing.assert_frame_equal(found, whole)
+    assert main(["topics", "assign", "--general", str(other), "--out", str(tmp_path / "empty")]) == 2
+    assert "no topic-model here" in capsys.readouterr().err
+    assert not (tmp_path / "empty").exists()
+
+
+@pytest.fixture
+def assignment(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(sharded, "shards_of", lambda corpus: shards_of(corpus, 9))
+    general = GeneralCorpus.open(fitted / "corpus")
+
+    def make(name):
+        return Assignment(general, stage.fitted_topics(fitted), tmp_path / name)
+
+    return make
+
+
+def test_three_workers_and_one_assign_the_same_bytes(assignment, fitted):
+    many = assignment("many")
+    many.prepare()
+    for number in (2, 0, 1):
+        worker = assignment("many")
+        worker.score(worker.prepared(), Share(number, 3))
+    assert content(many.merge().path) == content(assignment("one").whole().path) == content(fitted / "topics")
+
+
+def test_a_killed_assignment_goes_on(assignment, fitted, monkeypatch):
+    killed = assignment("killed")
+    killed.prepare()
+    original = Assignment.rows
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+
+        def rows(*arguments):
+            return os._exit(9) if len(list(killed.shards.path.glob("shard-*"))) == 3 else original(*arguments)
+
+        monkeypatch.setattr(Assignment, "rows", rows)
+        killed.score(killed.prepared(), Share())
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert len(list(killed.shards.path.glob("shard-*"))) == 3
+    again = []
+    monkeypatch.setattr(Assignment, "rows", lambda *given: again.append(1) or original(*given))
+    assert content(assignment("killed").whole().path) == content(fitted / "topics")
+    assert len(again) == 6, "nine shards less the three that were there"
+
+
+def test_a_killed_fit_goes_on_with_the_fits_that_are_missing(fitted, pool, tmp_path, monkeypatch):
+    out, original, done = tmp_path / "run", stage.fit_topics, []
+
+    def fit(*given):
+        done.append(given[2:])
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(stage, "fit_topics", fit)
+    named = ["topics", "fit", "--general", str(pool), "--out", str(out), *LDA]
+    assert main(named) == 130
+    assert not (out / "topic-model").exists()
+    done.clear()
+    monkeypatch.setattr(stage, "fit_topics", lambda *given: done.append(given[2:]) or original(*given))
+    assert main(named) == 0
+    assert [k for k, _ in done] == [3, 3]
+    assert content(out / "topic-model") == content(fitted / "topic-model")
+
+
+def test_other_settings_are_refused_and_a_fit_is_reused(fitted, tmp_path, capsys):
+    out = tmp_path / "run"
+    shutil.copytree(fitted, out, ignore=shutil.ignore_patterns(".*"))
+    before = content(out / "topic-model")
+    assert main(["topics", "fit", "--out", str(out)]) == 0
+    assert content(out / "topic-model") == before
+    assert main(["topics", "fit", "--out", str(out), "--vocabulary", "9"]) == 2
+    said = capsys.readouterr().err
+    assert "(--vocabulary: 10000 there, 9 now). Give --vocabulary 10000 to go on with it, or --out PLACE" in said
+    assert main(["topics", "fit", "--out", str(out), "--k", "3"]) == 2
+    assert "(--k: [2, 3] there, [3] now). Give --k 2 3 to go on" in capsys.readouterr().err
+    assert main(["topics", "fit", "--out", str(out), "--model", "lda:epochs=3", "--seed", "5"]) == 2
+    said = capsys.readouterr().err
+    assert "--seed: 0 there, 5 now; --model: lda there, lda:epochs=3 now" in said
+
+
+def test_the_embedded_model_by_its_command_line(pool, tmp_path):
+    out = tmp_path / "run"
+    model = "etm:epochs=40,dims=16,hidden=32,batch=20"
+    assert main(["topics", "fit", "--general", str(pool), "--out", str(out), "--k", "2", "--model", model, *FEW]) == 0
+    assert main(["topics", "assign", "--out", str(out)]) == 0
+    table = pd.read_parquet(out / "topics")
+    table = table[table["words"] > 0]
+    shares = pd.crosstab(table["source"], table["topic"], normalize="index")
+    assert shares.max(axis=1).min() > 0.95
+    assert shares.idxmax(axis=1).nunique() == 2
+    assert Topics.load(out / "topic-model").theta(["kinase receptor enzyme gene"]).max() > 0.7
+
+
+def test_the_file_of_stop_words_counts_by_its_content(pool, tmp_path):
+    from dana.studies.topics.settings import TopicSettings
+
+    path = tmp_path / "stop.txt"
+    path.write_text("cell\n")
+    one = TopicSettings(stop_words=str(path), k=[5], seeds=3)
+    path.rename(tmp_path / "other.txt")
+    other = replace(one, stop_words=str(tmp_path / "other.txt"), k=[7], seeds=1)
+    first = other.identity()
+    (tmp_path / "other.txt").write_text("cell gene\n")
+    assert other.identity() != first
+    shutil.copy(tmp_path / "other.txt", path)
+    assert one.identity() == other.identity()
+
+
+def test_topics_are_fitted_to_so_many_documents_drawn_by_the_seed(pool, tmp_path):
+    drawn = {}
+    for seed in ("0", "1"):
+        out = tmp_path / seed
+        given = ["--general", str(pool), "--out", str(out), "--fit", "30", "--seed", seed, "--model", "lda:epochs=1"]
+        assert main(["topics", "fit", *given, "--k", "2", *FEW]) == 0
+        counts = json.loads((out / "topic-model/__dana__/manifest.json").read_text())["counts"]
+        assert counts["documents"] == 81
+        assert counts["fitted_on"] in (29, 30), "the document without words may be among those drawn"
+        drawn[seed] = pd.read_csv(out / "topic-model" / "examples.csv")["doc_id"].tolist()
+        topics = pd.read_csv(out / "topic-model" / "topics.csv")
+        assert topics["documents"].sum() == counts["fitted_on"]
+    assert drawn["0"] != drawn["1"]

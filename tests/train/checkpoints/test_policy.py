@@ -1,0 +1,152 @@
+"""What a run may do on the way: compute layers twice, look at the clock, write models, and drop out otherwise."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    DistilBertConfig,
+    ModernBertConfig,
+    RobertaConfig,
+)
+
+from dana.core.errors import ArtifactError, ConfigError
+from dana.models.language_model import dropouts
+from dana.models.scratch import new_encoder
+from dana.stages.training_settings import AdaptSettings
+from dana.train.checkpoints.export import export_model
+from dana.train.checkpoints.folders import Checkpoints
+from dana.train.checkpoints.policy import CheckpointPolicy
+from dana.train.loop import prepare, take_step
+from dana.train.model_setup import checkpoint_gradients
+from dana.train.objectives.masked import MaskedTokens
+from dana.train.records import StepRecord
+from dana.train.sequences.layout import BatchLayout
+from dana.train.settings import Execution, TrainSettings
+
+SETTINGS = TrainSettings(max_tokens=16, clip=1e9, execution=Execution(micro_batch_tokens=64))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_gradients_computed_twice_are_the_same(tiny_model, collator, examples, dropout, monkeypatch):
+    def gradients(again):
+        model, passes = tiny_model(dropout), []
+        if again:
+            checkpoint_gradients(model)
+        prepared = prepare(model, SETTINGS, Accelerator(cpu=True), BatchLayout(budget=64))
+        prepared.optimizer = torch.optim.SGD(prepared.module.parameters(), lr=1.0)
+        model.bert.encoder.layer[0].attention.register_forward_hook(lambda *_: passes.append(1))
+        before = torch.cat([value.detach().flatten() for value in model.parameters()])
+        batch = collator.step_batch(examples.take(np.arange(8)), 0, "batch")
+        take_step(prepared, batch, 1.0, 0, SETTINGS)
+        return before - torch.cat([value.detach().flatten() for value in model.parameters()]), len(passes)
+
+    (once, passes), (twice, more) = gradients(False), gradients(True)
+    assert more == 2 * passes, "or nothing was computed twice"
+    assert float(once.norm()) > 0.1
+    torch.testing.assert_close(twice, once, atol=1e-6, rtol=0)
+
+
+def test_a_model_that_cannot_compute_twice_is_refused(tiny_model, monkeypatch):
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "supports_gradient_checkpointing", False)
+    with pytest.raises(ConfigError, match=r"execution\.gradient_checkpointing=true: bert cannot"):
+        checkpoint_gradients(model)
+
+
+SMALL = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "pad_token_id": 0,
+}
+CONFIGS = [
+    BertConfig(**SMALL),
+    RobertaConfig(**SMALL, max_position_embeddings=40),
+    DistilBertConfig(vocab_size=60, dim=16, n_layers=1, n_heads=2, hidden_dim=32),
+    ModernBertConfig(
+        **SMALL, attention_dropout=0.1, mlp_dropout=0.1, embedding_dropout=0.1, cls_token_id=1, sep_token_id=2
+    ),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
+def test_dropout_is_that_of_the_run_and_the_model_keeps_its_own(config, tiny_tokenizer, tmp_path):
+    own = dropouts(config)
+    assert set(own.values()) == {0.1}
+    config.vocab_size = len(tiny_tokenizer)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    ids = torch.arange(5, 25)[None]
+
+    def varies(dropout):
+        loaded = MaskedTokens().prepare_model(str(tmp_path), 0, dropout).model
+        assert dropouts(loaded.config) == own, "what is saved is the model's own"
+        loaded.train()
+        with torch.no_grad():
+            return not torch.equal(loaded(ids).logits, loaded(ids).logits)
+
+    assert [varies(dropout) for dropout in (None, 0.0, 0.5)] == [True, False, True]
+
+
+def test_a_dropout_that_is_left_alone_is_not_in_the_fingerprint():
+    assert "dropout" not in AdaptSettings().decisive()
+    assert AdaptSettings(dropout=0.0).decisive()["dropout"] == 0.0
+    with pytest.raises(ConfigError, match=r"dropout=1\.0: must be in \[0, 1\), or null"):
+        AdaptSettings(dropout=1.0)
+
+
+def test_a_run_saves_when_its_minutes_have_passed(tiny_model, tmp_path, monkeypatch):
+    now, saved = [0.0], []
+    monkeypatch.setattr("dana.train.checkpoints.policy.time.monotonic", lambda: now[0])
+    execution = Execution(micro_batch_tokens=64, save_every=0, save_minutes=2.0)
+    prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
+    policy = CheckpointPolicy(Checkpoints(tmp_path, {}, 2), replace(SETTINGS, execution=execution), {})
+    monkeypatch.setattr(Checkpoints, "save", lambda self, step, *rest: saved.append(step))
+
+    def records():
+        for step in range(1, 13):
+            now[0] += 45.0
+            yield StepRecord(step, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+
+    assert len(list(policy.watch(prepared, records()))) == 12
+    assert saved == [3, 6, 9, 12], "every 135 seconds, the first step after two minutes"
+    assert all(later - earlier == 3 for earlier, later in pairwise(saved))
+    with pytest.raises(ConfigError, match=r"save_minutes=-1\.0: must be at least 0"):
+        Execution(save_minutes=-1.0)
+
+
+def test_the_clock_goes_on_while_a_state_is_kept_elsewhere(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("dana.train.checkpoints.policy.time.monotonic", lambda: 60.0)
+    prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
+    policy = CheckpointPolicy(Checkpoints(tmp_path / "own", {}, 2), SETTINGS, {}, saved_at=0.0)
+    policy.keep_to_extend(prepared, Checkpoints(tmp_path / "extend", {}, 1))
+    assert policy.saved_at == 0.0
+    assert not (tmp_path / "own").exists()
+
+
+def test_an_export_that_cannot_be_written_is_one_line(tiny_model, tiny_tokenizer, tmp_path):
+    prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
+    (tmp_path / "exports").write_text("a file")
+    with pytest.raises(ArtifactError, match="exports/step-1: cannot be written"):
+        export_model(prepared, tiny_tokenizer, tmp_path / "exports" / "step-1")
+
+
+def test_an_exported_model_is_whole_and_replaces_one_of_the_same_name(tiny_tokenizer, tmp_path):
+    checkpoint = new_encoder("bert", "tiny", tiny_tokenizer, 0.1, seed=0)
+    prepared = prepare(checkpoint.model, TrainSettings(), Accelerator(cpu=True), BatchLayout())
+    for _ in range(2):
+        export_model(prepared, tiny_tokenizer, tmp_path / "exports" / "step-1")
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["step-1"], "nothing half-written is left"
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "exports" / "step-1")
+    for name, value in checkpoint.model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+    assert AutoTokenizer.from_pretrained(tmp_path / "exports" / "step-1").vocab_size == tiny_tokenizer.vocab_size

@@ -1,0 +1,62 @@
+"""Parameters of which each rank holds a part: saved whole, put back in parts, and the same model in the end."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM
+
+from dana.train.checkpoints.state import load_state, save_state
+from dana.train.loop import prepare
+from dana.train.sequences.layout import BatchLayout
+from dana.train.settings import TrainSettings
+from tests.train import fsdp_recipe
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sharded")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += ["-m", "tests.train.fsdp_recipe", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(trained, run, examples):
+    whole, _ = run(examples, steps=6, budget=64)
+    saved = load_file(trained / "end.safetensors")
+    for name, value in whole.module.model.named_parameters():
+        torch.testing.assert_close(saved[f"parameter.{name}"], value.detach(), atol=1e-6, rtol=0)
+    moments = whole.optimizer.state_dict()["state"]
+    assert len(moments) * 2 == sum(name.startswith("exp_avg") for name in saved)
+    assert saved["steps_taken"] == 6
+
+
+@pytest.mark.slow
+def test_one_process_goes_on_from_it(trained, tiny_model, tmp_path):
+    prepared = prepare(tiny_model(), TrainSettings(), Accelerator(cpu=True), BatchLayout())
+    load_state(prepared, trained / "state.safetensors")
+    save_state(prepared, tmp_path / "again.safetensors")
+    before, after = load_file(trained / "state.safetensors"), load_file(tmp_path / "again.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, before[name]) for name, value in after.items())
+
+
+@pytest.mark.slow
+def test_the_model_folder_is_whole(trained):
+    loaded, about = AutoModelForMaskedLM.from_pretrained(trained / "model", output_loading_info=True)
+    assert not about["missing_keys"]
+    saved = load_file(trained / "end.safetensors")
+    for name, value in loaded.named_parameters():
+        assert torch.equal(value, saved[f"parameter.{name}"]), name
+    assert fsdp_recipe.SETTINGS.steps == saved["steps_taken"]
