@@ -97,4 +97,4 @@ def test_the_score_by_number_of_keywords_is_drawn(tables, run, tmp_path, capsys)
 def test_a_folder_that_is_no_run_is_named(tables, tmp_path, capsys):
     with pytest.raises(SystemExit):
         tables.main([str(tmp_path)])
-    assert f"{tmp_path}: no results.csv; make it with dana tasks topic-gap" in capsys.readouterr().err
+    assert f"{tmp_path}: no results.csv; make it with dana topic-gap" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def weigh(
         targets also ``target``, the name of the run that a unit is kept for.
 
     Raises:
-        ConfigError: Of a keyword; or if tokens are to be counted, beta to be chosen or clusters to be balanced without
+        ConfigError: Of a keyword; or if tokens are to be counted, beta to be chosen or groups to be balanced without
             a run's folder.
         DataError: If a column or a unit of the table is missing, or a score is no number; says which row.
     """
@@ -160,7 +160,7 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     if ready.weigh.kept.kind == "tokens":
         raise ConfigError(f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give that as scores")
     if ready.weigh.balance is not None:
-        raise ConfigError(f"balance={ready.weigh.balance!r}: the clusters are in a run's folder; give that as scores")
+        raise ConfigError(f"balance={ready.weigh.balance!r}: the groups are in a run's folder; give that as scores")
     if ready.weigh.is_auto:
         raise ConfigError("beta='auto': is chosen by the text in a run's folder; give that as scores")
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}

@@ -48,14 +48,15 @@ def _components(parsed: argparse.Namespace) -> None:
 def _listed(kind: str) -> str:
     """A line a component: name, the package it is from, the first line of its docstring."""
     from dana.core.errors import PluginError
-    from dana.core.registry import Registry
+    from dana.core.registry import Registry, is_present
 
     registry, lines = Registry(f"dana.{kind}"), []
     for name, claims in registry.entries().items():
         try:
             says = (registry.load(name).__doc__ or "").strip().partition("\n")[0]
         except PluginError as error:
-            says = f"broken: {error}"
+            absent = [claim.module for claim in claims if not is_present(claim.module)]
+            says = f"missing: there is no module {absent[0]}" if absent else f"broken: {error}"
         lines.append(f"{name:<20} {claims[0].dist.name if claims[0].dist else '?':<12} {says}")
     return "\n".join(lines)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.errors import Contradiction
+from dana.core.studies import study_table
 
 SELECTING = ("ranking", "scores", "selector")
-BY_NAME = ("few-shot",)  # whose manifest holds the settings themselves, so that both sides are shown
 MOST = 4  # settings that are named
 
 
@@ -22,7 +22,8 @@ def explain(error: Contradiction, parsed: argparse.Namespace) -> str:
     from dana.stages.settings import RunSettings
 
     settings = getattr(parsed, "settings", None)
-    if settings is None or error.kind in BY_NAME:
+    table = study_table(error.kind)
+    if settings is None or (table is not None and table.setting_of is None):
         return str(error)
     folder = settings_folder(parsed, settings)
     kept = remembered(folder)
@@ -93,8 +94,8 @@ def setting_of(kind: str, key: str, now: dict[str, Any]) -> str | None:
             return f"{section}.{'decontaminate' if name == 'tasks' else name}"
         other = {"on_bad_record": "on_bad_record"} if kind == "corpus" else {"seed": "selection.seed"}
         return other.get(section, "general" if kind == "corpus" else "task")
-    if kind in OF_KIND:
-        return OF_KIND[kind](section, rest)
+    if named := _of_finetune if kind == "finetune" else _of_study(kind):
+        return named(section, rest)
     if section == "settings":
         return f"{'weigh' if kind == 'weights' else 'pretrain' if 'size' in now else 'adapt'}.{rest}"
     return section if section in ("model", "size") else None
@@ -105,28 +106,9 @@ def _of_finetune(section: str, rest: str) -> str:
     return names.get(section, f"finetune.{rest}")
 
 
-def _of_topics(section: str, rest: str) -> str | None:
-    name = rest.partition(".")[0] or section
-    return {"general": None, "seed": "selection.seed", "code": None}.get(name, f"topics.{name}")
-
-
-def _of_pool(section: str, rest: str) -> str | None:
-    names = {"window.length": "topic_gap.window", "window.short": "topic_gap.short", "window.seed": "selection.seed"}
-    return {"taken": "topic_gap.labels"}.get(section, names.get(f"{section}.{rest}"))
-
-
-def _of_split(section: str, rest: str) -> str | None:
-    return {"sizes": f"topic_gap.{rest}", "draw": "topic_gap.draw", "seed": "selection.seed"}.get(section)
-
-
-OF_KIND: dict[str, Callable[[str, str], str | None]] = {
-    "finetune": _of_finetune,
-    "topic-model": _of_topics,
-    "topic-gap-pool": _of_pool,
-    "topic-gap-split": _of_split,
-    "topic-gap-shares": lambda section, rest: None,
-    "topic-gap-task": lambda section, rest: None,
-}
+def _of_study(kind: str) -> Callable[[str, str], str | None] | None:
+    table = study_table(kind)
+    return None if table is None else table.setting_of
 
 
 def _get(settings: Any, key: str) -> Any:

@@ -4,7 +4,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 
 from dana import __version__
@@ -22,12 +22,7 @@ from dana.core.launch import leave_launch, one_voice, processes, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
 from dana.core.secrets import without_secrets
 from dana.core.stop import ending_when_told
-from dana.studies.augmentation.command import add_augment
-from dana.studies.clusters.command import add_clusters
-from dana.studies.comparison.command import add_comparison
-from dana.studies.few_shot.command import add_few_shot
-from dana.studies.splits.command import add_splits
-from dana.studies.topics.command import add_topics
+from dana.core.studies import load_object, missing_studies, studies
 
 log = get_logger(__name__)
 
@@ -52,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with one_voice():
             with nullcontext() if is_main_process() else redirect_stderr(io.StringIO()):  # usage is told once
-                build_parser().parse_args(given, parsed)
+                build_parser(given).parse_args(given, parsed)
             _check_not_empty(given)
             setup(parsed.verbose)
             use_all_cores()
@@ -103,12 +98,18 @@ def _check_not_empty(given: Sequence[str]) -> None:
             raise ConfigError(f"{flag} '': nothing is named; give a value, or leave it out")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """The command line.
+
+    Args:
+        given: What was typed: of a study's commands only those that are named there are loaded, of the others
+            ``dana --help`` has the line alone. None loads all.
+    """
+    missing = [f"studies that are missing: {', '.join(missing_studies())}"] if missing_studies() else []
     parser = Parser(
         prog="dana",
         description="Find the general text that looks like yours, adapt a language model to it, measure the gain.",
-        epilog=EPILOG,
+        epilog="\n\n".join([EPILOG, *missing]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dana {__version__}")
@@ -118,17 +119,17 @@ def build_parser() -> argparse.ArgumentParser:
     for group in (
         add_runs,
         add_selection,
-        add_clusters,
-        add_topics,
-        add_augment,
-        add_comparison,
         add_training,
         add_tasks,
-        add_few_shot,
         add_task_cards,
         add_components,
         add_stores,
-        add_splits,
     ):
         group(add)
+    for study in studies():
+        for name, (line, target) in study.commands.items():
+            if given is None or name in given:
+                load_object(target)(add)
+            else:
+                add(name, help=line)
     return parser

@@ -1,16 +1,14 @@
-"""The command that lists, shows and checks task cards, and measures what topic costs on one: ``dana tasks``."""
+"""The command that lists, shows and checks task cards: ``dana tasks``."""
 
 import argparse
 from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
-from dana.studies.topic_gap.command import FLAGS, READS, measure_gap
 
-GAP = "topic-gap"
-OF_ACTION = {"tag": "list", "corpus": "check", "strict": "check", "dry_run": GAP}  # flags one action alone looks at
+OF_ACTION = {"tag": "list", "corpus": "check", "strict": "check", "out": "check"}  # flags one action alone looks at
 TASK_PATH = "folders whose cards are found by name, beside the shipped ones and those under DANA_TASK_PATH"
-OUT = "check: folder for splits, labels, overlap ... as CSV; topic-gap: of the run (default: runs/run)"
-SHARED = [
+OUT = "check: folder for splits, labels, overlap ... as CSV"
+FLAGS = [
     Flag("--data", "data", "folder that holds a card's data, where it is not under DANA_DATA"),
     Flag("--task-path", "task_path", TASK_PATH, MANY),
     Flag("--out", "out", OUT),
@@ -23,31 +21,25 @@ def add_task_cards(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    tasks = add_command(add, "tasks", _tasks, [*SHARED, *FLAGS], reads=READS)
-    tasks.add_argument("action", choices=["list", "show", "check", GAP])
+    tasks = add_command(add, "tasks", _tasks, FLAGS, settings=False)
+    tasks.add_argument("action", choices=["list", "show", "check"])
     tasks.add_argument("name", nargs="?", metavar="NAME", help="a task card's name or YAML file, for all but list")
     tasks.add_argument("--tag", metavar="TAG", help="list: only the cards with this tag")
     corpus = "check: text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
     tasks.add_argument("--corpus", nargs="+", metavar="FILE", help=corpus)
     tasks.add_argument("--strict", action="store_true", help="check: exit code 1 if there is a warning")
-    tasks.add_argument("--dry-run", action="store_true", help="topic-gap: list the cells and which of them are done")
 
 
 def _tasks(parsed: argparse.Namespace) -> None:
-    """List the task cards, show one, check one's data, or measure how much a classifier leans on topic.
+    """List the task cards, show one, or check one's data.
 
     list       a line a card: metric, number of labels, expected examples by split, whether its data is here (or named
                on the Hub, or missing), tags
     show       the whole card as it is used, its file and where its data was found
     check      read every split and report sizes, label shares and their drift from train, lengths, empty texts,
                duplicates, and texts that splits share exactly or nearly; a warning says what to do
-    topic-gap  fine-tune --model on texts about a topic, and on texts that are least about it, and test both on texts
-               about it: what is lost is what it had learnt of topic instead of label. For every topic, --n and seed;
-               tables over topics with tests, and OUT/topic_gap.md, which says it in words. Killed, the same command
-               goes on.
 
       dana tasks check acl_arc --corpus 'pool/*.jsonl.gz' --out checks/acl_arc
-      dana tasks topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
     """
     from dana.core.errors import ConfigError, Warned
     from dana.core.text_table import aligned
@@ -66,8 +58,6 @@ def _tasks(parsed: argparse.Namespace) -> None:
         raise ConfigError(f"tasks {parsed.action}: name one, for example: dana tasks {parsed.action} chemprot")
     elif parsed.action == "show":
         print(card_text(load_card(parsed.name), parsed.data), end="")
-    elif parsed.action == GAP:
-        measure_gap(parsed)
     else:
         check = check_task(parsed.name, parsed.data, parsed.corpus or (), Path(parsed.out) if parsed.out else None)
         print(check)
@@ -84,10 +74,6 @@ def _check_flags(parsed: argparse.Namespace) -> None:
     from dana.core.errors import ConfigError
 
     given = {flag: action for flag, action in OF_ACTION.items() if getattr(parsed, flag)}
-    given |= {flag.name[2:]: GAP for flag in FLAGS if getattr(parsed, flag.setting) is not None}
-    given |= {name: GAP for name, value in (("config", parsed.config), ("set", parsed.overrides)) if value}
-    if parsed.out is not None and parsed.action not in ("check", GAP):
-        given["out"] = "check"
     for flag, action in given.items():
         if parsed.action != action:
             raise ConfigError(f"tasks {parsed.action}: --{flag.replace('_', '-')} belongs to {action}")

@@ -33,6 +33,7 @@ OWN = "__dana__"
 MANIFEST = f"{OWN}/manifest.json"
 OLD_MANIFEST = "manifest.json"  # where it was up to schema 1
 MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
+HELD_BY_ALL = {*MANIFEST_KEYS, "schema", "versions", "seconds", "joules", "digest"}
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,11 @@ def _commit(path: Path, kind: str, wanted: dict[str, Any], draft: Draft | None) 
 def _refuse_old(path: Path) -> None:
     if (path / OLD_MANIFEST).is_file():
         raise ArtifactError(f"{path}: was made by an older dana ({OLD_MANIFEST}); remove it and make it again")
+
+
+def notes_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a stage noted in a manifest, without what every manifest holds."""
+    return {name: value for name, value in manifest.items() if name not in HELD_BY_ALL}
 
 
 def differing(old: Any, new: Any, where: str = "") -> Iterator[str]:

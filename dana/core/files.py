@@ -22,6 +22,11 @@ log = get_logger(__name__)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def slug(text: str) -> str:
+    """A spec or path as a word that names a folder."""
+    return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII).strip("-.") or "-"
+
+
 def file_digest(path: Path) -> str:
     """Hex digest of a file's bytes; a moved file keeps its digest."""
     digest = blake2b(digest_size=16)

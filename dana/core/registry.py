@@ -15,6 +15,7 @@ import inspect
 import re
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from math import isfinite
 from types import UnionType
 from typing import Any, get_args
@@ -82,6 +83,14 @@ class Registry:
             distribution, (head, _, tail) = head, tail.partition(":")
         cls = self.load(head, distribution)
         return build(cls, spec, *parse_arguments(tail, spec))
+
+
+def is_present(module: str) -> bool:
+    """Whether a module can be found; nothing but the packages above it is imported."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package above it
+        return False
 
 
 def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
@@ -155,7 +164,3 @@ DETECTORS = Registry("dana.detectors")
 ENCODERS = Registry("dana.encoders")
 SELECTORS = Registry("dana.selectors")
 OBJECTIVES = Registry("dana.objectives")
-TOPIC_MODELS = Registry("dana.topic_models")
-CHAT_MODELS = Registry("dana.chat_models")
-GENERATORS = Registry("dana.generators")
-TOPIC_GAP_ARMS = Registry("dana.topic_gap_arms")

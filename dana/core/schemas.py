@@ -56,34 +56,6 @@ WEIGHTS = pa.schema(
     ]
 )
 
-# cluster: the most likely one, from 0.  responsibility: its probability, given the unit.
-# log_density: natural logarithm of the mixture's density at the unit; the lower, the more of an outlier.
-CLUSTERS = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("unit", pa.int32(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
-        pa.field("cluster", pa.int32(), nullable=False),
-        pa.field("responsibility", pa.float32(), nullable=False),
-        pa.field("log_density", pa.float32(), nullable=False),
-    ]
-)
-
-# topic: the largest one, from 0.  share: its share of the document.  words: how many words of the document are in the
-# topics' vocabulary.  theta: the share of every topic; they sum to 1, and are equal for a document without such words.
-TOPICS = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("topic", pa.int32(), nullable=False),
-        pa.field("share", pa.float32(), nullable=False),
-        pa.field("words", pa.int64(), nullable=False),
-        pa.field("theta", pa.list_(pa.float32()), nullable=False),
-    ]
-)
-
 
 @dataclass(frozen=True)
 class Document:
@@ -101,16 +73,16 @@ class Document:
 
 
 def parts(folder: Path) -> list[Path]:
-    """The Parquet files of a table's folder, in order."""
-    return sorted(folder.glob("part-*.parquet"))
+    """The Parquet files of a table's folder, in order; of a file itself."""
+    return [folder] if folder.is_file() else sorted(folder.glob("part-*.parquet"))
 
 
-def table_identity(folder: Path, schema: pa.Schema) -> str:
+def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
     """The fingerprint of a table's folder: its manifest's, or a digest of its parts.
 
     Args:
-        folder: Where its parts are.
-        schema: What they must hold.
+        folder: Where its parts are; or a Parquet file.
+        schema: What they must hold, if anything is known of it.
 
     Raises:
         ArtifactError: If there is no table, a part is damaged, or it is another table.
@@ -120,11 +92,10 @@ def table_identity(folder: Path, schema: pa.Schema) -> str:
     for part in parts(folder):
         with _damaged(part):
             found = pq.read_schema(part).names
-        if missing := [name for name in schema.names if name not in found]:
+        if missing := [name for name in (schema.names if schema else ()) if name not in found]:
             raise ArtifactError(f"{part}: holds {', '.join(found)}, not {', '.join(missing)}; is it the right folder?")
-    return read_manifest(folder).get("fingerprint") or fingerprint(
-        {part.name: file_digest(part) for part in parts(folder)}
-    )
+    made = read_manifest(folder) if folder.is_dir() else {}
+    return made.get("fingerprint") or fingerprint({part.name: file_digest(part) for part in parts(folder)})
 
 
 def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:

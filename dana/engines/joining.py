@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.dirfs import DirFileSystem
 
-from dana.core.artifacts import MANIFEST, MANIFEST_KEYS, OWN, Artifact, Draft, make, open_artifact, read_json
+from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, make, notes_of, open_artifact, read_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, text_digest
@@ -25,7 +25,6 @@ from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
 
 AGAIN = "a rerun asks again"
-HOW = {"kind", "schema", "fingerprint", "files", "versions", "seconds", "joules", "digest"}  # of a manifest: not what
 
 
 def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
@@ -65,7 +64,7 @@ def _copy(artifact: Artifact, draft: Draft) -> None:
     """Fill a draft with what an artifact holds."""
     shutil.copytree(artifact.path, draft.path, dirs_exist_ok=True, ignore=_without_manifest)
     draft.counts, draft.seeds = artifact.manifest["counts"], artifact.manifest["seeds"]
-    draft.notes |= {name: value for name, value in artifact.manifest.items() if name not in HOW | {*MANIFEST_KEYS}}
+    draft.notes |= notes_of(artifact.manifest)
 
 
 def _without_manifest(folder: str, names: list[str]) -> list[str]:

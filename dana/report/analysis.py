@@ -18,8 +18,6 @@ from dana.report.tables import (
     separation_table,
 )
 from dana.report.verdicts import ArmComparison, compare_arms
-from dana.studies.clusters.cluster_spread import spread_table
-from dana.studies.clusters.pool_section import pool_table
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,6 @@ class Analysis:
     separation: Table | None
     kept: Table | None
     planted: Table | None
-    spread: Table | None
-    pool: Table | None
     nearness: Table | None
     points: Table | None
     evaluations: Table | None
@@ -66,8 +62,6 @@ def analyse(run: RunFrames) -> Analysis:
         separation=separation_table(selected) if selected is not None else None,
         kept=kept_table(weighed) if weighed is not None else None,
         planted=planted_table(weighed) if weighed is not None else None,
-        spread=spread_table(run.spread) if run.spread is not None else None,
-        pool=pool_table(run.pool) if run.pool is not None else None,
         nearness=nearness_table(drawn) if drawn is not None else None,
         points=point_table(drawn) if drawn is not None else None,
         evaluations=evaluation_table(evaluations) if evaluations is not None else None,

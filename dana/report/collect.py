@@ -20,8 +20,6 @@ from dana.report.lineage import adaptations
 from dana.report.recorded import TRAINING, recorded_seconds, training_lines
 from dana.report.text_map import text_map
 from dana.report.verdicts import ADAPTED, CONTROLS
-from dana.studies.clusters.cluster_spread import read_spread
-from dana.studies.clusters.pool_clusters import read_pool_clusters
 
 FUSION = "fusion"  # name of the row of all candidates together
 PLANTED = "(planted)"  # the end of a source's name whose documents should be found
@@ -45,11 +43,7 @@ def collect(path: Path) -> RunFrames:
     evaluations, cells = read_evaluations(path), read_cells(path, stages)
     recorded = {place: recorded_seconds(path / place) for place in stages}
     told, is_grid = _settings(path / SETTINGS), (path / "cells").is_dir()
-    weights = {ADAPTED if place == path else place.name: place / "weights" for place in _places(path)}
-    weights = {arm: folder for arm, folder in weights.items() if parts(folder)}
-    spread = read_spread(path, weights)
-    pool = read_pool_clusters(path, _scores_folder(path), next(iter(weights.values()), None), _store(path))
-    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, told, is_grid, recorded, spread, pool)
+    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, told, is_grid, recorded)
     if run.ranking is None and run.selected is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
             f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ here;"
@@ -84,7 +78,7 @@ def read_ranking(path: Path) -> Ranking | None:
 
 def read_choice(path: Path) -> SelectorChoice | None:
     """The choice of the selector that made the scores of :func:`read_selected`."""
-    scores = _scores_folder(path)
+    scores = scores_folder(path)
     if scores is None or not (content := _manifest(scores).get("choice")):
         return None
     file = scores / MANIFEST
@@ -105,14 +99,20 @@ def _places(path: Path) -> list[Path]:
     return [path, *arms]
 
 
-def _scores_folder(path: Path) -> Path | None:
+def weight_folders(path: Path) -> dict[str, Path]:
+    """The folder of each arm's weights, the run's own first, controls last."""
+    folders = {ADAPTED if place == path else place.name: place / "weights" for place in _places(path)}
+    return {arm: folder for arm, folder in folders.items() if parts(folder)}
+
+
+def scores_folder(path: Path) -> Path | None:
     """Scores of the run, or of the first arm that has some."""
     return next((place / "scores" for place in _places(path) if parts(place / "scores")), None)
 
 
 def read_selected(path: Path) -> Selected | None:
     """Scores and the weights made from them: of the run, or of the first arm that has some, controls last."""
-    scores = _scores_folder(path)
+    scores = scores_folder(path)
     if scores is None:
         return None
     table = _read(scores, SCORES)
@@ -133,11 +133,11 @@ def read_selected(path: Path) -> Selected | None:
     relevant, foreign = most_extreme(table, path / "corpus", given)
     drawn = None
     if given is not None:
-        drawn = text_map(scores, path / "corpus", path / "task", _store(path), table, given)
+        drawn = text_map(scores, path / "corpus", path / "task", embedding_store(path), table, given)
     return Selected(units, task, relevant, foreign, manifest, drawn)
 
 
-def _store(path: Path) -> Path:
+def embedding_store(path: Path) -> Path:
     """The run's embedding store, or the one that its settings name."""
     told = yaml.safe_load(_settings(path / SETTINGS)) or {}
     told = told if isinstance(told, dict) else {}

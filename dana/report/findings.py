@@ -11,7 +11,6 @@ from dana.report.analysis import Analysis
 from dana.report.outcomes import interval_text
 from dana.report.tables import Table, each, metric_name, number, percent
 from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arms
-from dana.studies.clusters.cluster_spread import spread_finding
 
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
 FOLLOWS_LENGTH = 0.3
@@ -207,8 +206,6 @@ def selection_finding(analysis: Analysis) -> str:
             f"({percent(recall.by_chance)} by chance); they are {percent(precision.value)} "
             f"of what was kept ({percent(precision.by_chance)} by chance)."
         )
-    if analysis.spread is not None:
-        text += f" {spread_finding(analysis.spread.frame)}"
     return text
 
 

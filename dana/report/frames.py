@@ -80,9 +80,6 @@ class RunFrames:
         settings: Text of what its commands were told that differs from the defaults; empty where it is not kept.
         is_grid: Whether ``dana run`` made it, and not one command a step.
         recorded: Seconds that a step's own records tell of, by its place.
-        spread: Of each arm's kept text over the pool's clusters
-            (:func:`dana.studies.clusters.cluster_spread.read_spread`).
-        pool: A row a cluster of the pool, of :func:`dana.studies.clusters.pool_clusters.read_pool_clusters`.
     """
 
     path: Path
@@ -95,5 +92,3 @@ class RunFrames:
     settings: str = ""
     is_grid: bool = False
     recorded: dict[str, float] = field(default_factory=dict)
-    spread: pd.DataFrame | None = None
-    pool: pd.DataFrame | None = None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from dana.core.studies import loaded
 from dana.report import figures, findings
 from dana.report.amount_curve import amount_curve
 from dana.report.analysis import Analysis, analyse
@@ -17,7 +18,6 @@ from dana.report.provenance import versions
 from dana.report.reproduce import reproduction
 from dana.report.svg import Figure
 from dana.report.tables import Table
-from dana.studies.clusters.pool_section import pool_bars, pool_finding
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,13 @@ class Report:
 def build_report(run: RunFrames) -> Report:
     """Everything a page says."""
     analysis = analyse(run)
+    brought = [section for sections in loaded("sections") for section in sections(run)]
+    tables = [table for section in brought for table in section.tables if table is not None]
     sections = [
         _chosen(analysis, run),
         _separation(analysis),
         _kept(analysis, run),
-        *_pool(analysis, run),
+        *brought,
         *_map(analysis, run),
         _losses(analysis),
         _results(analysis),
@@ -84,7 +86,7 @@ def build_report(run: RunFrames) -> Report:
         _made(analysis, run),
     ]
     name, said = run.path.resolve().name, findings.verdict(analysis)
-    return Report(name, said, findings.highlights(analysis), sections, versions(run), analysis.tables())
+    return Report(name, said, findings.highlights(analysis), sections, versions(run), [*analysis.tables(), *tables])
 
 
 def _missing(question: str, what: str, command: str) -> Section:
@@ -122,18 +124,9 @@ def _kept(analysis: Analysis, run: RunFrames) -> Section:
         question,
         findings.selection_finding(analysis),
         (figures.kept_bars(analysis.kept.frame), *drawn),
-        (analysis.planted, analysis.kept, analysis.spread),
+        (analysis.planted, analysis.kept),
         tuple((title, shown) for title, shown in examples if shown),
     )
-
-
-def _pool(analysis: Analysis, run: RunFrames) -> list[Section]:
-    """Nothing where the pool has no clusters: nobody needs them."""
-    if analysis.pool is None:
-        return []
-    is_weighed = run.selected is not None and "weight" in run.selected.units
-    said = pool_finding(analysis.pool, is_weighed)
-    return [Section("What is the pool made of?", said, (pool_bars(analysis.pool),), (analysis.pool,))]
 
 
 def _map(analysis: Analysis, run: RunFrames) -> list[Section]:

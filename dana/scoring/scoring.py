@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import OWN, Artifact, Draft, write_json
+from dana.core.artifacts import OWN, Artifact, Draft, notes_of, write_json
 from dana.core.errors import DataError
 from dana.core.logging import progress, ticking
 from dana.core.origin import blamed, origin_of
@@ -145,6 +145,5 @@ def write_scores(draft: Draft, prepared: Artifact, shards: Iterable[pa.Table]) -
             yield shard
 
     units = write_parts(watched(), draft.path, SCORES)
-    draft.notes |= {"mean": moments.mean, "std": moments.std}
-    draft.notes |= {key: prepared.manifest[key] for key in ("audit", "choice", "clusters") if key in prepared.manifest}
+    draft.notes |= notes_of(prepared.manifest) | {"mean": moments.mean, "std": moments.std}
     return units

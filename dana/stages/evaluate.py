@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dana.core.artifacts import read_json, read_manifest, write_json, write_text
 from dana.core.config import require
+from dana.core.files import slug
 from dana.core.launch import first
 from dana.core.text_table import Value, aligned
 from dana.finetuning.results import METRICS
@@ -18,7 +19,6 @@ from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
-from dana.studies.comparison.settings import slug
 from dana.tasks.kinds.find import is_error
 
 if TYPE_CHECKING:

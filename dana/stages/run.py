@@ -1,6 +1,6 @@
 """``dana run``: a recipe as a grid of cells, from text to fine-tuned models, and the report over their artifacts."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
+from dana.core.studies import loaded
 from dana.corpus.tables import document_tables
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.inputs import Selection
@@ -36,6 +37,7 @@ from dana.stages.unused import first_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card
 from dana.tasks.harvested import CARD_NAME
+from dana.weighting.balance import parse_balance
 
 log = get_logger(__name__)
 
@@ -136,11 +138,10 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
         )
         yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
-    if any(arm.weigh and arm.weigh.balance for arm in arms):
-        clustered = replace(texts, selection=read.selection, clusters=read.clusters)
-        stage = "dana.studies.clusters.stage:run_clusters"
-        yield Cell("clusters", stage, {"settings": clustered, "is_named": False}, ("texts",))
-    yield from _weights(settings, selectors)
+    brought = [cell for cells in loaded("cells") for cell in cells(read, texts)]
+    yield from brought
+    tables = {cell.name for cell in brought}
+    yield from _weights(settings, selectors, tables)
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
     work = settings.pretrain.tokens if settings.model is None else None
     base |= {"adapt": _of_head(settings), "share": settings.shared}
@@ -152,7 +153,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     yield from _adapted(settings, arms)
     for place in range(1, len(settings.nested_seeds)):
         own = with_seed(settings, place)
-        yield from _weights(own, selectors, place)
+        yield from _weights(own, selectors, tables, place)
         yield from _adapted(own, arms, place)
     models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
     harvested = {read.task: CARD_NAME} if settings.harvest is not None else {}
@@ -168,8 +169,17 @@ def _of_head(settings: RunSettings) -> AdaptSettings:
     return replace(AdaptSettings(), **{name: getattr(settings.adapt, name) for name in of_base})
 
 
-def _weights(settings: RunSettings, selectors: dict[str, tuple[str, str]], place: int = 0) -> Iterator[Cell]:
-    """Scores, one cell for all arms that select alike, and the weights of each arm; for the `place`-th seed."""
+def _weights(
+    settings: RunSettings, selectors: dict[str, tuple[str, str]], tables: Collection[str], place: int = 0
+) -> Iterator[Cell]:
+    """Scores, one cell for all arms that select alike, and the weights of each arm; for the `place`-th seed.
+
+    Args:
+        settings: Of the run.
+        selectors: Specs of each arm's selector and detector.
+        tables: Names of the cells of studies; an arm whose budget is balanced over one of them waits for it.
+        place: Of the seed.
+    """
     out, scored = Path(settings.out), dict[tuple[str, str], str]()
     at, arms_of = suffix(place), home(out, place)
     for arm in settings.described_arms:
@@ -185,8 +195,8 @@ def _weights(settings: RunSettings, selectors: dict[str, tuple[str, str]], place
             after = ("rank" if detector == "auto" else "texts",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
         arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
-        if arm.weigh and arm.weigh.balance:
-            arguments["clusters"] = Made("clusters")
+        if arm.weigh and arm.weigh.balance and (table := parse_balance(arm.weigh.balance).table) in tables:
+            arguments["groups"] = Made(table)
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
         yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 

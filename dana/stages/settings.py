@@ -1,11 +1,12 @@
 """The settings of a whole run, one section a step: what a recipe's YAML holds and every command's flags fill in."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dana.core.artifacts import MANIFEST
 from dana.core.config import require
+from dana.core.studies import load_object, studies
 from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings
@@ -13,11 +14,6 @@ from dana.scoring.inputs import Selection
 from dana.scoring.ranking.settings import RankSettings
 from dana.stages.arms import Arm, parse_arms
 from dana.stages.training_settings import AdaptSettings, PretrainSettings
-from dana.studies.clusters.settings import ClusterSettings
-from dana.studies.comparison.settings import CompareSettings
-from dana.studies.few_shot.settings import FewShotSettings
-from dana.studies.topic_gap.settings import TopicGapSettings
-from dana.studies.topics.settings import TopicSettings
 from dana.tasks.harvested import HarvestSettings
 from dana.tasks.hygiene import Hygiene
 from dana.tasks.preset import Preset
@@ -28,8 +24,10 @@ OWN_TEXT = ("task", "corpus")  # artifacts of every run; a shared folder has non
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class CoreSettings:
     """Settings of a run, a section a step: texts, selection, ranking, weights, training, fine-tuning.
+
+    :data:`RunSettings` are these and a section of every installed study, by its name.
 
     Attributes:
         out: Folder of the run.
@@ -45,11 +43,6 @@ class RunSettings:
         harvest: Take task and general text from the installed Python distributions instead.
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
-        clusters: How many clusters the general text has, and of what shape.
-        topics: How topics are fitted, how many, of which words.
-        few_shot: How a chat model is asked to tell two labels apart from a few examples.
-        topic_gap: What is trained on and tested to see what topic costs (``dana tasks topic-gap``).
-        compare: Which tasks and selectors are compared on planted text, and how.
         selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
             ``detector``.
         detector: For a selector that takes one: a detector's spec, or ``auto``, the ranking's choice.
@@ -84,11 +77,6 @@ class RunSettings:
     harvest: HarvestSettings | None = None
     selection: Selection = field(default_factory=Selection)
     ranking: RankSettings = field(default_factory=RankSettings)
-    clusters: ClusterSettings = field(default_factory=ClusterSettings)
-    topics: TopicSettings = field(default_factory=TopicSettings)
-    few_shot: FewShotSettings = field(default_factory=FewShotSettings)
-    topic_gap: TopicGapSettings = field(default_factory=TopicGapSettings)
-    compare: CompareSettings = field(default_factory=CompareSettings)
     selector: str | None = None
     detector: str = "auto"
     weigh: WeighSettings = field(default_factory=WeighSettings)
@@ -119,6 +107,10 @@ class RunSettings:
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
 
+    def section(self, study: str) -> Any:
+        """A study's section, by its name."""
+        return getattr(self, study)
+
     @property
     def shared(self) -> Path | None:
         """The folder that runs share, or None."""
@@ -143,6 +135,20 @@ class RunSettings:
     def described_arms(self) -> tuple[Arm, ...]:
         """Every arm with its selector and weights."""
         return parse_arms(self.arms, self.selector_spec, self.weigh)
+
+
+def _with_studies() -> type[CoreSettings]:
+    """The core's settings with a section of every study that has settings."""
+    sections = {study.name: load_object(study.settings) for study in studies() if study.settings}
+    added = [(name, section, field(default_factory=section)) for name, section in sections.items()]
+    about = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
+    return make_dataclass("RunSettings", added, bases=(CoreSettings,), namespace=about, frozen=True)
+
+
+if TYPE_CHECKING:
+    RunSettings = CoreSettings
+else:
+    RunSettings = _with_studies()
 
 
 def with_store(settings: RunSettings) -> RunSettings:

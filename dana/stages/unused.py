@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dana.core.errors import DanaError
+from dana.core.studies import loaded
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
@@ -38,11 +39,16 @@ def first_unused(command: str, given: Mapping[str, str], settings: "RunSettings"
         given: Full name of each setting that was given now, to how it was called.
         settings: All settings, whoever gave them.
     """
-    for rule in RULES.get(command, []):
+    for rule in _rules(command):
         ignored = [called for key, called in given.items() if key in rule.settings.split()]
         if ignored and not rule.used(settings):
             return f"{ignored[0]} is not looked at with {rule.beside.format(settings)}"
     return None
+
+
+def _rules(command: str) -> list[Rule]:
+    """Rules of a command of the core's or of a study's."""
+    return next((rules[command] for rules in (RULES, *loaded("unused")) if command in rules), [])
 
 
 def _is_window(settings: "RunSettings") -> bool:
@@ -168,41 +174,7 @@ RUN = [
     *ADAPT,
     *PRETRAIN,
 ]
-TOPICS = [
-    *TEXTS[1:3],
-    Rule(
-        "selection.units selection.language selection.encoder selection.geometry selection.max_task_units"
-        " selection.general_share selection.store selection.store_dtype",
-        lambda s: False,
-        "topics, which are of the words of whole documents",
-    ),
-]
-TASKS = [
-    Rule("finetune.max_train finetune.save", lambda s: False, "topic-gap: n says how many, and no model is kept"),
-    Rule(
-        "general inputs.text_field inputs.id_field inputs.record_parser inputs.text_documents on_bad_record"
-        " topics.model topics.k topics.seeds topics.fit topics.vocabulary topics.min_documents topics.max_share"
-        " topics.stop_words",
-        lambda s: s.topic_gap.topics_of is None,
-        "--topics-of: those topics are fitted",
-    ),
-]
-FEW_SHOT = [
-    *TASKS[1:],
-    Rule("topic_gap.n topic_gap.arms", lambda s: False, "few-shot: few_shot.n and few_shot.arms say it"),
-    Rule(
-        "topic_gap.validation finetune.preset finetune.epochs finetune.learning_rate finetune.batch_size"
-        " finetune.warmup finetune.seeds finetune.evaluate finetune.max_tokens finetune.pooling finetune.max_train"
-        " finetune.save",
-        lambda s: False,
-        "few-shot, which trains nothing",
-    ),
-]
 RULES = {
-    "tasks": TASKS,
-    "few-shot": FEW_SHOT,
-    "clusters": TEXTS[1:],
-    "topics": TOPICS,
     "rank": [*TEXTS, *RANK],
     "score": [*TEXTS, *SCORE],
     "weigh": WEIGH,

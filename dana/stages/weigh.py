@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, write_text
-from dana.core.errors import ConfigError, DataError
-from dana.core.schemas import WEIGHTS, write_parts
+from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, read_manifest, write_text
+from dana.core.errors import ConfigError, DataError, nearest_path
+from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
+from dana.core.studies import studies
 from dana.core.text_table import aligned
-from dana.weighting.balance import CLUSTERS, cluster_shares, parse_balance
+from dana.weighting.balance import parse_balance
+from dana.weighting.groups import GROUP, Groups
 from dana.weighting.kept_text import KEPT_TEXT, ONE, KeptText
 from dana.weighting.mixture import PoolSample
 from dana.weighting.policies import Rule, make_rule, within_documents
-from dana.weighting.pool import Block, Pool, alongside
+from dana.weighting.pool import Block, Pool
 from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
-from dana.weighting.segments import CLUSTER, gather
+from dana.weighting.segments import gather
 from dana.weighting.settings import WeighSettings
 from dana.weighting.spread import effective_number
-from dana.weighting.tally import ClusterTally, SourceTally, UnitTally
+from dana.weighting.tally import GroupTally, SourceTally, UnitTally
 from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ CURVE = f"{OWN}/beta.csv"
 
 
 def weigh_stage(
-    scores: Path, corpus: Path, settings: WeighSettings, folder: Path, clusters: Path | None = None
+    scores: Path, corpus: Path, settings: WeighSettings, folder: Path, groups: Path | None = None
 ) -> Artifact:
     """Weigh a scores artifact.
 
@@ -48,10 +50,11 @@ def weigh_stage(
         corpus: Folder of the corpus artifact that was scored; where beta is ``auto``, the task's lies beside it.
         settings: The policy and its parameters.
         folder: Where the weights go.
-        clusters: Folder of the clusters artifact that a budget is balanced over; by default it lies beside the corpus.
+        groups: Table of groups that the budget is balanced over; by default the one that ``balance`` names, beside the
+            corpus or wherever its path leads.
 
     Raises:
-        ConfigError: If the scores or clusters are of another corpus or of other units, there is no such cluster, or the
+        ConfigError: If the scores or groups are of another corpus or of other units, there is no such group, or the
             scores are of another task than lies beside the corpus and is to choose beta.
         ArtifactError: If the tokenizer cannot be read, or the folder holds weights of other settings or of another one.
         DataError: If there is no unit, or no held-out task text to choose beta by.
@@ -60,15 +63,15 @@ def weigh_stage(
     opened = open_artifact(corpus, "corpus")
     if opened.fingerprint != scored.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
-    clustered = _clusters_of(opened, clusters or corpus.parent / CLUSTERS) if settings.balance else None
+    balanced = _groups_of(opened, settings.balance, groups) if settings.balance else None
     tokenizer = CountingTokenizer.of(settings)
-    depends_on = _depends_on(scored, settings, clustered, tokenizer)
+    depends_on = _depends_on(scored, settings, balanced, tokenizer)
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
         task, chosen, chose, segments = held_out_task(scores), settings, 0, None
         with TemporaryDirectory(dir=draft.path / OWN) as scratch:
-            pool, shares = _pool(scored, opened, settings, clustered, tokenizer, Path(scratch))
+            pool, shares = _pool(scored, opened, settings, balanced, tokenizer, Path(scratch))
             if settings.is_auto:
                 from dana.weighting.amount import choose_amount
 
@@ -78,11 +81,11 @@ def weigh_stage(
                 chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
                 _write_curve(amount, draft)
             rule = make_rule(pool, chosen, Path(scratch), shares, segments)
-            kept = _write_weights(pool, rule, chosen, draft, clustered)
+            kept = _write_weights(pool, rule, chosen, draft, balanced)
             if settings.policy != "sigmoid":
                 text = KeptText(draft.path, {ONE: scores}, corpus)
                 draft.counts["selected_texts"] = text.write(draft.path / KEPT_TEXT)
-            if clustered is None:
+            if balanced is None:
                 draft.notes["in_domain"] = purity(task, kept, chosen, rule.components, chose)
             else:
                 draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
@@ -93,12 +96,12 @@ def weigh_stage(
 
 
 def _depends_on(
-    scored: Artifact, settings: WeighSettings, clusters: Artifact | None, tokenizer: CountingTokenizer | None
+    scored: Artifact, settings: WeighSettings, groups: Groups | None, tokenizer: CountingTokenizer | None
 ) -> dict[str, Any]:
     """What decides the weights."""
     found = {"scores": scored.fingerprint, "settings": settings.identity()}
-    if clusters is not None:
-        found["clusters"] = clusters.fingerprint
+    if groups is not None:
+        found["groups"] = table_identity(groups.path)
     if tokenizer is not None:
         found["tokenizer"] = tokenizer.digest
     return found
@@ -108,19 +111,17 @@ def _pool(
     scored: Artifact,
     corpus: Artifact,
     settings: WeighSettings,
-    clusters: Artifact | None,
+    groups: Groups | None,
     tokenizer: CountingTokenizer | None,
     folder: Path,
 ) -> tuple[Pool, np.ndarray | None]:
-    """The scores, with the tokens and clusters that the budget needs, and the share of each cluster."""
+    """The scores, with the tokens and groups that the budget needs, and the share of each group."""
     pool = scored_pool(scored.path)
     if tokenizer is not None:
         pool = with_tokens(pool, count_tokens(scored.path, corpus.path, tokenizer, folder))
-    if clusters is None:
+    if groups is None:
         return pool, None
-    shares = cluster_shares(parse_balance(str(settings.balance)), clusters.manifest["k"])
-    said = f"{clusters.path}: cut into other units than the scores; make both with the same --units"
-    return alongside(pool, Pool.of_folder(clusters.path), CLUSTER, CLUSTER, said), shares
+    return groups.beside(pool), groups.shares(parse_balance(str(settings.balance)))
 
 
 def scored_pool(scores: Path) -> Pool:
@@ -135,13 +136,11 @@ def scored_pool(scores: Path) -> Pool:
     return pool
 
 
-def _write_weights(
-    pool: Pool, rule: Rule, settings: WeighSettings, draft: Draft, clusters: Artifact | None
-) -> KeptPool:
+def _write_weights(pool: Pool, rule: Rule, settings: WeighSettings, draft: Draft, groups: Groups | None) -> KeptPool:
     """The table, a block in memory at a time, and what the manifest says of it."""
     tally, sources, sample = UnitTally(pool.rows), SourceTally(), PoolSample(pool.rows, settings.seed)
-    by_cluster = None if clusters is None else ClusterTally(clusters.manifest["k"])
-    columns = [*WEIGHTS.names[:5], "score", *([] if by_cluster is None else [CLUSTER])]
+    by_group = None if groups is None else GroupTally(len(groups.values))
+    columns = [*WEIGHTS.names[:5], "score", *([] if by_group is None else [GROUP])]
 
     def weighed() -> Iterator[pa.Table]:
         for block in pool.blocks(columns, settings):
@@ -149,17 +148,17 @@ def _write_weights(
             table = weights_table(block, weight, settings)
             tally.add(weight, block.inside)
             sources.add(table)
-            if by_cluster is None:
+            if by_group is None:
                 sample.add(values, block.documents)
             else:
-                by_cluster.add(block.table[CLUSTER].to_numpy(), weight)
+                by_group.add(block.table[GROUP].to_numpy(), weight)
             yield table
 
     write_parts(weighed(), draft.path, WEIGHTS)
     draft.counts = {**rule.counts, "units": tally.counts, "by_source": sources.by_source}
     draft.notes |= {**rule.notes, **tally.notes}
-    if clusters is not None and by_cluster is not None:
-        draft.notes["balance"] = _balance_notes(clusters, by_cluster, str(settings.balance))
+    if groups is not None and by_group is not None:
+        draft.notes["balance"] = _balance_notes(groups, by_group, str(settings.balance))
     return KeptPool(sample, rule.ranked, pool.rows, tally.weight)
 
 
@@ -169,36 +168,38 @@ def weights_table(block: Block, weight: np.ndarray, settings: WeighSettings) -> 
     return pa.Table.from_arrays([*(block.table[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
 
 
-def _clusters_of(corpus: Artifact, folder: Path) -> Artifact:
-    """Clusters of a corpus."""
-    command = f"dana clusters --out {corpus.path.parent}"
-    opened = open_artifact(folder, "clusters", command)
-    if opened.manifest["depends_on"]["general"] != corpus.fingerprint:
-        raise ConfigError(f"{folder} was not made from {corpus.path}; cluster this corpus first: {command}")
-    return opened
+def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
+    """The table of groups that a balance names: in the run's folder, or wherever its path leads."""
+    name, run = parse_balance(balance).table, corpus.path.parent
+    path = path or next((place for place in (run / name, Path(name)) if parts(place)), run / name)
+    hint = f"; make it with: dana {name} --out {run}" if any(name in study.commands for study in studies()) else ""
+    if not parts(path):
+        raise ConfigError(f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}")
+    general = (read_manifest(path) if path.is_dir() else {}).get("depends_on", {}).get("general", corpus.fingerprint)
+    if general != corpus.fingerprint:
+        raise ConfigError(f"{path} was not made from {corpus.path}; make it of this corpus{hint}")
+    return Groups.open(path)
 
 
-def _balance_notes(clusters: Artifact, found: ClusterTally, balance: str) -> dict[str, Any]:
-    """For the manifest: of each cluster its share of the budget, its units and those kept; how varied both are."""
-    shares = cluster_shares(parse_balance(balance), clusters.manifest["k"])
-    columns = (clusters.manifest["names"], shares.tolist(), found.units.tolist(), found.kept.tolist())
-    names = ("cluster", "name", "share", "units", "kept_units")
-    rows = [dict(zip(names, row, strict=True)) for row in zip(range(shares.size), *columns, strict=True)]
-    varied = {"pool": effective_number(found.units), "kept": effective_number(found.kept)}
-    return {"clusters": rows, "effective_clusters": varied}
+def _balance_notes(groups: Groups, tally: GroupTally, balance: str) -> dict[str, Any]:
+    """For the manifest: of each group its share of the budget, its units and those kept; how varied both are."""
+    shares = groups.shares(parse_balance(balance))
+    columns = (groups.values, groups.names, shares.tolist(), tally.units.tolist(), tally.kept.tolist())
+    names = ("group", "name", "share", "units", "kept_units")
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    varied = {"pool": effective_number(tally.units), "kept": effective_number(tally.kept)}
+    return {"groups": rows, "effective_groups": varied}
 
 
 def balance_text(balance: dict[str, Any]) -> str:
     """The balance in a manifest as aligned columns, and how varied pool and kept text are."""
     shown = [
-        {"cluster": row["cluster"], "of the budget": f"{row['share']:.1%}", "units": f"{row['units']:,}"}
+        {"group": row["group"], "of the budget": f"{row['share']:.1%}", "units": f"{row['units']:,}"}
         | {"kept": f"{row['kept_units']:,.0f}", "name": row["name"]}
-        for row in balance["clusters"]
+        for row in balance["groups"]
     ]
-    varied = balance["effective_clusters"]
-    said = (
-        f"spread: {varied['kept']:.1f} clusters of the kept text, {varied['pool']:.1f} of the pool (effective number)"
-    )
+    varied = balance["effective_groups"]
+    said = f"spread: {varied['kept']:.1f} groups of the kept text, {varied['pool']:.1f} of the pool (effective number)"
     return f"{aligned(shown)}\n{said}\n"
 
 

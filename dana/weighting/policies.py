@@ -34,10 +34,10 @@ def make_rule(
     """Decide how a pool is weighed.
 
     Args:
-        pool: ``doc_id``, ``unit`` and ``score``, with ``tokens`` and ``cluster`` where the settings need them.
+        pool: ``doc_id``, ``unit`` and ``score``, with ``tokens`` and ``group`` where the settings need them.
         settings: The policy and its parameters.
         folder: For what does not fit in memory.
-        shares: Of the budget, one a cluster, where it is balanced.
+        shares: Of the budget, one a group, where it is balanced.
         segments: Of the pool, where they are gathered already.
 
     Raises:
@@ -110,7 +110,7 @@ class Discrete:
 
     def keeps(self, first: int, last: int) -> np.ndarray:
         """Whether the segments `first` to before `last` are kept."""
-        return self.cut.keeps(self.keys(first, last), first, self.segments.clusters(first, last))
+        return self.cut.keeps(self.keys(first, last), first, self.segments.groups(first, last))
 
     def weigh(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """As of :class:`Continuous`."""
@@ -184,8 +184,8 @@ def rank_segments(segments: Segments, settings: WeighSettings, folder: Path) -> 
     ranked, first = SortedRuns(folder / "ranked", **RANKED), 0
     for amounts in segments.amounts(settings):
         last = first + amounts.size
-        clusters = segments.clusters(first, last)
-        ranked.add(key=keys(first, last), number=np.arange(first, last), amount=amounts, cluster=clusters)
+        groups = segments.groups(first, last)
+        ranked.add(key=keys(first, last), number=np.arange(first, last), amount=amounts, group=groups)
         first = last
     return Order(keys, ranked, count)
 

@@ -1,6 +1,6 @@
 """The pool of a weighing: rows of a scores artifact or a table, streamed in blocks of whole documents or segments."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -183,7 +183,15 @@ def _whole(tables: Iterator[pa.Table], gamma: int) -> Iterator[tuple[pa.Table, n
         yield waiting, document_starts(waiting)
 
 
-def alongside(pool: Pool, other: Pool, column: str, name: str, said: str) -> Pool:
+def alongside(
+    pool: Pool,
+    other: Pool,
+    column: str,
+    name: str,
+    said: str,
+    keys: Sequence[str] = UNIT,
+    values: Callable[[pa.ChunkedArray], np.ndarray] = pa.ChunkedArray.to_numpy,
+) -> Pool:
     """A pool with a column of another one of the same units.
 
     Args:
@@ -192,6 +200,8 @@ def alongside(pool: Pool, other: Pool, column: str, name: str, said: str) -> Poo
         column: Its name there.
         name: Its name here.
         said: The error where the units differ.
+        keys: Columns that tell units apart.
+        values: Turns the column's values into those that are wanted here.
 
     Raises:
         ConfigError: While it is read, if they differ; at once if they are not as many.
@@ -200,7 +210,7 @@ def alongside(pool: Pool, other: Pool, column: str, name: str, said: str) -> Poo
         raise ConfigError(said)
 
     def make() -> Callable[[pa.Table], np.ndarray]:
-        tables = other.read([*UNIT, column])
+        tables = other.read([*keys, column])
         waiting = next(tables)
 
         def same_rows(table: pa.Table) -> np.ndarray:
@@ -208,10 +218,10 @@ def alongside(pool: Pool, other: Pool, column: str, name: str, said: str) -> Poo
             while waiting.num_rows < table.num_rows:
                 waiting = pa.concat_tables([waiting, next(tables)])
             found, waiting = waiting.slice(0, table.num_rows), waiting.slice(table.num_rows)
-            if any(not found[name].equals(table[name]) for name in UNIT):
+            if any(not found[name].cast(table[name].type).equals(table[name]) for name in keys):
                 raise ConfigError(said)
-            return found[column].to_numpy()
+            return values(found[column])
 
         return same_rows
 
-    return pool.with_column(name, list(UNIT), make)
+    return pool.with_column(name, list(keys), make)

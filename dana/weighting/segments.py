@@ -11,12 +11,12 @@ from dana.core.columns import DiskColumn
 from dana.core.errors import DataError
 from dana.core.rng import derive_seed, document_key, hash_uniform, keyed_units
 from dana.core.statistics import PairwiseSum, streamed_sum
-from dana.weighting.balance import segment_clusters
+from dana.weighting.groups import GROUP, segment_groups
 from dana.weighting.pool import Block, Pool, require_finite
 from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import Components, segment_means
 
-CLUSTER, TOKENS = "cluster", "tokens"  # columns of a pool whose budget is balanced, or counts tokens
+TOKENS = "tokens"  # column of a pool whose budget counts tokens
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Segments:
 
     Attributes:
         columns: Of one row a segment: ``mean`` and ``size``, and where they are needed ``tokens``, ``document`` (its
-            number), ``cluster``, and ``luck``, the logarithm of its number in a draw.
+            number), ``group``, and ``luck``, the logarithm of its number in a draw.
         units: In segments.
         documents: Of the pool; 0 where segments run across them.
         components: What the means are shrunk by; None where they are not.
@@ -53,9 +53,9 @@ class Segments:
         name = {"tokens": TOKENS, "documents": "document"}.get(settings.kept.kind, "size")
         return self.columns[name].blocks()
 
-    def clusters(self, first: int, last: int) -> np.ndarray:
-        """The cluster of each of some segments; 0 where they have none."""
-        own = self.columns.get(CLUSTER)
+    def groups(self, first: int, last: int) -> np.ndarray:
+        """The group of each of some segments; 0 where they have none."""
+        own = self.columns.get(GROUP)
         return np.zeros(last - first, dtype=np.int64) if own is None else own.read(first, last)
 
     def blocks(self, *names: str) -> Iterator[tuple[np.ndarray, ...]]:
@@ -71,7 +71,7 @@ def gather(pool: Pool, settings: WeighSettings, folder: Path) -> Segments:
     """Cut a pool into segments and put what is known of them on disk.
 
     Args:
-        pool: With ``tokens`` where the budget counts them, and ``cluster`` where it is balanced.
+        pool: With ``tokens`` where the budget counts them, and ``group`` where it is balanced.
         settings: How segments are cut, and what a budget counts.
         folder: For the columns.
 
@@ -80,11 +80,11 @@ def gather(pool: Pool, settings: WeighSettings, folder: Path) -> Segments:
     """
     extra = {"tokens": {TOKENS: "f8"}, "documents": {"document": "i8"}}.get(settings.kept.kind, {})
     dtypes = {"mean": "f8", "size": "i8", **extra}
-    dtypes |= {CLUSTER: "i4"} if settings.balance is not None else {}
+    dtypes |= {GROUP: "i4"} if settings.balance is not None else {}
     dtypes |= {"luck": "f8"} if settings.policy == "sampled" else {}
     columns = {name: DiskColumn(folder / f"{name}.raw", dtype) for name, dtype in dtypes.items()}
     units = row = documents = 0
-    needed = ["score", *(name for name in (TOKENS, CLUSTER) if name in columns)]
+    needed = ["score", *(name for name in (TOKENS, GROUP) if name in columns)]
     for block in pool.blocks(needed, settings, "segments"):
         require_finite(block.table["score"].to_numpy(), row)
         units, row = units + int(block.inside.sum()), row + block.table.num_rows
@@ -111,8 +111,8 @@ def _of_block(block: Block, names: dict[str, DiskColumn], settings: WeighSetting
         found[TOKENS] = np.bincount(segment, weights=block.table[TOKENS].to_numpy()[inside])
     if "document" in names:
         found["document"] = block.documents[first_rows]
-    if CLUSTER in names:
-        found[CLUSTER] = segment_clusters(segment, block.table[CLUSTER].to_numpy()[inside])
+    if GROUP in names:
+        found[GROUP] = segment_groups(segment, block.table[GROUP].to_numpy()[inside])
     if "luck" in names:
         found["luck"] = _luck(block.table.select(["doc_id", "unit"]).take(first_rows), settings.seed)
     return found

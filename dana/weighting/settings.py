@@ -27,8 +27,9 @@ class WeighSettings:
             ``"300 documents"``, or a share as beta is.
         below: Instead of a budget, keep every segment whose mean score is below this. At 0 ``classifier``, ``lexical``,
             ``lda`` and ``svm`` take text for the task's.
-        balance: ``clusters`` spreads the budget evenly over the clusters that ``dana clusters`` found in the
-            run's corpus, ``clusters:0=0.7,3=0.3`` by shares. Where a cluster is used up the others get the rest.
+        balance: A table of groups, such as ``clusters`` in the run's folder or ``genres.parquet``, over which the
+            budget is spread evenly, or by shares: ``clusters:0=0.7,3=0.3``. Where a group is used up the others get
+            the rest.
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
         shrink: Draw the means of short segments towards that of all, as their few units demand

@@ -1,13 +1,13 @@
-"""Spread: how many units each cluster holds to the number of equally large clusters that would be as varied."""
+"""Spread: how many units each group holds to the number of equally large groups that would be as varied."""
 
 import numpy as np
 
 
 def effective_number(amounts: np.ndarray) -> float:
-    """The exponential of the entropy of the clusters' shares: k where all hold the same, 1 where one holds all.
+    """The exponential of the entropy of the groups' shares: k where all hold the same, 1 where one holds all.
 
     Args:
-        amounts: Of each cluster, float of shape (k,), not negative; not all 0.
+        amounts: Of each group, float of shape (k,), not negative; not all 0.
 
     References:
         Hill 1973, Diversity and evenness: a unifying notation and its consequences (the number of order 1).

@@ -46,20 +46,20 @@ class UnitTally:
         return {"effective_sample_size": self._sum.value**2 / squares if squares else 0.0}
 
 
-class ClusterTally:
-    """Units and their weights by cluster.
+class GroupTally:
+    """Units and their weights by group.
 
     Args:
-        k: How many clusters there are.
+        k: How many groups there are.
     """
 
     def __init__(self, k: int) -> None:
         self.units, self.kept = np.zeros(k, dtype=np.int64), np.zeros(k)
 
-    def add(self, clusters: np.ndarray, weight: np.ndarray) -> None:
+    def add(self, groups: np.ndarray, weight: np.ndarray) -> None:
         """The next units, whose weights are 0 or 1."""
-        self.units += np.bincount(clusters, minlength=self.units.size)
-        self.kept += np.bincount(clusters, weights=weight, minlength=self.units.size)
+        self.units += np.bincount(groups, minlength=self.units.size)
+        self.kept += np.bincount(groups, weights=weight, minlength=self.units.size)
 
 
 class SourceTally:

@@ -27,7 +27,7 @@ def test_list_names_each_component_with_its_package_and_first_line(kind, name, s
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert rows[name].split()[1] == "dana"
     assert says in rows[name]
-    assert "broken: 'mine'" in rows["mine"]
+    assert "missing: there is no module nowhere" in rows["mine"]
 
 
 @pytest.mark.parametrize(("kind", "name"), [("detectors", "pca"), ("selectors", "random"), ("encoders", "hashing")])

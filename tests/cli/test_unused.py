@@ -81,8 +81,8 @@ CASES = [
     ("finetune --set adapt.steps=9", "adapt.steps", None),
     # topics
     ("topics fit --set selection.encoder=hashing", "selection.encoder", None),
-    ("tasks topic-gap toy --set finetune.save=true", "finetune.save", None),
-    ("tasks topic-gap toy --topics-of run --topics-k 5", "--topics-k", "topic_gap.topics_of=null"),
+    ("topic-gap toy --set finetune.save=true", "finetune.save", None),
+    ("topic-gap toy --topics-of run --topics-k 5", "--topics-k", "topic_gap.topics_of=null"),
     ("few-shot toy --topics-of run --topics-k 5", "--topics-k", "topic_gap.topics_of=null"),
     ("few-shot toy --set topic_gap.n=[3]", "topic_gap.n", None),
     ("few-shot toy --set finetune.epochs=3", "finetune.epochs", None),

@@ -88,7 +88,7 @@ def weights(table, settings, shares=None):
     amounts = documents[first] if kind == "documents" else np.bincount(segment[inside], weights=counted[inside])
     if shares is not None:
         of = np.stack(
-            [np.bincount(segment[inside], table["cluster"].to_numpy()[inside] == one) for one in range(len(shares))]
+            [np.bincount(segment[inside], table["group"].to_numpy()[inside] == one) for one in range(len(shares))]
         )
         order = spread(order, of.argmax(axis=0), amounts, settings, shares)
     if settings.below is None:

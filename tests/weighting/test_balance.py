@@ -2,13 +2,16 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
-from dana.weighting.balance import cluster_shares, parse_balance, segment_clusters
+from dana.weighting.balance import Balance, parse_balance
+from dana.weighting.groups import Groups, segment_groups
 from dana.weighting.policies import apply_policy
+from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
 from dana.weighting.spread import effective_number
 from dana.weighting.targets import check_targets
@@ -28,7 +31,7 @@ def table(scores, documents=None, **columns):
 
 def kept(budget, shares=(1 / 3, 1 / 3, 1 / 3), clusters=CLUSTERS, **given):
     settings = WeighSettings(budget=budget, gamma=1, balance="clusters", **given)
-    found = apply_policy(table(np.arange(len(clusters)), cluster=clusters), settings, np.array(shares))
+    found = apply_policy(table(np.arange(len(clusters)), group=clusters), settings, np.array(shares))
     return np.flatnonzero(found.weight).tolist()
 
 
@@ -49,11 +52,11 @@ def test_named_clusters_that_hold_less_than_the_budget_are_kept_whole_with_a_war
     assert kept("5 units", (0, 0.5, 0.5)) == [5, 6, 7, 8, 9]
     assert not caplog.records
     assert kept("6 units", (0, 0.5, 0.5)) == [5, 6, 7, 8, 9]
-    assert "cluster 1, 2: holds less than the budget, 5 of 6; all is kept" in caplog.text
+    assert "group 1, 2: holds less than the budget, 5 of 6; all is kept" in caplog.text
 
 
 def test_named_clusters_without_a_segment_are_refused():
-    with pytest.raises(DataError, match="balance: no segment is mostly of cluster 3"):
+    with pytest.raises(DataError, match="balance: no segment is mostly of group 3"):
         kept("3 units", (0, 0, 0, 1))
 
 
@@ -61,25 +64,25 @@ def test_tokens_and_documents_are_spread_as_they_are_counted():
     clusters = np.array([0, 0, 0, 1, 1, 1])
     settings = WeighSettings(budget="8 tokens", tokenizer="x", gamma=1, balance="clusters")
     tokens = np.array([4.0, 1, 1, 2, 2, 9])
-    found = apply_policy(table(range(6), tokens=tokens, cluster=clusters), settings, np.array([0.5, 0.5]))
+    found = apply_policy(table(range(6), tokens=tokens, group=clusters), settings, np.array([0.5, 0.5]))
     assert np.flatnonzero(found.weight).tolist() == [0, 3, 4]
     documents = np.array([0, 0, 1, 2, 2, 3])
     settings = WeighSettings(budget="2 documents", gamma=1, balance="clusters")
-    found = apply_policy(table(range(6), documents, cluster=clusters), settings, np.array([0.5, 0.5]))
+    found = apply_policy(table(range(6), documents, group=clusters), settings, np.array([0.5, 0.5]))
     assert np.flatnonzero(found.weight).tolist() == [0, 1, 3, 4]  # not both documents of cluster 0
 
 
 def test_a_segment_is_of_the_cluster_that_most_of_its_units_are_of():
     segment = np.array([0, 0, 0, DROPPED, 1, 1, 2, 2, 2])
     clusters = np.array([4, 1, 4, 0, 3, 2, 0, 0, 5])
-    assert segment_clusters(segment, clusters).tolist() == [4, 2, 0]  # of equally frequent ones the first
+    assert segment_groups(segment, clusters).tolist() == [4, 2, 0]  # of equally frequent ones the first
 
 
 def test_drawn_segments_are_spread_too():
     """The best cluster would have nearly all of the draw."""
     clusters = np.repeat([0, 1], 200)
     scores = np.repeat([-1.0, 1.0], 200) + np.random.default_rng(0).normal(0, 0.1, 400)
-    asked, pool = {"policy": "sampled", "budget": "60 units", "gamma": 1}, table(scores, cluster=clusters)
+    asked, pool = {"policy": "sampled", "budget": "60 units", "gamma": 1}, table(scores, group=clusters)
     plain = apply_policy(pool, WeighSettings(**asked))
     even = apply_policy(pool, WeighSettings(balance="clusters", **asked), np.array([0.5, 0.5]))
     assert plain.weight[:200].sum() > 55
@@ -100,7 +103,7 @@ def pools(draw):
 def test_a_budget_is_filled_by_the_best_of_each_cluster_and_no_cluster_is_a_unit_ahead_of_another(pool):
     clusters, shares, scores, budget = pool
     chosen = WeighSettings(budget=f"{budget} units", gamma=1, shrink=False, balance="clusters")
-    weight = apply_policy(table(scores, cluster=clusters), chosen, shares).weight > 0
+    weight = apply_policy(table(scores, group=clusters), chosen, shares).weight > 0
     assert weight.sum() == budget
     held = np.bincount(clusters[weight], minlength=shares.size)
     there = np.bincount(clusters, minlength=shares.size)
@@ -118,31 +121,79 @@ def test_a_balance_of_one_cluster_changes_nothing(pool):
     clusters, _, scores, budget = pool
     given_ = {"budget": f"{budget} units", "gamma": 3}
     plain = apply_policy(table(scores), WeighSettings(**given_))
-    pool = table(scores, cluster=np.zeros_like(clusters))
+    pool = table(scores, group=np.zeros_like(clusters))
     one = apply_policy(pool, WeighSettings(**given_, balance="clusters"), np.ones(1))
     np.testing.assert_array_equal(one.weight, plain.weight)
 
 
-def test_shares_are_read_from_the_setting():
-    assert parse_balance("clusters") == {}
-    assert parse_balance("clusters:0=0.7,3=.3") == {0: 0.7, 3: 0.3}
-    assert cluster_shares({}, 4).tolist() == [0.25] * 4
-    assert cluster_shares({0: 0.7, 3: 0.3}, 4).tolist() == [0.7, 0, 0, 0.3]
-    with pytest.raises(ConfigError, match="balance='clusters:3': must be among the 3 clusters, 0 to 2"):
-        cluster_shares({0: 0.7, 3: 0.3}, 3)
+def test_tables_and_shares_are_read_from_the_setting():
+    assert parse_balance("clusters") == Balance("clusters", {})
+    assert parse_balance("clusters:0=0.7,3=.3") == Balance("clusters", {"0": 0.7, "3": 0.3})
+    assert parse_balance("my/genres.parquet:broad news=1") == Balance("my/genres.parquet", {"broad news": 1.0})
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "1", "cluster", "clusters:", "clusters:0", "clusters:a=1", "clusters:-1=1", "clusters:0=nan"),
+        *("", "clusters:", "clusters:0", "clusters:0=", "clusters:=1", "clusters:a=b", "clusters:0=nan"),
         *("clusters:0=1.0,0=0", "clusters:0=0.5,0=1", "clusters:0=0.5,1=0.4", "clusters:0=1.5,1=-0.5"),
-        "clusters:0=0.5;1=0.5",
+        *("clusters:0=0.5;1=0.5", ":0=1", "clusters:0=0.5,,1=0.5", "clusters:0=0.5,1=0.5,"),
     ],
 )
 def test_a_balance_that_is_none_is_refused(text):
-    with pytest.raises(ConfigError, match=r"balance=.* must be clusters, or clusters:NUMBER=SHARE"):
+    with pytest.raises(ConfigError, match=r"balance=.* must be a table of groups, or TABLE:GROUP=SHARE"):
         WeighSettings(balance=text)
+
+
+def table_of_groups(folder, groups, **columns):
+    rows = {"doc_id": ["one"] * len(groups), "unit": np.arange(len(groups), dtype=np.int32), "group": groups}
+    path = folder / "groups.parquet"
+    pq.write_table(pa.table({**rows, **columns}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [(["law", "art", "law", "news"], [1, 0, 1, 2]), ([7, -2, 7, 9], [1, 0, 1, 2])],
+    ids=["text", "numbers"],
+)
+def test_any_parquet_of_keys_and_groups_is_a_table_of_groups(tmp_path, groups, expected):
+    opened = Groups.open(table_of_groups(tmp_path, groups))
+    assert opened.values == sorted(set(groups))
+    pool = opened.beside(Pool.of_table(table(range(4))))
+    assert [value for part in pool.read(["score", "group"]) for value in part["group"].to_pylist()] == expected
+    assert opened.shares(Balance("x", {})).tolist() == pytest.approx([1 / 3] * 3)
+    last, first = str(sorted(set(groups))[2]), str(sorted(set(groups))[0])
+    assert opened.shares(Balance("x", {last: 0.9, first: 0.1})).tolist() == [0.1, 0.0, 0.9]
+    with pytest.raises(ConfigError, match="balance='x:nowhere': must be among its groups: "):
+        opened.shares(Balance("x", {"nowhere": 1.0}))
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ([0.5, 1.5], "group is double; a group is a whole number or text"),
+        (["a", None], "group is null in some row; every unit is of a group"),
+    ],
+)
+def test_groups_that_are_none_are_refused_with_the_file(tmp_path, groups, says):
+    path = table_of_groups(tmp_path, groups)
+    with pytest.raises(ConfigError, match=f"{path}: {says}"):
+        Groups.open(path)
+
+
+def test_a_table_without_groups_names_what_it_has(tmp_path):
+    path = tmp_path / "groups.parquet"
+    pq.write_table(pa.table({"doc_id": ["one"], "genre": ["law"]}), path)
+    with pytest.raises(ConfigError, match="holds doc_id, genre; a table of groups has doc_id, unit, group"):
+        Groups.open(path)
+
+
+@pytest.mark.parametrize("units", [5, 6, 7])
+def test_groups_of_other_units_are_refused(tmp_path, units):
+    opened = Groups.open(table_of_groups(tmp_path, ["a"] * units))
+    with pytest.raises(ConfigError, match="its rows are not those of the scores"):
+        list(opened.beside(Pool.of_table(table(range(6), np.array([0, 0, 0, 1, 1, 1])))).read(["group"]))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def a_pool(seed, units, decimals=None):
             "unit": (np.arange(units) - np.searchsorted(of, of)).astype(np.int32),
             "score": score if decimals is None else score.round(decimals),
             "tokens": random.integers(0, 4, units).astype(float),
-            "cluster": random.integers(0, 3, units).astype(np.int32),
+            "group": random.integers(0, 3, units).astype(np.int32),
         }
     )
 

@@ -1,1 +1,13 @@
 """Augmentation: labelled texts and on-topic text without labels to synthetic labelled texts on a topic."""
+
+from dana.core.studies import Study
+
+STUDY = Study(
+    "augmentation",
+    commands={
+        "augment": (
+            "Write synthetic labelled texts on a topic that the labelled texts lack",
+            f"{__name__}.command:add_augment",
+        )
+    },
+)

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from dana.core.registry import Registry
 from dana.studies.augmentation.keywords import Keywords
+
+GENERATORS = Registry("dana.generators")
 
 Pair = tuple[Keywords, str]
 

@@ -8,10 +8,9 @@ from math import floor
 from dana.core.config import require
 from dana.core.errors import DataError, PluginError
 from dana.core.origin import blamed
-from dana.core.registry import GENERATORS
 from dana.core.rng import derive_seed, generator
 from dana.corpus.text import normalise
-from dana.studies.augmentation.base import FittedGenerator, Generator, Pair
+from dana.studies.augmentation.base import GENERATORS, FittedGenerator, Generator, Pair
 from dana.studies.augmentation.keywords import Keywords, KeywordSettings, extract_keywords
 from dana.studies.topics.base import Topics
 

@@ -16,7 +16,7 @@ from dana.core.artifacts import OWN, Artifact, Draft
 from dana.core.errors import DataError
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.rng import derive_seed
-from dana.core.schemas import CLUSTERS, write_parts
+from dana.core.schemas import write_parts
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus, Selection
@@ -26,6 +26,7 @@ from dana.selectors.base import SelectorContext
 from dana.studies.clusters.learned import learn_clusters
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.clusters.tables import CLUSTERS
 
 log = get_logger(__name__)
 
@@ -41,8 +42,8 @@ class Clustering(ShardedTable):
         general: The corpus.
         selection: How its text is cut and embedded.
         settings: How its units are clustered.
-        folder: Where ``part-*.parquet`` goes (:data:`dana.core.schemas.CLUSTERS`, one row a unit, corpus order), with
-            ``__dana__/mixture/``: the model, the sample it was fitted on, and all fits.
+        folder: Where ``part-*.parquet`` goes (:data:`dana.studies.clusters.tables.CLUSTERS`, one row a unit, corpus
+            order), with ``__dana__/mixture/``: the model, the sample it was fitted on, and all fits.
     """
 
     general: GeneralCorpus

@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from dana.report.collect import embedding_store, scores_folder, weight_folders
 from dana.report.figures import MOST_BARS, WIDTH, shorten
+from dana.report.frames import RunFrames
+from dana.report.sections import Section
 from dana.report.svg import COLOURS, Figure, draw_figure
 from dana.report.tables import Column, Table, each, number, percent
+from dana.studies.clusters.cluster_spread import read_spread, spread_finding, spread_table
+from dana.studies.clusters.pool_clusters import read_pool_clusters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +21,20 @@ UNKNOWN_TASK = (
     "How the task's text falls into them is not known here: the vectors of its held-out units by the clusters' encoder "
     "are not stored."
 )
+
+
+def sections(run: RunFrames) -> list[Section]:
+    """What a report says of the pool's clusters; nothing where it has none."""
+    weights = weight_folders(run.path)
+    first = next(iter(weights.values()), None)
+    pool = read_pool_clusters(run.path, scores_folder(run.path), first, embedding_store(run.path))
+    if pool is None:
+        return []
+    table, spread = pool_table(pool), read_spread(run.path, weights)
+    is_weighed = run.selected is not None and "weight" in run.selected.units
+    answer = [pool_finding(table, is_weighed), *([] if spread is None else [spread_finding(spread)])]
+    tables = (table, None if spread is None else spread_table(spread))
+    return [Section("What is the pool made of?", " ".join(answer), (pool_bars(table),), tables)]
 
 
 def pool_table(pool: pd.DataFrame) -> Table:

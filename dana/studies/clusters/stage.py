@@ -1,5 +1,7 @@
 """``dana clusters``: general text to clusters of its units, and what each of them is."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
@@ -7,17 +9,33 @@ from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.text_table import aligned
 from dana.stages.general import open_general
+from dana.stages.grid.cell import Cell
 from dana.stages.report import write_report
 from dana.stages.settings import RunSettings
 from dana.studies.clusters.cluster_domains import TrueDomains
 from dana.studies.clusters.cluster_frames import read_clusters
 from dana.studies.clusters.cluster_page import cluster_report
 from dana.studies.clusters.clustering import Clustering
+from dana.weighting.balance import parse_balance
 
 log = get_logger(__name__)
 
 CLUSTERS = "clusters"
 FIGURES = "figures"
+
+
+def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
+    """The cell of ``dana run`` that clusters the general text, where an arm's budget is balanced over its clusters.
+
+    Args:
+        settings: Of the run.
+        texts: The part of them that reading looks at.
+    """
+    weights = [arm.weigh for arm in settings.described_arms if arm.weigh and arm.weigh.balance]
+    if any(parse_balance(str(weigh.balance)).table == CLUSTERS for weigh in weights):
+        given = replace(texts, selection=settings.selection, **{CLUSTERS: settings.section(CLUSTERS)})
+        arguments = {"settings": given, "is_named": False}
+        yield Cell(CLUSTERS, f"{__name__}:run_clusters", arguments, ("texts",))
 
 
 def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
@@ -40,8 +58,9 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     selection.splitter()  # what is named is looked up before any text is read
     selection.context("").encoder_identity()
     corpus = open_general(settings, is_named)
-    domains = TrueDomains.among(settings.clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
-    artifact = Clustering(corpus, selection, settings.clusters, out / CLUSTERS).whole()
+    wanted = settings.section(CLUSTERS)
+    domains = TrueDomains.among(wanted.true_domains, corpus.artifact.manifest["counts"]["by_source"])
+    artifact = Clustering(corpus, selection, wanted, out / CLUSTERS).whole()
     first(lambda: _write_page(artifact.path, out, domains))
     return artifact
 

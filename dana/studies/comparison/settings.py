@@ -1,11 +1,11 @@
 """Settings of a comparison: tasks, selectors, fit sizes and seeds, how plants are hidden, and how much is kept."""
 
-import re
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dana.core.config import require
+from dana.core.files import slug
 from dana.weighting.weights import parse_amount
 
 SOURCE = "source:"
@@ -57,11 +57,6 @@ class CompareSettings:
             require(not twice, key, twice, "told apart by letters, digits, _ . and -")
         for budget in self.budgets:
             DocumentBudget.parse(budget)
-
-
-def slug(text: str) -> str:
-    """A spec or path as a word that names a folder."""
-    return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII).strip("-.") or "-"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from dana.core.artifacts import open_artifact, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError
+from dana.core.files import slug
 from dana.core.logging import get_logger
 from dana.report.render import to_html, to_markdown
 from dana.scoring.inputs import TaskText
@@ -16,7 +17,7 @@ from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
 from dana.studies.comparison.page import comparison_report
-from dana.studies.comparison.settings import ORACLE, SOURCE, slug
+from dana.studies.comparison.settings import ORACLE, SOURCE
 from dana.studies.comparison.tables import SUMMARY, write_comparison
 from dana.tasks.hygiene import Hygiene
 from dana.tasks.task_text import find_task
@@ -65,19 +66,19 @@ def plan_compare(settings: RunSettings) -> Grid:
         folder = Path(settings.out) / slug(task)
         if (folder / "texts").is_dir():
             cells += _measured(settings, task, open_artifact(folder / "texts", "planting").manifest["counts"]["fit"])
-    for run in settings.compare.runs:
+    for run in settings.section("compare").runs:
         cells += _of_run(settings, Path(run))
     return Grid(Path(settings.out), tuple(cells))
 
 
 def _tasks(settings: RunSettings) -> list[str]:
     """The tasks that are compared on: the recipe's own where none is named."""
-    return settings.compare.tasks or ([settings.task] if settings.task else [])
+    return settings.section("compare").tasks or ([settings.task] if settings.task else [])
 
 
 def _check(settings: RunSettings) -> None:
     """Look up every task, selector and run before any text is read."""
-    compare = settings.compare
+    compare = settings.section("compare")
     tasks = _tasks(settings)
     require(bool(tasks or compare.runs), "tasks", compare.tasks, "at least one, or runs")
     named = bool(settings.general) or not tasks
@@ -101,7 +102,7 @@ def _check(settings: RunSettings) -> None:
 
 def _plantings(settings: RunSettings) -> Iterator[Cell]:
     """Cells that read the texts."""
-    out, compare = Path(settings.out), settings.compare
+    out, compare = Path(settings.out), settings.section("compare")
     if not _tasks(settings):
         return
     corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
@@ -119,7 +120,7 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
 
 def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
     """Cells of one task that fit, score and measure; `texts` is how many there are to fit on."""
-    compare, name = settings.compare, slug(task)
+    compare, name = settings.section("compare"), slug(task)
     if min(compare.fit) > texts:
         raise ConfigError(f"fit={compare.fit}: task {task} has {texts} texts to fit on; give a size up to {texts}")
     for size in compare.fit:
@@ -140,7 +141,7 @@ def _scored(settings: RunSettings, spec: str, place: str, labels: dict[str, str]
     folder, name = Path(settings.out) / place / slug(spec), f"{place}/{slug(spec)}"
     pool = f"pool/{slug(labels['task'])}"
     measured = {"pool": Made(pool), "task": Made(f"fit/{place}"), "folder": folder / "measures", "seed": seed}
-    measured |= {"budgets": settings.compare.budgets, "scores": None}
+    measured |= {"budgets": settings.section("compare").budgets, "scores": None}
     if spec != ORACLE:
         arguments = {"task": Made(f"fit/{place}"), "pool": Made(pool), "folder": folder / "scores", "selector": spec}
         arguments |= {"detector": settings.detector, "selection": replace(settings.selection, seed=seed)}
@@ -159,5 +160,8 @@ def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
         name = f"{slug(str(run))}/{slug(selector)}"
         labels = {"task": task.name, "fit": str(task.artifact.manifest["counts"]["fit"]), "selector": selector}
         measured = {"pool": run / "corpus", "task": run / "task", "scores": scores, "seed": 0}
-        measured |= {"budgets": settings.compare.budgets, "folder": Path(settings.out) / "runs" / name / "measures"}
+        measured |= {
+            "budgets": settings.section("compare").budgets,
+            "folder": Path(settings.out) / "runs" / name / "measures",
+        }
         yield Cell(f"measure/runs/{name}", "dana.studies.comparison.measure:measure_stage", measured, labels=labels)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypedDict
 
 from dana.core.errors import ConfigError
-from dana.core.registry import CHAT_MODELS
+from dana.core.registry import Registry
 
+CHAT_MODELS = Registry("dana.chat_models")
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
 
 

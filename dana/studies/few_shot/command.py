@@ -6,8 +6,26 @@ from pathlib import Path
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import keep, settings_from
 from dana.core.errors import ConfigError
-from dana.studies.topic_gap.command import NUMBERS, TOPICS
+from dana.stages.unused import Rule
+from dana.studies.topic_gap.command import FITTED, NUMBERS, TOPICS
 
+UNUSED = {
+    "few-shot": [
+        FITTED,
+        Rule(
+            "topic_gap.n topic_gap.arms",
+            lambda settings: False,
+            "few-shot: few_shot.n and few_shot.arms say it",
+        ),
+        Rule(
+            "topic_gap.validation finetune.preset finetune.epochs finetune.learning_rate finetune.batch_size"
+            " finetune.warmup finetune.seeds finetune.evaluate finetune.max_tokens finetune.pooling finetune.max_train"
+            " finetune.save",
+            lambda settings: False,
+            "few-shot, which trains nothing",
+        ),
+    ]
+}
 OF_CARD = [
     Flag("--items", "few_shot.items"),
     Flag("--shots", "few_shot.shots"),
@@ -54,7 +72,7 @@ def _few_shot(parsed: argparse.Namespace) -> None:
     """Ask a chat model which of two labels a text has, with examples of the text's topic and of others.
 
     Items are drawn from CARD: a topic, two labels, a text about the topic of either with equal chance, and --shots
-    examples of both, on the topic and off it (the sets are those of dana tasks topic-gap). A conversation an item and
+    examples of both, on the topic and off it (the sets are those of dana topic-gap). A conversation an item and
     arm, of five turns: examples of both labels, which go by Class A and Class B, and the question what sets them apart;
     three criteria applied to the text, one at a time; and the decision. Abstentions and answers that cannot be parsed
     are counted apart, and count as wrong. Writes OUT/few-shot: few_shot.md (the answer in words), summary.csv (a row an

@@ -35,7 +35,7 @@ class ItemSource:
 def items_of_file(path: Path, settings: RunSettings) -> ItemSource:
     """The items of a file, see :func:`dana.studies.few_shot.items.read_items`."""
     digest = file_digest(path) if path.is_file() else None
-    return ItemSource({"file": digest}, lambda: read_items(path, settings.few_shot.arms))
+    return ItemSource({"file": digest}, lambda: read_items(path, settings.section("few_shot").arms))
 
 
 def items_of_card(card: str, settings: RunSettings) -> ItemSource:
@@ -52,7 +52,7 @@ def items_of_card(card: str, settings: RunSettings) -> ItemSource:
         ConfigError: If a name or number is not one that there is.
         DataError: If there are too few documents, or no topic tells them apart.
     """
-    asked, gap, seed = settings.few_shot, settings.topic_gap, settings.selection.seed
+    asked, gap, seed = settings.section("few_shot"), settings.section("topic_gap"), settings.selection.seed
     check_task_of_topics(card, settings)
     sizes = SetSizes(asked.n, gap.test, 0)
     made = prepare_shares(card, settings, [sizes])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from dana.core.config import require
+from dana.core.studies import StudyTable
 
 # Arm to what its examples are.
 ARMS = {"on": "examples of the text's own topic", "off": "examples of other topics"}
@@ -34,3 +35,6 @@ class FewShotSettings:
         require(self.n >= self.shots, "n", self.n, f"at least shots, {self.shots}")
         fits = bool(self.arms) and set(self.arms) <= set(ARMS) and len(set(self.arms)) == len(self.arms)
         require(fits, "arms", self.arms, "on, off or both")
+
+
+TABLES = {"few-shot": StudyTable()}  # its manifest holds the settings themselves

@@ -54,7 +54,7 @@ def run_few_shot(settings: RunSettings, card: str | None = None, items_from: Pat
         EndpointError: If the model gives no reply.
         Contradiction: If what is there, or was begun, is of other settings.
     """
-    asked, out = settings.few_shot, Path(settings.out)
+    asked, out = settings.section("few_shot"), Path(settings.out)
     require(bool(asked.chat), "chat", asked.chat, "a chat model, for example scripted:FILE")
     require(
         (card is None) != (items_from is None), "CARD", card, "a task card, or --items-from a file of items instead"
@@ -80,14 +80,14 @@ def _conversations(
 ) -> Iterator[dict[str, Any]]:
     """Every conversation, item by item and arm by arm: those that are in the log, then new ones, which are added."""
     done = log.read()
-    plan = [(item, arm) for item in items for arm in settings.few_shot.arms]
+    plan = [(item, arm) for item in items for arm in settings.section("few_shot").arms]
     if [(record["item"], record["arm"]) for record in done] != [(item.id, arm) for item, arm in plan[: len(done)]]:
         raise ArtifactError(f"{log.path}: holds other conversations than these; remove it to begin anew")
     yield from done
     with progress(what="conversations", unit="conversations", total=len(plan), initial=len(done)) as bar:
         for item, arm in plan[len(done) :]:
             seed = derive_seed(settings.selection.seed, KIND, item.id, arm) % 2**31
-            with blamed("chat model", settings.few_shot.chat, model):
+            with blamed("chat model", settings.section("few_shot").chat, model):
                 turns, choice = converse(model, script, item, arm, seed)
             record = _record(item, arm, log.depends_on["chat"], seed, choice)
             record["turns"] = [asdict(turn) for turn in turns]
@@ -115,7 +115,7 @@ def _record(item: Item, arm: str, chat: dict[str, Any], seed: int, choice: Force
 
 
 def _write_study(draft: Draft, items: Sequence[Item], records: list[dict[str, Any]], settings: RunSettings) -> None:
-    arms, folder = settings.few_shot.arms, draft.path
+    arms, folder = settings.section("few_shot").arms, draft.path
     (folder / ITEMS).write_text("".join(map(item_line, items)), encoding="utf-8")
     (folder / TRANSCRIPTS).write_text(json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])

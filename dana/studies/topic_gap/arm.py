@@ -12,8 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from dana.core.errors import DataError
+from dana.core.registry import Registry
 from dana.studies.topic_gap.pool import LabelledDocuments
 from dana.studies.topic_gap.splits import TopicSplit
+
+TOPIC_GAP_ARMS = Registry("dana.topic_gap_arms")
 
 
 @dataclass(frozen=True)

@@ -1,52 +1,93 @@
-"""The flags and the work of ``dana tasks topic-gap``."""
+"""The command that measures what a classifier leans on topic: ``dana topic-gap``."""
 
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import MANY, Flag
+from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
+from dana.core.errors import ConfigError
+from dana.stages.unused import Rule
 
 NUMBERS = {"nargs": "+", "type": int}
 TOPICS = {"nargs": "+", "type": lambda text: int(text) if text.lstrip("-").isdigit() else text}
 READS = ("topic_gap", "finetune", "topics", "inputs", "on_bad_record")
 FLAGS = [
-    Flag("--model", "model", "topic-gap: checkpoint to fine-tune: a folder or a Hub name"),
-    Flag("--n", "topic_gap.n", "topic-gap: texts of each label to train on", NUMBERS),
-    Flag("--topics", "topic_gap.topics", "topic-gap: topics by number, from 0, or all", TOPICS),
-    Flag("--topics-k", "topics.k", "topic-gap: how many topics are fitted; of several the best is taken", NUMBERS),
-    Flag("--topics-of", "topic_gap.topics_of", "topic-gap: a run's folder with topics (dana topics fit)"),
-    Flag("--general", "general", "topic-gap: text to fit topics to, instead of the task's own", MANY),
-    Flag("--arms", "topic_gap.arms", "topic-gap: what is trained on: on, off, augmented, ..., or a plug-in's", MANY),
-    Flag("--test", "topic_gap.test", "topic-gap: texts of each label to test on, on topic"),
-    Flag("--validation", "topic_gap.validation", "topic-gap: texts of each label to choose the epoch by, off topic"),
-    Flag("--labels", "topic_gap.labels", "topic-gap: labels to take (default: all)", MANY),
-    Flag("--window", "topic_gap.window", "topic-gap: characters that are kept of a document"),
-    Flag("--short", "topic_gap.short", "topic-gap: drop documents shorter than the window, or keep them whole"),
-    Flag("--draw", "topic_gap.draw", "topic-gap: sets by ranks, or random among the same documents"),
-    Flag("--seeds", "finetune.seeds", "topic-gap: seeds of fine-tuning: how many, from 0"),
-    Flag("--preset", "finetune.preset", "topic-gap: hyper-parameters of the card: paper, default or quick"),
-    Flag("--text-field", "finetune.text_field", "topic-gap: field of the text, instead of the card's"),
-    Flag("--label-field", "finetune.label_field", "topic-gap: field of the label, instead of the card's"),
-    Flag("--id-field", "finetune.id_field", "topic-gap: field that names an example, instead of the card's"),
-    Flag("--seed", "selection.seed", "topic-gap: root seed of windows, topics and draws"),
-    Flag("--jobs", "jobs", "topic-gap: cells that run side by side, each in a process of its own"),
+    Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
+    Flag("--n", "topic_gap.n", "texts of each label to train on", NUMBERS),
+    Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all", TOPICS),
+    Flag("--topics-k", "topics.k", "how many topics are fitted; of several the best is taken", NUMBERS),
+    Flag("--topics-of", "topic_gap.topics_of", "a run's folder with topics (dana topics fit)"),
+    Flag("--general", "general", "text to fit topics to, instead of the task's own", MANY),
+    Flag("--arms", "topic_gap.arms", "what is trained on: on, off, augmented, ..., or a plug-in's", MANY),
+    Flag("--test", "topic_gap.test", "texts of each label to test on, on topic"),
+    Flag("--validation", "topic_gap.validation", "texts of each label to choose the epoch by, off topic"),
+    Flag("--labels", "topic_gap.labels", "labels to take (default: all)", MANY),
+    Flag("--window", "topic_gap.window", "characters that are kept of a document"),
+    Flag("--short", "topic_gap.short", "drop documents shorter than the window, or keep them whole"),
+    Flag("--draw", "topic_gap.draw", "sets by ranks, or random among the same documents"),
+    Flag("--seeds", "finetune.seeds", "seeds of fine-tuning: how many, from 0"),
+    Flag("--preset", "finetune.preset", "hyper-parameters of the card: paper, default or quick"),
+    Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's"),
+    Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
+    Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
+    Flag("--seed", "selection.seed", "root seed of windows, topics and draws"),
+    Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
+    Flag("--out", "out"),
+    Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
 ]
 
 
-def measure_gap(parsed: argparse.Namespace) -> None:
-    """Run the measurement, or list its cells.
+# Of a command that may take the topics of another run.
+FITTED = Rule(
+    "general inputs.text_field inputs.id_field inputs.record_parser inputs.text_documents on_bad_record"
+    " topics.model topics.k topics.seeds topics.fit topics.vocabulary topics.min_documents topics.max_share"
+    " topics.stop_words",
+    lambda settings: settings.section("topic_gap").topics_of is None,
+    "--topics-of: those topics are fitted",
+)
+UNUSED = {
+    "topic-gap": [
+        Rule(
+            "finetune.max_train finetune.save",
+            lambda settings: False,
+            "topic-gap: n says how many, and no model is kept",
+        ),
+        FITTED,
+    ]
+}
+
+
+def add_topic_gap(add: AddCommand) -> None:
+    """Add the command.
 
     Args:
-        parsed: The command line.
+        add: ``add_parser`` of the command line's subparsers.
+    """
+    command = add_command(add, "topic-gap", _topic_gap, FLAGS, reads=READS)
+    command.add_argument("card", nargs="?", metavar="CARD", help="a task card's name or YAML file")
+    command.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
+
+
+def _topic_gap(parsed: argparse.Namespace) -> None:
+    """Measure how much a classifier leans on topic: train on texts about one or not, test on texts about it.
+
+    Fine-tunes --model on texts about a topic, and on texts that are least about it, and tests both on texts about it:
+    what is lost is what it had learnt of topic instead of label. For every topic, --n and seed. Writes tables over
+    topics with tests, and OUT/topic_gap.md, which says it in words. Killed, the same command goes on.
+
+      dana topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
     """
     from dana.studies.topic_gap.stage import plan_topic_gap, run_topic_gap
 
+    if not parsed.card:
+        raise ConfigError("topic-gap: name a task card, for example: dana topic-gap chemprot --model MODEL")
     settings = settings_from(parsed)
     if parsed.dry_run:
-        states = plan_topic_gap(parsed.name, settings).states()
+        states = plan_topic_gap(parsed.card, settings).states()
         print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
         return
-    page = run_topic_gap(parsed.name, settings)
+    page = run_topic_gap(parsed.card, settings)
     print(page.read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
     for name in ("results.csv", "gap.csv", "summary.csv", page.name):
         print(f"written: {Path(settings.out) / name}")

@@ -1,4 +1,4 @@
-"""``dana tasks topic-gap``: topics x n x arms x seeds as a grid of cells, to tables and a page of what topic costs."""
+"""``dana topic-gap``: topics x n x arms x seeds as a grid of cells, to tables and a page of what topic costs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -12,8 +12,8 @@ import pandas as pd
 from dana.core.artifacts import MANIFEST, open_artifact, read_json, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
+from dana.core.files import slug
 from dana.core.logging import get_logger
-from dana.core.registry import TOPIC_GAP_ARMS
 from dana.finetuning.results import METRICS
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.folder import check_checkpoint
@@ -22,7 +22,7 @@ from dana.stages.grid.cell import Cell, Made, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
-from dana.studies.comparison.settings import slug
+from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.cells import DOCUMENTS, POOL, open_documents
 from dana.studies.topic_gap.page import GapPage
 from dana.studies.topic_gap.pool import LabelledDocuments
@@ -125,13 +125,13 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
     Raises:
         ConfigError: If one is not there, or the task is not of one label a text.
     """
-    gap, task = settings.topic_gap, load_card(card)
+    gap, task = settings.section("topic_gap"), load_card(card)
     require(task.kind == DEFAULT, "kind", task.kind, f"{DEFAULT}: the topic gap is of one label a text")
     require(task.text_pair is None, "text_pair", task.text_pair, "left out: a window is of one text")
     for label in gap.labels:
         if label not in task.labels:
             raise ConfigError(f"labels: {label!r} is no label of {task.name}{suggestion(label, task.labels)}")
-    settings.topics.identity()
+    settings.section("topics").identity()
     if gap.topics_of:
         fitted_topics(Path(gap.topics_of))
     return task
@@ -139,7 +139,7 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
 
 def _check(card: str, settings: RunSettings) -> None:
     """Look every name up before any text is read."""
-    gap, task = settings.topic_gap, check_task_of_topics(card, settings)
+    gap, task = settings.section("topic_gap"), check_task_of_topics(card, settings)
     require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
     check_checkpoint(str(settings.model))
     for arm in gap.arms:
@@ -156,19 +156,19 @@ def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
 
 
 def _sizes(settings: RunSettings) -> list[SetSizes]:
-    gap = settings.topic_gap
+    gap = settings.section("topic_gap")
     return [SetSizes(n, gap.test, gap.validation) for n in gap.n]
 
 
 def _topic_model(settings: RunSettings) -> Path:
     """Folder of the topic model."""
-    named = settings.topic_gap.topics_of
+    named = settings.section("topic_gap").topics_of
     return (Path(named) if named else Path(settings.out) / GRID / "topics") / MODEL
 
 
 def _prepared(card: str, settings: RunSettings) -> Iterator[Cell]:
     """Cells that read the task, fit topics and say how much of each document is of each."""
-    folder, gap, seed = Path(settings.out) / GRID, settings.topic_gap, settings.selection.seed
+    folder, gap, seed = Path(settings.out) / GRID, settings.section("topic_gap"), settings.selection.seed
     read = replace(FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS})
     pool = {"card": card, "folder": folder / "pool", "window": Window(gap.window, gap.short, seed)}
     yield Cell("pool", f"{CELLS}:gap_pool_stage", {**pool, "labels": gap.labels, "read": read, "data": settings.data})
@@ -177,7 +177,7 @@ def _prepared(card: str, settings: RunSettings) -> Iterator[Cell]:
         if settings.general:
             of = replace(of, general=settings.general, inputs=settings.inputs, on_bad_record=settings.on_bad_record)
         seeded = replace(Selection(), seed=seed)
-        of = replace(of, out=str(folder / "topics"), topics=settings.topics, selection=seeded)
+        of = replace(of, out=str(folder / "topics"), selection=seeded, **{"topics": settings.section("topics")})
         after = () if settings.general else ("pool",)
         yield Cell("topics", "dana.studies.topics.stage:run_topic_fit", {"settings": of}, after)
     shares = {"pool": Made("pool"), "topics": _topic_model(settings), "folder": folder / "shares"}
@@ -211,7 +211,7 @@ def degenerate_topics(
         ConfigError: If a topic is not one that there is.
         DegenerateTopic: If such a topic was named, or none is left.
     """
-    gap, left_out = settings.topic_gap, dict[int, str]()
+    gap, left_out = settings.section("topic_gap"), dict[int, str]()
     numbers = f"numbers of topics, which are 0 to {theta.shape[1] - 1}"
     require(max(topics) < theta.shape[1], "topics", topics, numbers)
     for topic, sizes in product(topics, every):
@@ -229,18 +229,18 @@ def degenerate_topics(
 
 def _wanted(settings: RunSettings) -> list[int]:
     """The topics asked for; of ``all``, before it is known how many there are, those of the only number asked for."""
-    asked = settings.topic_gap.topics
+    asked = settings.section("topic_gap").topics
     if asked != [ALL]:
         return [int(topic) for topic in asked]
     table = _topic_model(settings) / TOPICS
     if table.is_file():
         return list(range(len(pd.read_csv(table))))
-    return list(range(settings.topics.k[0])) if len(settings.topics.k) == 1 else []
+    return list(range(settings.section("topics").k[0])) if len(settings.section("topics").k) == 1 else []
 
 
 def _of_topic(card: str, settings: RunSettings, topic: int, sizes: SetSizes) -> Iterator[Cell]:
     """The cells of one topic and n: its sets, every arm's task, every seed's score."""
-    gap, folder, seed = settings.topic_gap, Path(settings.out) / GRID, settings.selection.seed
+    gap, folder, seed = settings.section("topic_gap"), Path(settings.out) / GRID, settings.selection.seed
     place, task = f"topic-{topic}/n{sizes.n}", load_card(card)
     given = {"pool": folder / "pool", "shares": Made("shares")}
     split = {**given, "folder": folder / "split" / place, "topic": topic, "sizes": sizes}

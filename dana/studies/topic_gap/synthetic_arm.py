@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dana.core.logging import get_logger
-from dana.core.registry import GENERATORS
+from dana.studies.augmentation.base import GENERATORS
 from dana.studies.augmentation.by_label import generator_identity, synthesize_by_label
 from dana.studies.augmentation.synthetic import (
     NONE,

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.artifacts import OWN, Artifact, Draft
-from dana.core.schemas import TOPICS, write_parts
+from dana.core.schemas import write_parts
 from dana.corpus.unit_stream import Units
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.score_table import key_columns
 from dana.scoring.sharded import ShardedTable
 from dana.studies.topics.base import Topics
+from dana.studies.topics.tables import TOPICS
 from dana.studies.topics.vocabulary import count_known_words
 
 
@@ -26,7 +27,8 @@ class Assignment(ShardedTable):
     Attributes:
         general: The corpus.
         model: What ``dana topics fit`` wrote.
-        folder: Where ``part-*.parquet`` goes (:data:`dana.core.schemas.TOPICS`, one row a document, corpus order).
+        folder: Where ``part-*.parquet`` goes (:data:`dana.studies.topics.tables.TOPICS`, one row a document, corpus
+            order).
         selection: A unit is a document.
     """
 

@@ -6,7 +6,7 @@ from typing import Any
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.origin import origin_of
-from dana.core.registry import TOPIC_MODELS
+from dana.core.studies import StudyTable
 from dana.studies.topics.vocabulary import WordLimits
 
 
@@ -35,7 +35,18 @@ class TopicSettings(WordLimits):
 
     def identity(self) -> dict[str, Any]:
         """Plain values for a fingerprint of one fit: all but numbers of topics and of seeds."""
+        from dana.studies.topics.base import TOPIC_MODELS
+
         model = TOPIC_MODELS.create(self.model)
         values = {key: value for key, value in asdict(self).items() if key not in ("k", "seeds")}
         values["stop_words"] = fingerprint(sorted(self.left_out()))
         return values | {"model": model.identity(), "code": origin_of(model)}
+
+
+def _setting_of(section: str, rest: str) -> str | None:
+    """The setting behind a key of a topic model's manifest."""
+    name = rest.partition(".")[0] or section
+    return {"general": None, "seed": "selection.seed", "code": None}.get(name, f"topics.{name}")
+
+
+TABLES = {"topic-model": StudyTable(_setting_of)}

@@ -12,7 +12,6 @@ import pandas as pd
 
 from dana.core.artifacts import Artifact, Draft, fingerprint, make, open_artifact
 from dana.core.logging import get_logger, progress
-from dana.core.registry import TOPIC_MODELS
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
@@ -20,7 +19,7 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.stages.general import open_general
 from dana.stages.settings import RunSettings
 from dana.studies.topics.assigning import Assignment
-from dana.studies.topics.base import Topics, check_enough, fit_topics
+from dana.studies.topics.base import TOPIC_MODELS, Topics, check_enough, fit_topics
 from dana.studies.topics.choice import choose_topics, measure_topics
 from dana.studies.topics.learned import EXAMPLE_DOCUMENTS, SOURCES, TOPICS, topic_tables
 from dana.studies.topics.vocabulary import Bags, count_words_of_topics
@@ -52,10 +51,10 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         DataError: If too few words are left, or fewer documents than topics.
     """
     out = Path(settings.out)
-    identity = settings.topics.identity()  # files that it names are looked at before any text is read
+    identity = settings.section("topics").identity()  # files that it names are looked at before any text is read
     corpus = open_general(settings, is_named)
     depends_on = {"general": corpus.fingerprint, "topics": identity, "seed": settings.selection.seed}
-    wanted = {"k": sorted(settings.topics.k), "seeds": settings.topics.seeds}
+    wanted = {"k": sorted(settings.section("topics").k), "seeds": settings.section("topics").seeds}
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
 
     def write(draft: Draft) -> None:
@@ -69,7 +68,7 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
 def _write_model(
     draft: Draft, corpus: GeneralCorpus, settings: RunSettings, depends_on: dict[str, Any], folder: Path
 ) -> None:
-    drawn, chosen = derive_seed(settings.selection.seed, "topics", "sample"), settings.topics
+    drawn, chosen = derive_seed(settings.selection.seed, "topics", "sample"), settings.section("topics")
     with progress(what="reading words", unit="documents", total=corpus.documents) as bar:
         sample = draw(_watched(corpus, bar), {"topics": (drawn, chosen.fit)})["topics"]
     bags = count_words_of_topics(sample.texts, chosen, TOPIC_MODELS.create(chosen.model).known_words)
@@ -101,7 +100,7 @@ def _watched(corpus: GeneralCorpus, bar: progress) -> Iterator[Units]:
 
 def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: int) -> None:
     seed = derive_seed(settings.selection.seed, "topics", number)
-    topics = fit_topics(settings.topics.model, bags, k, seed)
+    topics = fit_topics(settings.section("topics").model, bags, k, seed)
     topics.save(draft.path)
     draft.seeds = {"fit": seed}
     draft.notes["measures"] = measures = measure_topics(topics.beta, bags.counts)
@@ -123,7 +122,7 @@ def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True)
         is_named: See :func:`run_topic_fit`.
 
     Returns:
-        The artifact ``OUT/topics`` (:data:`dana.core.schemas.TOPICS`).
+        The artifact ``OUT/topics`` (:data:`dana.studies.topics.tables.TOPICS`).
 
     Raises:
         ArtifactError: If there are no topics in that folder.

@@ -1,9 +1,9 @@
 """Tables 2, 5, 6 and Figure 2 of the paper beside runs of one's own: published scores, what they must be, and ours.
 
-    dana tasks topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
+    dana topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
     python recipes/papers/genre/tables.py RUN... [--out FOLDER]
 
-A RUN is a folder of ``dana tasks topic-gap``. Scores are macro-F1 in percent, means over topics; the paper's averages
+A RUN is a folder of ``dana topic-gap``. Scores are macro-F1 in percent, means over topics; the paper's averages
 are computed again from Table 5's columns. ``table2.csv`` has a row a source and N; ``table5.csv`` the differences from
 off topic with their tests over topics, of the paper's Table 5 and of every run; ``table6.csv`` a row a number of
 originals and of synthetic texts; ``figure2.csv`` and ``.png`` the score by number of keywords, arms
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     missing = [run for run in given.runs if not (run / "results.csv").is_file()]
     if missing:
-        parser.error(f"{missing[0]}: no results.csv; make it with dana tasks topic-gap")
+        parser.error(f"{missing[0]}: no results.csv; make it with dana topic-gap")
     paper = read_published(Path(__file__).parent)
     try:
         runs = {str(run): read_run(run) for run in given.runs}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dana.core.errors import ArtifactError, DataError
-from dana.core.schemas import CLUSTERS, read_table
+from dana.core.schemas import read_table
 from dana.encoders.hashing import HashingEncoder
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus, Selection
@@ -19,6 +19,7 @@ from dana.studies.clusters.clustering import LEARNED, Clustering
 from dana.studies.clusters.learned import ASSIGNMENTS, SAMPLE
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.clusters.tables import CLUSTERS
 from tests.stages.two_topics import SELECTION
 
 SETTINGS = ClusterSettings(k=[2, 3], pca=8, seeds=2, fit=150)

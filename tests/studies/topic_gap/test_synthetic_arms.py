@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
-from dana.core.registry import TOPIC_GAP_ARMS
 from dana.studies.augmentation import by_label
 from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
 from dana.studies.topic_gap import synthetic_arm
-from dana.studies.topic_gap.arm import TopicCase, checked_texts
+from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, TopicCase, checked_texts
 from dana.studies.topic_gap.pool import LabelledDocuments
 from dana.studies.topic_gap.splits import TopicSplit
 from dana.studies.topic_gap.views import strip_to_letters

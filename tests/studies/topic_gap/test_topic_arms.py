@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.core.registry import TOPIC_GAP_ARMS
-from dana.studies.topic_gap.arm import ArmTexts, TopicCase, TrainingText, checked_texts
+from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, ArmTexts, TopicCase, TrainingText, checked_texts
 from dana.studies.topic_gap.pool import LabelledDocuments
 from dana.studies.topic_gap.splits import SETS, TopicSplit
 

@@ -1,4 +1,4 @@
-"""``dana tasks topic-gap`` on text whose labels show by other words in each topic: off topic a classifier must lose."""
+"""``dana topic-gap`` on text whose labels show by other words in each topic: off topic a classifier must lose."""
 
 import gzip
 import json

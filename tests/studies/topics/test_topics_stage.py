@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from dana.cli.main import main
-from dana.core.schemas import TOPICS
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.shards import Share, shards_of
 from dana.studies.topics import stage
 from dana.studies.topics.assigning import Assignment
 from dana.studies.topics.base import Topics
+from dana.studies.topics.tables import TOPICS
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
 FEW = ["--min-documents", "2", "--max-share", "1"]

@@ -53,16 +53,16 @@ def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_pa
     assert kept_by_cluster(run, run / "weights") == [30, 30, 30]
     manifest = read_manifest(run / "weights")
     about, units = manifest["balance"], pd.read_parquet(run / "clusters")["cluster"].value_counts().sort_index()
-    assert [row["share"] for row in about["clusters"]] == pytest.approx([1 / 3] * 3)
-    assert [row["units"] for row in about["clusters"]] == units.tolist()
-    assert [row["kept_units"] for row in about["clusters"]] == [30, 30, 30]
-    assert [row["name"] for row in about["clusters"]] == read_manifest(run / "clusters")["names"]
+    assert [row["share"] for row in about["groups"]] == pytest.approx([1 / 3] * 3)
+    assert [row["units"] for row in about["groups"]] == units.tolist()
+    assert [row["kept_units"] for row in about["groups"]] == [30, 30, 30]
+    assert [row["name"] for row in about["groups"]] == read_manifest(run / "clusters")["names"]
     shares = units / units.sum()
-    assert about["effective_clusters"]["pool"] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
-    assert about["effective_clusters"]["kept"] == pytest.approx(3)
-    assert manifest["depends_on"]["clusters"] == read_manifest(run / "clusters")["fingerprint"]
+    assert about["effective_groups"]["pool"] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
+    assert about["effective_groups"]["kept"] == pytest.approx(3)
+    assert manifest["depends_on"]["groups"] == read_manifest(run / "clusters")["fingerprint"]
     printed = capsys.readouterr().out
-    assert "spread: 3.0 clusters of the kept text, " in printed
+    assert "spread: 3.0 groups of the kept text, " in printed
     assert "unknown (with a balance more than the scores decides what is kept)" in printed
     assert yaml.safe_load((run / "settings.yaml").read_text())["weigh"]["balance"] == "clusters"
 
@@ -71,7 +71,7 @@ def test_shares_may_be_given_and_python_takes_them_too(run):
     weights = dana.weigh(run, balance="clusters:0=0.1,2=0.9", budget="50 units", gamma=1)
     assert kept_by_cluster(run, run / "weights") == [5, 0, 45]
     assert len(weights) == len(pd.read_parquet(run / "scores"))
-    with pytest.raises(ConfigError, match="balance='clusters': the clusters are in a run's folder"):
+    with pytest.raises(ConfigError, match="balance='clusters': the groups are in a run's folder"):
         dana.weigh(pd.read_parquet(run / "scores"), balance="clusters")
 
 
@@ -118,7 +118,10 @@ def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
     shutil.rmtree(run / "clusters")
     shutil.copytree(other / "clusters", run / "clusters")
     said = refused(run, capsys, "--balance", "clusters")
-    assert f"{run / 'clusters'} was not made from {run / 'corpus'}; cluster this corpus first" in said
+    assert (
+        f"{run / 'clusters'} was not made from {run / 'corpus'}; make it of this corpus; make it with: dana clusters"
+        in said
+    )
 
 
 def test_clusters_of_other_units_are_refused(run, checkpoint, capsys):
@@ -127,18 +130,18 @@ def test_clusters_of_other_units_are_refused(run, checkpoint, capsys):
     assert main(["clusters", "--out", str(run), *FEW, *windows]) == 0
     capsys.readouterr()
     said = refused(run, capsys, "--balance", "clusters")
-    assert "cut into other units than the scores; make both with the same --units" in said
+    assert "its rows are not those of the scores (the same doc_id and unit, in the same order)" in said
 
 
 @pytest.mark.parametrize(
     ("balance", "says"),
     [
-        ("clusters:7=1", "balance='clusters:7': must be among the 3 clusters, 0 to 2"),
-        ("topics", "balance='topics': must be clusters, or clusters:NUMBER=SHARE"),
+        ("clusters:7=1", "balance='clusters:7': must be among its groups: 0, 1, 2"),
+        ("genres", "balance='genres': {run}/genres: no table of groups"),
     ],
 )
 def test_a_balance_over_what_is_not_there_is_refused(run, capsys, balance, says):
-    assert says in refused(run, capsys, "--balance", balance)
+    assert says.format(run=run) in refused(run, capsys, "--balance", balance)
 
 
 def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, card, tmp_path):
@@ -155,8 +158,8 @@ def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, c
         "weigh": {"gamma": 1, "budget": "60 units"},
     }
     cells = {cell.name: cell for cell in plan_run(load(RunSettings, recipe)).cells}
-    assert cells["weigh/dana"].settings["clusters"] == Made("clusters")
-    assert "clusters" not in cells["weigh/random"].settings
+    assert cells["weigh/dana"].settings["groups"] == Made("clusters")
+    assert "groups" not in cells["weigh/random"].settings
     made, _ = call_stage(cells["clusters"].stage, cells["clusters"].arguments({}))
     assert made == str(out / "clusters")
     scores = {"score/dana": str(out / "scores"), "clusters": made}

@@ -10,9 +10,10 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, make, read_manifest
 from dana.core.errors import ArtifactError
-from dana.core.schemas import CLUSTERS, read_table, write_parts
+from dana.core.schemas import read_table, write_parts
 from dana.stages.report import report_stage
 from dana.studies.clusters.cluster_spread import read_spread
+from dana.studies.clusters.tables import CLUSTERS
 from tests.report.conftest import write_selection
 
 

@@ -1,0 +1,72 @@
+"""``dana weigh --balance`` over anybody's table of groups, in a run's folder or elsewhere."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dana.cli.main import main
+from dana.core.artifacts import read_manifest
+
+SETTINGS = ["--gamma", "1", "--budget", "90 units"]
+
+
+@pytest.fixture
+def run(opened, tmp_path):
+    return Path(shutil.copytree(opened[2], tmp_path / "run"))
+
+
+@pytest.fixture
+def genres(run, tmp_path):
+    """A table of groups: each unit's is the source of its document."""
+    path = tmp_path / "genres.parquet"
+    units = pd.read_parquet(run / "scores")[["doc_id", "unit", "source"]].rename(columns={"source": "group"})
+    units["group"] = units["group"].astype(str)
+    units.to_parquet(path)
+    return path
+
+
+def kept_by_group(run, genres):
+    return pd.read_parquet(run / "weights")["weight"].groupby(pd.read_parquet(genres)["group"]).sum().to_dict()
+
+
+def test_the_budget_is_spread_over_the_groups_of_a_file(run, genres, capsys):
+    assert main(["weigh", str(run), *SETTINGS, "--balance", str(genres)]) == 0
+    assert kept_by_group(run, genres) == {"court": 45, "planted": 45}
+    about = read_manifest(run / "weights")["balance"]
+    assert [(row["group"], row["name"], row["kept_units"]) for row in about["groups"]] == [
+        ("court", "court", 45),
+        ("planted", "planted", 45),
+    ]
+    assert "spread: 2.0 groups of the kept text" in capsys.readouterr().out
+
+
+def test_groups_have_shares_by_their_values(run, genres):
+    assert main(["weigh", str(run), *SETTINGS, "--balance", f"{genres}:planted=0.7,court=0.3"]) == 0
+    assert kept_by_group(run, genres) == {"court": 27, "planted": 63}
+
+
+def test_a_table_in_the_runs_folder_goes_by_its_name_and_another_content_is_refused(run, genres, capsys):
+    (run / "genres").mkdir()
+    pd.read_parquet(genres).to_parquet(run / "genres" / "part-00000.parquet")
+    line = ["weigh", str(run), *SETTINGS, "--balance", "genres"]
+    assert main(line) == 0
+    assert main(line) == 0
+    pd.read_parquet(genres).assign(group="one").to_parquet(run / "genres" / "part-00000.parquet")
+    assert main(line) == 2
+    assert "groups" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_rows_in_another_order_are_refused_and_nothing_is_written(run, genres, capsys):
+    pd.read_parquet(genres).iloc[::-1].to_parquet(genres)
+    before = sorted(run.rglob("*"))
+    assert main(["weigh", str(run), *SETTINGS, "--balance", str(genres)]) == 2
+    said = f"{genres}: its rows are not those of the scores (the same doc_id and unit, in the same order)"
+    assert said in capsys.readouterr().err
+    assert sorted(run.rglob("*")) == before
+
+
+def test_what_is_nowhere_is_named_by_both_places(run, capsys):
+    assert main(["weigh", str(run), *SETTINGS, "--balance", "nowhere"]) == 2
+    assert f"balance='nowhere': {run / 'nowhere'}: no table of groups" in capsys.readouterr().err
