@@ -34,11 +34,11 @@ def copies(folder: Path, documents: int | None, times: int) -> Iterator:
 def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, float]:
     """Score a corpus of one size in this process."""
     from dana.core.artifacts import make
+    from dana.core.launch import Share
     from dana.core.schemas import DOCUMENTS, write_parts
     from dana.corpus.tables import document_tables
     from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
     from dana.scoring.scoring import Scoring, build_selector
-    from dana.scoring.shards import Share
     from dana.stages.task import task_stage
 
     folder = work / f"corpus-{times}"

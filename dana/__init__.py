@@ -5,9 +5,11 @@ The names below are the Python interface (docs/api.md); each is imported when it
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from dana.api.evaluation import evaluate as evaluate
     from dana.api.selection import rank as rank
     from dana.api.selection import score as score
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from dana.selectors.detector import DetectorSelector as DetectorSelector
     from dana.train.hf_trainer import WeightedCollator as WeightedCollator
     from dana.train.hf_trainer import WeightedTrainer as WeightedTrainer
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "rank": "dana.api.selection",
@@ -45,6 +45,8 @@ __all__ = [*_HOMES]
 if not TYPE_CHECKING:  # to type checkers the module has the names above and no other
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return version("dana")
         if name not in _HOMES:
             raise AttributeError(f"module 'dana' has no attribute {name!r}")
         value = getattr(import_module(_HOMES[name]), name)

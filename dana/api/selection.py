@@ -147,7 +147,7 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     import pandas as pd
     import pyarrow as pa
 
-    from dana.weighting.policies import apply_policy
+    from dana.stages.weigh import weigh_table
 
     is_table = isinstance(scores, pd.DataFrame)
     require(is_table, "scores", type(scores).__name__, "a run's folder or a pandas table from dana.score")
@@ -166,8 +166,8 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}
     _check_whole(scores, **numbers)
     columns = pa.Table.from_pandas(scores[NEEDED].assign(**numbers), preserve_index=False)
-    weighed = apply_policy(columns, ready.weigh)
-    return scores.assign(segment=weighed.segment.astype("int32"), weight=weighed.weight.astype("float32"))
+    segment, weight = weigh_table(columns, ready.weigh)
+    return scores.assign(segment=segment, weight=weight)
 
 
 def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:

@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from importlib.metadata import version
 
-from dana import __version__
 from dana.cli.components import add_components
 from dana.cli.contradiction import explain
 from dana.cli.flags import Parser
@@ -112,7 +112,7 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
         epilog="\n\n".join([EPILOG, *missing]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"dana {__version__}")
+    parser.add_argument("--version", action="version", version=f"dana {version('dana')}")
     parser.add_argument("--verbose", action="store_true", help="also log details")
     add = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser
 

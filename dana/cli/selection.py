@@ -1,8 +1,10 @@
 """The commands that select text: ``dana rank``, ``dana score`` and ``dana weigh``."""
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dana.cli import hints
 from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
@@ -10,7 +12,6 @@ from dana.cli.given import add_verify, heed_verify, keep, settings_from
 
 if TYPE_CHECKING:
     from dana.core.artifacts import Artifact
-    from dana.engines.ray_cluster import RayCluster
     from dana.stages.settings import RunSettings
 
 TEXTS = [
@@ -148,7 +149,7 @@ def _score(parsed: argparse.Namespace) -> None:
         each = "or 1/N to N/N on N machines"
         print(hints.after("score", "--out", settings.out, "--shard", "1/1", note=each))
     elif parsed.shard:
-        from dana.scoring.shards import Share
+        from dana.core.launch import Share
 
         share, scoring = Share.parse(parsed.shard), open_prepared(settings)
         _check_prepared(parsed, settings)
@@ -161,23 +162,29 @@ def _score(parsed: argparse.Namespace) -> None:
             _check_prepared(parsed, settings)
             artifact = scoring.merge()
         else:
-            artifact = run_score(settings, _cluster(parsed))
+            artifact = run_score(settings, _engine(parsed))
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
         keep(settings, Path(settings.out))
         print(hints.after("weigh", settings.out))
 
 
-def _cluster(parsed: argparse.Namespace) -> "RayCluster | None":
-    """The cluster that is to score, if any.
+def _engine(parsed: argparse.Namespace) -> Callable[[Any], None] | None:
+    """Connect the engine that is to score, if any, to its cluster.
 
     Raises:
-        ConfigError: If one is described and --engine does not ask for it.
+        ConfigError: If a cluster is described and --engine does not ask for it, or does not answer.
     """
     from dana.core.config import require
-    from dana.engines.ray_cluster import RayCluster
+    from dana.core.launch import processes
 
     if parsed.engine:
-        return RayCluster(parsed.address, parsed.actors, parsed.num_gpus)
+        from dana.engines.ray_cluster import RayCluster
+        from dana.engines.ray_shards import score_on_ray
+
+        cluster = RayCluster(parsed.address, parsed.actors, parsed.num_gpus)
+        require(processes() == 1, "--engine", "ray", "without a launcher: one process gives the work to Ray's workers")
+        cluster.check()
+        return partial(score_on_ray, cluster=cluster)
     for name in ("address", "actors", "num_gpus"):
         require(
             getattr(parsed, name) is None, f"--{name.replace('_', '-')}", getattr(parsed, name), "with --engine ray"
@@ -188,9 +195,8 @@ def _cluster(parsed: argparse.Namespace) -> "RayCluster | None":
 def _score_targets(parsed: argparse.Namespace) -> None:
     """Score the corpus of several runs, one a target, in one pass."""
     from dana.core.errors import ConfigError
-    from dana.scoring.sharded import make_tables, score_shards
-    from dana.scoring.shards import Share
-    from dana.stages.score_targets import open_targets
+    from dana.core.launch import Share
+    from dana.stages.score_targets import open_targets, score_targets
 
     given = [flag for setting, flag in parsed.flags.items() if getattr(parsed, setting) is not None]
     unused = [name for name in NOT_OF_RUNS if getattr(parsed, name) not in (None, False)]
@@ -200,11 +206,11 @@ def _score_targets(parsed: argparse.Namespace) -> None:
     scorings = open_targets(parsed.runs)
     if parsed.shard:
         share = Share.parse(parsed.shard)
-        score_shards(scorings, [scoring.prepared() for scoring in scorings], share)
+        score_targets(scorings, share)
         print(f"scored:  share {parsed.shard} of {len(scorings)} runs")
         print(hints.after("score", *parsed.runs, "--merge", note="when all shares are scored"))
         return
-    made = [scoring.merge() for scoring in scorings] if parsed.merge else make_tables(scorings)
+    made = [scoring.merge() for scoring in scorings] if parsed.merge else score_targets(scorings)
     for artifact in made:
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
     print(hints.after("weigh", parsed.runs[0]))

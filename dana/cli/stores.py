@@ -35,7 +35,7 @@ def _store(parsed: argparse.Namespace) -> None:
     """
     from dana.core.errors import ArtifactError, ConfigError
     from dana.core.shared import describe_shared
-    from dana.encoders.maintenance import describe_store, parse_bytes, prune_store, verify_store
+    from dana.stages.stores import describe_store, parse_bytes, prune_store, verify_store
 
     if parsed.action != "prune" and (parsed.keep or parsed.max_bytes):
         raise ConfigError(f"store {parsed.action}: --keep and --max-bytes belong to prune")

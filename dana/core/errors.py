@@ -39,6 +39,14 @@ class DataError(DanaError):
     """Input text, labels or arrays are not what they must be."""
 
 
+class Damage(Exception):
+    """Where the content of a file cannot be read any further, and why."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
 class ArtifactError(DanaError):
     """A stage's output is missing, incomplete, or was made from something else."""
 

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
+from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError, EndedElsewhere, Preempted
 
 T = TypeVar("T")
@@ -60,6 +62,31 @@ def process_rank() -> int:
     if not given.isdigit():
         raise ConfigError(f"RANK={given!r}: must be the number of this process, from 0, as a launcher sets it")
     return int(given)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a work that is cut into shards: every `of`-th one, from the `number`-th on (numbers begin with 0)."""
+
+    number: int = 0
+    of: int = 1
+
+    @classmethod
+    def parse(cls, spec: str) -> "Share":
+        """Read ``i/N``, for example ``1/8`` … ``8/8``.
+
+        Raises:
+            ConfigError: If it is not that.
+        """
+        number, slash, of = spec.partition("/")
+        fits = bool(slash) and number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)
+        require(fits, "--shard", spec, "i/N with i from 1 to N, for example 1/8")
+        return cls(int(number) - 1, int(of))
+
+    @classmethod
+    def of_launch(cls) -> "Share":
+        """This process's part of the work of a launch; all of it without a launcher."""
+        return cls(process_rank(), processes())
 
 
 def cores() -> int:

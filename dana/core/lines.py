@@ -4,11 +4,10 @@ import io
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Iterator
 
-from dana.core.errors import DataError
+from dana.core.errors import Damage, DataError
 from dana.core.storage import File, open_until, readable
-from dana.corpus.places import COMPRESSIONS
-from dana.corpus.records import Damage
 
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
 # The longer marks first: that of UTF-32 begins with that of UTF-16.
 _MARKS = {
     BOM_UTF32_LE: "utf-32-le",

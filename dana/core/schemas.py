@@ -18,6 +18,8 @@ from dana.core.artifacts import OWN, fingerprint, read_manifest
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 
+NESTED = "nested"  # folder of a run with the results, models and scores of single seeds, which others join
+
 # doc_id: given, or blake2b of source and text.  source: file stem, dataset name, or the record's own.
 DOCUMENTS = pa.schema(
     [

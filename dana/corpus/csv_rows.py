@@ -5,8 +5,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from dana.core.errors import Damage
 from dana.core.storage import File
-from dana.corpus.records import Damage, Record
+from dana.corpus.records import Record
 
 LONGEST_RECORD = 100_000  # lines
 SUSPICIOUS = 20  # lines of a record; those of longer ones are checked for being rows themselves

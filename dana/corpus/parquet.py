@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from dana.core.errors import DataError
+from dana.core.errors import Damage, DataError
 from dana.core.storage import File, RemoteFile, readable
-from dana.corpus.records import Damage, Record
+from dana.corpus.records import Record
 
 
 def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from dana.core.artifacts import OWN
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, nearest_path
+from dana.core.lines import COMPRESSIONS
 from dana.core.logging import get_logger
 from dana.core.storage import File, RemoteFile, list_url
 from dana.core.urls import is_url
@@ -25,7 +26,6 @@ log = get_logger(__name__)
 F = TypeVar("F", Path, RemoteFile)
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
 WRITTEN = "folder that dana wrote"
 
 Source = str | RemoteFile | HubSet  # as it was named; or a file found at a URL; or a pinned data set

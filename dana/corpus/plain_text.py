@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from dana.core.errors import Damage
 from dana.core.storage import File
-from dana.corpus.records import Damage, Record
+from dana.corpus.records import Record
 
 LAYOUTS = ("auto", "line", "paragraph", "file")
 FIRST_LOOK = 1 << 24  # characters

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from dana.core.errors import Damage
 from dana.core.lines import read_lines
 from dana.core.storage import File, size_of
 from dana.corpus.csv_rows import parse_csv
@@ -22,7 +23,7 @@ from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.parquet import read_parquet
 from dana.corpus.places import Source, expand, format_of
 from dana.corpus.plain_text import parse_text
-from dana.corpus.records import Damage, Record
+from dana.corpus.records import Record
 
 
 def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Iterator[Record]:

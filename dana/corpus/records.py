@@ -49,11 +49,3 @@ class Record:
     def place(self) -> str:
         """``file:line``."""
         return f"{self.origin}:{self.line}"
-
-
-class Damage(Exception):
-    """Where the content of a file cannot be read any further, and why."""
-
-    def __init__(self, line: int, problem: str) -> None:
-        super().__init__(problem)
-        self.line = line

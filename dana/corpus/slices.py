@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
-from dana.core.lines import may_be_cut
+from dana.core.lines import COMPRESSIONS, may_be_cut
 from dana.core.storage import BEHIND, File, RemoteFile, open_until, size_of
 from dana.corpus.parquet import metadata_of
-from dana.corpus.places import COMPRESSIONS, Source, expand, format_of
+from dana.corpus.places import Source, expand, format_of
 from dana.corpus.readers import parse_json_lines, read_file
 from dana.corpus.records import Record
 

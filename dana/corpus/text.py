@@ -8,14 +8,11 @@ import numpy as np
 
 from dana.core.files import text_digest
 
-FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24  # of a text that is shown as an example
-
 # Control characters other than tab and newline, lone surrogates, the byte-order mark and non-characters.
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 # All that str.splitlines splits at: dropping a form feed would glue two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _WORD = re.compile(r"\w+")
-_UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
 _ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}
 
 
@@ -53,17 +50,6 @@ def distinct_rows(texts: Sequence[str]) -> np.ndarray:
     for row, text in enumerate(texts):
         first.setdefault(wording(text), row)
     return np.array(list(first.values()), dtype=np.int64)
-
-
-def _word_count(text: str) -> int:
-    """Words with a letter, between spaces; in scripts that have no spaces two letters count as one."""
-    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
-    return max(spaced, len(_UNSPACED.findall(text)) // 2)
-
-
-def is_readable(text: str) -> bool:
-    """Whether a text is long enough to show what it is an example of: headings and fragments say little."""
-    return len(text) >= FEWEST_CHARACTERS and _word_count(text) >= FEWEST_WORDS
 
 
 def document_id(source: str, text: str) -> str:

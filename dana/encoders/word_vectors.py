@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.errors import DataError
+from dana.core.errors import Damage, DataError
 from dana.core.files import replacing
 from dana.core.lines import read_lines
-from dana.corpus.records import Damage
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from dana.tasks.kinds.find import DEFAULT
 
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.parquet"
-NESTED = "nested"  # folder of a run with the results, models and scores of single seeds, which others join
 
 
 @dataclass(frozen=True)

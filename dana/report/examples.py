@@ -1,5 +1,6 @@
 """Scores to the units with the lowest and the highest of a few sources, each between its neighbours in its document."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.schemas import parts
-from dana.corpus.text import FEWEST_CHARACTERS, is_readable
 from dana.report.unit_texts import documents_of
 
 SOURCES = 4  # shown
 UNITS = 2  # shown of a source
 CANDIDATES = 20  # of a source: enough that, repeats of a document or a text and short ones left out, two remain
+FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24  # of a text that is shown as an example
+_UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
 LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit, and of a neighbour
 
 
@@ -138,3 +140,14 @@ def _start(text: str) -> str:
 
 def _end(text: str) -> str:
     return text if len(text) <= LONGEST_BESIDE else "…" + text[1 - LONGEST_BESIDE :]
+
+
+def _word_count(text: str) -> int:
+    """Words with a letter, between spaces; in scripts that have no spaces two letters count as one."""
+    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
+    return max(spaced, len(_UNSPACED.findall(text)) // 2)
+
+
+def is_readable(text: str) -> bool:
+    """Whether a text is long enough to show what it is an example of: headings and fragments say little."""
+    return len(text) >= FEWEST_CHARACTERS and _word_count(text) >= FEWEST_WORDS

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from dana.finetuning.results import NESTED
+from dana.core.schemas import NESTED
 from dana.report.files import flatten
 from dana.report.frames import RunFrames
 from dana.report.tables import Column, Table

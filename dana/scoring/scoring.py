@@ -1,8 +1,8 @@
 """Scoring of a corpus: task text, general text and a selector to an anomaly score a unit. DANA, Algorithm 1."""
 
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from dana.scoring.score_table import score_table
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector
-from dana.selectors.remembered import RememberedContext
+from dana.selectors.remembered import Memory, RememberedContext
 
 MIN_TASK_UNITS = 20
 SAMPLES = f"{OWN}/samples.json"
@@ -123,6 +123,19 @@ class Scoring(ShardedTable):
     def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
         """The table, with what was learned and the scores' mean and deviation."""
         return write_scores(draft, prepared, shards)
+
+
+def with_one_memory(scorings: Sequence[Scoring]) -> list[Scoring]:
+    """Let scorings of one corpus share their vectors: a text of a batch is encoded once for all of them.
+
+    New vectors are kept in the store of the first scoring that encodes them.
+    """
+    memory = Memory()
+    contexts = [RememberedContext.of(scoring.selector.context, memory) for scoring in scorings]
+    return [
+        replace(scoring, selector=replace(scoring.selector, context=context))
+        for scoring, context in zip(scorings, contexts, strict=True)
+    ]
 
 
 def write_scores(draft: Draft, prepared: Artifact, shards: Iterable[pa.Table]) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
 from dana.core.errors import ArtifactError
-from dana.core.launch import first, wait_for_all
+from dana.core.launch import Share, first, wait_for_all
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.prefetch import prefetch
@@ -24,7 +24,7 @@ from dana.core.seals import refuse_damage
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus, Selection
-from dana.scoring.shards import Shard, ShardFolder, Share, shards_of
+from dana.scoring.shards import Shard, ShardFolder, shards_of
 
 log = get_logger(__name__)
 

@@ -11,10 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.files import replacing
-from dana.core.launch import process_rank, processes
 from dana.core.schemas import DOCUMENTS, Document, parts
 
 DOCUMENTS_PER_SHARD = 1024
@@ -61,31 +59,6 @@ def shards_of(corpus: Path, size: int = DOCUMENTS_PER_SHARD) -> list[Shard]:
             for place, first in enumerate(range(0, rows, size))
         ]
     return found
-
-
-@dataclass(frozen=True)
-class Share:
-    """Every `of`-th shard, from the `number`-th on (numbers begin with 0)."""
-
-    number: int = 0
-    of: int = 1
-
-    @classmethod
-    def parse(cls, spec: str) -> "Share":
-        """Read ``i/N``, for example ``1/8`` … ``8/8``.
-
-        Raises:
-            ConfigError: If it is not that.
-        """
-        number, slash, of = spec.partition("/")
-        fits = bool(slash) and number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)
-        require(fits, "--shard", spec, "i/N with i from 1 to N, for example 1/8")
-        return cls(int(number) - 1, int(of))
-
-    @classmethod
-    def of_launch(cls) -> "Share":
-        """This process's part of the work of a launch; all of it without a launcher."""
-        return cls(process_rank(), processes())
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.launch import processes
-from dana.finetuning.results import NESTED
+from dana.core.schemas import NESTED
 from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
 from dana.stages.nested_seeds import suffix

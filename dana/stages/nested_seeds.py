@@ -14,7 +14,8 @@ from typing import Any
 from dana.core.artifacts import Artifact, Draft, canonical, make, open_artifact, read_manifest
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.finetuning.results import NESTED, join_results
+from dana.core.schemas import NESTED
+from dana.finetuning.results import join_results
 from dana.stages.settings import RunSettings
 
 

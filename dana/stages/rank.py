@@ -7,13 +7,11 @@ import pandas as pd
 
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, write_json
 from dana.core.logging import get_logger
-from dana.core.origin import origin_of
-from dana.core.registry import DETECTORS, ENCODERS
-from dana.detectors.build import as_detector
+from dana.core.registry import ENCODERS
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
-from dana.scoring.ranking.comparison import RULES, compare_detectors
+from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins
 from dana.scoring.ranking.fits import embed
 from dana.scoring.ranking.separation import sorted_rows
 from dana.scoring.ranking.settings import RankSettings
@@ -65,7 +63,7 @@ def rank_stage(
         "selection": {**selection.identity(), "encoder": encoder_identity(encoder)},
         **settings.identity(),
         "detectors": specs,
-        "code": {spec: origin_of(as_detector(DETECTORS.create(spec))) for spec in specs},
+        "code": detector_origins(specs),
         "budget": budget if settings.protocol == "grouped" else None,
     }
 

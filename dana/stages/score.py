@@ -1,17 +1,14 @@
 """``dana score``: task and general text to a table of anomaly scores, a row a unit."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
-from dana.core.config import require
 from dana.core.launch import processes
 from dana.core.logging import get_logger
-from dana.engines.ray_cluster import RayCluster
-from dana.engines.ray_shards import score_on_ray
 from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
 from dana.scoring.scoring import Scoring, build_selector
-from dana.selectors.base import Selector
 from dana.stages.settings import RunSettings
 from dana.stages.task import find_task
 from dana.stages.texts import check_names, open_texts
@@ -22,7 +19,10 @@ log = get_logger(__name__)
 def open_scoring(settings: RunSettings) -> Scoring:
     """Both texts, the detector (ranked first where it is ``auto``) and the place of the scores."""
     task, general = open_texts(settings)
-    if settings.detector == "auto" and "detector" in _selector(settings).uses:
+    if (
+        settings.detector == "auto"
+        and "detector" in build_selector(settings.selector_spec, "auto", settings.selection).uses
+    ):
         from dana.stages.rank import RANKING, budget_there, rank_stage
 
         folder = Path(settings.out) / RANKING
@@ -62,11 +62,6 @@ def _of_read(out: Path, selector: str, detector: str, selection: Selection, fold
     return Scoring(task, general, selection, built, folder, selector)
 
 
-def _selector(settings: RunSettings) -> Selector:
-    """The run's selector, with its detector as it is named, maybe ``auto``."""
-    return build_selector(settings.selector_spec, settings.detector, settings.selection)
-
-
 def estimate_score(settings: RunSettings) -> str:
     """``dana score --dry-run``: a table of the time, memory and disk that :func:`run_score` will take here."""
     if settings.task:
@@ -78,25 +73,22 @@ def estimate_score(settings: RunSettings) -> str:
         settings.selection,
         settings.inputs,
         settings.on_bad_record,
-        selector=_selector(settings),
+        selector=build_selector(settings.selector_spec, settings.detector, settings.selection),
         processes=processes(),
         share=settings.hygiene.sample or 1.0,
     )
 
 
-def run_score(settings: RunSettings, cluster: RayCluster | None = None) -> Artifact:
-    """Score the general text of a run against its task, both read first; the processes of one launch share the shards.
+def run_score(settings: RunSettings, engine: Callable[[Scoring], None] | None = None) -> Artifact:
+    """Score the general text of a run against its task, both read first.
 
     Args:
         settings: Of the run.
-        cluster: Whose workers score the shards instead.
+        engine: Makes the missing shards, for example :func:`dana.engines.ray_shards.score_on_ray` on a cluster. By
+            default the processes of one launch share them.
 
     Returns:
         The scores artifact, ``OUT/scores``.
     """
-    if cluster is None:
-        return open_scoring(settings).whole()
-    require(processes() == 1, "--engine", "ray", "without a launcher: one process gives the work to Ray's workers")
-    cluster.check()
     scoring = open_scoring(settings)
-    return scoring.whole(lambda: score_on_ray(scoring, cluster))
+    return scoring.whole(None if engine is None else lambda: engine(scoring))

@@ -18,7 +18,7 @@ from dana.weighting.balance import parse_balance
 from dana.weighting.groups import GROUP, Groups
 from dana.weighting.kept_text import KEPT_TEXT, ONE, KeptText
 from dana.weighting.mixture import PoolSample
-from dana.weighting.policies import Rule, make_rule, within_documents
+from dana.weighting.policies import Rule, apply_policy, make_rule, within_documents
 from dana.weighting.pool import Block, Pool
 from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.segments import gather
@@ -93,6 +93,21 @@ def weigh_stage(
     artifact = make(folder, "weights", depends_on, write)
     warn_of_low_purity(artifact.manifest["in_domain"])
     return artifact
+
+
+def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, np.ndarray]:
+    """Weigh the units of a table in memory.
+
+    Args:
+        scores: ``doc_id``, ``unit`` and ``score``, the units of a document in order; lower = more in-domain.
+        settings: Without a balance, a budget in tokens or a β to be chosen, which need a run's folder.
+
+    Returns:
+        Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail; and its weight in
+        [0, 1], float32 of shape (units,).
+    """
+    weighed = apply_policy(scores, settings)
+    return weighed.segment.astype(np.int32), weighed.weight.astype(np.float32)
 
 
 def _depends_on(

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from dana.core.errors import DataError
+from dana.core.errors import Damage, DataError
 from dana.core.files import text_digest
 from dana.core.schemas import read_batches
 from dana.corpus import csv_rows, plain_text, readers
 from dana.corpus.places import expand, stem
 from dana.corpus.readers import read_records
-from dana.corpus.records import Damage, Record
+from dana.corpus.records import Record
 
 ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
 

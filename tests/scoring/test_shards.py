@@ -20,6 +20,7 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, fingerprint, sealed
 from dana.core.errors import ArtifactError, ConfigError, PluginError
+from dana.core.launch import Share
 from dana.core.logging import tick
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
@@ -28,7 +29,7 @@ from dana.scoring import scoring as scoring_module
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
-from dana.scoring.shards import Share, shards_of
+from dana.scoring.shards import shards_of
 from dana.selectors.random import FittedRandom
 from dana.stages.corpus import corpus_stage
 from dana.stages.task import task_stage

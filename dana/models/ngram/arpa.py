@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dana.core.errors import DataError
+from dana.core.errors import Damage, DataError
 from dana.core.files import replacing
 from dana.core.lines import read_lines
-from dana.corpus.records import Damage
 from dana.models.ngram.model import Level, NgramModel, find
 from dana.models.ngram.vocabulary import MARKS, UNKNOWN, Vocabulary
 

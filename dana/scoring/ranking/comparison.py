@@ -5,12 +5,16 @@ Each detector is fitted through the selector that ``dana score`` deploys. DANA, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dana.core.errors import DanaError, PluginError
 from dana.core.logging import get_logger, progress
+from dana.core.origin import origin_of
+from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed
+from dana.detectors.build import as_detector
 from dana.detectors.cost import announce
 from dana.scoring.inputs import Selection
 from dana.scoring.ranking.fits import Embedded, as_the_paper, over_folds
@@ -46,6 +50,11 @@ class DetectorComparison:
     rows: list[Ranked]
     chosen: str
     failed: dict[str, str]
+
+
+def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
+    """Name class and version of each detector, for a fingerprint; see :func:`dana.core.origin.origin_of`."""
+    return {spec: origin_of(as_detector(DETECTORS.create(spec))) for spec in specs}
 
 
 def compare_detectors(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dana.corpus.text import is_readable
+from dana.report.examples import is_readable
 
 
 def representatives(

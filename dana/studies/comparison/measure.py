@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_json, write_text
+from dana.core.launch import Share
 from dana.core.schemas import iterate_documents, read_table
 from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
 from dana.scoring.scoring import Scoring, build_selector
-from dana.scoring.shards import Share
 from dana.studies.comparison.kept import PoolText
 from dana.studies.comparison.planting import PLANTED
 from dana.studies.comparison.recall import budget_measures, ranking_measures

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dana.core.errors import DataError, nearest_path
-from dana.corpus.places import COMPRESSIONS
+from dana.core.lines import COMPRESSIONS
 from dana.studies.splits.aligned import AlignedText, holds_records, open_aligned
 
 FILE = re.compile(r"(train|dev|valid|validation|val|test)\.(.+)")

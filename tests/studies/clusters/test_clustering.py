@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from dana.core.errors import ArtifactError, DataError
+from dana.core.launch import Share
 from dana.core.schemas import read_table
 from dana.encoders.hashing import HashingEncoder
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus, Selection
-from dana.scoring.shards import Share, shards_of
+from dana.scoring.shards import shards_of
 from dana.stages.corpus import corpus_stage
 from dana.studies.clusters.clustering import LEARNED, Clustering
 from dana.studies.clusters.learned import ASSIGNMENTS, SAMPLE

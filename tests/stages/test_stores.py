@@ -10,9 +10,9 @@ from dana.cli.main import main
 from dana.core.artifacts import fingerprint
 from dana.core.errors import ConfigError
 from dana.encoders.hashing import HashingEncoder
-from dana.encoders.maintenance import describe_store, parse_bytes, prune_store, verify_store
 from dana.encoders.segment import ASIDE, PATTERN
 from dana.encoders.store import StoredEncoder, create_encoder
+from dana.stages.stores import describe_store, parse_bytes, prune_store, verify_store
 
 
 @pytest.fixture
