@@ -247,9 +247,8 @@ def _weigh(parsed: argparse.Namespace) -> None:
     adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Says, from the scores of held-out task text, how much of
     the kept text is like the task.
 
-    --balance TABLE spreads the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, such as
-    the clusters of dana clusters --out DIR, so that the choice is not of one topic; where a group is used up the
-    others get the rest.
+    --balance TABLE spreads the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, so that
+    the choice is not of one topic; where a group is used up the others get the rest.
 
     Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to PLACE, of runs that scored the same
     general text. The budget is that of all together; no segment is kept twice, and the column `target` says whose it

@@ -5,7 +5,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dana.core.artifacts import write_text
+from dana.core.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,3 +125,36 @@ def inline(svg: str, name: str, alt: str, size: tuple[float, float]) -> str:
     head = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img"'
     frame = f'viewBox="0 0 {width * 72:g} {height * 72:g}" style="max-width: {width:g}in"'
     return f'<svg {head} aria-label="{escape(alt)}" {frame}>{body}'
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure that is also a file.
+
+    Attributes:
+        name: Stem of its files.
+        alt: What it shows.
+        size: Inches.
+        paint: Draws it on axes.
+    """
+
+    name: str
+    alt: str
+    size: tuple[float, float]
+    paint: Callable[["Axes"], None]
+
+    @property
+    def figure(self) -> Figure:
+        """For a page."""
+        return draw_figure(self.name, self.alt, self.size, self.paint)
+
+    @property
+    def png(self) -> bytes:
+        """As pixels."""
+        return draw_png(self.size, self.paint)
+
+    def write(self, folder: Path) -> None:
+        """Write ``NAME.svg`` and ``NAME.png``."""
+        write_text(folder / f"{self.name}.svg", self.figure.svg + "\n")
+        with replacing(folder / f"{self.name}.png") as temporary:
+            temporary.write_bytes(self.png)

@@ -10,9 +10,10 @@ import pandas as pd
 from dana.core.errors import ConfigError, suggestion
 from dana.report.examples import SourceExamples
 from dana.report.sections import Section
+from dana.report.svg import Drawn
 from dana.report.tables import Column, Table, each, number, percent
 from dana.studies.clusters.cluster_examples import quoted
-from dana.studies.clusters.cluster_figures import Drawn, confusion_figure
+from dana.studies.clusters.cluster_figures import confusion_figure
 from dana.studies.clusters.cluster_frames import ClusterFrames
 from dana.studies.clusters.outliers import EVERY_OUTLIER, EVERY_UNIT, outlier_examples, outlier_table, surface_of
 from dana.studies.clusters.purity import (

@@ -1,17 +1,13 @@
 """Figures of clusters: units on a map with the mixture's ellipses, and true domains against clusters."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pandas as pd
 
-from dana.core.artifacts import write_text
-from dana.core.files import replacing
 from dana.report.figures import shorten
-from dana.report.svg import COLOURS, Figure, draw_figure, draw_png
+from dana.report.svg import COLOURS, Drawn
 from dana.report.tables import each, percent
 
 if TYPE_CHECKING:
@@ -20,39 +16,6 @@ if TYPE_CHECKING:
 POINTS = 1000  # drawn
 MOST_COLOURS = 20
 SIZE = (4.6, 4.4)
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure that is also a file.
-
-    Attributes:
-        name: Stem of its files.
-        alt: What it shows.
-        size: Inches.
-        paint: Draws it on axes.
-    """
-
-    name: str
-    alt: str
-    size: tuple[float, float]
-    paint: Callable[["Axes"], None]
-
-    @property
-    def figure(self) -> Figure:
-        """For a page."""
-        return draw_figure(self.name, self.alt, self.size, self.paint)
-
-    @property
-    def png(self) -> bytes:
-        """As pixels."""
-        return draw_png(self.size, self.paint)
-
-    def write(self, folder: Path) -> None:
-        """Write ``NAME.svg`` and ``NAME.png``."""
-        write_text(folder / f"{self.name}.svg", self.figure.svg + "\n")
-        with replacing(folder / f"{self.name}.png") as temporary:
-            temporary.write_bytes(self.png)
 
 
 class Mapped(Protocol):

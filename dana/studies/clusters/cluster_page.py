@@ -9,10 +9,11 @@ from dana.core.origin import package_versions
 from dana.report.examples import Shown, SourceExamples
 from dana.report.findings import Finding
 from dana.report.sections import Report, Section
+from dana.report.svg import Drawn
 from dana.report.tables import Column, Table, number, percent
 from dana.studies.clusters.cluster_domains import TrueDomains, domain_sections
 from dana.studies.clusters.cluster_examples import quoted
-from dana.studies.clusters.cluster_figures import MOST_COLOURS, Drawn, cluster_map
+from dana.studies.clusters.cluster_figures import MOST_COLOURS, cluster_map
 from dana.studies.clusters.cluster_frames import BETWEEN, ClusterFrames
 from dana.studies.clusters.neighbours import nearest_clusters
 from dana.studies.clusters.representatives import representatives

@@ -11,9 +11,8 @@ import pandas as pd
 
 from dana.report.render import markdown_text
 from dana.report.statistics import ALPHA
-from dana.report.svg import COLOURS
+from dana.report.svg import COLOURS, Drawn
 from dana.report.tables import each, number
-from dana.studies.clusters.cluster_figures import Drawn
 from dana.studies.topic_gap.settings import OFF, ON
 
 if TYPE_CHECKING:

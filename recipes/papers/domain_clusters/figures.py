@@ -27,7 +27,8 @@ from dana.core.errors import DanaError
 from dana.core.rng import generator
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import WholeDocuments
-from dana.studies.clusters.cluster_figures import Drawn, cluster_map, confusion_figure
+from dana.report.svg import Drawn
+from dana.studies.clusters.cluster_figures import cluster_map, confusion_figure
 from dana.studies.clusters.learned import LearnedClusters, learn_clusters
 from dana.studies.clusters.outliers import outlier_examples, outlier_table, surface_of
 from dana.studies.clusters.purity import confusion, contingency, domain_purity, majority

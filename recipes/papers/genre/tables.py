@@ -21,7 +21,7 @@ import pandas as pd
 
 from dana.core.errors import DanaError
 from dana.core.registry import TOPIC_GAP_ARMS
-from dana.studies.clusters.cluster_figures import Drawn
+from dana.report.svg import Drawn
 from dana.studies.topic_gap.tables import gap_frame, gap_summary
 
 OFF = "off"
