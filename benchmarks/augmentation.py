@@ -31,7 +31,8 @@ from dana.studies.augmentation.synthetic import (
     synthesize,
 )
 from dana.studies.topics.base import Topics, fit_topics
-from dana.studies.topics.vocabulary import WordLimits, count_words_of_topics
+from dana.studies.topics.settings import WordLimits
+from dana.studies.topics.vocabulary import count_words_of_topics
 
 TEST, CHARACTERS = 50, 1000
 

@@ -42,7 +42,8 @@ def main() -> None:
     options = parser.parse_args()
     from dana.core.rng import derive_seed
     from dana.corpus.unit_stream import draw
-    from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+    from dana.scoring.inputs import GeneralCorpus, TaskText
+    from dana.scoring.settings import Selection
     from dana.selectors.base import SelectorContext
     from dana.selectors.cascade import CascadeSelector, recall_at
     from dana.selectors.detector import DetectorSelector

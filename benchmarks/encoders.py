@@ -23,7 +23,8 @@ from dana.corpus.documents import Tally, read_documents
 from dana.corpus.unit_stream import draw, units_of
 from dana.encoders.base import Encoder
 from dana.encoders.geometry import parse_geometry
-from dana.scoring.inputs import Selection, TaskText
+from dana.scoring.inputs import TaskText
+from dana.scoring.settings import Selection
 from dana.stages.task import task_stage
 
 TASKS = ("chemprot", "citation_intent", "rct_sample", "ag_news", "sst2", "csabstruct")

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from dana.stages.corpus import corpus_stage
-from dana.tasks.hygiene import Cleaner, Hygiene
+from dana.tasks.hygiene import Cleaner
+from dana.tasks.settings import Hygiene
 
 TASKS = ["chemprot", "citation_intent", "rct_sample", "ag_news", "sst2", "csabstruct"]
 CASES = {

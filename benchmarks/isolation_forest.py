@@ -19,7 +19,8 @@ from sklearn.metrics import roc_auc_score
 from dana.core.registry import ENCODERS
 from dana.corpus.unit_stream import draw
 from dana.encoders.geometry import parse_geometry
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.settings import Selection
 from dana.stages.corpus import corpus_stage
 from dana.stages.task import task_stage
 

@@ -37,8 +37,9 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
     from dana.core.launch import Share
     from dana.core.schemas import DOCUMENTS, write_parts
     from dana.corpus.tables import document_tables
-    from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+    from dana.scoring.inputs import GeneralCorpus, TaskText
     from dana.scoring.scoring import Scoring, build_selector
+    from dana.scoring.settings import Selection
     from dana.stages.task import task_stage
 
     folder = work / f"corpus-{times}"

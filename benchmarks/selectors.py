@@ -132,8 +132,8 @@ def of_dana(spec: str, encoder: str, store: str) -> Score:
     """A selector of dana, as `dana score` builds it."""
 
     def score(fit: list[str], background: list[str], pool: list[str]) -> np.ndarray:
-        from dana.scoring.inputs import Selection
         from dana.scoring.scoring import build_selector
+        from dana.scoring.settings import Selection
 
         selector = build_selector(spec, "knn", Selection(encoder=encoder, store=store))
         return selector.fit(fit, background, 0).score(pool)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from dana.encoders.maintenance import describe_store
 from torch import Tensor
 
 from dana.core.registry import ENCODERS
@@ -25,7 +26,6 @@ from dana.corpus.documents import Tally, read_documents
 from dana.corpus.unit_stream import units_of
 from dana.corpus.units import parse_units
 from dana.encoders.base import Encoder
-from dana.encoders.maintenance import describe_store
 from dana.encoders.store import StoredEncoder
 
 BATCH = 8192

@@ -17,7 +17,8 @@ from pathlib import Path
 from dana.core.text_table import aligned
 from dana.studies.topics.base import fit_topics
 from dana.studies.topics.choice import measure_topics
-from dana.studies.topics.vocabulary import WordLimits, count_words_of_topics
+from dana.studies.topics.settings import WordLimits
+from dana.studies.topics.vocabulary import count_words_of_topics
 
 
 def read_texts(folder: Path, documents: int | None) -> list[str]:

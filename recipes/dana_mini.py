@@ -72,7 +72,7 @@ def write_lines(path: Path, rows: Iterator[dict[str, str]]) -> int:
 def write_text(folder: Path) -> None:
     """Everything that ``dana score`` needs besides DANA_DATA."""
     from dana.stages.harvest import harvest_stage
-    from dana.tasks.harvested import HarvestSettings
+    from dana.tasks.settings import HarvestSettings
 
     data = Path(os.environ["DANA_DATA"])
     print(write_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")

@@ -9,7 +9,7 @@ from dana.core.errors import DataError
 from dana.tasks.card import SPLITS, load_card
 from dana.tasks.examples import overlap, read_splits
 from dana.tasks.finder import card_names
-from dana.tasks.preset import Preset
+from dana.tasks.settings import Preset
 
 # DANA Table 3 and section 4: train, dev, test, number of labels, metric. Two numbers: both are in print.
 PAPER = {

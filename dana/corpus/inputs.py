@@ -1,11 +1,14 @@
 """Settings of how records become documents, shared by the general text and plain task text."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
-from dana.corpus.plain_text import LAYOUTS
-from dana.corpus.record_parser import SPEC, RecordParser, load_parser
+
+if TYPE_CHECKING:
+    from dana.corpus.record_parser import RecordParser
+
+LAYOUTS = ("auto", "line", "paragraph", "file")
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,22 @@ class Inputs:
         require(self.id_field is None or bool(self.id_field.strip()), "id_field", self.id_field, "a field's name")
         require(self.text_documents in LAYOUTS, "text_documents", self.text_documents, f"one of {', '.join(LAYOUTS)}")
         if self.record_parser is not None:
-            require(":" in self.record_parser, "record_parser", self.record_parser, SPEC)
+            require(
+                ":" in self.record_parser, "record_parser", self.record_parser, "FILE.py:FUNCTION or MODULE:FUNCTION"
+            )
             alone = self.text_field == ["text"] and self.id_field is None
             allowed = "null beside text_field or id_field, which the function itself looks at"
             require(alone, "record_parser", self.record_parser, allowed)
 
     @property
-    def parser(self) -> RecordParser | None:
+    def parser(self) -> "RecordParser | None":
         """The loaded function.
 
         Raises:
             ConfigError: See :func:`dana.corpus.record_parser.load_parser`.
         """
+        from dana.corpus.record_parser import load_parser
+
         return load_parser(self.record_parser) if self.record_parser else None
 
     def identity(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from dana.core.errors import Damage
 from dana.core.storage import File
 from dana.corpus.records import Record
 
-LAYOUTS = ("auto", "line", "paragraph", "file")
 FIRST_LOOK = 1 << 24  # characters
 PARAGRAPH = 20  # lines: longer ones on average, and the blank lines between are strays
 

@@ -15,8 +15,6 @@ from dana.core.config import require
 from dana.core.errors import ConfigError, nearest_path
 from dana.core.files import file_digest
 
-SPEC = "FILE.py:FUNCTION or MODULE:FUNCTION"
-
 
 @dataclass(frozen=True)
 class RecordParser:
@@ -64,7 +62,9 @@ def load_parser(spec: str) -> RecordParser:
         ConfigError: Naming what is missing or does not load.
     """
     place, colon, name = spec.rpartition(":")
-    require(bool(colon and place.strip() and name.strip()), "record_parser", spec, SPEC)
+    require(
+        bool(colon and place.strip() and name.strip()), "record_parser", spec, "FILE.py:FUNCTION or MODULE:FUNCTION"
+    )
     try:
         module = _from_file(Path(place)) if place.endswith(".py") else import_module(place)
     except ConfigError:

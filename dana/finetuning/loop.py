@@ -17,7 +17,7 @@ from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.base import Kind
-from dana.tasks.preset import Preset
+from dana.tasks.settings import Preset
 from dana.train.execution.precision import Precision
 from dana.train.optimizer import make_optimizer
 from dana.train.schedule import learning_rate_at

@@ -1,11 +1,13 @@
 """Settings of a fine-tuning: a card's preset and fields, and what differs from them."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
-from dana.tasks.card import TaskCard
-from dana.tasks.preset import Preset
+from dana.tasks.settings import Preset
+
+if TYPE_CHECKING:
+    from dana.tasks.card import TaskCard
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class FinetuneSettings:
         require(self.max_train is None or self.max_train >= 1, "max_train", self.max_train, "at least 1")
         replace(Preset(), **self._given())
 
-    def resolve(self, card: TaskCard) -> Preset:
+    def resolve(self, card: "TaskCard") -> Preset:
         """The preset of a card with the given values put in.
 
         Raises:
@@ -56,7 +58,7 @@ class FinetuneSettings:
         """
         return replace(card.preset(self.preset), **self._given())
 
-    def fields_of(self, card: TaskCard) -> TaskCard:
+    def fields_of(self, card: "TaskCard") -> "TaskCard":
         """The card with the given names of fields put in."""
         text, label, name = self.text_field or card.text, self.label_field or card.label, self.id_field or card.id
         template = None if self.text_field else card.template

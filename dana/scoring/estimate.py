@@ -22,7 +22,7 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.places import expand, find_files, format_of
 from dana.corpus.units import Splitter
 from dana.encoders.store import create_encoder
-from dana.scoring.inputs import Selection
+from dana.scoring.settings import Selection
 from dana.selectors.base import Selector
 
 DOCUMENTS = 400  # to read, over all files

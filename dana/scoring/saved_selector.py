@@ -28,8 +28,8 @@ from dana.corpus.units import Splitter
 from dana.encoders.base import Encoder
 from dana.encoders.rounding import RoundedEncoder
 from dana.encoders.store import create_encoder
-from dana.scoring.inputs import Selection
 from dana.scoring.score_table import score_table
+from dana.scoring.settings import Selection
 from dana.scoring.shards import DOCUMENTS_PER_SHARD
 from dana.selectors.base import FittedSelector, Selector, SelectorContext, as_units
 from dana.selectors.build import create_selector

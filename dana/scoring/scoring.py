@@ -17,9 +17,10 @@ from dana.core.rng import derive_seed
 from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.saved_selector import LEARNED, describe
 from dana.scoring.score_table import score_table
+from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector

@@ -23,7 +23,8 @@ from dana.core.prefetch import prefetch
 from dana.core.seals import refuse_damage
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.corpus.units import WholeDocuments
-from dana.scoring.inputs import GeneralCorpus, Selection
+from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.settings import Selection
 from dana.scoring.shards import Shard, ShardFolder, shards_of
 
 log = get_logger(__name__)

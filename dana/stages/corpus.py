@@ -17,7 +17,8 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.places import expand, find_files
 from dana.corpus.slices import reading_processes
 from dana.corpus.tables import document_tables
-from dana.tasks.hygiene import Cleaner, Hygiene
+from dana.tasks.hygiene import Cleaner
+from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
 

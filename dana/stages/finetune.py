@@ -32,7 +32,7 @@ from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
 from dana.tasks.kinds.find import DEFAULT
-from dana.tasks.preset import Preset
+from dana.tasks.settings import Preset
 from dana.train.execution.accelerator import make_accelerator
 from dana.train.execution.precision import Precision, refuse_precision
 

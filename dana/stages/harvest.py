@@ -7,14 +7,8 @@ from dana.core.artifacts import Artifact, Draft, make
 from dana.core.files import text_digest
 from dana.core.json_lines import write_packed_lines
 from dana.corpus.harvest import installed
-from dana.tasks.harvested import (
-    PLANTED,
-    SPLITS,
-    HarvestSettings,
-    harvested_card,
-    harvested_general,
-    harvested_task,
-)
+from dana.tasks.harvested import PLANTED, SPLITS, harvested_card, harvested_general, harvested_task
+from dana.tasks.settings import HarvestSettings
 
 NOT_TEXT = "dana"  # changes while it is worked on, its version does not
 METHOD = 2  # raised when the same settings take other text

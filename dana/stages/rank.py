@@ -10,12 +10,13 @@ from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins
 from dana.scoring.ranking.fits import embed
 from dana.scoring.ranking.separation import sorted_rows
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import SAMPLES
+from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_texts
 

@@ -13,8 +13,8 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.core.studies import loaded
 from dana.corpus.tables import document_tables
 from dana.models.folder import check_checkpoint, load_own_tokenizer
-from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
+from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
 from dana.stages.finetune_cells import cards_by_name, finetune_cells, refuse_mixed_precision, require_shared_cells
 from dana.stages.forecast import forecast
@@ -37,7 +37,7 @@ from dana.stages.unused import first_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card
 from dana.tasks.harvested import CARD_NAME
-from dana.weighting.balance import parse_balance
+from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
 

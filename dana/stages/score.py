@@ -7,8 +7,9 @@ from dana.core.artifacts import Artifact
 from dana.core.launch import processes
 from dana.core.logging import get_logger
 from dana.scoring.estimate import estimate
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
 from dana.stages.task import find_task
 from dana.stages.texts import check_names, open_texts

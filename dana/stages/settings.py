@@ -10,13 +10,11 @@ from dana.core.studies import load_object, studies
 from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings
-from dana.scoring.inputs import Selection
 from dana.scoring.ranking.settings import RankSettings
+from dana.scoring.settings import Selection
 from dana.stages.arms import Arm, parse_arms
 from dana.stages.training_settings import AdaptSettings, PretrainSettings
-from dana.tasks.harvested import HarvestSettings
-from dana.tasks.hygiene import Hygiene
-from dana.tasks.preset import Preset
+from dana.tasks.settings import HarvestSettings, Hygiene, Preset
 from dana.weighting.settings import WeighSettings
 
 EMBEDDINGS = "embeddings"

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dana.core.config import require
-from dana.models.scratch import ARCHITECTURES
 from dana.train.settings import HeadWarmup, TrainSettings
 
 
@@ -50,6 +49,8 @@ class PretrainSettings(TrainSettings):
     max_positions: int = 512
 
     def __post_init__(self) -> None:
+        from dana.models.scratch import ARCHITECTURES
+
         super().__post_init__()
         known = self.architecture in ARCHITECTURES
         require(known, "architecture", self.architecture, f"one of {', '.join(ARCHITECTURES)}")

@@ -14,7 +14,6 @@ from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
 from dana.core.studies import studies
 from dana.core.text_table import aligned
-from dana.weighting.balance import parse_balance
 from dana.weighting.groups import GROUP, Groups
 from dana.weighting.kept_text import KEPT_TEXT, ONE, KeptText
 from dana.weighting.mixture import PoolSample
@@ -22,7 +21,7 @@ from dana.weighting.policies import Rule, apply_policy, make_rule, within_docume
 from dana.weighting.pool import Block, Pool
 from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.segments import gather
-from dana.weighting.settings import WeighSettings
+from dana.weighting.settings import WeighSettings, parse_balance
 from dana.weighting.spread import effective_number
 from dana.weighting.tally import GroupTally, SourceTally, UnitTally
 from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens

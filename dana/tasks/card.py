@@ -13,7 +13,7 @@ from dana.tasks.finder import YAML, card_files
 from dana.tasks.include import card_values
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.find import DEFAULT, find_kind, make_kind
-from dana.tasks.preset import PRESETS, Preset
+from dana.tasks.settings import PRESETS, Preset
 from dana.tasks.template import Template
 
 SPLITS = ("train", "dev", "test")

@@ -6,7 +6,8 @@ from dana.core.schemas import Document
 from dana.core.text_table import Value
 from dana.corpus.overlap import OverlapIndex
 from dana.tasks.examples import Example
-from dana.tasks.hygiene import Hygiene, document_blocks
+from dana.tasks.hygiene import document_blocks
+from dana.tasks.settings import Hygiene
 
 NAMED = 3
 
@@ -14,7 +15,7 @@ NAMED = 3
 def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> dict[str, Value]:
     """How many examples share a 13-gram, or a whole sentence of 8 words or more, with how many documents.
 
-    The rule is that of :class:`dana.tasks.hygiene.Hygiene` with its defaults; the corpus is streamed.
+    The rule is that of :class:`dana.tasks.settings.Hygiene` with its defaults; the corpus is streamed.
 
     Args:
         examples: Of the test split.

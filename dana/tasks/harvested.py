@@ -9,16 +9,15 @@ module are dropped.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import Distribution
 from itertools import islice
 
 import yaml
 
-from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.rng import derive_seed
 from dana.corpus.harvest import Harvested, distinct, docstrings, package_texts, without_near_duplicates
+from dana.tasks.settings import HarvestSettings
 
 TARGET = "scipy"
 CARD_NAME = "scipy_docs"
@@ -29,35 +28,6 @@ NEAR_DUPLICATE = 0.4
 READ_SHARES = (0.04, 0.12)  # of general_documents, from one source; the second only if the first is not enough
 MOST_LICENCES = 100
 SPLITS = {"train": 0.5, "dev": 0.12, "test": 0.24, "planted": 0.14}
-
-
-@dataclass(frozen=True)
-class HarvestSettings:
-    """How much is taken.
-
-    Attributes:
-        general_documents: At most so many, planted ones not counted.
-        task_documents: At most so many of scipy, planted ones counted.
-        min_characters: Shorter texts are left out.
-        max_characters: Longer ones are cut.
-        seed: Decides what is taken and which split it is in.
-    """
-
-    general_documents: int = 1800
-    task_documents: int = 1100
-    min_characters: int = 200
-    max_characters: int = 1200
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.general_documents >= 50, "general_documents", self.general_documents, "at least 50")
-        require(self.task_documents >= 80, "task_documents", self.task_documents, "at least 80")
-        require(
-            0 < self.min_characters < self.max_characters,
-            "min_characters",
-            self.min_characters,
-            "below max_characters",
-        )
 
 
 def _order(seed: int, items: Iterable[Harvested]) -> list[Harvested]:

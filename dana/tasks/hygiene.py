@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import Any, TextIO
 
 from dana.core.artifacts import OWN, Draft
-from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import text_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests
-from dana.corpus.near_duplicates import PERMUTATIONS, SHINGLE, NearDuplicates, check_near_duplicates
+from dana.corpus.near_duplicates import PERMUTATIONS, SHINGLE, NearDuplicates
 from dana.corpus.overlap import Overlap, OverlapIndex
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_split
+from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
 
@@ -25,36 +25,6 @@ EVALUATION = ("dev", "test")
 REMOVED = f"{OWN}/removed.jsonl"
 DOCUMENTS_AT_ONCE = 256
 CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that passes this
-
-
-@dataclass(frozen=True)
-class Hygiene:
-    """What is left out of the text to train on; nothing by default.
-
-    Attributes:
-        decontaminate: Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
-            their dev or test texts is left out of the general text and of the task text to fit on.
-        ngram: Words of an n-gram.
-        sentence: Words from which on a shared sentence counts.
-        near_duplicates: Leave out general documents this like an earlier one (Jaccard index of five-word shingles,
-            estimated by MinHash; 0.8 is usual); null leaves them in.
-        sample: Leave out all but this share of the general documents, drawn by a hash of their text; null leaves them
-            in. A larger share holds the documents of a smaller one.
-    """
-
-    decontaminate: list[str] = field(default_factory=list)
-    ngram: int = 13
-    sentence: int = 8
-    near_duplicates: float | None = None
-    sample: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self.ngram > 0, "ngram", self.ngram, "at least 1")
-        require(self.sentence > 0, "sentence", self.sentence, "at least 1")
-        if self.near_duplicates is not None:
-            check_near_duplicates(self.near_duplicates)
-        share = self.sample is None or 0 < self.sample <= 1
-        require(share, "sample", self.sample, "in (0, 1], or null")
 
 
 class Cleaner:

@@ -11,8 +11,9 @@ from transformers import Trainer, TrainerCallback
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
+from dana.train.objectives import DENOMINATORS
 from dana.train.objectives.batch import IGNORED, StepBatch
-from dana.train.objectives.loss import DENOMINATORS, loss_scale, micro_loss, token_losses
+from dana.train.objectives.loss import loss_scale, micro_loss, token_losses
 from dana.train.sequences.examples import Batch, Examples
 
 if TYPE_CHECKING:

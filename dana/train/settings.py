@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dana.core.config import require
 from dana.core.registry import OBJECTIVES
-from dana.train.objectives.loss import DENOMINATORS
+from dana.train.objectives import DENOMINATORS
 from dana.train.schedule import SCHEDULES, falling_steps, rate_at
-from dana.train.sequences.layout import LAYOUTS, BatchLayout
+from dana.train.sequences import LAYOUTS
 
 if TYPE_CHECKING:
     from dana.train.objectives.base import Objective
+    from dana.train.sequences.layout import BatchLayout
 
 RESUME = ("auto", "never")
 COMPILE = ("auto", "on", "off")
@@ -231,8 +232,10 @@ class TrainSettings:
         """
         return OBJECTIVES.create(self.objective)
 
-    def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> BatchLayout:
+    def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> "BatchLayout":
         """How micro-batches of a model's configuration are laid out, in float32."""
+        from dana.train.sequences.layout import BatchLayout
+
         return BatchLayout.of(config, self.execution.micro_batch_tokens, self.max_tokens, layout, static)
 
     def rate_at(self, step: int, steps: int) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 from dana.core.columns import SortedRuns
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
-from dana.weighting.weights import Budget, Held
+from dana.weighting.settings import Budget
+from dana.weighting.weights import Held
 
 log = get_logger(__name__)
 

@@ -14,8 +14,8 @@ from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.schemas import parts, read_rows
 from dana.core.studies import study_table
-from dana.weighting.balance import Balance
 from dana.weighting.pool import Pool, alongside
+from dana.weighting.settings import Balance
 from dana.weighting.weights import DROPPED
 
 KEYS = ("doc_id", "unit")

@@ -1,17 +1,104 @@
 """Settings of a weighing: the policy that turns scores into weights, and how much is kept."""
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.weighting.balance import parse_balance
-from dana.weighting.weights import Budget
 
 POLICIES = {"sigmoid": 1, "segments": 1, "sampled": 1}  # the version of each, raised when its weights change
 AUTO = "auto"
 PAPERS_BETA = 0.2
+BALANCES = "a table of groups, or TABLE:GROUP=SHARE,GROUP=SHARE with distinct groups and shares above 0 that sum to 1"
+
+
+def parse_amount(text: str | float, key: str, kinds: Sequence[str]) -> tuple[float, str]:
+    """Read a share, ``0.2``, or a number of something, ``50000 units``.
+
+    Args:
+        text: What was given.
+        key: The setting's name, for the error.
+        kinds: What may be counted.
+
+    Returns:
+        The amount, and ``share`` or one of the kinds.
+
+    Raises:
+        ConfigError: If it is none of these.
+    """
+    number, _, kind = str(text).strip().partition(" ")
+    *others, last = (f'"N {name}"' for name in kinds)
+    allowed = f"a share in (0, 1], {', '.join(others)} or {last}"
+    try:
+        amount, kind = float(number), kind.strip() or "share"
+    except ValueError as error:
+        raise ConfigError(f"{key}={text!r}: must be {allowed}") from error
+    good = 0 < amount <= 1 if kind == "share" else kind in kinds and 0 < amount < math.inf
+    require(good, key, text, allowed)
+    return amount, kind
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to keep: a share of the units (the paper's β), or at most so many units, tokens or documents.
+
+    A share of the units, not of the segments: with short documents segments differ in size, and two selections of
+    equally many segments would hold different amounts of text. A document counts with the first of its segments.
+
+    Attributes:
+        amount: In (0, 1] for a share, else a positive count.
+        kind: ``share``, ``units``, ``tokens`` or ``documents``.
+    """
+
+    amount: float
+    kind: str = "share"
+
+    @classmethod
+    def parse(cls, text: str | float) -> "Budget":
+        """Read ``0.2``, ``50000 units``, ``2e6 tokens`` or ``300 documents``.
+
+        Raises:
+            ConfigError: If it is none of these.
+        """
+        return cls(*parse_amount(text, "budget", ("units", "tokens", "documents")))
+
+    def most(self, units: int) -> float:
+        """The largest amount that may be kept of so many units."""
+        return float(round(self.amount * units)) if self.kind == "share" else self.amount
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What the setting ``weigh.balance`` says.
+
+    Attributes:
+        table: Name of a table of groups in the run's folder, or the path of one.
+        shares: Share of the budget of each group that is named; empty where all groups share alike.
+    """
+
+    table: str
+    shares: dict[str, float]
+
+
+def parse_balance(text: str) -> Balance:
+    """Read ``clusters``, ``clusters:0=0.7,3=0.3`` or ``genres.parquet:news=1``.
+
+    Raises:
+        ConfigError: If it is nothing of the kind.
+    """
+    table, _, rest = str(text).partition(":")
+    pairs = re.findall(r"([^,=]+)=([^,=]+)(?:,|$)", rest)
+    try:
+        shares = {group: float(share) for group, share in pairs}
+    except ValueError as error:
+        raise ConfigError(f"balance={text!r}: must be {BALANCES}") from error
+    whole = ",".join(f"{group}={share}" for group, share in pairs) == rest and len(shares) == len(pairs)
+    fits = all(share > 0 for share in shares.values()) and (not shares or abs(sum(shares.values()) - 1) < 1e-6)
+    require(bool(table) and whole and fits and text != f"{table}:", "balance", text, BALANCES)
+    return Balance(table, shares)
 
 
 @dataclass(frozen=True)

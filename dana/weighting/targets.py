@@ -17,8 +17,8 @@ from dana.weighting.continuous import Sigmoid, sigmoid_of
 from dana.weighting.policies import rank_segments
 from dana.weighting.pool import Block, Pool
 from dana.weighting.segments import Segments, gather
-from dana.weighting.settings import AUTO, WeighSettings
-from dana.weighting.weights import Budget, Components, Held
+from dana.weighting.settings import AUTO, Budget, WeighSettings
+from dana.weighting.weights import Components, Held
 
 log = get_logger(__name__)
 

@@ -3,15 +3,15 @@
 Scores are of shape (units,), in corpus order, higher = more foreign. Weights are in [0, 1], 1 = in-domain.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
 
-from dana.core.config import require
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import DataError
 from dana.core.statistics import Moments
+from dana.weighting.settings import Budget
 
 DROPPED = -1  # segment of a unit that no segment holds
 
@@ -130,61 +130,6 @@ class Components:
             Efron and Morris 1975, Data analysis using Stein's estimator (empirical Bayes).
         """
         return self.mean + (means - self.mean) * self.between / np.maximum(self.between + self.within / sizes, 1e-300)
-
-
-def parse_amount(text: str | float, key: str, kinds: Sequence[str]) -> tuple[float, str]:
-    """Read a share, ``0.2``, or a number of something, ``50000 units``.
-
-    Args:
-        text: What was given.
-        key: The setting's name, for the error.
-        kinds: What may be counted.
-
-    Returns:
-        The amount, and ``share`` or one of the kinds.
-
-    Raises:
-        ConfigError: If it is none of these.
-    """
-    number, _, kind = str(text).strip().partition(" ")
-    *others, last = (f'"N {name}"' for name in kinds)
-    allowed = f"a share in (0, 1], {', '.join(others)} or {last}"
-    try:
-        amount, kind = float(number), kind.strip() or "share"
-    except ValueError as error:
-        raise ConfigError(f"{key}={text!r}: must be {allowed}") from error
-    good = 0 < amount <= 1 if kind == "share" else kind in kinds and 0 < amount < np.inf
-    require(good, key, text, allowed)
-    return amount, kind
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much to keep: a share of the units (the paper's β), or at most so many units, tokens or documents.
-
-    A share of the units, not of the segments: with short documents segments differ in size, and two selections of
-    equally many segments would hold different amounts of text. A document counts with the first of its segments.
-
-    Attributes:
-        amount: In (0, 1] for a share, else a positive count.
-        kind: ``share``, ``units``, ``tokens`` or ``documents``.
-    """
-
-    amount: float
-    kind: str = "share"
-
-    @classmethod
-    def parse(cls, text: str | float) -> "Budget":
-        """Read ``0.2``, ``50000 units``, ``2e6 tokens`` or ``300 documents``.
-
-        Raises:
-            ConfigError: If it is none of these.
-        """
-        return cls(*parse_amount(text, "budget", ("units", "tokens", "documents")))
-
-    def most(self, units: int) -> float:
-        """The largest amount that may be kept of so many units."""
-        return float(round(self.amount * units)) if self.kind == "share" else self.amount
 
 
 class Held:

@@ -19,7 +19,7 @@ from dana.core.artifacts import read_json
 from dana.core.errors import ConfigError, DataError
 from dana.train.execution.accelerator import make_accelerator
 from dana.train.loop import Prepared, take_step
-from dana.train.objectives.loss import DENOMINATORS
+from dana.train.objectives import DENOMINATORS
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.sequences.examples import Batch
 from dana.train.settings import TrainSettings

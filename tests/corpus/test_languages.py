@@ -10,8 +10,9 @@ from dana.cli.main import main
 from dana.core.errors import ConfigError
 from dana.core.schemas import iterate_documents, read_table
 from dana.corpus.units import OTHERS, RULED, parse_units, sentences
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.settings import Selection
 from dana.stages.corpus import corpus_stage
 from dana.stages.task import task_stage
 from dana.stages.weigh import weigh_stage

@@ -81,8 +81,8 @@ def test_what_was_saved_scores_the_same(fitted, tmp_path):
 
 
 def test_it_is_registered_and_checked():
-    from dana.scoring.inputs import Selection
     from dana.scoring.scoring import build_selector
+    from dana.scoring.settings import Selection
 
     built = build_selector("cascade:keep=0.5,first=hashing", "auto", Selection(store="somewhere"))
     assert (built.keep, built.first, built.context.store) == (0.5, "hashing", "somewhere")

@@ -11,8 +11,8 @@ from dana.core.errors import ConfigError, DataError, PluginError
 from dana.detectors.base import BACKGROUND
 from dana.detectors.distance import CentroidDistance
 from dana.detectors.knn import KNearestNeighbours
-from dana.scoring.inputs import Selection
 from dana.scoring.scoring import build_selector
+from dana.scoring.settings import Selection
 from dana.selectors.cascade import CascadeSelector
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 

@@ -6,7 +6,7 @@ import pytest
 
 from dana.stages.score import estimate_score
 from dana.stages.settings import RunSettings
-from dana.tasks.hygiene import Hygiene
+from dana.tasks.settings import Hygiene
 
 
 def test_documents_and_units_are_those_of_the_sample(tmp_path):

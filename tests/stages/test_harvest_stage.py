@@ -14,7 +14,7 @@ from dana.core.rng import generator
 from dana.stages import harvest
 from dana.stages.harvest import harvest_stage
 from dana.tasks.card import TaskCard
-from dana.tasks.harvested import HarvestSettings
+from dana.tasks.settings import HarvestSettings
 
 SMALL = HarvestSettings(general_documents=100, task_documents=100, min_characters=50, max_characters=400)
 SPLITS = ("train", "dev", "test")

@@ -9,13 +9,14 @@ from toy_task import write_split, write_task
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
-from dana.scoring.inputs import Selection
+from dana.scoring.settings import Selection
 from dana.stages.corpus import corpus_stage
 from dana.stages.settings import RunSettings
 from dana.stages.task import task_stage
 from dana.stages.texts import open_texts
 from dana.tasks import hygiene as stage
-from dana.tasks.hygiene import Cleaner, Hygiene
+from dana.tasks.hygiene import Cleaner
+from dana.tasks.settings import Hygiene
 
 DEV = "A sentence of the development split that a pool must not hold at any price, says its author."
 TEST = "Only the test split has this one: nineteen or more words which nobody should have seen before they are asked."

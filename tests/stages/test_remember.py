@@ -9,7 +9,7 @@ from dana.cli.given import settings_from
 from dana.cli.main import build_parser, main
 from dana.core.config import SETTINGS
 from dana.core.errors import ConfigError
-from dana.scoring.inputs import Selection
+from dana.scoring.settings import Selection
 from dana.stages.remember import differences, remember, remembered
 from dana.stages.settings import RunSettings, with_store
 

@@ -4,8 +4,9 @@ import gzip
 import json
 
 from dana.core.schemas import read_table
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.settings import Selection
 from dana.stages.corpus import corpus_stage
 from dana.stages.task import task_stage
 from dana.stages.weigh import weigh_stage

@@ -7,7 +7,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.tasks.card import SPLITS, TaskCard, find_card, load_card
 from dana.tasks.examples import read_split
 from dana.tasks.finder import card_names
-from dana.tasks.preset import PRESETS, Preset
+from dana.tasks.settings import PRESETS, Preset
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 

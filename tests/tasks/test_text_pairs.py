@@ -9,7 +9,8 @@ from dana.core.schemas import Document
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.corpus_overlap import corpus_row
 from dana.tasks.examples import Example, overlap, read_split
-from dana.tasks.hygiene import Cleaner, Hygiene
+from dana.tasks.hygiene import Cleaner
+from dana.tasks.settings import Hygiene
 from dana.tasks.split_labels import split_rows
 from dana.tasks.split_overlap import overlap_rows
 from dana.tasks.task_text import card_texts

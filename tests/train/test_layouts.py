@@ -15,7 +15,7 @@ from dana.train.layout_check import LayoutCheck
 from dana.train.model_setup import set_compiled
 from dana.train.planner import Planner
 from dana.train.records import StepRecord
-from dana.train.sequences.layout import LAYOUTS
+from dana.train.sequences import LAYOUTS
 from dana.train.settings import Execution, TrainSettings
 from tests.models.test_heads import CONFIGS, SHAPE
 from tests.train.conftest import MASKED, held_out

@@ -7,7 +7,7 @@ from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
 from dana.train.loop import prepare, take_step
-from dana.train.objectives.loss import DENOMINATORS
+from dana.train.objectives import DENOMINATORS
 from dana.train.objectives.masking import mask
 from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan

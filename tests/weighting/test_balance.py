@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
-from dana.weighting.balance import Balance, parse_balance
 from dana.weighting.groups import Groups, segment_groups
 from dana.weighting.policies import apply_policy
 from dana.weighting.pool import Pool
-from dana.weighting.settings import WeighSettings
+from dana.weighting.settings import Balance, WeighSettings, parse_balance
 from dana.weighting.spread import effective_number
 from dana.weighting.targets import check_targets
 from dana.weighting.weights import DROPPED

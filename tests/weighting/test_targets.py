@@ -17,9 +17,8 @@ from dana.weighting import targets as several
 from dana.weighting.cut import RANKED
 from dana.weighting.policies import apply_policy
 from dana.weighting.pool import Pool
-from dana.weighting.settings import WeighSettings
+from dana.weighting.settings import Budget, WeighSettings
 from dana.weighting.targets import NOBODY, check_targets, make_targets_rule
-from dana.weighting.weights import Budget
 
 
 @dataclass

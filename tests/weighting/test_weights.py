@@ -9,15 +9,8 @@ from hypothesis.extra.numpy import arrays
 from dana.core.errors import ConfigError, DataError
 from dana.core.statistics import Moments, effective_sample_size
 from dana.weighting.cut import RANKED, budget_cut
-from dana.weighting.weights import (
-    DROPPED,
-    Budget,
-    Components,
-    segment_ids,
-    segment_means,
-    sigmoid,
-    standardise,
-)
+from dana.weighting.settings import Budget
+from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means, sigmoid, standardise
 
 
 def lowest_segments(means, amounts, budget):

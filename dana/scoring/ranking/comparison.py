@@ -16,11 +16,11 @@ from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed
 from dana.detectors.build import as_detector
 from dana.detectors.cost import announce
-from dana.scoring.inputs import Selection
 from dana.scoring.ranking.fits import Embedded, as_the_paper, over_folds
 from dana.scoring.ranking.recall import Resampling
 from dana.scoring.ranking.separation import Ranked, choose_by_f1, choose_by_recall, within_one_error
 from dana.scoring.ranking.settings import RankSettings
+from dana.scoring.settings import Selection
 from dana.selectors.detector import DetectorSelector
 
 log = get_logger(__name__)

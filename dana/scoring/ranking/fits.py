@@ -17,11 +17,12 @@ from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.folds import folds_of, groups_of, stretches
 from dana.scoring.ranking.recall import Fold, Resampling, interval, recalls, separations
 from dana.scoring.ranking.separation import HELD_OUT, Ranked, separation, split, stability, summarise
 from dana.scoring.ranking.settings import RankSettings
+from dana.scoring.settings import Selection
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector, FittedDetectorSelector
 
 log = get_logger(__name__)

@@ -19,8 +19,9 @@ from dana.core.rng import derive_seed
 from dana.core.schemas import write_parts
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
-from dana.scoring.inputs import GeneralCorpus, Selection
+from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.score_table import key_columns
+from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import SelectorContext
 from dana.studies.clusters.learned import learn_clusters

@@ -16,7 +16,7 @@ from dana.studies.clusters.cluster_domains import TrueDomains
 from dana.studies.clusters.cluster_frames import read_clusters
 from dana.studies.clusters.cluster_page import cluster_report
 from dana.studies.clusters.clustering import Clustering
-from dana.weighting.balance import parse_balance
+from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
 

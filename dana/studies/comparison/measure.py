@@ -11,12 +11,13 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_json, write_text
 from dana.core.launch import Share
 from dana.core.schemas import iterate_documents, read_table
-from dana.scoring.inputs import GeneralCorpus, Selection, TaskText
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.settings import Selection
 from dana.studies.comparison.kept import PoolText
 from dana.studies.comparison.planting import PLANTED
-from dana.studies.comparison.recall import budget_measures, ranking_measures
-from dana.studies.comparison.settings import ORACLE, DocumentBudget
+from dana.studies.comparison.recall import DocumentBudget, budget_measures, ranking_measures
+from dana.studies.comparison.settings import ORACLE
 from dana.weighting.documents import document_starts
 
 MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
@@ -56,7 +57,7 @@ def measure_stage(
         pool: A corpus; documents whose source ends in ``(planted)`` are plants.
         task: Task text; its held-out part is what the kept text is compared with.
         scores: Of the pool; None takes the plants first and the rest in the pool's order.
-        budgets: How much is kept (:meth:`dana.studies.comparison.settings.DocumentBudget.parse`).
+        budgets: How much is kept (:meth:`dana.studies.comparison.recall.DocumentBudget.parse`).
         folder: Where ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet`` (doc_id, source,
             planted, words, score) go.
         seed: Of the random sets that the divergence is compared with.

@@ -1,13 +1,49 @@
 """Planted recall: document scores to the share of plants found, with what chance and the best possible would find."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from dana.core.rng import generator
+from dana.studies.comparison.settings import COUNTED
+from dana.weighting.settings import parse_amount
 
 REPLICATES = 500
 Rows = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class DocumentBudget:
+    """How many documents of a ranking are kept.
+
+    Attributes:
+        amount: In (0, 1] for a share, else a positive count.
+        kind: ``share`` (of the documents), ``documents`` or ``tokens`` (words between white space).
+    """
+
+    amount: float
+    kind: str
+
+    @classmethod
+    def parse(cls, text: str) -> "DocumentBudget":
+        """Read ``0.05``, ``300 documents`` or ``2e4 tokens``.
+
+        Raises:
+            ConfigError: If it is none of these.
+        """
+        return cls(*parse_amount(text, "budgets", COUNTED))
+
+    def count(self, words: np.ndarray) -> int:
+        """Documents kept, at least one.
+
+        Args:
+            words: Words of each document, best first.
+        """
+        if self.kind == "tokens":
+            return max(1, int(np.searchsorted(np.cumsum(words), self.amount, side="right")))
+        most = self.amount * words.size if self.kind == "share" else self.amount
+        return max(1, min(words.size, round(most)))
 
 
 def planted_precision(scores: np.ndarray, planted: np.ndarray, count: int) -> float:

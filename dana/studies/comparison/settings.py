@@ -2,17 +2,16 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from dana.core.config import require
 from dana.core.files import slug
-from dana.weighting.weights import parse_amount
+from dana.weighting.settings import parse_amount
 
 SOURCE = "source:"
 ORACLE = "oracle"
 SELECTORS = ["random", "dsir", "lexical", "moore_lewis", "knn", "lda", "contrastive_knn", "auto", "oracle"]
 FIT = [100, 500, 2000]
 BUDGETS = ["0.05", "0.2"]
+COUNTED = ("documents", "tokens")  # by a budget
 
 
 @dataclass(frozen=True)
@@ -56,37 +55,4 @@ class CompareSettings:
             twice = [value for value, name in zip(values, slugs, strict=True) if slugs.count(name) > 1]
             require(not twice, key, twice, "told apart by letters, digits, _ . and -")
         for budget in self.budgets:
-            DocumentBudget.parse(budget)
-
-
-@dataclass(frozen=True)
-class DocumentBudget:
-    """How many documents of a ranking are kept.
-
-    Attributes:
-        amount: In (0, 1] for a share, else a positive count.
-        kind: ``share`` (of the documents), ``documents`` or ``tokens`` (words between white space).
-    """
-
-    amount: float
-    kind: str
-
-    @classmethod
-    def parse(cls, text: str) -> "DocumentBudget":
-        """Read ``0.05``, ``300 documents`` or ``2e4 tokens``.
-
-        Raises:
-            ConfigError: If it is none of these.
-        """
-        return cls(*parse_amount(text, "budgets", ("documents", "tokens")))
-
-    def count(self, words: np.ndarray) -> int:
-        """Documents kept, at least one.
-
-        Args:
-            words: Words of each document, best first.
-        """
-        if self.kind == "tokens":
-            return max(1, int(np.searchsorted(np.cumsum(words), self.amount, side="right")))
-        most = self.amount * words.size if self.kind == "share" else self.amount
-        return max(1, min(words.size, round(most)))
+            parse_amount(budget, "budgets", COUNTED)

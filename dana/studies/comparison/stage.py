@@ -19,7 +19,7 @@ from dana.stages.settings import RunSettings
 from dana.studies.comparison.page import comparison_report
 from dana.studies.comparison.settings import ORACLE, SOURCE
 from dana.studies.comparison.tables import SUMMARY, write_comparison
-from dana.tasks.hygiene import Hygiene
+from dana.tasks.settings import Hygiene
 from dana.tasks.task_text import find_task
 
 log = get_logger(__name__)

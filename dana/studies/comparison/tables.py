@@ -14,8 +14,7 @@ from dana.core.logging import get_logger
 from dana.stages.grid.cell import Cell
 from dana.stages.grid.grid import Grid
 from dana.studies.comparison.measure import COST, MEASURES, RANKED
-from dana.studies.comparison.recall import precision_interval
-from dana.studies.comparison.settings import DocumentBudget
+from dana.studies.comparison.recall import DocumentBudget, precision_interval
 
 log = get_logger(__name__)
 

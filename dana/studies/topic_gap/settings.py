@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 from dana.core.config import require
 from dana.core.studies import StudyTable
-from dana.studies.topic_gap.splits import DRAWS
-from dana.studies.topic_gap.views import SHORT
 
 OFF, ON, ALL = "off", "on", "all"
+DROP, KEEP = "drop", "keep"
+SHORT = (DROP, KEEP)
+RANKS, RANDOM = "ranks", "random"
+DRAWS = (RANKS, RANDOM)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ import numpy as np
 
 from dana.core.errors import DataError
 from dana.core.rng import derive_seed, document_key, hash_uniform
+from dana.studies.topic_gap.settings import RANDOM, RANKS
 
-RANKS, RANDOM = "ranks", "random"
-DRAWS = (RANKS, RANDOM)
 SETS = ("test", "on", "off", "validation")
 
 

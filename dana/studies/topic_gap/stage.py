@@ -17,7 +17,7 @@ from dana.core.logging import get_logger
 from dana.finetuning.results import METRICS
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.folder import check_checkpoint
-from dana.scoring.inputs import Selection
+from dana.scoring.settings import Selection
 from dana.stages.grid.cell import Cell, Made, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid

@@ -10,9 +10,7 @@ import numpy as np
 
 from dana.core.config import require
 from dana.core.rng import derive_seed, document_key, hash_uniform
-
-DROP, KEEP = "drop", "keep"
-SHORT = (DROP, KEEP)
+from dana.studies.topic_gap.settings import DROP, KEEP, SHORT
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ import numpy as np
 from dana.core import tensors
 from dana.core.artifacts import write_json
 from dana.core.errors import ArtifactError, DataError
-from dana.core.registry import Registry
+from dana.studies.topics.settings import TOPIC_MODELS
 from dana.studies.topics.vocabulary import Bags, count_known_words
 
-TOPIC_MODELS = Registry("dana.topic_models")
 FILE, WORDS = "topics", "vocabulary"
 
 

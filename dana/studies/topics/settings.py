@@ -1,13 +1,60 @@
 """Settings of topics: the model, how many, from how many seeds, of which words, fitted on how much."""
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
+from dana.core.errors import ConfigError, nearest_path
 from dana.core.origin import origin_of
+from dana.core.registry import Registry
 from dana.core.studies import StudyTable
-from dana.studies.topics.vocabulary import WordLimits
+
+TOPIC_MODELS = Registry("dana.topic_models")
+ENGLISH, NONE = "english", "none"
+
+
+@dataclass(frozen=True)
+class WordLimits:
+    """Which words topics are made of.
+
+    Attributes:
+        vocabulary: At most so many words, the most frequent of those that the limits leave.
+        min_documents: Leave out words that are in fewer documents.
+        max_share: Leave out words that are in more than this share of the documents.
+        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with a word a line.
+    """
+
+    vocabulary: int = 10_000
+    min_documents: int = 5
+    max_share: float = 0.5
+    stop_words: str = "english"
+
+    def __post_init__(self) -> None:
+        require(self.vocabulary >= 2, "vocabulary", self.vocabulary, "at least 2")
+        require(self.min_documents >= 1, "min_documents", self.min_documents, "at least 1")
+        require(0 < self.max_share <= 1, "max_share", self.max_share, "in (0, 1]")
+
+    def left_out(self) -> frozenset[str]:
+        """The stop words, in lower case.
+
+        Raises:
+            ConfigError: If their file cannot be read.
+        """
+        if self.stop_words == NONE:
+            return frozenset()
+        if self.stop_words == ENGLISH:
+            from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+            return frozenset(ENGLISH_STOP_WORDS)
+        path = Path(self.stop_words)
+        try:
+            return frozenset(path.read_text(encoding="utf-8").lower().split())
+        except (OSError, UnicodeDecodeError) as error:
+            said = error.strerror if isinstance(error, OSError) else error
+            allowed = f"english, none, or a file with a word a line ({said}){nearest_path(path)}"
+            raise ConfigError(f"stop_words={self.stop_words!r}: must be {allowed}") from error
 
 
 @dataclass(frozen=True)
@@ -35,8 +82,6 @@ class TopicSettings(WordLimits):
 
     def identity(self) -> dict[str, Any]:
         """Plain values for a fingerprint of one fit: all but numbers of topics and of seeds."""
-        from dana.studies.topics.base import TOPIC_MODELS
-
         model = TOPIC_MODELS.create(self.model)
         values = {key: value for key, value in asdict(self).items() if key not in ("k", "seeds")}
         values["stop_words"] = fingerprint(sorted(self.left_out()))

@@ -19,9 +19,10 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.stages.general import open_general
 from dana.stages.settings import RunSettings
 from dana.studies.topics.assigning import Assignment
-from dana.studies.topics.base import TOPIC_MODELS, Topics, check_enough, fit_topics
+from dana.studies.topics.base import Topics, check_enough, fit_topics
 from dana.studies.topics.choice import choose_topics, measure_topics
 from dana.studies.topics.learned import EXAMPLE_DOCUMENTS, SOURCES, TOPICS, topic_tables
+from dana.studies.topics.settings import TOPIC_MODELS
 from dana.studies.topics.vocabulary import Bags, count_words_of_topics
 
 log = get_logger(__name__)

@@ -2,17 +2,15 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dana.core.config import require
-from dana.core.errors import ConfigError, DataError, nearest_path
+from dana.core.errors import DataError
+from dana.studies.topics.settings import WordLimits
 
 # Three letters or more: no 've, 'll or l' of what an apostrophe parts; and nothing of don't, isn't, can't.
 WORD = r"(?u)\b(?![^\W\d_]+n['’]t\b)[^\W\d_]{3,}\b"
-ENGLISH, NONE = "english", "none"
 
 
 @dataclass(frozen=True)
@@ -35,48 +33,6 @@ class Bags:
     def rows(self, chosen: np.ndarray) -> "Bags":
         """The documents at `chosen`, in that order."""
         return Bags(self.words, self.counts[chosen])
-
-
-@dataclass(frozen=True)
-class WordLimits:
-    """Which words topics are made of.
-
-    Attributes:
-        vocabulary: At most so many words, the most frequent of those that the limits leave.
-        min_documents: Leave out words that are in fewer documents.
-        max_share: Leave out words that are in more than this share of the documents.
-        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with a word a line.
-    """
-
-    vocabulary: int = 10_000
-    min_documents: int = 5
-    max_share: float = 0.5
-    stop_words: str = "english"
-
-    def __post_init__(self) -> None:
-        require(self.vocabulary >= 2, "vocabulary", self.vocabulary, "at least 2")
-        require(self.min_documents >= 1, "min_documents", self.min_documents, "at least 1")
-        require(0 < self.max_share <= 1, "max_share", self.max_share, "in (0, 1]")
-
-    def left_out(self) -> frozenset[str]:
-        """The stop words, in lower case.
-
-        Raises:
-            ConfigError: If their file cannot be read.
-        """
-        if self.stop_words == NONE:
-            return frozenset()
-        if self.stop_words == ENGLISH:
-            from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-            return frozenset(ENGLISH_STOP_WORDS)
-        path = Path(self.stop_words)
-        try:
-            return frozenset(path.read_text(encoding="utf-8").lower().split())
-        except (OSError, UnicodeDecodeError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            allowed = f"english, none, or a file with a word a line ({said}){nearest_path(path)}"
-            raise ConfigError(f"stop_words={self.stop_words!r}: must be {allowed}") from error
 
 
 def count_words_of_topics(texts: Sequence[str], limits: WordLimits, known: Collection[str] | None = None) -> Bags:

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dana.core.config import require
+from dana.train.objectives import DENOMINATORS
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-DENOMINATORS = ("batch", "weight_sum", "token_count")
 
 
 @dataclass(frozen=True)

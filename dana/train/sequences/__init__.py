@@ -1,1 +1,3 @@
 """Training sequences cut out of a tokenised corpus, free of any objective."""
+
+LAYOUTS = ("padded", "packed", "unpadded")

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-LAYOUTS = ("padded", "packed", "unpadded")
-
 BUSY = 1024  # tokens that keep a processor busy; smaller passes cost more than their padding
 SIMILAR = 0.75  # of the longest in a padded micro-batch, which others should reach
 

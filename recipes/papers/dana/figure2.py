@@ -27,7 +27,7 @@ from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.run import read_texts
 from dana.stages.settings import RunSettings
 from dana.stages.training_settings import AdaptSettings
-from dana.tasks.hygiene import Hygiene
+from dana.tasks.settings import Hygiene
 
 NEAR = 0.02  # of the median general loss
 CHARACTERS = 6  # a token, at most: a mixture never runs out of text

@@ -22,7 +22,7 @@ from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.errors import DanaError, DataError
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
-from dana.scoring.inputs import Selection
+from dana.scoring.settings import Selection
 from dana.studies.comparison.measure import document_scores, score_pool
 from dana.studies.comparison.recall import budget_measures, ranking_measures
 from dana.studies.comparison.settings import slug

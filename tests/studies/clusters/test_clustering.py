@@ -13,7 +13,8 @@ from dana.core.launch import Share
 from dana.core.schemas import read_table
 from dana.encoders.hashing import HashingEncoder
 from dana.scoring import sharded
-from dana.scoring.inputs import GeneralCorpus, Selection
+from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.settings import Selection
 from dana.scoring.shards import shards_of
 from dana.stages.corpus import corpus_stage
 from dana.studies.clusters.clustering import LEARNED, Clustering

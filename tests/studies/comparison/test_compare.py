@@ -7,12 +7,12 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.errors import ConfigError
-from dana.scoring.inputs import Selection
+from dana.scoring.settings import Selection
 from dana.stages.score import score_read
 from dana.stages.settings import RunSettings
 from dana.studies.comparison.settings import CompareSettings
 from dana.studies.comparison.stage import run_compare
-from dana.tasks.hygiene import Hygiene
+from dana.tasks.settings import Hygiene
 from tests.stages.two_topics import SELECTION
 from tests.studies.comparison.made_up import write_texts
 

@@ -5,8 +5,14 @@ from dana.core.errors import ConfigError
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.vocabulary import Vocabulary
 from dana.studies.comparison.kept import PoolText, divergence
-from dana.studies.comparison.recall import budget_measures, planted_precision, precision_interval, ranking_measures
-from dana.studies.comparison.settings import CompareSettings, DocumentBudget
+from dana.studies.comparison.recall import (
+    DocumentBudget,
+    budget_measures,
+    planted_precision,
+    precision_interval,
+    ranking_measures,
+)
+from dana.studies.comparison.settings import CompareSettings
 from tests.studies.comparison.made_up import BAKING, OTHERS, sentence
 
 PLANTED = np.array([True, False, True, False, False, False, False, False])

@@ -8,15 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import DataError
-from dana.studies.topic_gap.splits import (
-    DRAWS,
-    SETS,
-    DegenerateTopic,
-    SetSizes,
-    TopicSplit,
-    require_enough,
-    split_by_topic,
-)
+from dana.studies.topic_gap.settings import DRAWS
+from dana.studies.topic_gap.splits import SETS, DegenerateTopic, SetSizes, TopicSplit, require_enough, split_by_topic
 from dana.studies.topic_gap.splits import set_rows as rows_of
 
 NAMES = ("blog", "news", "review")

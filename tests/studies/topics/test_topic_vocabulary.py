@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
-from dana.studies.topics.settings import TopicSettings
-from dana.studies.topics.vocabulary import WordLimits, count_known_words, count_words_of_topics
+from dana.studies.topics.settings import TopicSettings, WordLimits
+from dana.studies.topics.vocabulary import count_known_words, count_words_of_topics
 
 ALL = WordLimits(min_documents=1, max_share=1.0, stop_words="none")
 

@@ -23,7 +23,7 @@ from dana.core.torch_seed import seeded
 from dana.stages.adapt import adapt_stage
 from dana.stages.training_settings import AdaptSettings
 from dana.train.loop import prepare
-from dana.train.objectives.loss import DENOMINATORS
+from dana.train.objectives import DENOMINATORS
 from dana.train.sequences.examples import Examples, build_examples
 from dana.train.sequences.layout import BatchLayout
 from dana.train.sequences.tokens import Tokens

@@ -1,0 +1,118 @@
+"""Settings of tasks: fine-tuning presets, what is kept away from training, how much the quickstart harvests."""
+
+from dataclasses import dataclass, field
+
+from dana.core.config import require
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Hyper-parameters of fine-tuning. The defaults are the paper's (DANA section 4).
+
+    Attributes:
+        epochs: Times through the training data.
+        learning_rate: AdamW's peak.
+        batch_size: Examples a step.
+        warmup: Share of the steps with a rising rate, which then falls to 0.
+        seeds: How many, from 0; or the seeds themselves.
+        evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development data.
+        max_tokens: Longer texts are cut here, special tokens included.
+        pooling: What stands for a text: ``cls``, its first token, or ``mean``, all of its tokens, which suits small
+            checkpoints that were trained on masked tokens alone (docs/results/adaptation.md).
+    """
+
+    epochs: int = 5
+    learning_rate: float = 3e-5
+    batch_size: int = 8
+    warmup: float = 0.1
+    seeds: int | list[int] = 8
+    evaluate: str = "last"
+    max_tokens: int = 256
+    pooling: str = "cls"
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
+        seeds = self.seed_list
+        require(len(seeds) >= 1, "seeds", self.seeds, "at least 1, or a list of seeds")
+        require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
+        require(min(seeds) >= 0, "seeds", self.seeds, "not negative")
+        require(self.evaluate in ("last", "best"), "evaluate", self.evaluate, "last or best")
+        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+        require(self.pooling in ("cls", "mean"), "pooling", self.pooling, "cls or mean")
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds, in the order they are run."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+
+# What every task has; a card replaces single values, and may add presets of its own.
+PRESETS = {
+    "paper": Preset(),
+    "default": Preset(batch_size=16, evaluate="best"),
+    "quick": Preset(epochs=3, learning_rate=5e-5, batch_size=16, seeds=3, max_tokens=128),
+}
+
+
+@dataclass(frozen=True)
+class Hygiene:
+    """What is left out of the text to train on; nothing by default.
+
+    Attributes:
+        decontaminate: Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
+            their dev or test texts is left out of the general text and of the task text to fit on.
+        ngram: Words of an n-gram.
+        sentence: Words from which on a shared sentence counts.
+        near_duplicates: Leave out general documents this like an earlier one (Jaccard index of five-word shingles,
+            estimated by MinHash; 0.8 is usual); null leaves them in.
+        sample: Leave out all but this share of the general documents, drawn by a hash of their text; null leaves them
+            in. A larger share holds the documents of a smaller one.
+    """
+
+    decontaminate: list[str] = field(default_factory=list)
+    ngram: int = 13
+    sentence: int = 8
+    near_duplicates: float | None = None
+    sample: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.ngram > 0, "ngram", self.ngram, "at least 1")
+        require(self.sentence > 0, "sentence", self.sentence, "at least 1")
+        if self.near_duplicates is not None:
+            from dana.corpus.near_duplicates import check_near_duplicates
+
+            check_near_duplicates(self.near_duplicates)
+        share = self.sample is None or 0 < self.sample <= 1
+        require(share, "sample", self.sample, "in (0, 1], or null")
+
+
+@dataclass(frozen=True)
+class HarvestSettings:
+    """How much is taken.
+
+    Attributes:
+        general_documents: At most so many, planted ones not counted.
+        task_documents: At most so many of scipy, planted ones counted.
+        min_characters: Shorter texts are left out.
+        max_characters: Longer ones are cut.
+        seed: Decides what is taken and which split it is in.
+    """
+
+    general_documents: int = 1800
+    task_documents: int = 1100
+    min_characters: int = 200
+    max_characters: int = 1200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.general_documents >= 50, "general_documents", self.general_documents, "at least 50")
+        require(self.task_documents >= 80, "task_documents", self.task_documents, "at least 80")
+        require(
+            0 < self.min_characters < self.max_characters,
+            "min_characters",
+            self.min_characters,
+            "below max_characters",
+        )
