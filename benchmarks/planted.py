@@ -1,14 +1,17 @@
 """Planted recall of detectors on vectors: what share of hidden task texts is among the best R, R = how many are hidden.
 
-    DANA_DATA=... dana compare --task csabstruct sst2 --general $DANA_DATA/general --selectors random --out pools
-    python benchmarks/planted.py pools --out planted.json
+    DANA_DATA=... python benchmarks/planted.py --pools pools --out planted.json
 
-Reads the pools and the text to fit on that ``dana compare`` made. A text is a unit, embedded once. The pool is halved
-at random; each half is scored by a fit whose general units, at most ``--background``, are the other half's, plants too,
-as where the pool is all that there is.
+Reads the pools and the text to fit on that ``dana compare`` makes, in ``--pools``, if they are not there. A text is a
+unit, embedded once. The pool is halved at random; each half is scored by a fit whose general units, at most
+``--background``, are the other half's, plants too, as where the pool is all that there is.
 """
 
 import argparse
+import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,10 +21,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from dana.core.artifacts import package_versions, write_json
+from dana.core.registry import SELECTORS
 from dana.core.rng import generator
 from dana.core.schemas import iterate_documents
-from dana.selectors.base import SelectorContext
-from dana.selectors.detector import DetectorSelector
 from dana.studies.comparison.planting import PLANTED, sample_fit
 from dana.studies.comparison.recall import planted_precision
 
@@ -34,7 +36,7 @@ SPECS = [
 
 def scores(spec: str, task: torch.Tensor, pool: torch.Tensor, half: np.ndarray, background: int) -> np.ndarray:
     """Of every row of the pool, each by the fit on the other half."""
-    selector, found = DetectorSelector(spec), np.zeros(len(pool))
+    selector, found = SELECTORS.load("detector")(spec), np.zeros(len(pool))
     for number in (0, 1):
         seen, unseen = (torch.from_numpy(np.flatnonzero((half == number) == where)) for where in (True, False))
         general = pool[seen[:background]]
@@ -43,10 +45,18 @@ def scores(spec: str, task: torch.Tensor, pool: torch.Tensor, half: np.ndarray, 
     return found
 
 
+def make_pools(folder: Path, tasks: list[str]) -> None:
+    """Plant the tasks' texts in the general corpus, where that is not done."""
+    if not all((folder / task / "pool").is_dir() for task in tasks):
+        general = str(Path(os.environ["DANA_DATA"]) / "general")
+        command = ["compare", "--task", *tasks, "--general", general, "--selectors", "random", "--out", str(folder)]
+        subprocess.run([sys.executable, "-m", "dana", *command], check=True)
+
+
 def main() -> None:
     """Embed, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pools", type=Path, help="folder of dana compare")
+    parser.add_argument("--pools", type=Path, default=Path("pools"), help="folder of dana compare")
     parser.add_argument("--tasks", nargs="+", default=["csabstruct", "sst2"])
     parser.add_argument("--detectors", nargs="+", default=SPECS)
     parser.add_argument("--fit", type=int, nargs="+", default=[100, 500])
@@ -55,7 +65,8 @@ def main() -> None:
     parser.add_argument("--store", help="embedding store, so that a second run encodes nothing")
     parser.add_argument("--out", type=Path, help="write the results here too, as JSON")
     flags = parser.parse_args()
-    embed = SelectorContext(store=flags.store).embed
+    make_pools(flags.pools, flags.tasks)
+    embed = replace(SELECTORS.load("detector")().context, store=flags.store).embed
     rows: list[dict[str, Any]] = []
     for task in flags.tasks:
         documents = list(iterate_documents(flags.pools / task / "pool"))

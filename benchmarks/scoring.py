@@ -31,12 +31,24 @@ def copies(folder: Path, documents: int | None, times: int) -> Iterator:
             yield Document(f"{document.doc_id}-{copy}", document.source, document.text)
 
 
+def tables(documents: Iterator) -> Iterator:
+    """Documents as tables of 4,096 rows."""
+    from itertools import islice
+
+    import pyarrow as pa
+
+    from dana.core.schemas import DOCUMENTS
+
+    while rows := list(islice(documents, 4096)):
+        columns = {name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}
+        yield pa.Table.from_pydict(columns, DOCUMENTS)
+
+
 def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, float]:
     """Score a corpus of one size in this process."""
     from dana.core.artifacts import make
     from dana.core.launch import Share
     from dana.core.schemas import DOCUMENTS, write_parts
-    from dana.corpus.tables import document_tables
     from dana.scoring.inputs import GeneralCorpus, TaskText
     from dana.scoring.scoring import Scoring, build_selector
     from dana.scoring.settings import Selection
@@ -48,8 +60,7 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
         "corpus",
         {"times": times},
         lambda draft: (
-            write_parts(document_tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS)
-            and None
+            write_parts(tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS) and None
         ),
     )
     selection = Selection(encoder=options.encoder or "hashing")

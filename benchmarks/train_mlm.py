@@ -41,10 +41,10 @@ def read_texts(many: int, seed: int, long: bool) -> list[str]:
 
 def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
     """An untrained BERT over MiniLM's vocabulary of 30,522, and the tokenizer."""
-    from dana.encoders.minilm import minilm
+    from dana.core.registry import ENCODERS
     from dana.models.scratch import new_encoder
 
-    tokenizer = minilm().tokenizer
+    tokenizer = ENCODERS.create("minilm").tokenizer
     tokenizer.model_max_length = max_tokens
     return new_encoder("bert", size, tokenizer, 0.0, 0).model, tokenizer
 

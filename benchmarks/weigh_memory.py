@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,14 +94,14 @@ def watch(helpers: dict[int, float], ended: threading.Event) -> None:
 
 def weigh(run: Path, given: dict[str, str], units: int) -> None:
     """Weigh, and print the row."""
+    from dana.stages.settings import RunSettings
     from dana.stages.weigh import weigh_stage
-    from dana.weighting.settings import WeighSettings
 
     helpers, ended, own = {}, threading.Event(), os.getpid()
     watching = threading.Thread(target=watch, args=(helpers, ended), daemon=True)
     watching.start()
     imports, began = peak(own), time.monotonic()
-    made = weigh_stage(run / "scores", run / "corpus", WeighSettings(**given), run / given["policy"])
+    made = weigh_stage(run / "scores", run / "corpus", replace(RunSettings().weigh, **given), run / given["policy"])
     seconds, digest = time.monotonic() - began, blake2b(digest_size=8)
     ended.set()
     watching.join()

@@ -71,12 +71,13 @@ def write_lines(path: Path, rows: Iterator[dict[str, str]]) -> int:
 
 def write_text(folder: Path) -> None:
     """Everything that ``dana score`` needs besides DANA_DATA."""
+    from dana.core.config import load
     from dana.stages.harvest import harvest_stage
-    from dana.tasks.settings import HarvestSettings
+    from dana.stages.settings import RunSettings
 
     data = Path(os.environ["DANA_DATA"])
     print(write_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
-    harvest_stage(folder / "harvest", HarvestSettings(general_documents=1500))
+    harvest_stage(folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest)
     rows = ({"text": text, "label": "none"} for text in judged(data))
     count = write_lines(folder / "others" / "test.jsonl.gz", rows)
     write_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))

@@ -17,17 +17,15 @@ import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_json
+from dana.core.config import load
 from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
-from dana.finetuning.settings import FinetuneSettings
 from dana.stages.adapt import adapt_stage
 from dana.stages.finetune import finetune_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.run import read_texts
 from dana.stages.settings import RunSettings
-from dana.stages.training_settings import AdaptSettings
-from dana.tasks.settings import Hygiene
 
 NEAR = 0.02  # of the median general loss
 CHARACTERS = 6  # a token, at most: a mixture never runs out of text
@@ -75,30 +73,28 @@ def losses(model: Path) -> tuple[float, float]:
 def points(task: str, given: argparse.Namespace) -> pd.DataFrame:
     """A row a mixture: losses and the mean score over seeds."""
     out = given.out / task
-    texts = RunSettings(
-        out=str(out), task=task, general=given.general, hygiene=Hygiene(decontaminate=[task], sample=given.sample)
+    training = {"tokens": given.tokens, "batch_tokens": 4096, "max_tokens": 128, "learning_rate": 5e-4, "warmup": 0.05}
+    tuning = {"epochs": 10, "learning_rate": 3e-4, "max_tokens": 128, "max_train": 500, "seeds": given.seeds}
+    settings = load(
+        RunSettings,
+        {
+            "out": str(out),
+            "task": task,
+            "general": given.general,
+            "hygiene": {"decontaminate": [task], "sample": given.sample},
+            "adapt": {**training, "denominator": "token_count", "evaluations": 1},
+            "finetune": {"preset": "default", **tuning},
+        },
     )
-    read_texts(texts)
+    read_texts(settings)
     held_out = held_out_folders(out)
     held_out_stage(out / "corpus", held_out[1])
-    training = AdaptSettings(
-        tokens=given.tokens,
-        batch_tokens=4096,
-        max_tokens=128,
-        learning_rate=5e-4,
-        warmup=0.05,
-        denominator="token_count",
-        evaluations=1,
-    )
-    tuning = FinetuneSettings(
-        preset="default", epochs=10, learning_rate=3e-4, max_tokens=128, max_train=500, seeds=given.seeds
-    )
     rows = []
     for number in range(given.mixtures):
         place = out / f"mixture-{number}"
         text = mixture(out / "corpus", number, 0, CHARACTERS * given.tokens, place / "corpus").path
-        model = adapt_stage(given.model, text, None, *held_out, training, place / "adapted").path
-        tuned = finetune_stage(str(model), task, tuning, place / "finetune").path
+        model = adapt_stage(given.model, text, None, *held_out, settings.adapt, place / "adapted").path
+        tuned = finetune_stage(str(model), task, settings.finetune, place / "finetune").path
         general, own = losses(model)
         score = read_json(tuned / "metrics.json")["mean"]
         rows.append({"task": task, "mixture": number, "general_loss": general, "task_loss": own, "score": score})

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from dana.core.artifacts import write_text
 from dana.core.errors import DanaError
+from dana.core.files import slug
 from dana.core.rng import generator
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import WholeDocuments
@@ -34,7 +35,6 @@ from dana.studies.clusters.outliers import outlier_examples, outlier_table, surf
 from dana.studies.clusters.purity import confusion, contingency, domain_purity, majority
 from dana.studies.clusters.representatives import log_density_of_own
 from dana.studies.clusters.settings import ClusterSettings
-from dana.studies.comparison.settings import slug
 
 EXAMPLES = 5  # of a pair of domains
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.errors import DanaError
+from dana.core.files import slug
 from dana.core.rng import derive_seed
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
@@ -31,7 +32,6 @@ from dana.studies.clusters.fit import check_vectors, fit_candidates
 from dana.studies.clusters.model import fit_space
 from dana.studies.clusters.purity import contingency, domain_purity
 from dana.studies.clusters.settings import ClusterSettings
-from dana.studies.comparison.settings import slug
 
 FITS = "fits.csv"
 PAPERS = {"it", "koran", "law", "medical", "subtitles"}  # domains; of others nothing is published

@@ -12,7 +12,9 @@ cell takes minutes to an hour of one core; killed, the same command goes on with
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,8 +23,8 @@ from table7 import CAP, paper_name, sizes, split
 
 from dana.core.artifacts import Draft, make, read_json, write_json, write_text
 from dana.core.errors import ConfigError, DanaError
-from dana.selectors.base import SelectorContext
-from dana.selectors.classifier import NEGATIVES, ClassifierSelector
+from dana.core.registry import SELECTORS
+from dana.stages.settings import RunSettings
 
 MEASURES = "measures.json"
 COLUMNS = {"random": "without pre-ranking", "pre_ranked": "with pre-ranking"}
@@ -49,7 +51,7 @@ def held_out(domains: Domains, name: str, fit: int, count: int) -> tuple[list[st
     return [document.text for document in chosen], np.array([document.source == name for document in chosen])
 
 
-def cell(domains: Domains, name: str, selector: ClassifierSelector, given: argparse.Namespace) -> dict[str, float]:
+def cell(domains: Domains, name: str, selector: Any, given: argparse.Namespace) -> dict[str, float]:
     """Measures of one domain and way of drawing negatives; made once."""
     wanted = sizes(domains.names, given.scale, given.most - given.fit - given.held_out)
     fit, _ = split(domains, wanted, given.fit)
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     encoder = f"transformer:{given.model}" if given.model else "minilm"
-    context = SelectorContext(encoder=encoder, store=str(given.out / "embeddings"))
+    selection = replace(RunSettings().selection, encoder=encoder, store=str(given.out / "embeddings"))
     training = {"learning_rate": given.learning_rate, "epochs": given.epochs, "model": given.model}
     rows = []
     try:
@@ -99,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in given.domains or domains.names:
             if name not in domains.names:
                 raise ConfigError(f"domains={name!r}: must be among {', '.join(domains.names)}")
-            for negatives in reversed(NEGATIVES):
-                selector = ClassifierSelector(negatives=negatives, context=context, **training)
+            for negatives in ("random", "pre_ranked"):
+                selector = SELECTORS.load("classifier")(negatives=negatives, context=selection.context(""), **training)
                 rows.append({"domain": name, "negatives": negatives, **cell(domains, name, selector, given)})
     except DanaError as error:
         parser.error(str(error))

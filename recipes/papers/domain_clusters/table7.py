@@ -12,6 +12,7 @@ Domain-Finetune-Positive. Killed, the same command goes on.
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,12 @@ from domains import Domains, published, read_domains
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.errors import DanaError, DataError
+from dana.core.files import slug
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
-from dana.scoring.settings import Selection
+from dana.stages.settings import RunSettings
 from dana.studies.comparison.measure import document_scores, score_pool
 from dana.studies.comparison.recall import budget_measures, ranking_measures
-from dana.studies.comparison.settings import slug
 
 FIT, KEPT = 1000, 1000
 CAP = 500_000  # of subtitles, section 3.1; and what the paper keeps
@@ -138,7 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     store = str(given.out / "embeddings")
-    selection = Selection(units="window:256", encoder=given.encoder, seed=given.seed, store=store)
+    selection = replace(
+        RunSettings().selection, units="window:256", encoder=given.encoder, seed=given.seed, store=store
+    )
     try:
         domains = read_domains(given.files, given.most, given.out / "texts")
         wanted = sizes(domains.names, given.scale, given.most - given.fit)

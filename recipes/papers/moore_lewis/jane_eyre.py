@@ -22,14 +22,15 @@ import numpy as np
 
 from dana.core.errors import DataError
 from dana.core.lines import read_lines
+from dana.core.registry import SELECTORS
 from dana.core.rng import generator
 from dana.corpus.text import words
 from dana.corpus.units import sentences
 from dana.models.ngram.entropy import perplexity
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.vocabulary import Vocabulary, WordIds
-from dana.selectors.moore_lewis import SCORES, MooreLewisSelector
 
+SCORES = ("cross_entropy", "perplexity")
 ORDER, LEAST_COUNT, CUTOFFS, HELD_OUT, CUTS = 3, 2, (0, 0, 1), 0.1, 10
 BOOK = "Jane_Eyre"
 LONG = 8  # words from which on a sentence in two books is no coincidence
@@ -99,7 +100,7 @@ class Study:
 
 def rank(task: Sequence[str], pool: Sequence[str], score: str, seed: int) -> np.ndarray:
     """Difference of perplexities or cross-entropies of each sentence of the pool, float64; lower = nearer the task."""
-    selector = MooreLewisSelector(
+    selector = SELECTORS.load("moore_lewis")(
         order=ORDER, vocabulary="task", min_count=LEAST_COUNT, cutoff=CUTOFFS[-1], background="task", score=score
     )
     return selector.fit(task, pool, seed).score(pool)
