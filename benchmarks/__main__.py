@@ -1,4 +1,4 @@
-"""Run a benchmark: ``python benchmarks NAME [ARGUMENTS]``; ``all`` runs each at a size of minutes; nothing lists them."""
+"""Run a benchmark, ``python benchmarks NAME [ARGUMENTS]``; or each at a size of minutes, ``all``; or list them."""
 
 import runpy
 import subprocess

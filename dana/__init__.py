@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from dana.api.selection import weigh as weigh
     from dana.api.training import adapt as adapt
     from dana.api.training import finetune as finetune
-    from dana.api.training import load_model as load_model
     from dana.api.training import training_dataset as training_dataset
     from dana.core.errors import DanaError as DanaError
     from dana.scoring.saved_selector import load_selector as load_selector
     from dana.selectors.detector import DetectorSelector as DetectorSelector
     from dana.train.hf_trainer import WeightedCollator as WeightedCollator
     from dana.train.hf_trainer import WeightedTrainer as WeightedTrainer
+    from dana.train.hf_trainer import load_model as load_model
 
 _HOMES = {
     "rank": "dana.api.selection",
@@ -32,7 +32,7 @@ _HOMES = {
     "finetune": "dana.api.training",
     "evaluate": "dana.api.evaluation",
     "load_selector": "dana.scoring.saved_selector",
-    "load_model": "dana.api.training",
+    "load_model": "dana.train.hf_trainer",
     "training_dataset": "dana.api.training",
     "WeightedCollator": "dana.train.hf_trainer",
     "WeightedTrainer": "dana.train.hf_trainer",

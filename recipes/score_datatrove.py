@@ -29,12 +29,12 @@ from datatrove.pipeline.readers import JsonlReader, ParquetReader
 from datatrove.pipeline.writers import JsonlWriter
 from datatrove.utils.hashing import HashConfig
 
-from dana import load_selector
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import DanaError
 from dana.core.urls import check_url, is_url
-from dana.engines.datatrove import DanaFilter, DanaScore, DanaWords, join_scores
+from dana.scoring.engines.datatrove import DanaFilter, DanaScore, DanaWords, join_scores
+from dana.scoring.saved_selector import load_selector
 
 READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
 # 14 buckets of 8 hashes of runs of 5 words find 92 % of the pairs with a Jaccard index of 0.8. With xxhash from version

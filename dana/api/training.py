@@ -73,6 +73,8 @@ def adapt(
         )
         if out is not None:
             remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
+        from dana.train.hf_trainer import load_model
+
         return load_model(made.path)
 
 
@@ -155,29 +157,6 @@ def training_dataset(
     where = weights_folder(weights, folder, run)
     data = TrainingData(folder / "corpus", where, *held_out_folders(folder))
     return examples_dataset(weighted_examples(data, tokenizer, objective, max_tokens))
-
-
-def load_model(folder: Folder) -> tuple[Any, Any]:
-    """A checkpoint's folder to the transformers model that its configuration names, in float32, and the tokenizer.
-
-    Args:
-        folder: A folder, a Hub name, or ``dana-mini``, which ships with dana.
-
-    Raises:
-        ArtifactError: If there is no such model, or its weights are pickled.
-    """
-    import torch
-    import transformers
-
-    from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
-    from dana.models.shipped import located
-
-    check_checkpoint(str(folder))
-    with loading(str(folder)):
-        place = located(str(folder))
-        named = getattr(transformers, transformers.AutoConfig.from_pretrained(place).architectures[0])
-        model = named.from_pretrained(place, use_safetensors=True, dtype=torch.float32)
-    return model, load_own_tokenizer(str(folder))
 
 
 @contextmanager

@@ -178,8 +178,8 @@ def _engine(parsed: argparse.Namespace) -> Callable[[Any], None] | None:
     from dana.core.launch import processes
 
     if parsed.engine:
-        from dana.engines.ray_cluster import RayCluster
-        from dana.engines.ray_shards import score_on_ray
+        from dana.scoring.engines.ray_cluster import RayCluster
+        from dana.scoring.engines.ray_shards import score_on_ray
 
         cluster = RayCluster(parsed.address, parsed.actors, parsed.num_gpus)
         require(processes() == 1, "--engine", "ray", "without a launcher: one process gives the work to Ray's workers")

@@ -55,10 +55,15 @@ class DetectorSelector(Selector):
         """Width of a vector, as the encoder gives it."""
         return self.settings.embed(["dimensions"]).shape[1]
 
-    def announce_cost(self, task_units: int, general_units: int) -> None:
+    @property
+    def detector_origin(self) -> dict[str, Any]:
+        """Class and version of its detector, :func:`dana.core.origin.origin_of`."""
+        return origin_of(self._detector)
+
+    def announce_cost(self, task_units: int, general_units: int, fits: int = 1) -> None:
         """Log the expected time of a detector that is not built in, from 20 s on; see :mod:`dana.detectors.cost`."""
         if not is_known(self.settings.detector):
-            announce(self.settings.detector, task_units, self.dims, 1, general_units)
+            announce(self.settings.detector, task_units, self.dims, fits, general_units)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``background`` for a contrastive detector, whose geometry is fitted on it, too; else ``geometry``.
@@ -104,7 +109,7 @@ class DetectorSelector(Selector):
 
     def identity(self) -> dict[str, Any]:
         """See :meth:`dana.selectors.base.Selector.identity`; whose code the detector is, too."""
-        return {**super().identity(), "detector_code": origin_of(self._detector)}
+        return {**super().identity(), "detector_code": self.detector_origin}
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ def run_score(settings: RunSettings, engine: Callable[[Scoring], None] | None = 
 
     Args:
         settings: Of the run.
-        engine: Makes the missing shards, for example :func:`dana.engines.ray_shards.score_on_ray` on a cluster. By
-            default the processes of one launch share them.
+        engine: Makes the missing shards, for example :func:`dana.scoring.engines.ray_shards.score_on_ray` on a
+            cluster. By default the processes of one launch share them.
 
     Returns:
         The scores artifact, ``OUT/scores``.

@@ -9,7 +9,7 @@ from dana.core.config import require
 from dana.core.studies import load_object, studies
 from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
-from dana.finetuning.settings import FinetuneSettings
+from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm, parse_arms

@@ -1,16 +1,20 @@
-"""Weighted examples for Hugging Face's Trainer: a data set, a collator, and the exact weighted loss of a step."""
+"""Weighted examples for Hugging Face's Trainer: model, data set, collator, and the exact weighted loss of a step."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+import transformers
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
+from dana.models.shipped import located
 from dana.train.objectives import DENOMINATORS
 from dana.train.objectives.batch import IGNORED, StepBatch
 from dana.train.objectives.loss import loss_scale, micro_loss, token_losses
@@ -35,6 +39,24 @@ def examples_dataset(examples: Examples) -> "Dataset":
         ids = pa.ListArray.from_arrays(pa.array(batch.offsets, pa.int32()), pa.array(batch.tokens))
         tables.append(pa.table([ids, pa.array(batch.weights), pa.array(batch.ids)], names=COLUMNS))
     return Dataset(InMemoryTable(pa.concat_tables(tables)))
+
+
+def load_model(folder: str | Path) -> tuple[Any, Any]:
+    """A checkpoint's folder to the transformers model that its configuration names, in float32, and the tokenizer.
+
+    Args:
+        folder: A folder, a Hub name, or ``dana-mini``, which ships with dana.
+
+    Raises:
+        ArtifactError: If there is no such model, or its weights are pickled.
+    """
+    name = str(folder)
+    check_checkpoint(name)
+    with loading(name):
+        place = located(name)
+        named = getattr(transformers, transformers.AutoConfig.from_pretrained(place).architectures[0])
+        model = named.from_pretrained(place, use_safetensors=True, dtype=torch.float32)
+    return model, load_own_tokenizer(name)
 
 
 def check_tokenizer(given: Any) -> None:

@@ -11,11 +11,7 @@ import numpy as np
 
 from dana.core.errors import DanaError, PluginError
 from dana.core.logging import get_logger, progress
-from dana.core.origin import origin_of
-from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed
-from dana.detectors.build import as_detector
-from dana.detectors.cost import announce
 from dana.scoring.ranking.fits import Embedded, as_the_paper, over_folds
 from dana.scoring.ranking.recall import Resampling
 from dana.scoring.ranking.separation import Ranked, choose_by_f1, choose_by_recall, within_one_error
@@ -54,7 +50,7 @@ class DetectorComparison:
 
 def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
     """Name class and version of each detector, for a fingerprint; see :func:`dana.core.origin.origin_of`."""
-    return {spec: origin_of(as_detector(DETECTORS.create(spec))) for spec in specs}
+    return {spec: DetectorSelector(spec).detector_origin for spec in specs}
 
 
 def compare_detectors(
@@ -79,9 +75,9 @@ def compare_detectors(
     if grouped:
         seed = derive_seed(selection.seed, "ranking", "bootstrap")
         resampling = Resampling.of(embedded.groups, embedded.documents, seed)
+    scored = max(map(len, embedded.samples.values()))  # roughly
     for spec in specs:
-        scored = max(map(len, embedded.samples.values()))  # roughly
-        announce(spec, len(embedded.task), embedded.task.shape[1], settings.fits, scored)
+        DetectorSelector(context=selection.context(spec)).announce_cost(len(embedded.task), scored, settings.fits)
     with progress(what="ranking detectors", unit="fits", total=len(specs) * settings.fits) as bar:
         for spec in specs:
             selector = DetectorSelector(context=selection.context(spec))  # what is ranked is what is deployed

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_text
 from dana.core.origin import origin_of
 from dana.corpus.documents import source_digests
-from dana.finetuning.settings import FinetuneSettings
 from dana.stages.finetune import finetune_stage
+from dana.stages.settings import FinetuneSettings
 from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, TopicCase, checked_texts
 from dana.studies.topic_gap.pool import LabelledDocuments, pool_documents
 from dana.studies.topic_gap.splits import SETS, SetSizes, TopicSplit, set_rows, split_by_topic

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.core.artifacts import MANIFEST, open_artifact, read_json, write_text
+from dana.core.artifacts import MANIFEST, open_artifact, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.files import slug
 from dana.core.logging import get_logger
-from dana.finetuning.results import METRICS
-from dana.finetuning.settings import FinetuneSettings
 from dana.models.folder import check_checkpoint
 from dana.scoring.settings import Selection
+from dana.stages.finetune import seed_rows
 from dana.stages.grid.cell import Cell, Made, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
-from dana.stages.settings import RunSettings
+from dana.stages.settings import FinetuneSettings, RunSettings
 from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.cells import DOCUMENTS, POOL, open_documents
 from dana.studies.topic_gap.page import GapPage
@@ -273,9 +272,8 @@ def _results(grid: Grid, made: dict[str, str], words: dict[int, str]) -> pd.Data
     for cell in grid.cells:
         if not cell.name.startswith("finetune/"):
             continue
-        folder, topic = Path(made[cell.name]), int(cell.labels["topic"])
-        [seed] = read_json(folder / METRICS)["seeds"]
-        counts = open_artifact(folder, "finetune").manifest["counts"]
+        result, topic = open_artifact(Path(made[cell.name]), "finetune"), int(cell.labels["topic"])
+        [seed], counts = seed_rows(result), result.manifest["counts"]
         row = {"topic": topic, "words": words[topic], "n": int(cell.labels["texts"]), "arm": cell.labels["arm"]}
         row |= {"seed": seed["seed"], "score": seed["score"], "dev_score": seed["dev_score"], "epoch": seed["epoch"]}
         rows.append(

@@ -28,7 +28,6 @@ from dana.core.files import slug
 from dana.core.rng import generator
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import WholeDocuments
-from dana.report.svg import Drawn
 from dana.studies.clusters.cluster_figures import cluster_map, confusion_figure
 from dana.studies.clusters.learned import LearnedClusters, learn_clusters
 from dana.studies.clusters.outliers import outlier_examples, outlier_table, surface_of
@@ -47,7 +46,7 @@ def learn(domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSet
     return learn_clusters(units, vectors[order], geometry, settings, seed)
 
 
-def draw(learned: LearnedClusters, domains: Domains) -> tuple[list[Drawn], dict[str, pd.DataFrame], float]:
+def draw(learned: LearnedClusters, domains: Domains) -> tuple[list, dict[str, pd.DataFrame], float]:
     """Figures, tables by file name, and the purity of the clusters."""
     sample, names = learned.sample, domains.names
     true = np.array([names.index(source) for source in sample["source"]])
@@ -99,7 +98,7 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
     return pd.DataFrame(rows, columns=["true", "assigned", "sentence", "log_density"])
 
 
-def write(figures: Sequence[Drawn], tables: dict[str, pd.DataFrame], folder: Path) -> None:
+def write(figures: list, tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Write every figure as SVG and PNG, every table as CSV."""
     for drawn in figures:
         drawn.write(folder)

@@ -21,7 +21,7 @@ import pandas as pd
 
 from dana.core.errors import DanaError
 from dana.core.registry import TOPIC_GAP_ARMS
-from dana.report.svg import Drawn
+from dana.studies.topic_gap.page import keyword_curve
 from dana.studies.topic_gap.tables import gap_frame, gap_summary
 
 OFF = "off"
@@ -144,19 +144,6 @@ def figure2(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
                 about = {"run": name, "keywords": settings["keywords"]}
                 rows += [{**about, "n": n, "score": own[arm], "off": own[OFF]} for n, own in means.iterrows()]
     return pd.DataFrame(rows, columns=["run", "n", "keywords", "score", "off"]).sort_values(["run", "n", "keywords"])
-
-
-def keyword_curve(points: pd.DataFrame) -> Drawn:
-    """The rows of :func:`figure2`: a line a run and N over its score off topic, dashed."""
-
-    def paint(axes: Any) -> None:
-        for at, ((run, n), own) in enumerate(points.groupby(["run", "n"])):
-            axes.plot(own["keywords"], own["score"], "o-", color=f"C{at}", label=f"{Path(run).name}, N = {n}")
-            axes.axhline(own["off"].iloc[0], color=f"C{at}", linestyle="--", linewidth=1)
-        axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
-        axes.legend()
-
-    return Drawn("figure2", "Macro-F1 by number of keywords; dashed: trained off topic alone.", (5, 3.6), paint)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -17,8 +17,8 @@ from dana.core.errors import DanaError, Preempted
 from dana.core.logging import get_logger, progress
 from dana.core.schemas import SCORES, Document
 from dana.core.stop import StopRequest
-from dana.engines.parcel import Parcel
-from dana.engines.ray_cluster import ONE_THREAD, RayCluster
+from dana.scoring.engines.parcel import Parcel
+from dana.scoring.engines.ray_cluster import ONE_THREAD, RayCluster
 from dana.scoring.saved_selector import SavedSelector
 from dana.scoring.scoring import Scoring
 from dana.scoring.shards import Shard, shards_of

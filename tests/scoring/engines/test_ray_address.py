@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from dana.core.errors import ConfigError
-from dana.engines import ray_cluster
-from dana.engines.ray_cluster import RayCluster
+from dana.scoring.engines import ray_cluster
+from dana.scoring.engines.ray_cluster import RayCluster
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'dana[ray]'")
 

@@ -10,8 +10,8 @@ from dana.core.errors import DataError
 from dana.core.schemas import SCORES, Document
 from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import units_of
-from dana.engines.parcel import Parcel
-from dana.engines.ray_cluster import ONE_THREAD, import_ray
+from dana.scoring.engines.parcel import Parcel
+from dana.scoring.engines.ray_cluster import ONE_THREAD, import_ray
 from dana.scoring.saved_selector import SavedSelector
 from dana.scoring.score_table import score_table
 

@@ -19,9 +19,9 @@ import dana
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents, read_table
-from dana.engines.document_scores import DocumentWeights, document_cut
-from dana.engines.joining import join_scores
-from dana.engines.scored_parts import as_folder, task_part
+from dana.scoring.engines.document_scores import DocumentWeights, document_cut
+from dana.scoring.engines.joining import join_scores
+from dana.scoring.engines.scored_parts import as_folder, task_part
 from dana.scoring.saved_selector import LEARNED, load_selector
 from dana.stages.verify import verified
 
@@ -30,7 +30,7 @@ pytest.importorskip("datatrove", reason="datatrove is not installed: pip install
 from datatrove.data import Document
 from datatrove.pipeline.writers import JsonlWriter
 
-from dana.engines.datatrove import DanaFilter, DanaScore
+from dana.scoring.engines.datatrove import DanaFilter, DanaScore
 
 
 def given(records):
@@ -95,7 +95,7 @@ def test_tasks_have_the_shards_that_dana_score_cuts_their_parts_into(run, record
 
 
 def test_blank_text_has_no_score_and_takes_no_place_in_a_shard(run, records, tmp_path, monkeypatch):
-    monkeypatch.setattr("dana.engines.datatrove.DOCUMENTS_PER_SHARD", 4)
+    monkeypatch.setattr("dana.scoring.engines.datatrove.DOCUMENTS_PER_SHARD", 4)
     asked = []
     tables = type(load_selector(run)).tables
     monkeypatch.setattr(
@@ -130,7 +130,7 @@ def test_the_source_is_named_or_the_files(run):
     text = "The gene binds the protein."
     metadata = [{"source": "one"}, {"file_path": "s3://bucket/a/two.jsonl.gz"}, {}]
     documents = [Document(text=text, id=str(number), metadata=about) for number, about in enumerate(metadata)]
-    from dana.engines.datatrove import as_document
+    from dana.scoring.engines.datatrove import as_document
 
     assert [as_document(document).source for document in documents] == ["one", "two", ""]
     assert as_document(Document(text="Cafe\u0301\r\n", id="x")).text == "Café"
@@ -175,7 +175,7 @@ def test_steps_are_plain_settings_that_travel(run, records, tmp_path):
 
 
 def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(run, records, tmp_path, monkeypatch):
-    monkeypatch.setattr("dana.engines.datatrove.DOCUMENTS_PER_SHARD", 4)
+    monkeypatch.setattr("dana.scoring.engines.datatrove.DOCUMENTS_PER_SHARD", 4)
     step = DanaScore(run, tmp_path)
     stopped = step.run(iter(given(records)))
     next(stopped)
@@ -409,7 +409,7 @@ def test_weights_of_documents_take_no_more_memory_than_planned(write_weights):
 
 
 def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(tmp_path, write_weights, monkeypatch):
-    import dana.engines.document_scores as module
+    import dana.scoring.engines.document_scores as module
 
     random = np.random.default_rng(0)
     sizes = random.integers(1, 9, 50)
@@ -445,9 +445,9 @@ def test_a_score_that_is_none_is_refused(score):
 def test_without_datatrove_the_extra_is_named_and_parts_are_joined_all_the_same():
     code = (
         "import sys; sys.modules['datatrove'] = None\n"
-        "import dana.engines.joining, dana.engines.document_scores\n"
+        "import dana.scoring.engines.joining, dana.scoring.engines.document_scores\n"
         "from dana.core.errors import PluginError\n"
-        "try:\n    import dana.engines.datatrove\n"
+        "try:\n    import dana.scoring.engines.datatrove\n"
         "except PluginError as error:\n    print(error)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,9 +19,9 @@ from dana.core.urls import check_url, is_url
 from dana.corpus.places import stem
 from dana.corpus.text import document_id, normalise, words
 from dana.corpus.units import Span, sentences
-from dana.engines.document_scores import DocumentWeights, document_cut, document_means
-from dana.engines.joining import join_scores
-from dana.engines.scored_parts import PartWriter, task_part
+from dana.scoring.engines.document_scores import DocumentWeights, document_cut, document_means
+from dana.scoring.engines.joining import join_scores
+from dana.scoring.engines.scored_parts import PartWriter, task_part
 from dana.scoring.saved_selector import SavedSelector, load_selector
 from dana.scoring.shards import DOCUMENTS_PER_SHARD
 
@@ -73,7 +73,7 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         Args:
             selector: Folder of a saved selector, or of the run that fitted it, as each task finds it.
             output: Where tables of documents and scores go, a part a task, for
-                :func:`dana.engines.joining.join_scores`: a path, a URL, or whatever else is a folder to datatrove.
+                :func:`dana.scoring.engines.joining.join_scores`: a path, a URL, or what else is a folder to datatrove.
                 None writes none.
             encoder: Spec of the same encoder, where its checkpoint lies elsewhere or a device is to be named.
 
@@ -158,8 +158,8 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         """Settings of the step; exactly one of the first two.
 
         Args:
-            below: Keep those whose ``dana_score`` is below it; :func:`dana.engines.document_scores.document_cut`
-                takes it from a weighed run. Blank ones go.
+            below: Keep those whose ``dana_score`` is below it, as
+                :func:`dana.scoring.engines.document_scores.document_cut` takes it from a weighed run. Blank ones go.
             weights: Keep those with a weight above 0 in this weights folder, found by their names. All that have one
                 get it as ``dana_weight``, the mean over their units.
             exclusion_writer: datatrove's, for the documents that go; ``filter_reason`` in their metadata says why.

@@ -3,7 +3,7 @@
 Of task 3: ``corpus/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`), ``scores/part-00003.parquet``
 (:data:`dana.core.schemas.SCORES`, a row group a shard) and, written last, ``tasks/00003.json``, which says of how many
 tasks it is, by which selector it was scored, and size, rows and digest of both. Each is written under a name that
-readers of tables pass over, and moved when whole. :func:`dana.engines.joining.join_scores` makes a run of them.
+readers of tables pass over, and moved when whole. :func:`dana.scoring.engines.joining.join_scores` makes a run of them.
 """
 
 import json

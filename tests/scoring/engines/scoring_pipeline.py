@@ -5,7 +5,7 @@ import sys
 from datatrove.executor import LocalPipelineExecutor, RayPipelineExecutor, SlurmPipelineExecutor
 from datatrove.pipeline.readers import JsonlReader
 
-from dana.engines.datatrove import DanaScore
+from dana.scoring.engines.datatrove import DanaScore
 
 
 def slowly(data, rank=0, world_size=1):

@@ -20,7 +20,7 @@ from dana.core.seals import refuse_damage
 from dana.core.urls import attempt, is_url
 from dana.corpus.documents import Tally
 from dana.corpus.seen import Seen
-from dana.engines.scored_parts import FORMAT, TABLES, TASKS, as_folder, part_name, record_name, tasks_done
+from dana.scoring.engines.scored_parts import FORMAT, TABLES, TASKS, as_folder, part_name, record_name, tasks_done
 from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
 
@@ -28,7 +28,7 @@ AGAIN = "a rerun asks again"
 
 
 def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
-    """Make a run of the parts that :class:`dana.engines.datatrove.DanaScore` wrote; ``dana weigh OUT`` goes on.
+    """Make a run of the parts that :class:`dana.scoring.engines.datatrove.DanaScore` wrote; ``dana weigh OUT`` goes on.
 
     The corpus has a part a task, so that ``dana score`` cuts it into the shards that the tasks scored; its order is
     that of the tasks, and of each one's documents. Nothing is dropped: repeated texts are to be left out before.

@@ -14,11 +14,11 @@ from dana.cli.main import main
 from dana.core.artifacts import OWN
 from dana.core.errors import ArtifactError, ConfigError, DanaError, Preempted
 from dana.core.schemas import SCORES, iterate_documents
-from dana.engines import ray_cluster, ray_shards
-from dana.engines.parcel import Parcel
-from dana.engines.ray_cluster import RayCluster
-from dana.engines.ray_shards import score_on_ray
 from dana.scoring import sharded
+from dana.scoring.engines import ray_cluster, ray_shards
+from dana.scoring.engines.parcel import Parcel
+from dana.scoring.engines.ray_cluster import RayCluster
+from dana.scoring.engines.ray_shards import score_on_ray
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.saved_selector import LEARNED, SAVED, load_selector
 from dana.scoring.scoring import Scoring, build_selector

@@ -115,7 +115,7 @@ def test_the_recipe_tells_what_is_missing_in_a_line(recipe, tmp_path, monkeypatc
 
 
 def test_the_words_of_minhash_are_danas():
-    from dana.engines.datatrove import DanaWords
+    from dana.scoring.engines.datatrove import DanaWords
 
     text = "Dr. Lee measured 3 cells. They grew."
     assert DanaWords().word_tokenize(text) == ["dr", "lee", "measured", "3", "cells", "they", "grew"]

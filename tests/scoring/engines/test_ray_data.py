@@ -8,9 +8,9 @@ import pytest
 
 from dana.core.errors import ArtifactError, DataError, PluginError
 from dana.core.schemas import read_table
-from dana.engines.parcel import Parcel
-from dana.engines.ray_cluster import import_ray
-from dana.engines.ray_data import DatasetWorker, score_dataset
+from dana.scoring.engines.parcel import Parcel
+from dana.scoring.engines.ray_cluster import import_ray
+from dana.scoring.engines.ray_data import DatasetWorker, score_dataset
 from dana.scoring.saved_selector import load_selector
 
 ROWS = {"text": ["The gene binds the protein. The court ruled.", "  ", "Motion."], "kept": [1, 2, 3]}

@@ -31,7 +31,7 @@ def document_cut(run: str | Path) -> float:
     """The mean score below which the documents of a weighed run hold as many units as the weighing kept.
 
     What ``dana weigh`` kept is segments of documents, of a pool that it knew whole. For other documents, that come one
-    by one, this is the nearest rule. Give it to :class:`dana.engines.datatrove.DanaFilter`.
+    by one, this is the nearest rule. Give it to :class:`dana.scoring.engines.datatrove.DanaFilter`.
 
     Args:
         run: A run's folder, with ``scores`` and ``weights``.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import ray
 
-from dana.engines.ray_shards import ShardWorker
+from dana.scoring.engines.ray_shards import ShardWorker
 
 
 class DoomedWorker(ShardWorker):
