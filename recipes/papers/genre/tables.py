@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from dana.core.errors import DanaError
-from dana.core.registry import TOPIC_GAP_ARMS
+from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.page import keyword_curve
 from dana.studies.topic_gap.tables import gap_frame, gap_summary
 

@@ -23,7 +23,7 @@ from tests.stages.two_topics import CELLS, COURTS, one_document
 pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PIPELINE = Path(__file__).with_name("scoring_pipeline.py")
 RECIPE = ROOT / "recipes" / "score_datatrove.py"
 FILES, EACH = 4, 1500  # more than a shard each

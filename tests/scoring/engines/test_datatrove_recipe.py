@@ -16,7 +16,7 @@ from dana.scoring.saved_selector import load_selector
 
 pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECIPE = ROOT / "recipes" / "score_datatrove.py"
 
 

@@ -13,6 +13,7 @@ import torch
 
 from dana.core.errors import DataError
 from dana.core.schemas import Document
+from dana.selectors.classifier import ClassifierSelector
 from dana.studies.clusters.fit import Candidate, Fit
 from dana.studies.clusters.settings import ClusterSettings
 from tests import toy_task
@@ -317,13 +318,13 @@ def test_table_5_holds_out_what_nothing_is_fitted_on(script, files, tmp_path, mo
     known = [word for words in WORDS.values() for word in words]
     model = str(toy_task.write_checkpoint(tmp_path / "tiny", words=known))
     out, seen = tmp_path / "out", {}
-    fit = table5.ClassifierSelector.fit
+    fit = ClassifierSelector.fit
 
     def watched(self, task, general, seed):
         seen[self.negatives] = (task, general)
         return fit(self, task, general, seed)
 
-    monkeypatch.setattr(table5.ClassifierSelector, "fit", watched)
+    monkeypatch.setattr(ClassifierSelector, "fit", watched)
     command = [*files, "--most", str(MOST), "--fit", "20", "--held-out", "12", "--scale", "0", "--out", str(out)]
     command += ["--model", model, "--epochs", "3", "--learning-rate", "5e-3", "--domains", "sea"]
     table5.main(command)

@@ -70,7 +70,7 @@ finetune.learning_rate=2e-3 finetune.batch_size=4 finetune.max_tokens=30 finetun
 
 
 def gap(place, out, *more):
-    line = ["tasks", "topic-gap", str(place / "moods.yaml"), "--model", str(place / "model"), "--out", str(out)]
+    line = ["topic-gap", str(place / "moods.yaml"), "--model", str(place / "model"), "--out", str(out)]
     return main([*line, *SETTINGS.split(), *more])
 
 
@@ -286,7 +286,7 @@ def test_topics_of_other_text_may_be_used(place, measured, tmp_path, capsys):
     fit = ["topics", "fit", "--general", str(general), "--model", "lda", "--k", "2", "--min-documents", "2"]
     assert main([*fit, "--max-share", "1", "--out", str(tmp_path / "topics")]) == 0
     model = ["--topics-of", str(tmp_path / "topics"), "--topics", "0", "--seeds", "1"]
-    line = ["tasks", "topic-gap", str(place / "moods.yaml"), "--model", str(place / "model"), *model]
+    line = ["topic-gap", str(place / "moods.yaml"), "--model", str(place / "model"), *model]
     line += [
         "--n",
         "8",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "recipes" / "papers" / "genre"
+FOLDER = Path(__file__).parents[3] / "recipes" / "papers" / "genre"
 # Gains over off topic in points, on every second topic one more. Off topic it is 52 at N = 30, 54 at N = 100.
 GAINS = {
     "off": 0,

@@ -1,0 +1,85 @@
+"""Pins of what each version of a component computes: its parameters with their defaults, and numbers on two seeds.
+
+``PIN_VERSIONS=1 python -m pytest -k test_a_version_computes`` pins what is new: a component, or another version of one.
+It changes no pin of a version that is there: numbers that change want a new ``version`` in the class.
+"""
+
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SEEDS = (0, 1)
+RELATIVE = 1e-6  # of the largest number of a seed
+Computation = Callable[[str, int], Any]
+
+
+def components(group: str, in_studies: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Name and class (or function that makes one) of every component of ours: of the core, or of the studies."""
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        ours = entry.dist is None or entry.dist.name == "dana"
+        if ours and entry.value.startswith("dana.studies.") == in_studies:
+            yield entry.name, entry.load()
+
+
+def parameters(component: Callable[..., Any]) -> dict[str, str]:
+    """Each parameter with its default, as text."""
+    signature = inspect.signature(component).parameters.values()
+    defaults = {one.name: "" if one.default is one.empty else repr(one.default) for one in signature}
+    return {name: default for name, default in defaults.items() if name != "context"}  # the run's settings
+
+
+def pin_of(version: int, given: dict[str, str], compute: Callable[[int], Any]) -> dict[str, Any]:
+    """What a version is known by."""
+    numbers = [np.asarray(compute(seed), dtype=np.float64).ravel().tolist() for seed in SEEDS]
+    return {"version": version, "parameters": given, "numbers": numbers}
+
+
+def difference(pinned: dict[str, Any] | None, now: dict[str, Any]) -> str:
+    """What is wrong with a component, in a line; empty if it computes what its version always did."""
+    if pinned is None or pinned["version"] != now["version"]:
+        return f"version {now['version']} is not pinned: see tests/versions.py"
+    if pinned["parameters"] != now["parameters"]:
+        return f"other parameters under version {now['version']}: {pinned['parameters']}, now {now['parameters']}"
+    for seed, before, after in zip(SEEDS, pinned["numbers"], now["numbers"], strict=True):
+        if len(before) != len(after):
+            return f"{len(after)} numbers under version {now['version']}, were {len(before)}"
+        off = np.abs(np.subtract(after, before)).max() / max(np.abs(before).max(), 1e-300)
+        if not off <= RELATIVE:
+            return f"other numbers under version {now['version']}: by {off:.1e} of the largest, seed {seed}"
+    return ""
+
+
+def check_pin(file: Path, kind: str, name: str, now: dict[str, Any]) -> None:
+    """Hold a component against its pin in a file; with ``PIN_VERSIONS``, pin a version that is not there."""
+    pins = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    pinned = pins.get(kind, {}).get(name)
+    if os.environ.get("PIN_VERSIONS") and (pinned is None or pinned["version"] != now["version"]):
+        pins.setdefault(kind, {})[name] = pinned = now
+        lines = [f'"{kind}": {{\n' + ",\n".join(f'"{one}": {json.dumps(pins[kind][one])}' for one in sorted(pins[kind]))
+                 + "\n}" for kind in sorted(pins)]  # fmt: skip
+        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    if wrong := difference(pinned, now):
+        pytest.fail(f"{kind}: {name}: {wrong}", pytrace=False)
+
+
+def normal(seed: int, rows: int, columns: int) -> np.ndarray:
+    """Float32 normal numbers, the same with every version of numpy: of two clouds, the second row for row shifted."""
+    return np.random.Generator(np.random.Philox(seed)).standard_normal((rows, columns)).astype(np.float32)
+
+
+def sentences(words: tuple[str, ...], count: int, seed: int) -> list[str]:
+    """Texts of six drawn words."""
+    drawn = np.random.Generator(np.random.Philox(seed)).random((count, 6))
+    return [" ".join(words[int(at * len(words))] for at in row) for row in drawn]
+
+
+def letters(texts: list[str]) -> list[int]:
+    """Texts as numbers."""
+    return [ord(letter) for text in texts for letter in f"{text}\n"]
