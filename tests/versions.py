@@ -17,6 +17,8 @@ import pytest
 
 SEEDS = (0, 1)
 RELATIVE = 1e-6  # of the largest number of a seed
+# What is trained in single precision rounds otherwise on another CPU: 2e-6 was seen after six epochs.
+TRAINED = {"classifier": 1e-5, "etm": 1e-5}
 Computation = Callable[[str, int], Any]
 
 
@@ -41,7 +43,7 @@ def pin_of(version: int, given: dict[str, str], compute: Callable[[int], Any]) -
     return {"version": version, "parameters": given, "numbers": numbers}
 
 
-def difference(pinned: dict[str, Any] | None, now: dict[str, Any]) -> str:
+def difference(pinned: dict[str, Any] | None, now: dict[str, Any], relative: float = RELATIVE) -> str:
     """What is wrong with a component, in a line; empty if it computes what its version always did."""
     if pinned is None or pinned["version"] != now["version"]:
         return f"version {now['version']} is not pinned: see tests/versions.py"
@@ -51,7 +53,7 @@ def difference(pinned: dict[str, Any] | None, now: dict[str, Any]) -> str:
         if len(before) != len(after):
             return f"{len(after)} numbers under version {now['version']}, were {len(before)}"
         off = np.abs(np.subtract(after, before)).max() / max(np.abs(before).max(), 1e-300)
-        if not off <= RELATIVE:
+        if not off <= relative:
             return f"other numbers under version {now['version']}: by {off:.1e} of the largest, seed {seed}"
     return ""
 
@@ -65,7 +67,7 @@ def check_pin(file: Path, kind: str, name: str, now: dict[str, Any]) -> None:
         lines = [f'"{kind}": {{\n' + ",\n".join(f'"{one}": {json.dumps(pins[kind][one])}' for one in sorted(pins[kind]))
                  + "\n}" for kind in sorted(pins)]  # fmt: skip
         file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    if wrong := difference(pinned, now):
+    if wrong := difference(pinned, now, TRAINED.get(name, RELATIVE)):
         pytest.fail(f"{kind}: {name}: {wrong}", pytrace=False)
 
 

@@ -34,7 +34,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Script:
-    """What is asked, see ``dana/chat/prompts.yaml``.
+    """What is asked, see ``dana/studies/few_shot/prompts.yaml``.
 
     Attributes:
         classes: What the two classes are called.

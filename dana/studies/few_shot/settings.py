@@ -19,7 +19,7 @@ class FewShotSettings:
         shots: Examples of each of the two labels.
         n: Texts of each label, on topic and off it, that examples are drawn from.
         arms: What the examples are: ``on`` the text's own topic, ``off`` it, or both, on the same texts.
-        script: YAML with the prompts; empty takes dana's own (``dana/chat/prompts.yaml``).
+        script: YAML with the prompts; empty takes dana's own (``dana/studies/few_shot/prompts.yaml``).
     """
 
     chat: str = ""

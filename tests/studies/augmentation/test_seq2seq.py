@@ -17,16 +17,14 @@ SPECIAL = ["<pad>", "</s>", "<unk>"]
 WORDS = [f"word{number}" for number in range(40)]
 
 
-@pytest.fixture(scope="module")
-def small_t5(tmp_path_factory):
-    """A T5 of two layers of 32, without dropout, over the words of this file."""
+def write_small_t5(folder):
+    """A T5 of two layers of 32, without dropout, over :data:`WORDS`."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-    folder = tmp_path_factory.mktemp("models") / "small-t5"
     inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*SPECIAL, "generate:", *WORDS])}, "<unk>"))
     inner.pre_tokenizer = WhitespaceSplit()
     inner.post_processor = TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
@@ -39,6 +37,11 @@ def small_t5(tmp_path_factory):
     model.generation_config.max_length = 3
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def small_t5(tmp_path_factory):
+    return write_small_t5(tmp_path_factory.mktemp("models") / "small-t5")
 
 
 def planted(count):
