@@ -13,6 +13,8 @@ from pathlib import Path
 import architecture
 from architecture import ROOT, circle, code_lines, imported_files, python_files, room, statements, study, tree
 
+from tests.present import needs_studies
+
 # Room to the rooms that it may import, and why.
 ALLOWED = {
     "core": {},
@@ -129,12 +131,14 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@needs_studies
 def test_rooms_import_only_what_the_table_allows():
     assert {one for one in architecture.graph()} == set(ALLOWED)
     forbidden = {way: files for way, files in architecture.arrows().items() if way[1] not in ALLOWED[way[0]]}
     assert not forbidden, "\n".join(file for files in forbidden.values() for file in files)
 
 
+@needs_studies
 def test_every_arrow_that_is_allowed_is_used_and_has_a_reason_of_five_words():
     pairs = {(one, other): why for one, others in ALLOWED.items() for other, why in others.items()}
     assert set(pairs) == set(architecture.arrows())
@@ -194,6 +198,7 @@ def test_files_and_functions_are_not_too_long():
     assert not {file: lines for file, lines in lengths.items() if lines > MOST_LINES_OF_A_FILE}
 
 
+@needs_studies
 def test_the_picture_is_that_of_the_imports():
     """Else redraw it: ``python tests/architecture.py``."""
     assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture()

@@ -13,6 +13,9 @@ import yaml
 
 from dana.cli.main import build_parser, main
 from tests import architecture
+from tests.present import needs_studies
+
+pytestmark = needs_studies  # the pages are about them, too
 
 ROOT = Path(__file__).parent.parent
 # docs/results/ is history: its pages stay as they were written.

@@ -105,11 +105,11 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
         given: What was typed: of a study's commands only those that are named there are loaded, of the others
             ``dana --help`` has the line alone. None loads all.
     """
-    missing = [f"studies that are missing: {', '.join(missing_studies())}"] if missing_studies() else []
+    missing = [f"missing study {name}: {reason}" for name, reason in missing_studies().items()]
     parser = Parser(
         prog="dana",
         description="Find the general text that looks like yours, adapt a language model to it, measure the gain.",
-        epilog="\n\n".join([EPILOG, *missing]),
+        epilog="\n".join([EPILOG, *missing]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dana {version('dana')}")

@@ -4,11 +4,12 @@ The core names none of them. What a study brings to the command line, to recipes
 :class:`Study`, as ``module:object`` strings that are loaded where they are used.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from dana.core.errors import PluginError
@@ -22,7 +23,7 @@ class Study:
     """What one study brings. All but names and help lines are ``module:object`` strings.
 
     Attributes:
-        name: Of the study, and of its section of the settings.
+        name: Of the study: of its entry point, and of its section of the settings.
         settings: Dataclass of that section of :class:`dana.stages.settings.RunSettings`.
         commands: Name of each command to its line in ``dana --help`` and the function that adds it to the parser.
         cells: Function that yields the cells which the study adds to ``dana run``, see :mod:`dana.stages.run`.
@@ -54,21 +55,37 @@ class StudyTable:
     group: str = ""
 
 
-@cache
 def studies() -> tuple[Study, ...]:
-    """The installed studies in the order of their names, without the missing ones.
+    """The installed studies in the order of their names, without those of :func:`missing_studies`."""
+    return tuple(found for found in _installed().values() if isinstance(found, Study))
 
-    Raises:
-        PluginError: If one does not import; names its entry point.
-    """
-    present = [entry for entry in _entries() if entry.name not in missing_studies()]
-    return tuple(load_object(entry.value) for entry in present)
+
+def missing_studies() -> dict[str, str]:
+    """Each study that an entry point tells of and that does not load, with the reason: nothing else fails of it."""
+    return {name: found for name, found in _installed().items() if isinstance(found, str)}
 
 
 @cache
-def missing_studies() -> tuple[str, ...]:
-    """Names of studies that entry points tell of, but whose own module is absent."""
-    return tuple(entry.name for entry in _entries() if not is_present(entry.module))
+def _installed() -> dict[str, Study | str]:
+    """Name of each entry point, sorted, to its study, or to why there is none."""
+    claims = sorted({(entry.name, entry.value): entry for entry in entry_points(group=GROUP)}.items())
+    names = Counter(name for (name, _), _ in claims)
+    return {name: _study(entry) if names[name] == 1 else "two packages claim it" for (name, _), entry in claims}
+
+
+def _study(entry: EntryPoint) -> Study | str:
+    """The study of an entry point, whose settings load too; or why there is none."""
+    if not is_present(entry.module):
+        return f"there is no module {entry.module}"
+    try:
+        study = load_object(entry.value)
+        if not isinstance(study, Study) or study.name != entry.name:
+            return f"{entry.value} is no Study of this name"
+        if study.settings:
+            load_object(study.settings)
+    except PluginError as error:
+        return str(error)
+    return study
 
 
 def loaded(part: str) -> Iterator[Any]:
@@ -87,10 +104,6 @@ def study_table(kind: str) -> StudyTable | None:
     return next((tables[kind] for tables in loaded("tables") if kind in tables), None)
 
 
-def _entries() -> list[Any]:
-    return sorted({entry.name: entry for entry in entry_points(group=GROUP)}.values(), key=lambda entry: entry.name)
-
-
 def load_object(target: str) -> Any:
     """The object that ``module:object`` names.
 
@@ -101,4 +114,4 @@ def load_object(target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except Exception as error:
-        raise PluginError(f"study: {target} does not load: {type(error).__name__}: {error}") from error
+        raise PluginError(f"{target} does not load: {type(error).__name__}: {error}") from error

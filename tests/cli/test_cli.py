@@ -10,6 +10,7 @@ from dana.cli.main import build_parser, main
 from dana.core.config import load, read_yaml
 from dana.core.launch import processes
 from dana.core.resources import recipe
+from dana.core.studies import missing_studies
 from dana.stages.settings import RunSettings
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -169,4 +170,6 @@ def test_a_recipe_is_its_command_with_its_thread_settings(name):
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_is_a_recipe(path):
+    if path.stem in missing_studies():
+        pytest.skip(f"missing study: {path.stem}")
     load(RunSettings, read_yaml(path), origin=str(path))

@@ -10,7 +10,7 @@ import pytest
 
 from dana.core import registry
 from dana.core.errors import ConfigError, PluginError
-from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, parse_arguments
+from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, is_present, parse_arguments
 from dana.detectors.knn import KNearestNeighbours
 from dana.detectors.pyod import PyOD
 from dana.encoders.hashing import HashingEncoder
@@ -67,8 +67,9 @@ def test_every_group_names_its_kind(group, kind):
 
 def test_every_registered_name_of_ours_loads():
     for group in (DETECTORS, ENCODERS, SELECTORS, OBJECTIVES):
-        for name in group.entries():
-            assert callable(group.load(name, "dana"))
+        for name, (entry, *_) in group.entries().items():
+            if is_present(entry.module):  # a study's may be missing
+                assert callable(group.load(name, "dana"))
 
 
 def test_listing_imports_nothing(monkeypatch):

@@ -259,10 +259,6 @@ def test_processes_that_remember_at_once_leave_a_whole_file(pool, tmp_path):
     [
         ["score", "--task", "x.txt", "--general", "y.txt", "--merge"],
         ["score", "--task", "x.txt", "--general", "y.txt", "--dry-run"],
-        ["clusters"],
-        ["topics", "show"],
-        ["topics", "fit"],
-        ["compare", "--dry-run"],
         ["run", "quickstart", "--dry-run"],
     ],
 )
@@ -272,7 +268,7 @@ def test_verify_is_refused_where_no_source_is_looked_at(command, tmp_path, monke
     assert "--verify hashes the sources, and this command does not look at them" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["rank", "score", "clusters", "topics", "compare", "run"])
+@pytest.mark.parametrize("command", ["rank", "score", "run"])
 def test_help_names_verify(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])

@@ -12,7 +12,7 @@ from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 from dana.selectors.checks import CHECKS, check_selector
 
-BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "clusters", "dsir", "lexical", "moore_lewis"]
+BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "dsir", "lexical", "moore_lewis"]
 ELSEWHERE = {
     "classifier",
     "auto",
@@ -31,9 +31,12 @@ def test_built_ins_pass_every_check(spec):
     assert [result.name for result in results] == [check.__name__ for check in CHECKS]
     exempt = [result.name for result in results if "exempt" in result.detail]
     assert exempt == (["task_text_scores_lower"] if spec == "random" else [])
-    assert {spec.partition(":")[0] for spec in BUILT_IN} | ELSEWHERE == {
-        name for name, claims in SELECTORS.entries().items() if claims[0].dist.name == "dana"
-    }
+
+
+def test_every_selector_of_the_core_is_checked():
+    ours = [claims[0] for claims in SELECTORS.entries().values() if claims[0].dist.name == "dana"]
+    core = {claim.name for claim in ours if not claim.value.startswith("dana.studies.")}
+    assert {spec.partition(":")[0] for spec in BUILT_IN} | ELSEWHERE == core
 
 
 @dataclass(frozen=True)

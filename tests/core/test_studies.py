@@ -1,0 +1,130 @@
+"""The door for studies: found by entry point, loaded on use, and one that does not load breaks nothing else."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from dana.cli.main import build_parser, main
+from dana.core import studies as door
+from dana.core.errors import PluginError
+from dana.core.studies import Study, load_object, loaded, missing_studies, studies
+
+MODULE = '''
+from dataclasses import dataclass
+from dana.cli.flags import Flag, add_command
+from dana.core.studies import Study
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the tides.
+
+    Attributes:
+        moons: How many moons pull.
+    """
+
+    moons: int = 1
+
+def add(parser):
+    flags = [Flag("--moons", "tides.moons")]
+    add_command(parser, "tides", lambda parsed: print("high water"), flags, text="Measure the tides.")
+
+def cells(settings, *others):
+    return []
+
+COMMANDS = {"tides": ("Measure the tides", f"{__name__}:add")}
+STUDY = Study("tides", f"{__name__}:Settings", COMMANDS, cells=f"{__name__}:cells")
+NOT_ONE = "a word"
+'''
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts entry points in the place of the installed ones, and a module ``tide_tables`` beside them."""
+    (tmp_path / "tide_tables.py").write_text(MODULE)
+    (tmp_path / "broken_tables.py").write_text("import a_module_that_is_not_there")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def of(*claims):
+        entries = [EntryPoint(name, value, door.GROUP) for name, value in claims]
+        monkeypatch.setattr(door, "entry_points", lambda group: entries)
+        door._installed.cache_clear()
+
+    yield of
+    door._installed.cache_clear()
+
+
+def test_a_study_enters_by_its_entry_point_alone(install, capsys):
+    install(("tides", "tide_tables:STUDY"))
+    assert [study.name for study in studies()] == ["tides"]
+    assert missing_studies() == {}
+    assert [part([]) for part in loaded("cells")] == [[]]
+    assert "Measure the tides" in build_parser(["--help"]).format_help()
+    assert main(["tides"]) == 0
+    assert capsys.readouterr().out == "high water\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("no_tables:STUDY", "there is no module no_tables"),
+        ("dana.no_room.tables:STUDY", "there is no module dana.no_room.tables"),
+        (
+            "broken_tables:STUDY",
+            "broken_tables:STUDY does not load: ModuleNotFoundError: No module named 'a_module_that",
+        ),
+        ("tide_tables:NOWHERE", "tide_tables:NOWHERE does not load: AttributeError"),
+        ("tide_tables:NOT_ONE", "tide_tables:NOT_ONE is no Study of this name"),
+        ("tide_tables:STUDY", "tide_tables:STUDY is no Study of this name"),
+    ],
+)
+def test_a_study_that_does_not_load_is_listed_as_missing_and_breaks_nothing(install, value, reason, capsys):
+    install(("ebb", value), ("tides", "tide_tables:STUDY"))
+    assert [study.name for study in studies()] == ["tides"]
+    assert list(missing_studies()) == ["ebb"]
+    assert missing_studies()["ebb"].startswith(reason)
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert f"missing study ebb: {reason}" in capsys.readouterr().out
+    assert main(["tides"]) == 0
+
+
+def test_a_study_whose_settings_do_not_load_is_missing(install, tmp_path):
+    (tmp_path / "half_tables.py").write_text(
+        "from dana.core.studies import Study\nSTUDY = Study('half', settings='half_tables:Settings')\n"
+    )
+    install(("half", "half_tables:STUDY"))
+    assert studies() == ()
+    assert missing_studies()["half"].startswith("half_tables:Settings does not load: AttributeError")
+
+
+def test_a_name_that_two_packages_claim_is_neithers(install):
+    install(("tides", "tide_tables:STUDY"), ("tides", "other_tables:STUDY"))
+    assert studies() == ()
+    assert missing_studies() == {"tides": "two packages claim it"}
+
+
+def test_one_package_may_be_on_the_path_twice(install):
+    install(("tides", "tide_tables:STUDY"), ("tides", "tide_tables:STUDY"))
+    assert [study.name for study in studies()] == ["tides"]
+
+
+def test_a_part_that_does_not_load_is_an_error_where_it_is_used():
+    with pytest.raises(PluginError, match="no_tables:add does not load: ModuleNotFoundError"):
+        load_object("no_tables:add")
+
+
+def test_help_imports_no_part_of_a_study_but_its_settings():
+    code = "import sys; from dana.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    names = {name for name in printed.splitlines()[-1].split() if name.startswith("dana.studies.")}
+    packages = {".".join(name.split(".")[:3]) for name in names}
+    assert names - packages <= {f"{package}.settings" for package in packages}
+
+
+def test_ours_have_the_names_of_their_settings():
+    assert all(isinstance(study, Study) for study in studies())
+    assert len({command for study in studies() for command in study.commands}) == sum(
+        len(study.commands) for study in studies()
+    )
