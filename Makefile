@@ -1,10 +1,11 @@
 # make quickstart   the whole job on text from this machine: no data, no hub, no GPU
 # make test         the default test suite
+# make test-core    the core alone, installed without dana/studies
 # make docs         the documentation's site, in site/
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test test-slow lint docs clean
+.PHONY: quickstart test test-slow test-core lint docs clean
 
 quickstart: .venv/offline
 	$(BIN)/dana quickstart
@@ -14,6 +15,15 @@ test: .venv/test
 
 test-slow: .venv/test .venv/deepspeed
 	$(BIN)/python -m pytest -m slow
+
+# Of a clone, installed into an environment of its own; a recipe runs to its verdict in tests/stages/grid.
+test-core:
+	rm -rf build/core
+	git clone --quiet . build/core
+	cd build/core && rm -r dana/studies tests/studies && $(MAKE) .venv/test \
+	  && .venv/bin/dana --help && .venv/bin/python -m pytest --collect-only --quiet --quiet \
+	  && .venv/bin/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile \
+	    tests/core tests/cli tests/stages/grid tests/test_recipes.py tests/test_versions.py
 
 lint: .venv/dev
 	$(BIN)/ruff check .
