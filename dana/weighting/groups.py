@@ -43,12 +43,17 @@ class Groups:
         """Open a table of groups, a study's or anybody's.
 
         Raises:
-            ConfigError: If it has no column of groups.
+            ConfigError: If it is no Parquet, or has no column of groups.
         """
         manifest = read_manifest(path) if path.is_dir() else {}
         table = study_table(manifest["kind"]) if manifest else None
         column = table.group if table is not None and table.group else GROUP
-        there = pq.read_schema(parts(path)[0])
+        try:
+            there = pq.read_schema(parts(path)[0])
+        except (OSError, pa.ArrowException) as error:
+            raise ConfigError(
+                f"{path}: no Parquet that can be read; a table of groups has doc_id, unit, {column}"
+            ) from error
         missing = [name for name in (*KEYS, column) if name not in there.names]
         holds = f"{path}: holds {', '.join(there.names)}; a table of groups has"
         _require(not missing, f"{holds} {', '.join((*KEYS, column))}")

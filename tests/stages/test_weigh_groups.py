@@ -70,3 +70,20 @@ def test_rows_in_another_order_are_refused_and_nothing_is_written(run, genres, c
 def test_what_is_nowhere_is_named_by_both_places(run, capsys):
     assert main(["weigh", str(run), *SETTINGS, "--balance", "nowhere"]) == 2
     assert f"balance='nowhere': {run / 'nowhere'}: no table of groups" in capsys.readouterr().err
+
+
+def test_what_is_no_table_of_groups_is_refused_with_what_one_has(run, genres, tmp_path, capsys):
+    groups = pd.read_parquet(genres)
+    groups.to_csv(tmp_path / "groups.csv")
+    groups.drop(columns="group").to_parquet(tmp_path / "two.parquet")
+    groups.assign(group=None).astype({"group": "string"}).to_parquet(tmp_path / "null.parquet")
+    groups.assign(group=0.5).to_parquet(tmp_path / "half.parquet")
+    for name, says in (
+        ("groups.csv", "no Parquet that can be read; a table of groups has doc_id, unit, group"),
+        ("two.parquet", "holds doc_id, unit; a table of groups has doc_id, unit, group"),
+        ("null.parquet", "group is null in some row; every unit is of a group"),
+        ("half.parquet", "group is double; a group is a whole number or text"),
+    ):
+        assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / name)]) == 2
+        assert f"{tmp_path / name}: {says}" in capsys.readouterr().err
+    assert not (run / "weights").exists()
