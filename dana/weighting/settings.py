@@ -84,7 +84,7 @@ class Balance:
 
 
 def parse_balance(text: str) -> Balance:
-    """Read ``clusters``, ``clusters:0=0.7,3=0.3`` or ``genres.parquet:news=1``.
+    """Read ``genres``, ``genres:news=0.7,law=0.3`` or ``genres.parquet:news=1``.
 
     Raises:
         ConfigError: If it is nothing of the kind.
@@ -114,8 +114,8 @@ class WeighSettings:
             ``"300 documents"``, or a share as beta is.
         below: Instead of a budget, keep every segment whose mean score is below this. At 0 ``classifier``, ``lexical``,
             ``lda`` and ``svm`` take text for the task's.
-        balance: A table of groups, such as ``clusters`` in the run's folder or ``genres.parquet``, over which the
-            budget is spread evenly, or by shares: ``clusters:0=0.7,3=0.3``. Where a group is used up the others get
+        balance: A table of groups, in the run's folder by its name or anywhere by its path, over which the budget is
+            spread evenly, or by shares: ``genres.parquet:news=0.7,law=0.3``. Where a group is used up the others get
             the rest.
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
