@@ -149,7 +149,8 @@ def test_every_arrow_that_is_allowed_is_used_and_has_a_reason_of_five_words():
 
 def test_the_core_neither_imports_nor_names_a_study():
     assert not [one for one, others in ALLOWED.items() if "studies" in others and one not in ("benchmarks", "recipes")]
-    named = re.compile(r"dana\.studies\.\w|[\"'](clusters|topics|topic_gap|few_shot|augmentation)[\"'.]")
+    names, commands = r"clusters|topics|topic.gap|few.shot|augment(ation)?", "clusters|topics|compare|splits|augment"
+    named = re.compile(rf"dana\.studies\.\w|[\"'`]({names})\b|\bdana ({commands}|few-shot|topic-gap)\b")
     core = [path for path in PACKAGE if room(path) != "studies"]
     assert not [name(path) for path in core if named.search(path.read_text(encoding="utf-8"))]
 

@@ -105,16 +105,16 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
         given: What was typed: of a study's commands only those that are named there are loaded, of the others
             ``dana --help`` has the line alone. None loads all.
     """
-    missing = [f"missing study {name}: {reason}" for name, reason in missing_studies().items()]
     parser = Parser(
         prog="dana",
         description="Find the general text that looks like yours, adapt a language model to it, measure the gain.",
-        epilog="\n".join([EPILOG, *missing]),
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dana {version('dana')}")
     parser.add_argument("--verbose", action="store_true", help="also log details")
-    add = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add = commands.add_parser
 
     for group in (
         add_runs,
@@ -126,10 +126,14 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
         add_stores,
     ):
         group(add)
+    left_out = dict(missing_studies())
     for study in studies():
         for name, (line, target) in study.commands.items():
-            if given is None or name in given:
+            if name in commands.choices:
+                left_out[f"{study.name} {name}"] = "there is a command of this name"
+            elif given is None or name in given:
                 load_object(target)(add)
             else:
                 add(name, help=line)
+    parser.epilog = "\n".join([EPILOG, *(f"missing study {name}: {reason}" for name, reason in left_out.items())])
     return parser

@@ -5,8 +5,6 @@ import re
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from dana.stages.settings import RunSettings
-
 
 @dataclass(frozen=True)
 class SettingDoc:
@@ -30,6 +28,8 @@ def setting_doc(key: str) -> SettingDoc:
     Raises:
         KeyError: If there is none of this name.
     """
+    from dana.stages.settings import RunSettings
+
     *sections, name = key.split(".")
     settings: Any = RunSettings
     for section in sections:

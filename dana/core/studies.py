@@ -5,7 +5,7 @@ The core names none of them. What a study brings to the command line, to recipes
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -74,18 +74,32 @@ def _installed() -> dict[str, Study | str]:
 
 
 def _study(entry: EntryPoint) -> Study | str:
-    """The study of an entry point, whose settings load too; or why there is none."""
+    """The study of an entry point; or why there is none."""
     if not is_present(entry.module):
         return f"there is no module {entry.module}"
     try:
         study = load_object(entry.value)
-        if not isinstance(study, Study) or study.name != entry.name:
-            return f"{entry.value} is no Study of this name"
-        if study.settings:
-            load_object(study.settings)
     except PluginError as error:
         return str(error)
-    return study
+    named = isinstance(study, Study) and study.name == entry.name
+    return study if named else f"{entry.value} is no Study of this name"
+
+
+def settings_of_studies(taken: Collection[str]) -> dict[str, type]:
+    """The settings of each study that has some, by its name. One whose settings cannot be used is missing from then on.
+
+    Args:
+        taken: Names of sections that no study may have.
+    """
+    sections: dict[str, type] = {}
+    for study in filter(lambda study: study.settings, studies()):
+        try:
+            if study.name in taken:
+                raise PluginError(f"the settings of a run have a section {study.name}")
+            sections[study.name] = load_object(study.settings)
+        except PluginError as error:
+            _installed()[study.name] = str(error)
+    return sections
 
 
 def loaded(part: str) -> Iterator[Any]:

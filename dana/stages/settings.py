@@ -1,12 +1,13 @@
 """The settings of a whole run, one section a step: what a recipe's YAML holds and every command's flags fill in."""
 
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.artifacts import MANIFEST
 from dana.core.config import require
-from dana.core.studies import load_object, studies
+from dana.core.errors import PluginError
+from dana.core.studies import missing_studies, settings_of_studies
 from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
@@ -106,7 +107,13 @@ class CoreSettings:
         parse_arms(self.arms, self.selector_spec, self.weigh)
 
     def section(self, study: str) -> Any:
-        """A study's section, by its name."""
+        """A study's section, by its name.
+
+        Raises:
+            PluginError: If the study is missing.
+        """
+        if reason := missing_studies().get(study):
+            raise PluginError(f"study {study}: {reason}")
         return getattr(self, study)
 
     @property
@@ -137,7 +144,7 @@ class CoreSettings:
 
 def _with_studies() -> type[CoreSettings]:
     """The core's settings with a section of every study that has settings."""
-    sections = {study.name: load_object(study.settings) for study in studies() if study.settings}
+    sections = settings_of_studies([item.name for item in fields(CoreSettings)])
     added = [(name, section, field(default_factory=section)) for name, section in sections.items()]
     about = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
     return make_dataclass("RunSettings", added, bases=(CoreSettings,), namespace=about, frozen=True)

@@ -9,7 +9,8 @@ import pytest
 from dana.cli.main import build_parser, main
 from dana.core import studies as door
 from dana.core.errors import PluginError
-from dana.core.studies import Study, load_object, loaded, missing_studies, studies
+from dana.core.studies import Study, load_object, loaded, missing_studies, settings_of_studies, studies
+from dana.stages.settings import CoreSettings
 
 MODULE = '''
 from dataclasses import dataclass
@@ -94,9 +95,27 @@ def test_a_study_whose_settings_do_not_load_is_missing(install, tmp_path):
     (tmp_path / "half_tables.py").write_text(
         "from dana.core.studies import Study\nSTUDY = Study('half', settings='half_tables:Settings')\n"
     )
-    install(("half", "half_tables:STUDY"))
-    assert studies() == ()
-    assert missing_studies()["half"].startswith("half_tables:Settings does not load: AttributeError")
+    install(("half", "half_tables:STUDY"), ("tides", "tide_tables:STUDY"))
+    assert list(settings_of_studies([])) == ["tides"]
+    assert [study.name for study in studies()] == ["tides"]
+    with pytest.raises(PluginError, match="study half: half_tables:Settings does not load: AttributeError"):
+        CoreSettings().section("half")
+
+
+def test_a_study_takes_no_section_of_another(install):
+    install(("tides", "tide_tables:STUDY"))
+    assert settings_of_studies(["tides"]) == {}
+    assert missing_studies() == {"tides": "the settings of a run have a section tides"}
+
+
+def test_a_command_that_is_there_is_left_to_who_has_it(install, tmp_path, capsys):
+    (tmp_path / "score_tables.py").write_text(MODULE.replace('"tides": (', '"score": ('))
+    install(("tides", "score_tables:STUDY"))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    assert "missing study tides score: there is a command of this name" in printed
+    assert "Measure the tides" not in printed
 
 
 def test_a_name_that_two_packages_claim_is_neithers(install):
@@ -115,12 +134,11 @@ def test_a_part_that_does_not_load_is_an_error_where_it_is_used():
         load_object("no_tables:add")
 
 
-def test_help_imports_no_part_of_a_study_but_its_settings():
+def test_help_imports_no_part_of_a_study():
     code = "import sys; from dana.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     names = {name for name in printed.splitlines()[-1].split() if name.startswith("dana.studies.")}
-    packages = {".".join(name.split(".")[:3]) for name in names}
-    assert names - packages <= {f"{package}.settings" for package in packages}
+    assert {name for name in names if name.count(".") > 2} == set()
 
 
 def test_ours_have_the_names_of_their_settings():
