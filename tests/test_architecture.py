@@ -121,7 +121,7 @@ ALLOWED = {
 STUDIES = {"augmentation": {"topics"}, "topic_gap": {"topics", "augmentation"}, "few_shot": {"topic_gap"}}
 
 MOST_ROOMS, MOST_ARROWS = 24, 80
-MOST_CODE_LINES, MOST_STATEMENTS, MOST_FILES = 31_550, 30_550, 468  # of dana/ and recipes/; files of dana/
+MOST_CODE_LINES, MOST_STATEMENTS, MOST_FILES = 31_600, 30_600, 468  # of dana/ and recipes/; files of dana/
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 80  # blanks, comments and docstrings too
 
 PACKAGE = [path for path in python_files("dana") if "evaluation_modules" not in path.parts]

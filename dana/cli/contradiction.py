@@ -97,7 +97,8 @@ def setting_of(kind: str, key: str, now: dict[str, Any]) -> str | None:
     if named := _of_finetune if kind == "finetune" else _of_study(kind):
         return named(section, rest)
     if section == "settings":
-        return f"{'weigh' if kind == 'weights' else 'pretrain' if 'size' in now else 'adapt'}.{rest}"
+        of = "weigh" if kind == "weights" else "pretrain" if "size" in now else "adapt"
+        return f"{of}.objective" if rest.startswith("objective.") else f"{of}.{rest}"
     return section if section in ("model", "size") else None
 
 

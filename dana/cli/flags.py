@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from dana.cli.setting_docs import setting_doc
 from dana.core.errors import nearest
 from dana.core.secrets import without_secrets
+from dana.core.studies import missing_studies
 from dana.core.urls import is_url
 
 Run = Callable[[argparse.Namespace], None]
@@ -115,7 +116,8 @@ class Parser(argparse.ArgumentParser):
         """Print one line and leave with code 2."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         near = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
-        said = without_secrets(f"{message}{near}")
+        reason = missing_studies().get(choice[1].replace("-", "_")) if choice else None
+        said = f"study {choice[1]}: {reason}" if choice and reason else without_secrets(f"{message}{near}")
         self.exit(2, f"dana: error: {said}; {self.prog} --help says what there is\n")
 
 

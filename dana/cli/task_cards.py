@@ -7,7 +7,7 @@ from dana.cli.flags import MANY, AddCommand, Flag, add_command
 
 OF_ACTION = {"tag": "list", "corpus": "check", "strict": "check", "out": "check"}  # flags one action alone looks at
 TASK_PATH = "folders whose cards are found by name, beside the shipped ones and those under DANA_TASK_PATH"
-OUT = "check: folder for splits, labels, overlap ... as CSV"
+OUT = "check: folder for splits, labels, overlap ... as CSV (default: none is written)"
 FLAGS = [
     Flag("--data", "data", "folder that holds a card's data, where it is not under DANA_DATA"),
     Flag("--task-path", "task_path", TASK_PATH, MANY),

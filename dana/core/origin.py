@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from dana.core.errors import DanaError, PluginError
@@ -72,15 +74,19 @@ def _origin_of_class(cls: type) -> dict[str, str | int]:
     own = vars(cls).get("version")  # not a base's: a plug-in's subclass gives other numbers than ours
     if not isinstance(own, str | int):
         own = version(owner) if owner else f"source {_source_digest(cls)}"
+        bases = [(base.__qualname__, vars(base).get("version")) for base in cls.__mro__[1:]]
+        own += "".join(f", {name} {number}" for name, number in bases if isinstance(number, str | int))
     return {"package": owner or top, "class": cls.__qualname__, "version": own}
 
 
 def _source_digest(cls: type) -> str:
-    """Digest of a class's own text, as of a notebook or a script; empty where there is none."""
+    """Digest of the file that a class is of, a script say; of its own text in a notebook."""
     try:
-        return blake2b(inspect.getsource(cls).encode(), digest_size=16).hexdigest()
+        file = inspect.getsourcefile(cls)
+        text = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(cls).encode()
+        return blake2b(text, digest_size=16).hexdigest()
     except (OSError, TypeError):
-        return ""
+        return token_hex(16)  # nothing is known of it: it is never what another process had
 
 
 def package_versions() -> dict[str, str]:

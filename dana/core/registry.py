@@ -89,7 +89,7 @@ def is_present(module: str) -> bool:
     """Whether a module can be found; nothing but the packages above it is imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package above it
+    except (ImportError, ValueError):  # not even the package above it, or no name of a module
         return False
 
 

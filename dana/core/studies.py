@@ -13,7 +13,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from dana.core.errors import PluginError
+from dana.core.logging import get_logger
 from dana.core.registry import is_present
+
+log = get_logger(__name__)
 
 GROUP = "dana.studies"
 
@@ -75,14 +78,16 @@ def _installed() -> dict[str, Study | str]:
 
 def _study(entry: EntryPoint) -> Study | str:
     """The study of an entry point; or why there is none."""
-    if not is_present(entry.module):
-        return f"there is no module {entry.module}"
     try:
+        if not is_present(entry.module):
+            return f"there is no module {entry.module}"
         study = load_object(entry.value)
-    except PluginError as error:
-        return str(error)
-    named = isinstance(study, Study) and study.name == entry.name
-    return study if named else f"{entry.value} is no Study of this name"
+    except Exception as error:  # whatever a package does while it is imported
+        return str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+    if not isinstance(study, Study) or study.name != entry.name or not study.name.isidentifier():
+        return f"{entry.value} is no Study of this name"
+    pairs = all(isinstance(one, tuple) and len(one) == 2 for one in study.commands.values())
+    return study if pairs else f"{entry.value}: each command has a line and a function's name"
 
 
 def settings_of_studies(taken: Collection[str]) -> dict[str, type]:
@@ -93,24 +98,34 @@ def settings_of_studies(taken: Collection[str]) -> dict[str, type]:
     """
     sections: dict[str, type] = {}
     for study in filter(lambda study: study.settings, studies()):
+        if study.name in taken:
+            _leave_out(study, f"the settings of a run have {study.name} themselves")
+            continue
         try:
-            if study.name in taken:
-                raise PluginError(f"the settings of a run have a section {study.name}")
             sections[study.name] = load_object(study.settings)
-        except PluginError as error:
-            _installed()[study.name] = str(error)
+            sections[study.name]()
+        except Exception as error:
+            sections.pop(study.name, None)
+            _leave_out(study, str(error) if isinstance(error, PluginError) else f"{study.settings}: {error}")
     return sections
 
 
-def loaded(part: str) -> Iterator[Any]:
-    """One part of every study that has it, for example ``cells``, loaded.
+def _leave_out(study: Study, reason: str) -> None:
+    """Count a study as missing from now on."""
+    _installed()[study.name] = reason
+    log.warning("study     %s is left out: %s", study.name, reason)
 
-    Raises:
-        PluginError: If one does not import.
-    """
+
+def loaded(part: str) -> Iterator[Any]:
+    """One part of every study that has it, for example ``cells``; a study whose part does not load is left out."""
     for study in studies():
         if target := getattr(study, part):
-            yield load_object(target)
+            try:
+                found = load_object(target)
+            except PluginError as error:
+                _leave_out(study, str(error))
+            else:
+                yield found
 
 
 def study_table(kind: str) -> StudyTable | None:

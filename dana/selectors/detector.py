@@ -60,10 +60,10 @@ class DetectorSelector(Selector):
         """Class and version of its detector, :func:`dana.core.origin.origin_of`."""
         return origin_of(self._detector)
 
-    def announce_cost(self, task_units: int, general_units: int, fits: int = 1) -> None:
+    def announce_cost(self, task_units: int, general_units: int, fits: int = 1, dims: int = 0) -> None:
         """Log the expected time of a detector that is not built in, from 20 s on; see :mod:`dana.detectors.cost`."""
         if not is_known(self.settings.detector):
-            announce(self.settings.detector, task_units, self.dims, fits, general_units)
+            announce(self.settings.detector, task_units, dims or self.dims, fits, general_units)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``background`` for a contrastive detector, whose geometry is fitted on it, too; else ``geometry``.

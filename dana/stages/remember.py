@@ -16,6 +16,7 @@ from dana.core.artifacts import canonical, write_text
 from dana.core.config import SETTINGS, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
+from dana.core.studies import missing_studies
 from dana.stages.settings import RunSettings
 
 HEAD = """\
@@ -34,7 +35,7 @@ RIVALS = (  # of each set one may be given
 
 
 def remembered(folder: Path) -> dict[str, Any]:
-    """The settings a run's folder remembers; empty if there are none.
+    """The settings a run's folder remembers, but for those of missing studies; empty if there are none.
 
     Raises:
         ConfigError: If the file is not what :func:`remember` writes.
@@ -42,7 +43,7 @@ def remembered(folder: Path) -> dict[str, Any]:
     path = folder / SETTINGS
     if not path.exists():
         return {}
-    values = read_yaml(path)
+    values = {key: value for key, value in read_yaml(path).items() if key not in missing_studies()}
     try:
         load(RunSettings, values, origin=str(path))
     except ConfigError as error:
@@ -84,6 +85,8 @@ def remember(settings: RunSettings, folder: Path, except_for: Sequence[str] = ()
         if key in before:
             values[key] = before[key]
     if values != before:
+        file = read_yaml(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
+        values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
 

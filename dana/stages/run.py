@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, open_artifact
+from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import first
 from dana.core.logging import get_logger
-from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
+from dana.core.schemas import DOCUMENTS, iterate_documents, parts, write_parts
 from dana.core.studies import loaded
 from dana.corpus.tables import document_tables
 from dana.models.folder import check_checkpoint, load_own_tokenizer
@@ -195,8 +196,11 @@ def _weights(
             after = ("rank" if detector == "auto" else "texts",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
         arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
-        if arm.weigh and arm.weigh.balance and (table := parse_balance(arm.weigh.balance).table) in tables:
-            arguments["groups"] = Made(table)
+        if arm.weigh and arm.weigh.balance:
+            table = parse_balance(arm.weigh.balance).table
+            there = table in tables or parts(out / table) or parts(Path(table))
+            require(bool(there), "balance", arm.weigh.balance, f"a table of groups, in {out} or at a path")
+            arguments |= {"groups": Made(table)} if table in tables else {}
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
         yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 

@@ -144,7 +144,7 @@ class CoreSettings:
 
 def _with_studies() -> type[CoreSettings]:
     """The core's settings with a section of every study that has settings."""
-    sections = settings_of_studies([item.name for item in fields(CoreSettings)])
+    sections = settings_of_studies({*dir(CoreSettings), *(item.name for item in fields(CoreSettings))})
     added = [(name, section, field(default_factory=section)) for name, section in sections.items()]
     about = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
     return make_dataclass("RunSettings", added, bases=(CoreSettings,), namespace=about, frozen=True)

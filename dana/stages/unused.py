@@ -48,7 +48,9 @@ def first_unused(command: str, given: Mapping[str, str], settings: "RunSettings"
 
 def _rules(command: str) -> list[Rule]:
     """Rules of a command of the core's or of a study's."""
-    return next((rules[command] for rules in (RULES, *loaded("unused")) if command in rules), [])
+    if command in RULES:
+        return RULES[command]
+    return next((rules[command] for rules in loaded("unused") if command in rules), [])
 
 
 def _is_window(settings: "RunSettings") -> bool:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import read_manifest
+from dana.core.artifacts import open_artifact, read_manifest
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.schemas import parts, read_rows
 from dana.core.studies import study_table
-from dana.weighting.pool import Pool, alongside
+from dana.weighting.pool import UNIT, Pool, alongside
 from dana.weighting.settings import Balance
 from dana.weighting.weights import DROPPED
 
@@ -31,12 +31,14 @@ class Groups:
         column: That holds the group, whole numbers or text.
         values: The groups, in order.
         names: What each is called.
+        keys: Columns that tell units apart: ``doc_id``, ``unit`` and, where it has them, ``start`` and ``end``.
     """
 
     path: Path
     column: str
     values: list[Any]
     names: list[str]
+    keys: tuple[str, ...] = KEYS
 
     @classmethod
     def open(cls, path: Path) -> "Groups":
@@ -46,6 +48,8 @@ class Groups:
             ConfigError: If it is no Parquet, or has no column of groups.
         """
         manifest = read_manifest(path) if path.is_dir() else {}
+        if manifest:  # a study's, whose bytes are known
+            manifest = open_artifact(path, manifest["kind"]).manifest
         table = study_table(manifest["kind"]) if manifest else None
         column = table.group if table is not None and table.group else GROUP
         try:
@@ -58,16 +62,20 @@ class Groups:
         holds = f"{path}: holds {', '.join(there.names)}; a table of groups has"
         _require(not missing, f"{holds} {', '.join((*KEYS, column))}")
         kind = there.field(column).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        whole = pa.types.is_integer(there.field("unit").type)
+        _require(whole, f"{path}: unit is {there.field('unit').type}; it is the number of a unit in its document")
         fits = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
         _require(fits, f"{path}: {column} is {kind}; a group is a whole number or text")
+        keys = tuple(name for name in UNIT if name in there.names)
         if "names" in manifest:
-            return cls(path, column, list(range(len(manifest["names"]))), manifest["names"])
+            return cls(path, column, list(range(len(manifest["names"]))), manifest["names"], keys)
         values: set[Any] = set()
         for batch in read_rows(path, [column]):
             values.update(batch.column(0).unique().to_pylist())
         _require(None not in values, f"{path}: {column} is null in some row; every unit is of a group")
         ordered = sorted(values)
-        return cls(path, column, ordered, [str(value) for value in ordered])
+        return cls(path, column, ordered, [str(value) for value in ordered], keys)
 
     def shares(self, balance: Balance) -> np.ndarray:
         """Share of the budget of each group, float64 of shape (groups,): those named, or all alike.
@@ -88,12 +96,15 @@ class Groups:
         Raises:
             ConfigError: If the rows are not those of the pool; while it is read, or at once if they are not as many.
         """
-        said = f"{self.path}: its rows are not those of the scores (the same doc_id and unit, in the same order)"
+        said = f"{self.path}: its rows are not those of the scores (the same {', '.join(self.keys)}, in the same order)"
+        hint = "" if self.keys == KEYS else "; make both with the same --units"
 
         def codes(column: pa.ChunkedArray) -> np.ndarray:
-            return pc.index_in(column, pa.array(self.values, column.type)).to_numpy().astype(np.int64)
+            kind = column.type
+            plain = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+            return pc.index_in(plain, pa.array(self.values, plain.type)).to_numpy().astype(np.int64)
 
-        return alongside(pool, Pool.of_folder(self.path), self.column, GROUP, said, KEYS, codes)
+        return alongside(pool, Pool.of_folder(self.path), self.column, GROUP, said + hint, self.keys, codes)
 
 
 def _require(holds: bool, message: str) -> None:

@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from dana.cli.main import build_parser, main
 from dana.core import studies as door
+from dana.core.config import read_yaml
 from dana.core.errors import PluginError
 from dana.core.studies import Study, load_object, loaded, missing_studies, settings_of_studies, studies
-from dana.stages.settings import CoreSettings
+from dana.stages.remember import remember, remembered
+from dana.stages.settings import CoreSettings, RunSettings
 
 MODULE = '''
 from dataclasses import dataclass
@@ -105,7 +108,7 @@ def test_a_study_whose_settings_do_not_load_is_missing(install, tmp_path):
 def test_a_study_takes_no_section_of_another(install):
     install(("tides", "tide_tables:STUDY"))
     assert settings_of_studies(["tides"]) == {}
-    assert missing_studies() == {"tides": "the settings of a run have a section tides"}
+    assert missing_studies() == {"tides": "the settings of a run have tides themselves"}
 
 
 def test_a_command_that_is_there_is_left_to_who_has_it(install, tmp_path, capsys):
@@ -146,3 +149,70 @@ def test_ours_have_the_names_of_their_settings():
     assert len({command for study in studies() for command in study.commands}) == sum(
         len(study.commands) for study in studies()
     )
+
+
+FAULTS = {
+    "raises": "raise RuntimeError('no water')",
+    "needs": """
+from dataclasses import dataclass
+from dana.core.studies import Study
+@dataclass(frozen=True)
+class Settings:
+    depth: int
+STUDY = Study("needs", "needs_tables:Settings")
+""",
+    "commands": """
+from dana.core.studies import Study
+STUDY = Study("commands", commands={"zap": "commands_tables:add"})
+""",
+    "parts": """
+from dana.core.studies import Study
+NO = dict.fromkeys(("cells", "sections", "tables", "unused"), "parts_tables:NO_SUCH_THING")
+STUDY = Study("parts", **NO)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("raises", "raises_tables:STUDY does not load: RuntimeError: no water"),
+        ("needs", "needs_tables:Settings: "),
+        ("commands", "commands_tables:STUDY: each command has a line and a function's name"),
+        ("parts", "parts_tables:NO_SUCH_THING does not load: AttributeError"),
+    ],
+)
+def test_a_fault_of_one_study_is_told_and_all_others_go_on(install, tmp_path, fault, reason):
+    (tmp_path / f"{fault}_tables.py").write_text(FAULTS[fault])
+    install((fault, f"{fault}_tables:STUDY"), ("tides", "tide_tables:STUDY"))
+    build_parser(["--help"])
+    assert list(settings_of_studies([])) == ["tides"]
+    for part in ("cells", "sections", "tables", "unused"):
+        list(loaded(part))
+    assert missing_studies()[fault].startswith(reason)
+    assert [study.name for study in studies()] == ["tides"]
+
+
+def test_a_package_that_raises_and_a_value_that_is_none_are_missing_studies(install, tmp_path):
+    (tmp_path / "sinking").mkdir()
+    (tmp_path / "sinking" / "__init__.py").write_text("raise RuntimeError('down')")
+    install(("sinking", "sinking.tables:STUDY"), ("odd", "not a value"), ("my-study", "tide_tables:STUDY"))
+    assert studies() == ()
+    assert missing_studies()["sinking"] == "RuntimeError: down"
+    assert set(missing_studies()) == {"sinking", "odd", "my-study"}
+
+
+def test_the_command_of_a_missing_study_says_why(install, capsys):
+    install(("ebb_tide", "no_tables:STUDY"))
+    with pytest.raises(SystemExit):
+        main(["ebb-tide"])
+    assert "study ebb-tide: there is no module no_tables" in capsys.readouterr().err
+
+
+def test_a_folder_remembers_what_a_missing_study_was_told(install, tmp_path):
+    (tmp_path / "settings.yaml").write_text("ebb: {moons: 2}\nweigh: {gamma: 3}\n")
+    install(("ebb", "no_tables:STUDY"))
+    assert remembered(tmp_path) == {"weigh": {"gamma": 3}}
+    remember(replace(RunSettings(), task="other.txt"), tmp_path)
+    written = read_yaml(tmp_path / "settings.yaml")
+    assert (written["ebb"], written["task"]) == ({"moons": 2}, "other.txt")

@@ -62,7 +62,7 @@ def test_rows_in_another_order_are_refused_and_nothing_is_written(run, genres, c
     pd.read_parquet(genres).iloc[::-1].to_parquet(genres)
     before = sorted(run.rglob("*"))
     assert main(["weigh", str(run), *SETTINGS, "--balance", str(genres)]) == 2
-    said = f"{genres}: its rows are not those of the scores (the same doc_id and unit, in the same order)"
+    said = f"{genres}: its rows are not those of the scores (the same doc_id, unit, in the same order)"
     assert said in capsys.readouterr().err
     assert sorted(run.rglob("*")) == before
 
@@ -78,12 +78,34 @@ def test_what_is_no_table_of_groups_is_refused_with_what_one_has(run, genres, tm
     groups.drop(columns="group").to_parquet(tmp_path / "two.parquet")
     groups.assign(group=None).astype({"group": "string"}).to_parquet(tmp_path / "null.parquet")
     groups.assign(group=0.5).to_parquet(tmp_path / "half.parquet")
+    groups.assign(unit=groups["unit"] + 0.5).to_parquet(tmp_path / "unit.parquet")
     for name, says in (
         ("groups.csv", "no Parquet that can be read; a table of groups has doc_id, unit, group"),
         ("two.parquet", "holds doc_id, unit; a table of groups has doc_id, unit, group"),
         ("null.parquet", "group is null in some row; every unit is of a group"),
         ("half.parquet", "group is double; a group is a whole number or text"),
+        ("unit.parquet", "unit is double; it is the number of a unit in its document"),
     ):
         assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / name)]) == 2
         assert f"{tmp_path / name}: {says}" in capsys.readouterr().err
     assert not (run / "weights").exists()
+
+
+def test_groups_as_categories_of_pandas_are_those_of_their_text(run, genres, tmp_path):
+    assert main(["weigh", str(run), *SETTINGS, "--balance", str(genres)]) == 0
+    plain = kept_by_group(run, genres)
+    pd.read_parquet(genres).astype({"group": "category"}).to_parquet(tmp_path / "categories.parquet")
+    shutil.rmtree(run / "weights")
+    assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / "categories.parquet")]) == 0
+    assert kept_by_group(run, genres) == plain
+
+
+def test_spans_of_a_table_that_has_them_are_compared(run, genres, tmp_path, capsys):
+    scores = pd.read_parquet(run / "scores")[["doc_id", "unit", "start", "end"]]
+    spans = scores.assign(group=pd.read_parquet(genres)["group"].to_numpy())
+    spans.to_parquet(tmp_path / "spans.parquet")
+    assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / "spans.parquet")]) == 0
+    shutil.rmtree(run / "weights")
+    spans.assign(end=spans["end"] + 1).to_parquet(tmp_path / "spans.parquet")
+    assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / "spans.parquet")]) == 2
+    assert "(the same doc_id, unit, start, end, in the same order); make both with the same" in capsys.readouterr().err

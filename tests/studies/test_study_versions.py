@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,50 +13,95 @@ from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
 from dana.studies.augmentation.base import GENERATORS
 from dana.studies.few_shot.base import open_chat
+from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, TopicCase
+from dana.studies.topic_gap.pool import LabelledDocuments
+from dana.studies.topic_gap.splits import TopicSplit
+from dana.studies.topic_gap.views import strip_to_letters
 from dana.studies.topics.settings import TOPIC_MODELS
+from tests.studies.augmentation.few_topics import CELLS, few_topics
 from tests.studies.augmentation.test_seq2seq import WORDS, write_small_t5
 from tests.studies.few_shot.chat_server import says, serving
 from tests.studies.few_shot.test_local_chat import TALK, write_chat_model
 from tests.studies.topics.planted_topics import planted
 
 PINS = Path(__file__).with_name("versions.json")
-GROUPS = ("dana.selectors", "dana.topic_models", "dana.chat_models", "dana.generators")
+GROUPS = ("dana.selectors", "dana.topic_models", "dana.chat_models", "dana.generators", "dana.topic_gap_arms")
 COMPONENTS = [(group, name, one) for group in GROUPS for name, one in components(group, in_studies=True)]
+PAIRS = [((text.split()[0], text.split()[3]), text) for text in sentences(tuple(WORDS), 8, 0)]
+KEYWORDS = [("word1", "word2"), ("word3",), ()]
 
 
-def compute(name: str, seed: int, folder: Path) -> np.ndarray | list[int]:
-    """Numbers of a component on a seed."""
-    match name:
-        case "clusters":
-            selector = create_selector("clusters:k=3,pca=4,seeds=2", SelectorContext(encoder="hashing:dims=16,words=1"))
-            general = sentences(tuple(WORDS[:20]), 60, seed) + sentences(tuple(WORDS[10:]), 60, seed + 1)
-            fitted = selector.fit(sentences(tuple(WORDS[:12]), 20, seed + 2), {"clusters": general}, seed)
-            return fitted.score(sentences(tuple(WORDS), 12, seed + 3))
-        case "etm" | "lda":
-            bags, _, _ = planted()
-            spec = "etm:epochs=5,dims=8,hidden=8,batch=100" if name == "etm" else name
-            return TOPIC_MODELS.create(spec).fit(bags.rows(np.arange(200)), 3, seed).beta
-        case "t5":
-            generator = GENERATORS.create(f"t5:{write_small_t5(folder / 't5')},epochs=3,tokens=8")
-        case "embedded":
-            generator = GENERATORS.create(name)
-        case "local":
-            return letters([open_chat(f"local:{write_chat_model(folder / 'chat')},max_new_tokens=8").reply(TALK, seed)])
-        case "scripted":
-            lines = [
-                {"reply": f"to w{word}", "contains": f"w{word}", "turn": turn} for word in (9, 4) for turn in (1, 2)
-            ]
-            (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            return letters([open_chat(f"scripted:{folder / 'replies.jsonl'}").reply(TALK, seed)])
-        case "http":
-            with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
-                return letters([open_chat(f"http:{endpoint.url},model=m").reply(TALK, seed)])
-    pairs = [((text.split()[0], text.split()[3]), text) for text in sentences(tuple(WORDS), 8, seed)]
-    keywords = [("word1", "word2"), ("word3",), ()]
-    return letters(generator.fit(pairs, seed).generate(keywords, [seed, 5, 6]))
+def clusters(spec: str, seed: int) -> dict[str, Any]:
+    selector = create_selector(spec, SelectorContext(encoder="hashing:dims=48,words=1"))
+    general = sentences(tuple(WORDS[:20]), 60, seed) + sentences(tuple(WORDS[10:]), 60, seed + 1)
+    fitted = selector.fit(sentences(tuple(WORDS[:12]), 20, seed + 2), {"clusters": general}, seed)
+    sizes = [size for units in (60, 4000) for size in selector.samples(units).values()]
+    return {"scores": fitted.score(sentences(tuple(WORDS), 12, seed + 3)), "samples": sizes}
+
+
+def topics(spec: str, seed: int) -> dict[str, Any]:
+    bags, _, _ = planted()
+    fitted = TOPIC_MODELS.create(spec).fit(bags.rows(np.arange(200)), 3, seed)
+    return {"beta": fitted.beta, "theta": fitted.theta(bags.counts[200:208])}
+
+
+def texts(spec: str, seed: int) -> dict[str, Any]:
+    return {"texts": letters(GENERATORS.create(spec).fit(PAIRS, seed).generate(KEYWORDS, [seed, 5, 6]))}
+
+
+def reply(spec: str, seed: int) -> dict[str, Any]:
+    return {"reply": letters([open_chat(spec).reply(TALK, seed)])}
+
+
+def trained_on(spec: str, seed: int) -> dict[str, Any]:
+    """The texts of a topic-gap arm, of twelve documents about one of three topics."""
+    with TemporaryDirectory() as name:
+        few_topics().save(Path(name) / "topics")
+        about = [(f"d{at:02}", f"Enzyme {at} of a yeast cell, verdict {at % 3}", "xy"[at % 2]) for at in range(16)]
+        ids, whole, labels = zip(*about, strict=True)
+        documents = LabelledDocuments(ids, labels, whole, whole, tuple(map(strip_to_letters, whole)))
+        theta = np.zeros((16, 3), np.float32)
+        theta[:, CELLS] = np.linspace(0.9, 0.1, 16)
+        sets = {"test": np.arange(2), "on": np.arange(2, 6), "off": np.arange(10, 14), "validation": np.arange(14, 16)}
+        case = TopicCase(CELLS, 2, documents, theta, TopicSplit.of(sets, 16), Path(name) / "topics")
+        made = TOPIC_GAP_ARMS.create(spec).texts(case, seed, Path(name) / "work")
+        return {"texts": letters([f"{text.id} {text.label} {text.text}" for text in made.train])}
+
+
+# What computes, and the specs by which the parameters show.
+COMPUTED = {
+    "clusters": (clusters, ["k=3,pca=4,seeds=2", "k=2,pca=24,seeds=1", "k=3,pca=0,seeds=1,smoothing=9.0"]),
+    "etm": (topics, ["epochs=5,dims=8,hidden=8,batch=100", "epochs=3,dims=8,hidden=8,batch=50,annealing=1.0"]),
+    "lda": (topics, [""]),
+    "t5": (texts, ["{t5},epochs=3,tokens=8", "{t5},epochs=2,tokens=8,top_k=3,top_p=0.5"]),
+    "embedded": (texts, [""]),
+    "local": (reply, ["{chat},max_new_tokens=8", "{chat},max_new_tokens=8,temperature=3.0"]),
+    "scripted": (reply, ["{replies}"]),
+    **{arm: (trained_on, [""]) for arm in ("on", "off", "repeated", "random_keywords", "augmented_baseline")},
+    **{arm: (trained_on, ["", "keywords=2,ratio=2"]) for arm in ("augmented", "shuffled")},
+    "http": (reply, ["{url},model=m", "{url},model=m,temperature=0.5,max_tokens=7"]),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """What specs name: models, a file of replies, and an endpoint that replies with what it was asked."""
+    folder = tmp_path_factory.mktemp("versions")
+    lines = [{"reply": f"to w{word}", "contains": f"w{word}", "turn": 2} for word in (9, 4)]
+    (folder / "replies").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat")}
+    with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
+        yield {**made, "replies": folder / "replies", "url": endpoint.url}
 
 
 @pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])
-def test_a_version_computes_what_it_always_did_of_studies(group, name, component, tmp_path):
-    now = pin_of(component.version, parameters(component), lambda seed: compute(name, seed, tmp_path))
-    check_pin(PINS, group, name, now)
+def test_a_version_computes_what_it_always_did_of_studies(group, name, component, places):
+    compute, variants = COMPUTED[name]
+
+    def numbers(seed: int) -> dict[str, Any]:
+        specs = {variant: f"{name}:{variant.format_map(places)}" if variant else name for variant in variants}
+        outcomes = {variant: compute(spec, seed) for variant, spec in specs.items()}
+        return {f"{variant} {part}".strip(): outcomes[variant][part] for variant in specs for part in outcomes[variant]}
+
+    assert isinstance(vars(component).get("version"), int), "a version of its own"
+    check_pin(PINS, group, name, pin_of(component.version, parameters(component), numbers))

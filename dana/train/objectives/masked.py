@@ -75,7 +75,3 @@ class MaskedTokens(Objective):
         what = "masked whole words" if self.whole_word else "masked tokens"
         unit = f"masked token at fixed masks ({HELDOUT_RATE:.0%})"
         return ModelCardTerms(f"{what}, mask rate {self.mask_rate:g}", unit, "fill-mask", "AutoModelForMaskedLM")
-
-    def decisive(self) -> dict[str, Any]:
-        """Of models trained before there were other objectives: ``mask_rate``, and ``whole_word`` where it is set."""
-        return {"mask_rate": self.mask_rate, **({"whole_word": True} if self.whole_word else {})}

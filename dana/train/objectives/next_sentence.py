@@ -160,7 +160,3 @@ class NextSentence(MaskedTokens):
         terms = super().card_terms()
         what = terms.objective.replace(", mask rate", " and next sentence, mask rate")
         return replace(terms, objective=what)
-
-    def decisive(self) -> dict[str, Any]:
-        """Of models trained before there were other objectives."""
-        return {**super().decisive(), "next_sentence": True}

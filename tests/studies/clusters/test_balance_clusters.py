@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -130,7 +131,15 @@ def test_clusters_of_other_units_are_refused(run, checkpoint, capsys):
     assert main(["clusters", "--out", str(run), *FEW, *windows]) == 0
     capsys.readouterr()
     said = refused(run, capsys, "--balance", "clusters")
-    assert "its rows are not those of the scores (the same doc_id and unit, in the same order)" in said
+    assert "its rows are not those of the scores" in said
+    assert "make both with the same --units" in said
+
+
+def test_clusters_that_are_damaged_are_refused(run, capsys):
+    part = run / "clusters" / "part-00000.parquet"
+    table = pq.read_table(part)
+    pq.write_table(table.slice(0, table.num_rows - 1), part)
+    assert "dana verify" in refused(run, capsys, "--balance", "clusters")
 
 
 @pytest.mark.parametrize(
