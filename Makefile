@@ -23,7 +23,7 @@ test-core:
 	cd build/core && rm -r dana/studies tests/studies && $(MAKE) .venv/test \
 	  && .venv/bin/dana --help && .venv/bin/python -m pytest --collect-only --quiet --quiet \
 	  && .venv/bin/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile \
-	    tests/core tests/cli tests/stages/grid tests/test_recipes.py tests/test_versions.py
+	    tests/core tests/cli tests/api tests/report tests/stages/grid tests/weighting tests/test_recipes.py tests/test_versions.py
 
 lint: .venv/dev
 	$(BIN)/ruff check .

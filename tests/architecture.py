@@ -60,10 +60,12 @@ def imported_files(path: Path) -> frozenset[Path]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = path.parents[node.level - 1].relative_to(ROOT).parts if node.level else ()
+            module = ".".join([*above, *filter(None, [node.module])])
+            inner = {f"{module}.{alias.name}" for alias in node.names}
             modules = {name for name in inner if module_file(name)}
-            names.update(modules or {node.module})
+            names.update(modules or {module})
     return frozenset(file for file in map(module_file, names) if file and file != path)
 
 

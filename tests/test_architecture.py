@@ -150,7 +150,7 @@ def test_every_arrow_that_is_allowed_is_used_and_has_a_reason_of_five_words():
 def test_the_core_neither_imports_nor_names_a_study():
     assert not [one for one, others in ALLOWED.items() if "studies" in others and one not in ("benchmarks", "recipes")]
     names, commands = r"clusters|topics|topic.gap|few.shot|augment(ation)?", "clusters|topics|compare|splits|augment"
-    named = re.compile(rf"dana\.studies\.\w|[\"'`]({names})\b|\bdana ({commands}|few-shot|topic-gap)\b")
+    named = re.compile(rf"dana\.studies\.\w|\.({names})\b|[\"'`]({names})\b|\bdana ({commands}|few-shot|topic-gap)\b")
     core = [path for path in PACKAGE if room(path) != "studies"]
     assert not [name(path) for path in core if named.search(path.read_text(encoding="utf-8"))]
 
@@ -164,6 +164,15 @@ def test_studies_import_only_the_studies_that_the_table_allows():
 def test_no_files_import_each_other_in_a_circle():
     closed = circle({path: imported_files(path) for path in python_files()})
     assert not closed, " -> ".join(map(name, closed))
+
+
+def test_relative_imports_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(architecture, "ROOT", tmp_path)
+    for name in ("dana/core/files.py", "dana/stages/run.py", "dana/core/errors.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("from ..stages import run\nfrom . import errors\nfrom .errors import DanaError\n")
+    imported = architecture.imported_files(tmp_path / "dana/core/files.py")
+    assert imported == {tmp_path / "dana/stages/run.py", tmp_path / "dana/core/errors.py"}
 
 
 def test_a_circle_of_three_files_is_seen():

@@ -16,10 +16,14 @@ from dana.core.origin import origin_of
 from dana.core.registry import DETECTORS, ENCODERS, Registry, is_present
 from dana.detectors.build import as_detector
 from dana.detectors.knn import KNearestNeighbours
+from dana.detectors.pca_distance import ComponentDistance
+from dana.detectors.pyod import Convention
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.scoring.ranking.settings import RankSettings
+from dana.selectors.cross_fitting import CrossFitted
 from dana.stages.rank import rank_stage
+from dana.train.settings import TrainSettings
 
 REGISTRIES = [value for value in vars(registry).values() if isinstance(value, Registry)]
 DETECTOR = """
@@ -166,3 +170,27 @@ def test_a_library_behind_a_name_is_known_by_its_version():
         found = found["made_by"]
     assert found["package"] == "pyod"
     assert found["version"]
+
+
+@pytest.mark.parametrize("spec", ["masked", "next_sentence"])
+def test_what_is_trained_for_an_objective_of_another_version_is_something_else(spec, monkeypatch):
+    settings = TrainSettings(objective=spec)
+    before = settings.decisive()
+    monkeypatch.setattr(type(settings.make_objective()), "version", 2)
+    origin._origin_of_class.cache_clear()
+    assert settings.decisive() != before
+
+
+def test_a_subclass_in_a_script_is_another_one_when_its_base_has_another_version(monkeypatch):
+    class Mine(KNearestNeighbours):
+        pass
+
+    before = origin_of(Mine)
+    monkeypatch.setattr(KNearestNeighbours, "version", 2)
+    origin._origin_of_class.cache_clear()
+    assert origin_of(Mine) != before
+
+
+@pytest.mark.parametrize("wrapper", [CrossFitted, Convention, ComponentDistance])
+def test_what_wraps_or_serves_a_component_states_a_version_of_its_own(wrapper):
+    assert isinstance(vars(wrapper).get("version"), int)
