@@ -44,7 +44,8 @@ def test_descriptions_and_defaults_are_those_of_the_dataclasses():
 
 @pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
 def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting):
-    default = "runs/quickstart" if command == "quickstart" else dict(settings(RunSettings()))[setting]
+    own = {"quickstart": "runs/quickstart", "tasks": "none is written"}  # of --out
+    default = own[command] if setting == "out" and command in own else dict(settings(RunSettings()))[setting]
     said = " ".join(parsers()[command].format_help().split())
     line = said.rpartition(f" {flag} ")[2].partition(" --")[0]
     if default not in (None, "", []):

@@ -124,8 +124,9 @@ def test_next_sentence_is_one_more_objective_and_all_else_is_as_it_was(inputs, b
     )
     for kind in (AutoModelForMaskedLM, AutoModel, BertForPreTraining):
         assert not kind.from_pretrained(pairs.path, output_loading_info=True)[1]["missing_keys"], kind
-    assert "next_sentence" not in plain.manifest["depends_on"]["settings"], "the fingerprint it had before"
-    assert pairs.manifest["depends_on"]["settings"]["next_sentence"] is True
+    known = [one.manifest["depends_on"]["settings"]["objective"]["code"] for one in (plain, pairs)]
+    assert [code["class"] for code in known] == ["MaskedTokens", "NextSentence"]
+    assert [code["version"] for code in known] == [1, 1]
     assert all("next_sentence_loss" not in line for line in records(plain.path, "step"))
     losses = [line["next_sentence_loss"] for line in records(pairs.path, "step")]
     assert losses == pytest.approx([math.log(2)] * 4, abs=0.1), "four small steps of a new head"

@@ -76,7 +76,7 @@ def test_what_can_be_extended_does_not_know_its_end(taken, refused):
 def test_what_came_later_does_not_count_at_its_default_and_execution_never():
     plain = TrainSettings().decisive()
     assert plain == TrainSettings(execution=Execution(layout="padded")).decisive()
-    assert {"mask_rate", "weight_decay", "clip", "seed"} <= set(plain)
+    assert {"objective", "weight_decay", "clip", "seed"} <= set(plain)
     assert not {"execution", "epochs", "betas", "replay"} & set(plain)
     assert TrainSettings(replay=0.1).decisive() == {**plain, "replay": 0.1}
     assert TrainSettings(weight_decay=0.0).decisive() == {**plain, "weight_decay": 0.0}
