@@ -74,7 +74,7 @@ def test_a_worker_that_dies_thrice_is_named_with_its_shard_and_a_rerun_goes_on(
     nodes, scoring, tmp_path, monkeypatch, heard
 ):
     expected = content(scoring("alone").whole().path)
-    from tests.engines.ray_workers import DyingWorker
+    from tests.scoring.engines.ray_workers import DyingWorker
 
     monkeypatch.setattr(ray_shards, "ShardWorker", DyingWorker)
     monkeypatch.chdir(tmp_path)
@@ -99,7 +99,7 @@ def test_a_worker_that_dies_thrice_is_named_with_its_shard_and_a_rerun_goes_on(
 
 @pytest.mark.slow
 def test_a_node_killed_in_the_middle_changes_no_byte(nodes, scoring, tmp_path, monkeypatch, heard):
-    from tests.engines.ray_workers import DoomedWorker
+    from tests.scoring.engines.ray_workers import DoomedWorker
 
     monkeypatch.setattr(ray_shards, "ShardWorker", DoomedWorker)
     monkeypatch.chdir(tmp_path)
