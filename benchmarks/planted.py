@@ -56,7 +56,7 @@ def make_pools(folder: Path, tasks: list[str]) -> None:
 def main() -> None:
     """Embed, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pools", type=Path, default=Path("pools"), help="folder of dana compare")
+    parser.add_argument("--pools", type=Path, default=Path("runs/pools"), help="folder of dana compare")
     parser.add_argument("--tasks", nargs="+", default=["csabstruct", "sst2"])
     parser.add_argument("--detectors", nargs="+", default=SPECS)
     parser.add_argument("--fit", type=int, nargs="+", default=[100, 500])

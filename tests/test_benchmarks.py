@@ -30,3 +30,11 @@ def test_a_quick_run_compares_every_library_with_ours(tmp_path):
             assert result["difference"] < 1e-5
             assert result["spearman"] > 0.9999
     assert written["settings"]["rows"] == 100
+
+
+def test_every_benchmark_is_listed_and_an_unknown_one_is_refused():
+    folder = SCRIPT.parent
+    listed = subprocess.run([sys.executable, folder], capture_output=True, text=True, check=True).stdout.splitlines()
+    files = {path.stem for path in folder.glob("*.py")} - {"__main__", "contestants"}
+    assert {line.split()[0] for line in listed} == files
+    assert subprocess.run([sys.executable, folder, "nothing"], capture_output=True).returncode == 2
