@@ -59,6 +59,7 @@ def adapt(
     from dana.stages.adapt import adapt_stage
     from dana.stages.held_out import held_out_folders
     from dana.stages.texts import open_texts
+    from dana.train.hf_trainer import load_model
 
     with ExitStack() as stack:
         run = stack.enter_context(run_folder(out))
@@ -73,8 +74,6 @@ def adapt(
         )
         if out is not None:
             remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
-        from dana.train.hf_trainer import load_model
-
         return load_model(made.path)
 
 

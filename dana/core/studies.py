@@ -83,7 +83,7 @@ def _study(entry: EntryPoint) -> Study | str:
             return f"there is no module {entry.module}"
         study = load_object(entry.value)
     except Exception as error:  # whatever a package does while it is imported
-        return str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
+        return _reason(error)
     if not isinstance(study, Study) or study.name != entry.name or not study.name.isidentifier():
         return f"{entry.value} is no Study of this name"
     pairs = all(isinstance(one, tuple) and len(one) == 2 for one in study.commands.values())
@@ -106,8 +106,13 @@ def settings_of_studies(taken: Collection[str]) -> dict[str, type]:
             sections[study.name]()
         except Exception as error:
             sections.pop(study.name, None)
-            _leave_out(study, str(error) if isinstance(error, PluginError) else f"{study.settings}: {error}")
+            _leave_out(study, _reason(error, f"{study.settings}: "))
     return sections
+
+
+def _reason(error: Exception, where: str = "") -> str:
+    """Why a study is missing: dana's own words, or what its code raised."""
+    return str(error) if isinstance(error, PluginError) else f"{where}{type(error).__name__}: {error}"
 
 
 def _leave_out(study: Study, reason: str) -> None:
