@@ -83,6 +83,16 @@ def test_every_page_is_in_the_site():
     assert listed == sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
 
 
+def test_every_guarantee_is_kept_by_a_test_that_is_there():
+    rows = re.findall(
+        r"^\| (?!promise|-)(.+?) \| (.+?) \|$", (ROOT / "docs/guarantees.md").read_text("utf-8"), re.MULTILINE
+    )
+    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(rows) >= 20
+    assert not [promise for promise, kept in rows if not re.findall(r"`test_\w+`", kept)]
+    assert not [name for _, kept in rows for name in re.findall(r"`(test_\w+)`", kept) if f"def {name}(" not in tests]
+
+
 def test_every_recipe_that_is_launched_is_there():
     for page in PAGES:
         for name in re.findall(

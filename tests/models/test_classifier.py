@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 import toy_task
@@ -76,6 +78,21 @@ def test_a_pickled_checkpoint_is_refused_in_one_line(tmp_path):
     with pytest.raises(ArtifactError, match=r"needs weights as \*\.safetensors; found pytorch_model\.bin") as caught:
         new_classifier(str(folder), 3, 0)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "of_a_stranger"])
+def test_code_beside_a_checkpoint_is_not_run(tmp_path, model_type):
+    folder = toy_task.write_checkpoint(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": model_type, "auto_map": {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    if model_type == "bert":
+        new_classifier(str(folder), 3, 0)
+    else:
+        with pytest.raises(ArtifactError, match="cannot be loaded"):
+            new_classifier(str(folder), 3, 0)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_checkpoint_in_half_precision_is_fine_tuned_in_single(checkpoint, tmp_path):
