@@ -1,5 +1,6 @@
-"""Aligned text, two line-aligned files or a file of records with a field a side, to a stream of cleaned lines."""
+"""Aligned text (two line-aligned files, records with a field a side, a folder of splits) to a stream of lines."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -14,7 +15,10 @@ from dana.corpus.records import MISSING, field_at
 from dana.corpus.text import one_line
 
 PAIR, PLAIN = ("source", "target"), ("text",)
-TAKEN = ("line", "either")  # names of columns beside those of the sides
+RESERVED = ("line", "either")  # names of columns beside those of the sides
+SPLIT_FILE = re.compile(r"(train|dev|valid|validation|val|test)\.(.+)")
+SPLIT_OF = {"valid": "dev", "validation": "dev", "val": "dev"}
+EXPECTED = "train, dev (or valid, validation, val) and test files, for example train.de and train.en, or train.parquet"
 Row = tuple[int, tuple[str, ...]]  # line in its file, from 1; the text of each side
 
 
@@ -38,7 +42,7 @@ class AlignedText:
                 files have not as many; if there is no line at all.
         """
         row = 0
-        for row, texts in _records(self.files[0], self.sides) if holds_records(self.files[0]) else _lines(self.files):
+        for row, texts in _records(self.files[0], self.sides) if _holds_records(self.files[0]) else _lines(self.files):
             yield row, tuple(map(one_line, texts))
         if not row:
             raise DataError(f"{self.files[0]}: the file is empty")
@@ -59,23 +63,17 @@ def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> A
     """
     for file in files:
         if not file.is_file():
-            said = "is a folder" if file.is_dir() else f"no such file{nearest_path(file)}"
-            raise DataError(f"{file}: {said}; name a file a side, or one file with both")
-    records = [file for file in files if holds_records(file)]
+            problem = "is a folder" if file.is_dir() else f"no such file{nearest_path(file)}"
+            raise DataError(f"{file}: {problem}; name a file a side, or one file with both")
+    records = [file for file in files if _holds_records(file)]
     if records and len(files) > 1:
         raise DataError(f"{records[0]}: holds records, in which both sides are: name it alone, or two plain-text files")
-    found = tuple(sides) if sides else PLAIN if len(files) == 1 and not records else PAIR
+    names = tuple(sides) if sides else PLAIN if len(files) == 1 and not records else PAIR
     allowed = "one or two names" if records else f"as many as there are plain-text files, {len(files)}"
-    fits = len(found) in (1, 2) if records else len(found) == len(files)
-    free = len(set(found)) == len(found) and not {*found} & {"", *TAKEN}
-    require(fits and free, "sides", list(found), f"{allowed}, different and none of {', '.join(TAKEN)}")
-    return AlignedText(tuple(files), found)
-
-
-def holds_records(path: Path) -> bool:
-    """Whether a file's name says that it holds records with fields, not plain text."""
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    return name.suffix.lower() in FORMATS and name.suffix.lower() != ".txt"
+    fits = len(names) in (1, 2) if records else len(names) == len(files)
+    free = len(set(names)) == len(names) and not {*names} & {"", *RESERVED}
+    require(fits and free, "sides", list(names), f"{allowed}, different and none of {', '.join(RESERVED)}")
+    return AlignedText(tuple(files), names)
 
 
 def check_sides(texts: Sequence[AlignedText]) -> None:
@@ -87,16 +85,75 @@ def check_sides(texts: Sequence[AlignedText]) -> None:
             raise DataError(f"{first.files[0]} has {counts}: all must have as many")
 
 
+def find_splits(folder: Path, sides: Sequence[str] | None = None) -> dict[str, dict[str, AlignedText]]:
+    """The splits of a domain's folder, by its name, or those of each folder in it that has some, in order of names.
+
+    A split is one file of records, or a plain-text file a side: ``train.de`` and ``train.en``, or ``train.txt``.
+
+    Args:
+        folder: With the files, or with folders of such.
+        sides: Fields of records; endings of plain-text files. Default: that of :func:`open_aligned` for records, what
+            endings there are for plain text, in order of names.
+
+    Raises:
+        DataError: If there are no splits, train is missing, there is neither dev nor test, or a split has too many
+            files.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder{nearest_path(folder)}")
+    domains = {}
+    for path in [folder, *sorted(below for below in folder.iterdir() if below.is_dir())]:
+        files: dict[str, list[Path]] = {}
+        for file in sorted(path.iterdir()):
+            if file.is_file() and (match := SPLIT_FILE.fullmatch(file.name)):
+                files.setdefault(SPLIT_OF.get(match[1], match[1]), []).append(file)
+        if files and ("train" not in files or len(files) < 2):
+            held = ", ".join(sorted(files))
+            raise DataError(f"{path}: holds {held} files only; an audit compares dev or test with train")
+        if files:
+            domains[path.resolve().name] = {split: _open_split(split, files[split], sides) for split in files}
+        if files and path is folder:
+            break
+    if not domains:
+        raise DataError(f"{folder}: holds neither {EXPECTED}, nor folders with such")
+    return domains
+
+
+def _open_split(split: str, paths: list[Path], sides: Sequence[str] | None) -> AlignedText:
+    if len(paths) == 1 and _holds_records(paths[0]):
+        return open_aligned(paths, sides)
+    by_ending = {_ending(path): path for path in paths}
+    wanted = list(sides or by_ending)
+    if len(by_ending) != len(paths) or len(wanted) > 2 or not by_ending.keys() >= set(wanted):
+        names = ", ".join(path.name for path in paths)
+        remedy = "must be one a side; --sides names the endings, for example de en"
+        raise DataError(f"{paths[0].parent}: {split} files: {names}; {remedy}")
+    return open_aligned([by_ending[side] for side in wanted], wanted)
+
+
+def _ending(path: Path) -> str:
+    """What a plain-text file's name says of its language: ``de`` of ``train.de.txt.gz``, ``text`` of ``train.txt``."""
+    name = path.name.partition(".")[2]
+    for suffix in (*COMPRESSIONS, ".txt"):
+        name = name.removesuffix(suffix)
+    return "text" if name == "txt" else name
+
+
+def _holds_records(path: Path) -> bool:
+    """Whether a file's name says that it holds records with fields, not plain text."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return name.suffix.lower() in FORMATS and name.suffix.lower() != ".txt"
+
+
 def _lines(files: Sequence[Path]) -> Iterator[Row]:
     """Line by line, all files together."""
     streams = [_strict(file) for file in files]
     for number, lines in enumerate(zip_longest(*streams), 1):
         if None in lines:
-            longer = next(side for side, line in enumerate(lines) if line is not None)
-            counts = [number - 1, number - 1]
-            counts[longer] = number + sum(1 for _ in streams[longer])
-            said = ", ".join(f"{file}: {count:,} lines" for file, count in zip(files, counts, strict=True))
-            raise DataError(f"{said}: not aligned; line N of one must be the translation of line N of the other")
+            rest = [sum(1 for _ in stream) for stream in streams]
+            counts = [number - (line is None) + more for line, more in zip(lines, rest, strict=True)]
+            lengths = ", ".join(f"{file}: {count:,} lines" for file, count in zip(files, counts, strict=True))
+            raise DataError(f"{lengths}: not aligned; line N of one must be the translation of line N of the other")
         yield number, lines
 
 
@@ -113,14 +170,11 @@ def _records(path: Path, sides: Sequence[str]) -> Iterator[Row]:
     for record in read_file(path, errors="strict"):
         if record.problem:
             raise DataError(f"{record.place}: {record.problem}")
-        texts = []
-        for side in sides:
-            value = field_at(record.fields, side)
-            if value is MISSING:
-                raise DataError(
-                    f"{record.place}: no {side!r}; there is: {', '.join(record.fields)}; name the sides by --sides"
-                )
-            if not isinstance(value, str):
-                raise DataError(f"{record.place}: {side!r} is {type(value).__name__}, not text")
-            texts.append(value)
+        texts = [field_at(record.fields, side) for side in sides]
+        for side, text in zip(sides, texts, strict=True):
+            if text is MISSING:
+                present = ", ".join(record.fields)
+                raise DataError(f"{record.place}: no {side!r}; there is: {present}; name the sides by --sides")
+            if not isinstance(text, str):
+                raise DataError(f"{record.place}: {side!r} is {type(text).__name__}, not text")
         yield record.line, tuple(texts)

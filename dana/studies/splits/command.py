@@ -51,9 +51,14 @@ def _splits(parsed: argparse.Namespace) -> None:
     """
     from dana.core.errors import ConfigError
     from dana.studies.splits.aligned import open_aligned
-    from dana.studies.splits.audit_stage import audit_folders, overlap_text, read_overlap
-    from dana.studies.splits.line_splits import SplitSettings
-    from dana.studies.splits.stage import sizes_text, splits_stage
+    from dana.studies.splits.stage import (
+        SplitSettings,
+        audit_folders,
+        overlap_text,
+        read_overlap,
+        sizes_text,
+        splits_stage,
+    )
 
     given = {flag: value for flag in OF_MAKE if (value := getattr(parsed, flag)) is not None}
     if parsed.action == "audit":

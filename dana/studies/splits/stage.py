@@ -1,33 +1,81 @@
-"""The splits artifact: aligned text by domain to train, dev and test as Parquet with no line shared, and its audit."""
+"""``dana splits``: aligned text by domain to train, dev and test that share no line, and the audit of such splits.
 
-from collections.abc import Iterator, Mapping, Sequence
+Lines become 64-bit hashes: equal lines have equal ones, so nothing that is kept repeats and nothing crosses, whatever
+the hashes do. Two different lines that share a hash (a chance of 1e-5 among 14 million pairs, n² / 2⁶⁵ a side) only
+cost the later one its place. Memory is 28 bytes a pair, however long the lines are.
+
+The audit's layout is that of Table 8 of Aharoni and Goldberg 2020, which counts by one side; here each side is counted,
+and either of them. Lines are equal if they are after :func:`dana.corpus.text.one_line`; an empty one is never shared.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from re import fullmatch
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import Artifact, Draft, make, write_text
+from dana.core.artifacts import Artifact, Draft, make, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.logging import tracked
-from dana.core.text_table import aligned
-from dana.studies.splits.aligned import AlignedText, Row, check_sides
-from dana.studies.splits.audit_stage import OVERLAP
-from dana.studies.splits.line_splits import Hashes, Outcome, SplitSettings, assign_splits, hash_lines
-from dana.studies.splits.split_audit import SPLITS, audit_rows
-from dana.studies.splits.split_folders import find_splits
+from dana.core.rng import derive_seed
+from dana.core.text_table import Value, aligned
+from dana.studies.splits.aligned import AlignedText, Row, check_sides, find_splits
 
-SIZES = "sizes.csv"
+SPLITS = ("train", "dev", "test")
+SIZES, OVERLAP = "sizes.csv", "overlap.csv"
+EITHER = "either"
 ROWS_PER_GROUP = 1 << 14
-KEPT = {split: int(Outcome[split.upper()]) for split in SPLITS}
-DROPPED = [outcome for outcome in Outcome if outcome not in KEPT.values()]
+BLOCK = 1 << 14  # rows
+EMPTY = 0  # stands for the hash of an empty line
+Hashes = tuple[np.ndarray, ...]
+Rows = list[dict[str, Any]]
+
+
+class Outcome(IntEnum):
+    """What becomes of a row. A row of one side is a source without a target."""
+
+    TRAIN = 0
+    SOURCE_REPEATED = 1  # these three are sums of bits: source seen, target seen
+    TARGET_REPEATED = 2
+    BOTH_REPEATED = 3
+    BLANK = 4
+    HELD_OUT_ELSEWHERE = 5  # in dev or test of another domain
+    OVER_CAP = 6
+    DEV = 7
+    TEST = 8
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """Sizes of the splits of each domain.
+
+    Attributes:
+        dev: Rows.
+        test: Rows.
+        cap: At most so many rows of train; None for no limit.
+        seed: Of the draw.
+    """
+
+    dev: int = 2000
+    test: int = 2000
+    cap: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dev", "test", "cap"):
+            rows = getattr(self, name)
+            require(rows is None or rows > 0, name, rows, "at least 1")
 
 
 def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: SplitSettings) -> Artifact:
@@ -39,7 +87,7 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
     Args:
         domains: By name, all with the same sides.
         folder: The artifact's.
-        settings: Sizes, cap and seed: see :func:`dana.studies.splits.line_splits.assign_splits`.
+        settings: Sizes, cap and seed: see :func:`assign_splits`.
 
     Raises:
         ConfigError: If a name is no name for a folder, or a file is given twice.
@@ -52,7 +100,11 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
     depends_on = {"domains": digests, "order": list(domains), "sides": sides, **asdict(settings), "method": 1}
 
     def write(draft: Draft) -> None:
-        outcomes = assign_splits({name: _hashed(name, text, settings.seed) for name, text in domains.items()}, settings)
+        hashes = {}
+        for name, text in domains.items():
+            rows = tracked(text.rows(), what=f"hashing {name}", unit="rows")
+            hashes[name] = hash_lines((texts for _, texts in rows), settings.seed)
+        outcomes = assign_splits(hashes, settings)
         for name, text in domains.items():
             rows = tracked(text.rows(), what=f"writing {name}", unit="rows")
             _write(draft.path / name, sides, rows, outcomes[name])
@@ -73,8 +125,128 @@ def sizes_text(counts: Mapping[str, Any]) -> str:
     rows = _size_rows(counts)
     if len(rows) > 1:
         rows.append({"domain": "all", **{name: sum(row[name] for row in rows) for name in rows[0] if name != "domain"}})
-    shown = [name for name in rows[0] if name in ("train", "dev", "test") or any(row[name] for row in rows)]
+    shown = [name for name in rows[0] if name in SPLITS or any(row[name] for row in rows)]
     return aligned([{name: row[name] for name in shown} for row in rows])
+
+
+def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
+    """The :class:`Outcome` of each row of each domain, uint8 of shape (rows,).
+
+    In each domain a row is kept if neither its source nor its target is in a row kept before it (greedy, in order).
+    The kept rows with the smallest source hashes are test, the next ones dev, the rest is train, of which a cap takes
+    the next ones again: so neither order nor machine decides what is drawn, and a cap changes neither dev nor test.
+    A row whose source or target is in dev or test of another domain leaves.
+
+    Args:
+        domains: From :func:`hash_lines`, with one seed, all with as many sides.
+        settings: Sizes.
+
+    Raises:
+        DataError: If a domain has too few rows for dev and test, or keeps none for train.
+    """
+    outcomes: dict[str, np.ndarray] = {}
+    held_out: list[np.ndarray] = [np.empty(0, np.uint64)] * 2
+    for name, sides in domains.items():
+        outcome = outcomes[name] = keep_first(*sides)
+        _leave(outcome, sides, held_out)
+        kept = np.sort(sides[0][outcome == Outcome.TRAIN])
+        if len(kept) <= settings.dev + settings.test:
+            raise DataError(
+                f"{name}: {len(kept):,} of {len(outcome):,} rows are kept (no line twice), and dev ({settings.dev:,})"
+                f" and test ({settings.test:,}) would leave none for train; make these smaller"
+            )
+        _take(outcome, sides[0] < kept[settings.dev + settings.test], Outcome.DEV)
+        outcome[(outcome == Outcome.DEV) & (sides[0] < kept[settings.test])] = Outcome.TEST
+        drawn = outcome >= Outcome.DEV
+        held_out = [np.sort(np.append(old, new[drawn])) for old, new in zip(held_out, sides, strict=False)]
+    for name, sides in domains.items():
+        outcome = outcomes[name]
+        _leave(outcome, sides, held_out)
+        kept = np.sort(sides[0][outcome == Outcome.TRAIN])
+        if not len(kept):
+            raise DataError(f"{name}: all that is left for train is in dev or test of another domain")
+        if settings.cap is not None and len(kept) > settings.cap:
+            _take(outcome, sides[0] >= kept[settings.cap], Outcome.OVER_CAP)
+    return outcomes
+
+
+def keep_first(*sides: np.ndarray) -> np.ndarray:
+    """TRAIN for the rows that are kept, else why not: :class:`Outcome` as uint8 of shape (rows,).
+
+    Args:
+        sides: Hashes of each side, shape (rows,): source, or source and target.
+    """
+    outcome = np.zeros(len(sides[0]), np.uint8)
+    repeated, seen = [], []  # the lines of a side that occur more than once, and which of them are kept so far
+    for hashes in sides:
+        outcome[hashes == EMPTY] = Outcome.BLANK
+        ordered = np.sort(hashes)
+        repeated.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
+        seen.append(bytearray(len(repeated[-1]) + 1))  # the last stands for lines that occur once: never set
+    for start in range(0, len(outcome), BLOCK):
+        part = slice(start, start + BLOCK)
+        places = np.stack([find_places(known, side[part]) for known, side in zip(repeated, sides, strict=True)])
+        rows = np.flatnonzero((places >= 0).any(0) & (outcome[part] == Outcome.TRAIN))
+        for row, lines in zip((rows + start).tolist(), places[:, rows].T.tolist(), strict=True):
+            bits = sum(marks[line] << side for side, (marks, line) in enumerate(zip(seen, lines, strict=True)))
+            outcome[row] = bits
+            if not bits:
+                for marks, line in zip(seen, lines, strict=True):
+                    marks[line] = line >= 0
+    return outcome
+
+
+def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes]:
+    """Hash lines: 16,384 rows at a time, uint64 of shape (rows,) a side; an empty line is 0.
+
+    Args:
+        rows: One or two texts each, as :func:`dana.corpus.text.one_line` makes them.
+        seed: With another, the hashes sort the same lines otherwise.
+    """
+    salt = derive_seed(seed, "splits").to_bytes(8, "little")
+
+    def digest(text: str) -> bytes:
+        return blake2b(text.encode(), digest_size=8, salt=salt).digest() if text else bytes(8)
+
+    rows = iter(rows)
+    while block := list(islice(rows, BLOCK)):
+        yield tuple(np.frombuffer(b"".join(map(digest, side)), "<u8") for side in zip(*block, strict=True))
+
+
+def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
+    """All of :func:`hash_blocks`, shape (rows,) a side."""
+    joined: list[bytearray] = []
+    for block in hash_blocks(rows, seed):
+        joined = joined or [bytearray() for _ in block]
+        for whole, part in zip(joined, block, strict=True):
+            whole += part.tobytes()
+    return tuple(np.frombuffer(whole, "<u8") for whole in joined)
+
+
+def find_places(known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Place in `known` of each value, int64 of the shape of `values`; -1 where it is not there.
+
+    Args:
+        known: Sorted, shape (n,).
+        values: Any shape.
+    """
+    if not len(known):
+        return np.full(values.shape, -1)
+    places = np.searchsorted(known, values)
+    return np.where(known.take(places, mode="clip") == values, places, -1)
+
+
+def _leave(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> None:
+    """Mark the rows still in train of which a side is held out."""
+    for start in range(0, len(outcome), BLOCK):
+        part = slice(start, start + BLOCK)
+        for hashes, known in zip(sides, held_out, strict=False):
+            _take(outcome[part], find_places(known, hashes[part]) >= 0, Outcome.HELD_OUT_ELSEWHERE)
+
+
+def _take(outcome: np.ndarray, rows: np.ndarray, becomes: Outcome) -> None:
+    """Mark those of some rows that are still in train."""
+    outcome[rows & (outcome == Outcome.TRAIN)] = becomes
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
@@ -94,27 +266,20 @@ def _digests(domains: Mapping[str, AlignedText]) -> dict[str, list[str]]:
     return {name: [file_digest(file) for file in text.files] for name, text in domains.items()}
 
 
-def _hashed(name: str, text: AlignedText, seed: int) -> Hashes:
-    rows = tracked(text.rows(), what=f"hashing {name}", unit="rows")
-    return hash_lines((texts for _, texts in rows), seed)
-
-
 def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.ndarray) -> None:
     """Write each row to the file of its split."""
     folder.mkdir()
     schema = pa.schema([pa.field("line", pa.int64(), False), *(pa.field(side, pa.string(), False) for side in sides)])
-    waiting: dict[int, list[Row]] = {code: [] for code in KEPT.values()}
+    waiting: dict[int, list[Row]] = {Outcome[split.upper()]: [] for split in SPLITS}
     with ExitStack() as open_files:
-        files = {
-            code: open_files.enter_context(
-                pq.ParquetWriter(folder / f"{split}.parquet", schema, compression="zstd", write_page_checksum=True)
-            )
-            for split, code in KEPT.items()
-        }
+        writers = {}
+        for split, code in zip(SPLITS, waiting, strict=True):
+            writer = pq.ParquetWriter(folder / f"{split}.parquet", schema, compression="zstd", write_page_checksum=True)
+            writers[code] = open_files.enter_context(writer)
 
         def flush(code: int) -> None:
             lines, texts = zip(*waiting[code], strict=True)
-            files[code].write_table(pa.table([pa.array(lines), *map(pa.array, zip(*texts, strict=True))], schema))
+            writers[code].write_table(pa.table([pa.array(lines), *map(pa.array, zip(*texts, strict=True))], schema))
             waiting[code].clear()
 
         for row, code in zip(rows, outcome.tobytes(), strict=False):
@@ -129,17 +294,15 @@ def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.
 
 def _counts(outcomes: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Rows in = kept + dropped by reason, of all domains and of each."""
-    by_domain = {}
-    for name, outcome in outcomes.items():
-        of = np.bincount(outcome, minlength=len(Outcome)).tolist()
-        kept = {split: of[code] for split, code in KEPT.items()}
-        dropped = {code.name.lower(): of[code] for code in DROPPED}
-        by_domain[name] = {"in": len(outcome), "kept": sum(kept.values()), **kept, "dropped": dropped}
-    whole = {key: sum(counts[key] for counts in by_domain.values()) for key in ("in", "kept", *KEPT)}
-    dropped = {code.name.lower(): 0 for code in DROPPED}
-    for counts in by_domain.values():
-        dropped = {reason: count + counts["dropped"][reason] for reason, count in dropped.items()}
-    return {**whole, "dropped": dropped, "domains": by_domain}
+    numbers = {name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()}
+    whole, *parts = (_accounted(row) for row in (np.sum(list(numbers.values()), axis=0), *numbers.values()))
+    return {**whole, "domains": dict(zip(numbers, parts, strict=True))}
+
+
+def _accounted(row: np.ndarray) -> dict[str, Any]:
+    of = {outcome.name.lower(): int(row[outcome]) for outcome in Outcome}
+    kept = {split: of.pop(split) for split in SPLITS}
+    return {"in": int(row.sum()), "kept": sum(kept.values()), **kept, "dropped": of}
 
 
 def _size_rows(counts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -147,3 +310,101 @@ def _size_rows(counts: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"domain": name, "in": of["in"], **of["dropped"], **{split: of[split] for split in SPLITS}}
         for name, of in counts["domains"].items()
     ]
+
+
+def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, out: Path | None = None) -> Rows:
+    """Overlap of splits that anybody made: :func:`audit_rows`, folder by folder.
+
+    Args:
+        folders: A domain's, or with one a domain: see :func:`dana.studies.splits.aligned.find_splits`. Of several, the
+            folder's name stands before the domain's.
+        sides: Names of the sides; those of a folder that dana split are known.
+        out: Folder for ``overlap.csv``.
+
+    Raises:
+        ConfigError: If `out` is a file.
+        DataError: If a folder holds no splits, or text cannot be read.
+    """
+    require(out is None or not out.is_file(), "out", str(out), "a folder for the table")
+    rows: Rows = []
+    for folder in folders:
+        domains = find_splits(folder, sides or read_manifest(folder).get("depends_on", {}).get("sides"))
+        check_sides([text for splits in domains.values() for text in splits.values()])
+        name = folder.resolve().name
+        before = f"{name}/" if len(folders) > 1 and [name] != list(domains) else ""
+        rows += [{**row, "domain": f"{before}{row['domain']}"} for row in audit_rows(domains)]
+    if out is not None:
+        write_text(out / OVERLAP, pd.DataFrame(rows).to_csv(index=False))
+    return rows
+
+
+def overlap_text(rows: Sequence[Mapping[str, Value]]) -> str:
+    """Rows of an audit in the layout of the paper's Table 8: a line a domain, a column a side."""
+    sides = list(dict.fromkeys(str(row["side"]) for row in rows))
+    lines: dict[tuple[Value, ...], dict[str, Value]] = {}
+    for row in rows:
+        heading = {"share of": f"{row['split']} in {row['within']}", "domain": row["domain"]}
+        line = lines.setdefault(tuple(heading.values()), {**heading, **dict.fromkeys(sides)})
+        line[str(row["side"])] = f"{row['shared']:,}/{row['lines']:,} ({row['share']:.2%})"
+    return aligned(list(lines.values()))
+
+
+def read_overlap(folder: Path) -> Rows:
+    """The audit of an artifact, from its table."""
+    table = pd.read_csv(folder / OVERLAP, dtype={"domain": str, "side": str}, keep_default_na=False)
+    return cast(Rows, table.to_dict("records"))
+
+
+def audit_rows(domains: Mapping[str, Mapping[str, AlignedText]]) -> Rows:
+    """A row a domain, split, split ``within`` which its lines were looked for, and side; streamed.
+
+    Lines of dev and test are looked for in train, and those of test in dev. Of several domains they are then looked
+    for in what all domains together have: ``any train``, ``any dev``. ``shared`` counts lines, repeated ones too, and
+    ``share`` is in [0, 1]; of side ``either`` a pair counts whose source is a source there, or its target a target.
+    Memory is 16 bytes a line of dev and test, however long train is.
+
+    Args:
+        domains: By name, then by split; train, and dev, test or both. All with as many sides.
+    """
+    lines = {
+        (name, split): hash_lines(texts for _, texts in splits[split].rows())
+        for name, splits in domains.items()
+        for split in SPLITS[1:]
+        if split in splits
+    }
+    known = [np.unique(np.concatenate(side)) for side in zip(*lines.values(), strict=True)]
+    searched = {(name, "train"): _met(name, splits["train"], known) for name, splits in domains.items()} | lines
+    rows: Rows = []
+    for whole in (False, True) if len(domains) > 1 else (False,):
+        for split, within in (("dev", "train"), ("test", "train"), ("test", "dev")):
+            for name in domains:
+                others = [searched[other, within] for other in domains if (other, within) in searched]
+                if not whole:
+                    others = [searched[name, within]] if (name, within) in searched else []
+                if (name, split) in lines and others:
+                    about = {"domain": name, "split": split, "within": f"any {within}" if whole else within}
+                    counts = _by_side(domains[name][split].sides, lines[name, split], others)
+                    rows += [{**about, **count} for count in counts]
+    return rows
+
+
+def _met(name: str, train: AlignedText, known: Sequence[np.ndarray]) -> Hashes:
+    """Of the known hashes of each side, those that train has."""
+    met = [np.zeros(len(hashes), bool) for hashes in known]
+    rows = tracked(train.rows(), what=f"auditing {name}", unit="rows")
+    for block in hash_blocks(texts for _, texts in rows):
+        for seen, hashes, values in zip(met, known, block, strict=True):
+            places = find_places(hashes, values)
+            seen[places[places >= 0]] = True
+    return tuple(hashes[seen] for hashes, seen in zip(known, met, strict=True))
+
+
+def _by_side(names: Sequence[str], lines: Hashes, searched: Sequence[Hashes]) -> Iterator[dict[str, Value]]:
+    """Counts of the lines that are in any of `searched`, by side and by either."""
+    sides = [np.concatenate(side) for side in zip(*searched, strict=True)]
+    shared = [(hashes != EMPTY) & np.isin(hashes, side) for hashes, side in zip(lines, sides, strict=True)]
+    counts = dict(zip(names, shared, strict=True))
+    if len(shared) > 1:
+        counts[EITHER] = shared[0] | shared[1]
+    for side, rows in counts.items():
+        yield {"side": side, "lines": len(rows), "shared": int(rows.sum()), "share": float(rows.mean())}

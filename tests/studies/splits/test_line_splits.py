@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
-from dana.studies.splits import line_splits
-from dana.studies.splits.line_splits import (
+from dana.studies.splits.stage import (
     Outcome,
     SplitSettings,
     assign_splits,
@@ -87,7 +86,7 @@ def test_keep_first_is_the_greedy_loop_over_two_sets(rows):
 def test_blocks_make_no_difference(rows):
     whole = outcomes(rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_splits, "BLOCK", 3)
+        patch.setattr("dana.studies.splits.stage.BLOCK", 3)
         assert outcomes(rows) == whole
         assert [len(block[0]) for block in hash_blocks(rows)] == [3] * (len(rows) // 3) + [len(rows) % 3] * (
             len(rows) % 3 > 0

@@ -3,7 +3,7 @@
 import pytest
 
 from dana.studies.splits.aligned import open_aligned
-from dana.studies.splits.split_audit import audit_rows
+from dana.studies.splits.stage import audit_rows
 
 
 @pytest.fixture

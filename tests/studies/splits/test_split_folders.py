@@ -3,7 +3,7 @@
 import pytest
 
 from dana.core.errors import DataError
-from dana.studies.splits.split_folders import find_splits
+from dana.studies.splits.aligned import find_splits
 
 
 def fill(folder, *names):

@@ -12,9 +12,7 @@ from dana.core.artifacts import MANIFEST
 from dana.core.errors import ConfigError, DataError
 from dana.studies.splits import stage as splits
 from dana.studies.splits.aligned import open_aligned
-from dana.studies.splits.audit_stage import audit_folders, read_overlap
-from dana.studies.splits.line_splits import SplitSettings
-from dana.studies.splits.stage import splits_stage
+from dana.studies.splits.stage import SplitSettings, audit_folders, read_overlap, splits_stage
 
 REASONS = ["source_repeated", "target_repeated", "blank", "over_cap"]
 SIZES = SplitSettings(dev=4, test=5, cap=20)
