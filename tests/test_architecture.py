@@ -31,12 +31,13 @@ ALLOWED = {
         "detectors": "scores of embedded units",
         "encoders": "embeds the units",
         "models": "n-gram models, text classifiers",
+        "train": "tunes a classifier of texts",
     },
     "finetuning": {
         "core": "files, random numbers, errors",
         "models": "checkpoints with heads",
         "tasks": "labelled examples and metrics",
-        "train": "optimizer, schedule and precision",
+        "train": "supervised loop, schedule and precision",
     },
     "report": {
         "core": "artifacts, schemas, statistics",

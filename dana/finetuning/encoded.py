@@ -1,6 +1,5 @@
-"""Examples of a split to token ids in padded batches, in an order that the seed and the epoch decide."""
+"""Examples of a split to token ids in padded batches."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,12 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.rng import generator
 from dana.finetuning.words import tokenise_words
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind
-
-BUCKET = 32  # batches whose examples are sorted by length together, so that little is padding
 
 
 @dataclass(frozen=True)
@@ -116,25 +112,3 @@ def _filled(values: list[list[int]], rows: np.ndarray, mask: Tensor, pad: int) -
     found = torch.full(mask.shape, pad)
     found[mask] = torch.tensor([value for row in rows for value in values[row]])
     return found
-
-
-def order(lengths: np.ndarray, size: int, seed: int, epoch: int) -> Iterator[np.ndarray]:
-    """Rows of each step of an epoch: shuffled, sorted by length within buckets, and the batches shuffled.
-
-    A function of its arguments alone: checkpoints with the same tokenizer see the same order.
-
-    Args:
-        lengths: Tokens of each example.
-        size: Examples a step.
-        seed: The fine-tuning seed.
-        epoch: From 0.
-    """
-    random = generator(seed, "finetune", "order", epoch)
-    shuffled = random.permutation(lengths.size)
-    steps = []
-    for start in range(0, shuffled.size, size * BUCKET):
-        bucket = shuffled[start : start + size * BUCKET]
-        bucket = bucket[np.argsort(lengths[bucket], kind="stable")]
-        steps += [bucket[at : at + size] for at in range(0, bucket.size, size)]
-    for place in random.permutation(len(steps)):
-        yield steps[place]

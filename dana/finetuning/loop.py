@@ -8,19 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.errors import DanaError
 from dana.core.logging import progress
-from dana.core.rng import derive_seed
+from dana.core.rng import derive_seed, generator
 from dana.core.torch_seed import seeded
-from dana.finetuning.encoded import Encoded, order
+from dana.finetuning.encoded import Encoded
 from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.base import Kind
 from dana.tasks.settings import Preset
 from dana.train.execution.precision import Precision
-from dana.train.optimizer import make_optimizer
 from dana.train.schedule import learning_rate_at
+from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 
 WEIGHT_DECAY = 0.01
 CLIP = 1.0
@@ -69,30 +68,35 @@ def run_seed(
     """
     started, watch = time.monotonic(), watch or Watch()
     device, train, dev = precision.device, splits["train"], splits["dev"]
-    kind = card.target.fitted(told(train.targets))
+    kind, targets = card.target.fitted(told(train.targets)), told(train.targets)
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
     optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
-    steps = -(-len(train.tokens) // preset.batch_size) * preset.epochs
-    step, dev_scores, best = 0, [], {}
-    with progress(what=f"{watch.name} seed {seed}", unit="examples", total=len(train.tokens) * preset.epochs) as bar:
-        for epoch in range(preset.epochs):
-            for rows in order(train.lengths, preset.batch_size, seed, epoch):
-                watch.check_in()
-                rate = learning_rate_at(step, steps, preset.learning_rate, preset.warmup)
-                with seeded(derive_seed(seed, "finetune", "dropout", step), device):
-                    loss = _loss(classifier, train, rows, kind, precision)
-                _update(classifier, optimizer, loss, rate)
-                step += 1
-                bar.update(len(rows))
-                if not torch.isfinite(loss):
-                    raise DanaError(f"seed {seed}, step {step}: the loss is {loss}; lower learning_rate={rate}")
-            if preset.evaluate == "last" and epoch + 1 < preset.epochs:
-                bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}")
+    in_epoch = -(-len(train.tokens) // preset.batch_size)
+    steps, dev_scores, best = in_epoch * preset.epochs, list[float](), {}
+
+    def losses(batch: tuple[int, np.ndarray]) -> list[Tensor]:
+        step, rows = batch
+        watch.check_in()
+        classifier.train()
+        wanted = torch.from_numpy(targets[train.units(rows)]).to(device)
+        with seeded(derive_seed(seed, "finetune", "dropout", step), device), precision.autocast():
+            logits = classifier(*train.batch(rows, device))
+        return [kind.loss(logits.float(), wanted)]
+
+    def rate(step: int) -> float:
+        return learning_rate_at(step, steps, preset.learning_rate, preset.warmup)
+
+    batches = enumerate(rows for epoch in range(preset.epochs) for rows in order(train, preset.batch_size, seed, epoch))
+    with progress(what=f"{watch.name} seed {seed}", unit="steps", total=steps) as bar:
+        for step, _ in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):
+            bar.update(1)
+            epoch, more = divmod(step, in_epoch)
+            if more or (preset.evaluate == "last" and epoch < preset.epochs):
                 continue
             predictions = kind.decode(predict(classifier, dev, kind, precision, watch.check_in), dev.sizes)
             dev_scores.append(kind.scores(predictions, told(dev.references))[card.metric])
-            bar.set_postfix(epoch=f"{epoch + 1}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
-            if preset.evaluate == "best" and _best(dev_scores, card) == epoch:
+            bar.set_postfix(epoch=f"{epoch}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
+            if preset.evaluate == "best" and _best(dev_scores, card) == epoch - 1:
                 best = {name: value.clone() for name, value in classifier.state_dict().items()}
     if best:
         classifier.load_state_dict(best)
@@ -109,21 +113,9 @@ def _best(scores: list[float], card: TaskCard) -> int:
     return int(np.argmax(card.sign * np.array(scores)))
 
 
-def _loss(classifier: Classifier, train: Encoded, rows: np.ndarray, kind: Kind, precision: Precision) -> Tensor:
-    classifier.train()
-    targets = torch.from_numpy(told(train.targets)[train.units(rows)]).to(precision.device)
-    with precision.autocast():
-        logits = classifier(*train.batch(rows, precision.device))
-    return kind.loss(logits.float(), targets)
-
-
-def _update(classifier: Classifier, optimizer: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(classifier.parameters(), CLIP)
-    optimizer.step()
-    optimizer.zero_grad()
+def order(split: Encoded, size: int, seed: int, epoch: int) -> list[np.ndarray]:
+    """Rows of each step of an epoch; checkpoints with the same tokenizer see the same order on a seed."""
+    return batches_by_length(split.lengths, size, generator(seed, "finetune", "order", epoch))
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.device import device_named
 from dana.core.errors import DataError
-from dana.core.logging import progress
+from dana.core.logging import tracked
 from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator
 from dana.core.torch_seed import seeded
@@ -27,12 +28,13 @@ from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, mo
 from dana.models.heads import positions_of
 from dana.models.shipped import located
 from dana.selectors.base import FittedSelector, Selector
+from dana.train.schedule import learning_rate_at
+from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 
 NEGATIVES = ("pre_ranked", "random")
 FOREIGN_SHARE = 2 / 3  # of the general units, from the least similar one, of which negatives are drawn
 DEVICE_TOKENS = 8192  # in one forward pass when scoring, padding included
 SORTED_STEPS = 16  # steps whose units are sorted by length together
-CLIP = 1.0  # norm of a gradient
 
 
 @dataclass(frozen=True)
@@ -126,23 +128,24 @@ class ClassifierSelector(Selector):
         ids = tokenizer([*task, *negatives], truncation=True, max_length=most)["input_ids"]
         labels = torch.tensor([1] * len(task) + [0] * len(negatives))
         weights = torch.tensor([len(ids) / 2 / len(negatives), len(ids) / 2 / len(task)], device=network.device)
-        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate, fused=True)
         steps = self.epochs * math.ceil(len(ids) / self.batch_size)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
         random = generator(seed, "selector", "classifier", "order")
+        lengths, pad = np.array([len(tokens) for tokens in ids]), tokenizer.pad_token_id or 0
+
+        def losses(rows: np.ndarray) -> list[Tensor]:
+            found = _logits(network, *padded_batch([ids[row] for row in rows], int(lengths[rows].max()), pad))
+            wanted = labels[rows].to(network.device)
+            return [(torch.nn.functional.cross_entropy(found, wanted, reduction="none") * weights[wanted]).mean()]
+
+        def rate(step: int) -> float:
+            return learning_rate_at(step, steps, self.learning_rate, 0.0)
+
         network.train()
-        with progress(what="classifier", unit="units", total=self.epochs * len(ids)) as bar:
-            for _ in range(self.epochs):
-                for rows in _batches([len(tokens) for tokens in ids], self.batch_size, random):
-                    found = _logits(network, *_padded(tokenizer, [ids[row] for row in rows]))
-                    wanted = labels[rows].to(network.device)
-                    losses = torch.nn.functional.cross_entropy(found, wanted, reduction="none")
-                    (losses * weights[wanted]).mean().backward()
-                    torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-                    optimizer.step()
-                    schedule.step()
-                    optimizer.zero_grad()
-                    bar.update(len(rows))
+        optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
+        epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
+        taken = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
+        for _ in tracked(taken, what="classifier", unit="steps", total=steps):
+            pass
 
     def load(self, folder: Path) -> "FittedClassifier":
         """See :meth:`dana.selectors.base.Selector.load`."""
@@ -213,15 +216,6 @@ def _longest(most: int, network: Any, tokenizer: Any) -> int:
     return min(most, positions_of(network.config), tokenizer.model_max_length)
 
 
-def _batches(lengths: Sequence[int], size: int, random: np.random.Generator) -> list[list[int]]:
-    """Rows of each step of an epoch, at random but alike in length within 16 steps, so that little is padding."""
-    order, batches = random.permutation(len(lengths)), []
-    for start in range(0, order.size, SORTED_STEPS * size):
-        rows = sorted(order[start : start + SORTED_STEPS * size].tolist(), key=lambda row: lengths[row])
-        batches += [rows[at : at + size] for at in range(0, len(rows), size)]
-    return [batches[place] for place in random.permutation(len(batches))]
-
-
 def _load(model: str, **head: Any) -> tuple[Any, Any]:
     """Sequence classifier and tokenizer of a checkpoint."""
     from transformers import AutoModelForSequenceClassification
@@ -232,10 +226,6 @@ def _load(model: str, **head: Any) -> tuple[Any, Any]:
             located(model), use_safetensors=True, dtype=torch.float32, **head
         )
     return network, load_own_tokenizer(model)
-
-
-def _padded(tokenizer: Any, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    return padded_batch(ids, max(map(len, ids)), tokenizer.pad_token_id or 0)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:

@@ -1,23 +1,24 @@
 """Head warm-up: a checkpoint with a new head in, the head trained alone for some steps, the backbone left as it is."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from dana.core.device import device_named
 from dana.core.logging import get_logger, tracked
 from dana.models.language_model import LanguageModel
 from dana.train.memory import no_memory_to_spare
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import StepBatch
 from dana.train.objectives.loss import micro_loss
-from dana.train.optimizer import make_optimizer
-from dana.train.plan import Plan
+from dana.train.plan import Plan, Step
 from dana.train.schedule import learning_rate_at
 from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import BatchLayout, micro_batches
+from dana.train.sequences.layout import micro_batches
 from dana.train.settings import HeadWarmup, TrainSettings
+from dana.train.supervised import make_optimizer, train_supervised
 
 log = get_logger(__name__)
 
@@ -37,7 +38,7 @@ def warm_up_head(
     if warmup.steps == 0:
         log.info("the new head is left as it was initialised")
         return None
-    model, loss = loaded.model, None
+    model = loaded.model
     kept = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in loaded.new]
     device = device_named()
     module = settings.make_objective().module(model).to(device).eval()  # no dropout: nothing here can overfit
@@ -48,28 +49,27 @@ def warm_up_head(
         settings, steps=warmup.steps, tokens=None, epochs=None, batch_size=warmup.batch_size, batch_tokens=None
     )
     plan, shape = Plan.of(examples, short), settings.batch_layout(model.config)
-    for index in tracked(range(warmup.steps), what="warm up the head", unit="steps", total=warmup.steps):
-        step = plan[index]
+    plain: list[Tensor] = []
+
+    def losses(step: Step) -> Iterator[Tensor]:
         batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")
         if not (batch.scale.total and batch.asked["tokens"]):
-            continue
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate_at(index, warmup.steps, warmup.learning_rate, RISING)
-        with no_memory_to_spare("head_warmup", shape.budget):
-            loss = _backward(module, batch, shape, device)
-        optimizer.step()
-        optimizer.zero_grad()
+            return
+        plain.clear()
+        for rows in micro_batches(batch.lengths, shape.budget, 0, 1, shape.layout, shape.width):
+            micro = batch.micro(rows, shape).to(device)
+            found = micro.losses(module)
+            plain.append(found.detach()[: micro.targets.numel()])
+            yield micro_loss(found, micro.coefficients, batch.scale.total)
+
+    def rate(step: int) -> float:
+        return learning_rate_at(step, warmup.steps, warmup.learning_rate, RISING)
+
+    steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
+    with no_memory_to_spare("head_warmup", shape.budget):
+        for _ in tracked(steps, what="warm up the head", unit="steps", total=warmup.steps):
+            pass
+    loss = float(torch.cat(plain).mean()) if plain else None
     model.requires_grad_(True)
     log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, math.nan if loss is None else loss)
     return loss
-
-
-def _backward(module: torch.nn.Module, batch: StepBatch, shape: BatchLayout, device: torch.device) -> float:
-    """Gradients of a whole step; its plain loss."""
-    losses = []
-    for rows in micro_batches(batch.lengths, shape.budget, 0, 1, shape.layout, shape.width):
-        micro = batch.micro(rows, shape).to(device)
-        found = micro.losses(module)
-        micro_loss(found, micro.coefficients, batch.scale.total).backward()
-        losses.append(found.detach()[: micro.targets.numel()])
-    return float(torch.cat(losses).mean())

@@ -24,13 +24,13 @@ from dana.train.memory import no_memory_to_spare
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import MicroBatch, StepBatch
 from dana.train.objectives.loss import micro_loss
-from dana.train.optimizer import make_optimizer
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, Progress, Record, StepRecord
 from dana.train.sequences.examples import Examples
 from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import TrainSettings
 from dana.train.speed import Meter, Work
+from dana.train.supervised import make_optimizer
 
 log = get_logger(__name__)
 

@@ -16,11 +16,11 @@ from dana.train.checkpoints.export import save_model
 from dana.train.checkpoints.state import load_state, save_state
 from dana.train.execution.accelerator import make_accelerator
 from dana.train.loop import Prepared, train
-from dana.train.optimizer import make_optimizer
 from dana.train.records import Progress
 from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 from dana.train.speed import Meter, Work
+from dana.train.supervised import make_optimizer
 from tests.train.conftest import MASKED, bert, held_out, random_examples
 
 SETTINGS = TrainSettings(
