@@ -12,7 +12,7 @@ from versions import check_pin, components, letters, parameters, pin_of, sentenc
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
 from dana.studies.augmentation.base import GENERATORS
-from dana.studies.few_shot.base import open_chat
+from dana.studies.few_shot.chat import open_chat
 from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, TopicCase
 from dana.studies.topic_gap.pool import LabelledDocuments
 from dana.studies.topic_gap.splits import TopicSplit

@@ -1,16 +1,52 @@
 """Chat models asked to tell two classes apart from a few examples: back-ends, the script, the parser, the study."""
 
-from dana.core.studies import Study
+from dataclasses import dataclass, field
 
+from dana.core.config import require
+from dana.core.studies import Study, StudyTable
+
+# Arm to what its examples are.
+ARMS = {"on": "examples of the text's own topic", "off": "examples of other topics"}
+
+
+@dataclass(frozen=True)
+class FewShotSettings:
+    """How a chat model is asked to tell two labels apart.
+
+    Attributes:
+        chat: The chat model: ``local:MODEL``, ``http:BASE_URL,model=NAME,key_env=VARIABLE`` or ``scripted:FILE``.
+        items: Texts that are asked about, drawn.
+        shots: Examples of each of the two labels.
+        n: Texts of each label, on topic and off it, that examples are drawn from.
+        arms: What the examples are: ``on`` the text's own topic, ``off`` it, or both, on the same texts.
+        script: YAML with the prompts; empty takes dana's own (``dana/studies/few_shot/prompts.yaml``).
+    """
+
+    chat: str = ""
+    items: int = 72
+    shots: int = 5
+    n: int = 30
+    arms: list[str] = field(default_factory=lambda: list(ARMS))
+    script: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.items >= 1, "items", self.items, "at least 1")
+        require(self.shots >= 1, "shots", self.shots, "at least 1")
+        require(self.n >= self.shots, "n", self.n, f"at least shots, {self.shots}")
+        fits = bool(self.arms) and set(self.arms) <= set(ARMS) and len(set(self.arms)) == len(self.arms)
+        require(fits, "arms", self.arms, "on, off or both")
+
+
+TABLES = {"few-shot": StudyTable()}  # its manifest holds the settings themselves
 STUDY = Study(
     "few_shot",
-    settings=f"{__name__}.settings:FewShotSettings",
+    settings=f"{__name__}:FewShotSettings",
     commands={
         "few-shot": (
             "Ask a chat model which of two labels a text has, with examples of the text's topic and of others",
             f"{__name__}.command:add_few_shot",
         )
     },
-    tables=f"{__name__}.settings:TABLES",
+    tables=f"{__name__}:TABLES",
     unused=f"{__name__}.command:UNUSED",
 )

@@ -7,16 +7,13 @@ from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import keep, settings_from
 from dana.core.errors import ConfigError
 from dana.stages.unused import Rule
-from dana.studies.topic_gap.command import FITTED, NUMBERS, TOPICS
+from dana.studies.topic_gap.command import FITTED
+from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
 UNUSED = {
     "few-shot": [
         FITTED,
-        Rule(
-            "topic_gap.n topic_gap.arms",
-            lambda settings: False,
-            "few-shot: few_shot.n and few_shot.arms say it",
-        ),
+        Rule("topic_gap.n topic_gap.arms", lambda settings: False, "few-shot: few_shot.n and few_shot.arms say it"),
         Rule(
             "topic_gap.validation finetune.preset finetune.epochs finetune.learning_rate finetune.batch_size"
             " finetune.warmup finetune.seeds finetune.evaluate finetune.max_tokens finetune.pooling finetune.max_train"
@@ -26,24 +23,15 @@ UNUSED = {
         ),
     ]
 }
+OF_GAP = (
+    "--topics-of --topics --topics-k --general --labels --test --window --short --draw"
+    " --text-field --label-field --id-field --data --task-path"
+)
 OF_CARD = [
     Flag("--items", "few_shot.items"),
     Flag("--shots", "few_shot.shots"),
     Flag("--n", "few_shot.n"),
-    Flag("--topics-of", "topic_gap.topics_of"),
-    Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all (default: all)", TOPICS),
-    Flag("--topics-k", "topics.k", "how many topics are fitted; of several the best is taken (default: 25)", NUMBERS),
-    Flag("--general", "general", "text to fit topics to, instead of the task's own", MANY),
-    Flag("--labels", "topic_gap.labels", "labels to take (default: all)", MANY),
-    Flag("--test", "topic_gap.test", "texts of each label and topic that may be asked about (default: 50)"),
-    Flag("--window", "topic_gap.window"),
-    Flag("--short", "topic_gap.short"),
-    Flag("--draw", "topic_gap.draw"),
-    Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's"),
-    Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
-    Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
-    Flag("--data", "data"),
-    Flag("--task-path", "task_path", options=MANY),
+    *(flag for flag in GAP_FLAGS if flag.name in OF_GAP.split()),
 ]
 FLAGS = [
     Flag("--chat", "few_shot.chat"),

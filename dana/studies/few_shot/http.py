@@ -18,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from dana.core.config import require
 from dana.core.errors import ConfigError, EndpointError
 from dana.core.logging import get_logger
-from dana.studies.few_shot.base import Message
+from dana.studies.few_shot.chat import Message
 
 log = get_logger(__name__)
 
@@ -82,11 +82,10 @@ class HTTPChat:
     def __post_init__(self) -> None:
         _check_url(self.base_url)
         require(bool(self.model.strip()), "model", self.model, "the model's name at the endpoint")
-        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        for name in ("temperature", "retries", "wait"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         require(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1, or null")
         require(self.timeout > 0, "timeout", self.timeout, "above 0")
-        require(self.retries >= 0, "retries", self.retries, "at least 0")
-        require(self.wait >= 0, "wait", self.wait, "at least 0")
         require(self.max_wait >= self.wait, "max_wait", self.max_wait, f"at least wait, {self.wait}")
         self._key()
 
@@ -96,35 +95,29 @@ class HTTPChat:
         return f"{self.base_url.rstrip('/')}/chat/completions"
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`dana.studies.few_shot.base.ChatModel`."""
-        decides = ("model", "temperature", "max_tokens")
-        return {
-            "kind": "http",
-            "base_url": self.base_url.rstrip("/"),
-            **{name: getattr(self, name) for name in decides},
-        }
+        """See :class:`dana.studies.few_shot.chat.ChatModel`."""
+        decides = {"model": self.model, "temperature": self.temperature, "max_tokens": self.max_tokens}
+        return {"kind": "http", "base_url": self.base_url.rstrip("/"), **decides}
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
-        """See :class:`dana.studies.few_shot.base.ChatModel`.
+        """See :class:`dana.studies.few_shot.chat.ChatModel`.
 
         Raises:
             EndpointError: If the endpoint refuses, or gives no reply in any of the tries.
         """
-        pause = self.wait
         for attempt in range(self.retries + 1):
             try:
-                return self._hidden(self._ask(messages, seed))
+                return self._masked(self._ask(messages, seed))
             except _Failed as error:
                 failed = error
             # Not inside of "except": the new error would hold the old one, and that one what the endpoint said.
-            said, tries = " ".join(self._hidden(str(failed)).split())[:SHOWN], attempt + 1
-            if failed.is_final or tries > self.retries:
-                raise EndpointError(f"{self.url}: {said}{f' ({tries} tries)' if tries > 1 else ''}")
-            seconds = min(pause if failed.wait is None else failed.wait, self.max_wait)
-            log.warning("%s: %s; again in %.3g s (%d of %d)", self.url, said, seconds, tries, self.retries)
+            problem = " ".join(self._masked(str(failed)).split())[:SHOWN]
+            if failed.is_final or attempt == self.retries:
+                break
+            seconds = min(self.wait * 2**attempt if failed.wait is None else failed.wait, self.max_wait)
+            log.warning("%s: %s; again in %.3g s (%d of %d)", self.url, problem, seconds, attempt + 1, self.retries)
             sleep(seconds)
-            pause *= 2
-        raise AssertionError("unreachable")
+        raise EndpointError(f"{self.url}: {problem}{f' ({attempt + 1} tries)' if attempt else ''}")
 
     def _key(self) -> str:
         """The key, or nothing.
@@ -144,7 +137,7 @@ class HTTPChat:
             )
         return key
 
-    def _hidden(self, text: str) -> str:
+    def _masked(self, text: str) -> str:
         """A text without the key, as it is or as JSON writes it."""
         key = self._key()
         for form in {key, json.dumps(key)[1:-1]} if len(key) >= SECRET else ():
@@ -162,12 +155,13 @@ class HTTPChat:
         if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
         status, fields, answer = self._within_deadline(Request(self.url, json.dumps(body).encode(), headers))
+        text = answer.decode("utf-8", "replace")  # all of it: cut before the key is out of it, half a key would stay
         if 300 <= status < 400:
             raise _Failed(f"redirects to {fields.get('Location')}; give that as base_url", is_final=True)
         if status != 200:
-            said = f"HTTP {status}: {_decoded(answer)}"
-            raise _Failed(said, _asked_wait(fields.get("Retry-After")), status < 500 and status not in AGAIN)
-        return _reply_in(answer)
+            is_final = status < 500 and status not in AGAIN
+            raise _Failed(f"HTTP {status}: {text}", _asked_wait(fields.get("Retry-After")), is_final)
+        return _reply_in(answer, text)
 
     def _within_deadline(self, request: Request) -> tuple[int, Any, bytes]:
         """Status, header fields and body. In a thread, as a socket's timeout is of each read and not of them all."""
@@ -183,26 +177,25 @@ class HTTPChat:
         try:
             answer = outcome.get(timeout=self.timeout)
         except Empty:
-            raise _Failed(f"no whole answer in {self.timeout:g} s") from None
-        if isinstance(answer, TimeoutError) or isinstance(getattr(answer, "reason", None), TimeoutError):
+            answer = TimeoutError()
+        if not isinstance(answer, Exception):
+            return answer
+        reason = getattr(answer, "reason", None) or answer
+        if isinstance(reason, TimeoutError):
             raise _Failed(f"no whole answer in {self.timeout:g} s")
         if isinstance(answer, OSError | HTTPException):
-            raise _Failed(f"no answer: {getattr(answer, 'reason', None) or answer or type(answer).__name__}")
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            raise _Failed(f"no answer: {reason or type(answer).__name__}")
+        raise answer
 
 
 def _check_url(url: str) -> None:
     """Refuse a URL with more in it than a place; what it holds may be a key and is not shown."""
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         fits = False
-    else:
-        fits = fits and not (parts.username or parts.password or parts.query or parts.fragment)
-    if not fits or not re.fullmatch(r"[!-~]+", url):
+    if not (fits and re.fullmatch(r"[!-~]+", url)) or parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError("base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)")
 
 
@@ -230,22 +223,15 @@ def _asked_wait(field: str | None) -> float | None:
         return None
 
 
-def _decoded(answer: bytes) -> str:
-    """All of an answer: it is cut for an error when the key is out of it, as half a key would not be found."""
-    return answer.decode("utf-8", "replace")
-
-
-def _reply_in(answer: bytes) -> str:
+def _reply_in(answer: bytes, text: str) -> str:
     """The text of the first choice; a refusal, which some endpoints keep apart, is a reply."""
     try:
-        found = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise _Failed(f"the answer is not JSON: {_decoded(answer)}") from None
-    try:
-        message = found["choices"][0]["message"]
+        message = json.loads(answer)["choices"][0]["message"]
         content = message["content"] if message.get("content") is not None else message.get("refusal")
+    except (ValueError, RecursionError):
+        raise _Failed(f"the answer is not JSON: {text}") from None
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Failed(f"the answer holds no choices[0].message: {_decoded(answer)}") from None
+        raise _Failed(f"the answer holds no choices[0].message: {text}") from None
     if not isinstance(content, str):
         raise _Failed(f"the answer's choices[0].message.content is {json.dumps(content)}, not text")
     return content

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import beta
 
-from dana.studies.few_shot.accuracy import ItemOutcome, arm_accuracy, compare_on_items, exact_interval
-from dana.studies.few_shot.in_words import study_text
+from dana.studies.few_shot.stage import OUTCOMES, arm_accuracy, compare_on_items, exact_interval, study_text
 
 
 def outcomes(right=0, wrong=0, abstained=0, unparsable=0):
@@ -29,25 +28,25 @@ def test_the_interval_is_that_of_clopper_and_pearson(right, items):
 
 def test_who_does_not_answer_is_wrong_and_counted_apart():
     found = arm_accuracy("on", outcomes(right=6, wrong=2, abstained=3, unparsable=1))
-    assert (found.items, found.right, found.wrong, found.abstained, found.unparsable) == (12, 6, 2, 3, 1)
-    assert (found.accuracy, found.answered, found.accuracy_answered) == (0.5, 8, 0.75)
-    assert (found.low, found.high) == exact_interval(6, 12)
-    assert (found.low_answered, found.high_answered) == exact_interval(6, 8)
+    assert (found["items"], found["right"], found["wrong"], found["abstained"], found["unparsable"]) == (12, 6, 2, 3, 1)
+    assert (found["accuracy"], found["answered"], found["accuracy_answered"]) == (0.5, 8, 0.75)
+    assert (found["low"], found["high"]) == exact_interval(6, 12)
+    assert (found["low_answered"], found["high_answered"]) == exact_interval(6, 8)
 
 
 def test_chance_is_a_half():
     """p against it: the sum of the binomial probabilities that are at most that of what was found."""
-    assert arm_accuracy("on", outcomes(right=36, wrong=36)).p_chance == 1
+    assert arm_accuracy("on", outcomes(right=36, wrong=36))["p_chance"] == 1
     tail = sum(comb(72, right) for right in range(13)) / 2**72
-    assert arm_accuracy("on", outcomes(right=60, wrong=12)).p_chance == pytest.approx(2 * tail)
-    assert arm_accuracy("on", outcomes(right=12, wrong=60)).p_chance == pytest.approx(2 * tail)
+    assert arm_accuracy("on", outcomes(right=60, wrong=12))["p_chance"] == pytest.approx(2 * tail)
+    assert arm_accuracy("on", outcomes(right=12, wrong=60))["p_chance"] == pytest.approx(2 * tail)
 
 
 def test_without_an_answer_there_is_no_accuracy_of_answers():
     found = arm_accuracy("off", outcomes(abstained=4))
-    assert (found.accuracy, found.answered) == (0, 0)
-    assert isnan(found.accuracy_answered)
-    assert isnan(found.low_answered)
+    assert (found["accuracy"], found["answered"]) == (0, 0)
+    assert isnan(found["accuracy_answered"])
+    assert isnan(found["low_answered"])
 
 
 def pairs(both, only_on, only_off, neither):
@@ -63,15 +62,15 @@ def pairs(both, only_on, only_off, neither):
 
 def test_arms_are_compared_item_by_item():
     found = compare_on_items(pairs(20, 9, 1, 4), "on", "off")
-    assert (found.both, found.only_first, found.only_second, found.neither) == (20, 9, 1, 4)
-    assert found.difference == pytest.approx(8 / 34)
-    assert found.p == pytest.approx(2 * (comb(10, 0) + comb(10, 1)) / 2**10)
+    assert (found["both"], found["only_first"], found["only_second"], found["neither"]) == (20, 9, 1, 4)
+    assert found["difference"] == pytest.approx(8 / 34)
+    assert found["p"] == pytest.approx(2 * (comb(10, 0) + comb(10, 1)) / 2**10)
     turned = compare_on_items(pairs(20, 9, 1, 4), "off", "on")
-    assert (turned.only_first, turned.difference, turned.p) == (1, -found.difference, found.p)
+    assert (turned["only_first"], turned["difference"], turned["p"]) == (1, -found["difference"], found["p"])
 
 
 def test_arms_that_are_right_about_the_same_items_do_not_differ():
-    assert compare_on_items(pairs(5, 0, 0, 3), "on", "off").p == 1
+    assert compare_on_items(pairs(5, 0, 0, 3), "on", "off")["p"] == 1
 
 
 def words(on, off, both):
@@ -110,4 +109,4 @@ def test_of_one_arm_nothing_is_compared():
 
 
 def test_outcomes_are_all_counted():
-    assert [str(outcome) for outcome in ItemOutcome] == ["right", "wrong", "abstained", "unparsable"]
+    assert OUTCOMES == ("right", "wrong", "abstained", "unparsable")

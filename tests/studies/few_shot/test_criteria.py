@@ -2,7 +2,7 @@
 
 import pytest
 
-from dana.studies.few_shot.criteria import list_criteria
+from dana.studies.few_shot.script import list_criteria
 
 
 @pytest.mark.parametrize(

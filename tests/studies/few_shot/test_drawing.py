@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from dana.core.errors import DataError
-from dana.studies.few_shot.drawing import TopicTexts, draw_items
-from dana.studies.few_shot.items import Passage
+from dana.studies.few_shot.items import Passage, TopicTexts, draw_items
 
 LABELS = ("argument", "news", "review")
 

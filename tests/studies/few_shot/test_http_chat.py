@@ -9,7 +9,7 @@ import pytest
 
 from dana.core.errors import ConfigError, EndpointError
 from dana.studies.few_shot import http
-from dana.studies.few_shot.base import open_chat
+from dana.studies.few_shot.chat import open_chat
 from tests.studies.few_shot.chat_server import KEY, cut, drip, hang, raw, says, serving, status
 
 ASKED = [{"role": "user", "content": "Which? é"}]

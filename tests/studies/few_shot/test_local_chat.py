@@ -7,7 +7,7 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError, DanaError, DataError
 from dana.core.torch_seed import seeded
-from dana.studies.few_shot.base import open_chat
+from dana.studies.few_shot.chat import open_chat
 
 WORDS = ["<pad>", "<end>", "<user>", "<model>", "<unk>", *(f"w{number}" for number in range(40))]
 TEMPLATE = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dana.studies.few_shot.parse import ForcedChoice, parse_choice
+from dana.studies.few_shot.script import ForcedChoice, parse_choice
 
 CLASSES, LABELS = ("Class A", "Class B"), ("news", "news opinion")
 TABLE = {

@@ -7,10 +7,9 @@ import pytest
 import yaml
 
 from dana.core.errors import ConfigError, DanaError, DataError
+from dana.studies.few_shot.chat import ScriptedChat
 from dana.studies.few_shot.items import Item, Passage, item_line, read_items
-from dana.studies.few_shot.parse import ForcedChoice
-from dana.studies.few_shot.script import OWN, converse, load_script
-from dana.studies.few_shot.scripted import ScriptedChat
+from dana.studies.few_shot.script import OWN, ForcedChoice, converse, load_script
 
 
 def passages(*names):
@@ -38,8 +37,8 @@ def test_the_model_is_led_through_five_turns():
     model = Listener()
     turns, choice = converse(model, load_script(), item(), "off", seed=4)
     assert choice == ForcedChoice.B
-    assert [turn.name for turn in turns] == ["criteria", "criterion 1", "criterion 2", "criterion 3", "decision"]
-    prompts = [turn.prompt for turn in turns]
+    assert [turn["name"] for turn in turns] == ["criteria", "criterion 1", "criterion 2", "criterion 3", "decision"]
+    prompts = [turn["prompt"] for turn in turns]
     first = prompts[0]
     places = [first.index(f"text of off-{name}, $5 {{x}}") for name in ("a0", "a1", "b0", "b1")]
     assert places == sorted(places)
@@ -56,11 +55,11 @@ def test_each_turn_shows_the_whole_conversation_and_half_a_character_is_replaced
     model = Listener()
     turns, _ = converse(model, load_script(), item(), "on", seed=4)
     messages, seed = model.shown[-1]
-    said = [part for turn in turns for part in (turn.prompt, turn.reply)][:-1]
+    said = [part for turn in turns for part in (turn["prompt"], turn["reply"])][:-1]
     assert [message["content"] for message in messages] == said
     assert [message["role"] for message in messages] == ["user", "assistant"] * 4 + ["user"]
     assert seed == 4
-    assert turns[0].reply == "reply 1?"
+    assert turns[0]["reply"] == "reply 1?"
 
 
 def script(tmp_path, **changes):
