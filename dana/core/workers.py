@@ -1,15 +1,21 @@
 """Worker processes: calls of functions to their results, in order, with no more in memory than are waited for."""
 
+import os
+import signal
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 from dana.core.errors import DanaError
 
 IDLE = 5  # seconds after which a process without work ends, half a minute later where its owner was killed
 AHEAD = 2  # calls that wait beside those that run
+POLL = 0.2  # seconds between two looks at whether the owner lives
 
 T = TypeVar("T")
 
@@ -25,16 +31,16 @@ def workers(count: int) -> Iterator[Executor]:
         DanaError: If one was killed.
     """
     from loky import ProcessPoolExecutor
-    from loky.process_executor import TerminatedWorkerError
 
     pool = ProcessPoolExecutor(count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"})  # cores have one each
     try:
         yield pool
     except BaseException as error:
         pool.shutdown(kill_workers=True)
-        if isinstance(error, TerminatedWorkerError):
-            said = "a process that helped was killed, perhaps for want of memory; run the command again"
-            raise DanaError(said) from error
+        if isinstance(error, BrokenExecutor):
+            raise DanaError(
+                "a process that helped was killed, perhaps for want of memory; run the command again"
+            ) from error
         raise
     pool.shutdown()
 
@@ -62,3 +68,57 @@ def shared_out(function: Callable[..., T], calls: Iterable[tuple], count: int) -
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+class Worker:
+    """One process with an environment of its own, for one call at a time; it is started anew after a call killed it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._call: Future[Any] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        from loky import ProcessPoolExecutor
+
+        self._pool = ProcessPoolExecutor(1, env=self._environment)
+        self._process = self._pool.submit(_end_with, os.getpid())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call runs."""
+        return self._call is None or self._call.done()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
+        """Call a function there; the future raises :class:`~concurrent.futures.BrokenExecutor` if its process died."""
+        if self._call and isinstance(self._call.exception(), BrokenExecutor):
+            self._start()
+        self._call = self._pool.submit(function, *arguments)
+        return self._call
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in what is called."""
+        if self._process.done() and not self._process.exception():
+            os.kill(self._process.result(), signal.SIGINT)
+
+    def stop(self, patience: float) -> None:
+        """End the process, `patience` seconds after it was interrupted at the latest."""
+        until = time.monotonic() + patience
+        while not self.is_idle and time.monotonic() < until:
+            time.sleep(0.05)
+        self._pool.shutdown(kill_workers=True)
+
+
+@cache
+def _end_with(owner: int) -> int:
+    """Interrupt this process when its owner dies, however it dies; gives the number of this process."""
+    os.setsid()  # Ctrl-C reaches the owner alone, which then interrupts this process
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
+
+    def watch() -> None:
+        while os.getppid() == owner:
+            time.sleep(POLL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True, name="owner").start()
+    return os.getpid()

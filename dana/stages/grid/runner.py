@@ -1,21 +1,41 @@
 """Run a grid: every cell whose dependencies are done, some at a time; a cell that fails stops only what needs it."""
 
+import os
+import sys
 import time
+import traceback
 from collections import defaultdict
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from dana.core.config import require
-from dana.core.launch import leads
-from dana.core.logging import get_logger, labelled, minutes
-from dana.stages.grid.cell import Cell
-from dana.stages.grid.collect import write_metrics
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.team import CellFailed, Submit, team_of
+from dana.core.errors import DanaError
+from dana.core.launch import cores, leads
+from dana.core.logging import get_logger, labelled, minutes, setup
+from dana.core.workers import Worker
+from dana.stages.grid.cell import Cell, call_stage
+from dana.stages.grid.grid import Grid, write_metrics
 
 log = get_logger(__name__)
 
 STOPPED = 75  # exit code of dana.core.stop.Preempted: told to stop, and has saved
+PATIENCE = 60.0  # seconds for an interrupted cell to remove what it was writing; then its process is killed
+
+Outcome = tuple[str, float | None]  # of call_stage
+Submit = Callable[[str, dict[str, Any], Path], "Future[Any]"]  # of a stage, its arguments and a log file
+
+
+class CellFailed(DanaError):
+    """Cells failed; the exit code is 75 if one was told to stop and saved, 1 for an error that dana did not expect."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
@@ -42,7 +62,7 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
     grid.check()
     going = _Going(grid, jobs)
     try:
-        with team_of(jobs) as submit:
+        with _team_of(jobs) as submit:
             going.begin(submit)
             while going.running:
                 going.finish()
@@ -62,7 +82,7 @@ class _Going:
     def __init__(self, grid: Grid, jobs: int) -> None:
         self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs)
         self.waiting = list(grid.cells)
-        self.running: dict[Future[tuple[str, float | None]], tuple[Cell, float]] = {}
+        self.running: dict[Future[Any], tuple[Cell, float]] = {}
         self.made: dict[str, str] = {}
         self.failed: dict[str, BaseException] = {}
 
@@ -73,17 +93,16 @@ class _Going:
             self.waiting.remove(cell)
             place = f"{len(self.grid.cells) - len(self.waiting)}/{len(self.grid.cells)}"
             log.info("cell %-7s %s   (%s)", place, cell.name, self.clock.left())
-            log_file = str(self.grid.file(cell.name, ".log"))
             begun = time.monotonic()
             with labelled(f"{place} {cell.name}"):
-                outcome = submit({"stage": cell.stage, "arguments": cell.arguments(self.made), "log": log_file})
+                outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
             self.running[outcome] = cell, begun
 
     def finish(self) -> None:
         """Wait for a cell and record what it made; raises only if it was told to stop."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
             cell, begun = self.running.pop(outcome)
-            error = outcome.exception()
+            error = self._error(cell, outcome)
             if error is None:
                 self.made[cell.name], seconds = outcome.result()
                 seconds = max(time.monotonic() - begun, seconds or 0)
@@ -96,6 +115,15 @@ class _Going:
             if getattr(error, "exit_code", None) == STOPPED:
                 raise error
 
+    def _error(self, cell: Cell, outcome: "Future[Any]") -> BaseException | None:
+        """What ended a cell, here or in a process of its own; None if it is done."""
+        log_file = self.grid.file(cell.name, ".log")
+        if isinstance(error := outcome.exception(), BrokenExecutor):
+            return CellFailed(f"its process was killed; {log_file} says more", 1)
+        if error is None and isinstance(failure := outcome.result(), _Failure):
+            return CellFailed(f"{failure.message} ({log_file})", failure.exit_code)
+        return error
+
     def error(self) -> BaseException:
         """One error for all cells that failed; a single one of this process as it is."""
         names = [cell.name for cell in self.grid.cells if cell.name in self.failed]
@@ -105,6 +133,80 @@ class _Going:
         rest = f"; {len(self.waiting)} that depend on them were not begun" if self.waiting else ""
         said = f"{len(names)} of {len(self.grid.cells)} cells failed: {', '.join(names)}{rest}. {names[0]}: {error}"
         return CellFailed(said, max(getattr(error, "exit_code", 1) for error in self.failed.values()))
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What a cell's process tells of an error: not all errors can be pickled."""
+
+    message: str
+    exit_code: int
+
+
+@contextmanager
+def _team_of(jobs: int) -> Iterator[Submit]:
+    """What takes a cell and gives a future of its outcome: in this process or, of several jobs, in as many others."""
+    if jobs == 1:
+        yield _call_here
+        return
+    threads = os.environ.get("OMP_NUM_THREADS")
+    environment = {} if threads not in (None, str(cores())) else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
+    devices = _devices()
+    team = [
+        Worker(environment | ({"CUDA_VISIBLE_DEVICES": devices[place % len(devices)]} if devices else {}))
+        for place in range(jobs)
+    ]
+
+    def submit(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
+        return next(worker for worker in team if worker.is_idle).submit(_call_there, stage, arguments, str(log_file))
+
+    try:
+        yield submit
+    finally:
+        for worker in team:
+            if not worker.is_idle:
+                worker.interrupt()
+        for worker in team:
+            worker.stop(PATIENCE)
+
+
+def _devices() -> list[str]:
+    """The GPUs that the workers share out, as CUDA_VISIBLE_DEVICES names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name for name in given.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
+    outcome: Future[Any] = Future()
+    try:
+        outcome.set_result(call_stage(stage, arguments))
+    except Exception as error:
+        outcome.set_exception(error)
+    return outcome
+
+
+def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome | _Failure:
+    """Run one cell in a worker process; what it prints goes to its log."""
+    Path(log_file).parent.mkdir(parents=True, exist_ok=True)
+    with Path(log_file).open("w", encoding="utf-8") as stream:
+        for descriptor in (1, 2):
+            os.dup2(stream.fileno(), descriptor)
+    setup()
+    try:
+        return call_stage(stage, arguments)
+    except DanaError as error:
+        log.error("%s", error)
+        return _Failure(str(error), error.exit_code)
+    except Exception as error:
+        traceback.print_exc()
+        return _Failure(f"{type(error).__name__}: {error}", 1)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 class Clock:
