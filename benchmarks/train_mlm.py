@@ -62,7 +62,7 @@ def windows(texts: list[str], tokenizer: Any, max_tokens: int) -> list[list[int]
 
 def to_examples(ids: list[list[int]], seed: int) -> Any:
     """The windows as dana's examples of weight 1."""
-    from dana.train.sequences.examples import Examples, SpecialTokens
+    from dana.train.examples import Examples, SpecialTokens
 
     sizes = np.array([len(one) for one in ids])
     keys = np.random.default_rng(seed).integers(0, 2**63, sizes.size).astype(np.uint64)
@@ -164,9 +164,9 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
 
     from dana.models.heads import SelectedLogits
     from dana.train.evaluation import measure_loss
+    from dana.train.layout import BatchLayout
     from dana.train.objectives.masked import MaskedTokens
     from dana.train.plan import Plan
-    from dana.train.sequences.layout import BatchLayout
 
     torch.set_num_threads(options.threads)
     model, tokenizer = make_model(options.size, options.max_tokens)

@@ -19,7 +19,7 @@ from dana.detectors.build import as_detector
 from dana.detectors.knn import FittedKNearestNeighbours, KNearestNeighbours
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
-from dana.train.sequences.examples import Examples
+from dana.train.examples import Examples
 from dana.weighting.policies import apply_policy
 from dana.weighting.settings import POLICIES, WeighSettings
 from tests import toy_task

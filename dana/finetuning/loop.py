@@ -17,7 +17,7 @@ from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.base import Kind
 from dana.tasks.settings import Preset
-from dana.train.execution.precision import Precision
+from dana.train.execution import Precision
 from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 

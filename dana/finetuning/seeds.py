@@ -14,7 +14,7 @@ from dana.core.errors import ArtifactError, Contradiction
 from dana.core.logging import get_logger
 from dana.core.seals import flaws
 from dana.finetuning.results import SeedResult
-from dana.train.execution.precision import refuse_precision
+from dana.train.execution import refuse_precision
 
 log = get_logger(__name__)
 

@@ -61,7 +61,7 @@ class SelectedLogits(nn.Module):
         Args:
             input_ids: Shape (rows, width).
             where: int64 of shape (selected,), places in the flattened (rows · width) batch.
-            attention: From :meth:`dana.train.sequences.layout.Arrangement.attention`.
+            attention: From :meth:`dana.train.layout.Arrangement.attention`.
         """
         if self.bf16:
             with torch.autocast(input_ids.device.type, torch.bfloat16):

@@ -33,8 +33,7 @@ from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
 from dana.tasks.kinds.find import DEFAULT
 from dana.tasks.settings import Preset
-from dana.train.execution.accelerator import make_accelerator
-from dana.train.execution.precision import Precision, refuse_precision
+from dana.train.execution import Precision, make_accelerator, refuse_precision
 
 log = get_logger(__name__)
 

@@ -13,7 +13,7 @@ from dana.stages.grid.grid import Grid
 from dana.stages.nested_seeds import suffix
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
-from dana.train.execution.precision import Precision, refuse_precision
+from dana.train.execution import Precision, refuse_precision
 
 
 def finetune_cell(

@@ -8,13 +8,13 @@ from dana.models.folder import check_checkpoint, model_identity
 from dana.stages.pack import pack_stage
 from dana.stages.training import TrainingData
 from dana.stages.training_settings import AdaptSettings
-from dana.train.checkpoints.export import save_model
-from dana.train.execution.accelerator import make_accelerator
+from dana.train.examples import build_examples
+from dana.train.execution import make_accelerator
 from dana.train.head_warmup import warm_up_head
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
-from dana.train.sequences.examples import build_examples
-from dana.train.sequences.layout import BatchLayout
-from dana.train.sequences.tokens import Tokens
+from dana.train.state import save_model
+from dana.train.tokens import Tokens
 
 
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:

@@ -8,7 +8,7 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, parts, table_identit
 from dana.core.shared import make_shared
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.models.tokenizer import tokenizer_identity
-from dana.train.sequences.tokens import write_tokens
+from dana.train.tokens import write_tokens
 
 
 def pack_for(model: str, corpus: Path, share: Path | None = None) -> Artifact:

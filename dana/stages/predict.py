@@ -23,8 +23,7 @@ from dana.finetuning.loop import predict
 from dana.finetuning.saved import open_classifier
 from dana.stages.new_text import NewText
 from dana.tasks.examples import Example
-from dana.train.execution.accelerator import make_accelerator
-from dana.train.execution.precision import Precision
+from dana.train.execution import Precision, make_accelerator
 
 log = get_logger(__name__)
 

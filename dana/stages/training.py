@@ -14,18 +14,17 @@ from dana.models.language_model import LanguageModel, check_length
 from dana.stages.held_out import held_out_stage
 from dana.stages.pack import pack_stage
 from dana.train.card import Provenance, model_card
-from dana.train.checkpoints.export import save_model
-from dana.train.checkpoints.folders import RECORDS, Checkpoints
-from dana.train.checkpoints.resume import saved_to_resume
-from dana.train.checkpoints.run import Trained, TrainingRun
-from dana.train.execution.accelerator import make_accelerator
+from dana.train.checkpoints import RECORDS, Checkpoints, saved_to_resume
+from dana.train.examples import Examples, build_examples
+from dana.train.execution import make_accelerator
 from dana.train.model_setup import checkpoint_gradients
 from dana.train.records import EvaluationRecord, StepRecord, to_line, values_of
-from dana.train.sequences.examples import Examples, build_examples
-from dana.train.sequences.tokens import Tokens
+from dana.train.run import Trained, TrainingRun
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.speed import in_words, summary
+from dana.train.state import save_model
 from dana.train.texts import heldout_examples, training_examples
+from dana.train.tokens import Tokens
 from dana.train.trackers import check_trackers, logging_folder
 
 log = get_logger(__name__)

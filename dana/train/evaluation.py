@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from dana.core.rng import derive_seed, hash_uniform
-from dana.train.execution.accelerator import total
+from dana.train.examples import Examples
+from dana.train.execution import total
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import BatchLayout, micro_batches
 
 SEED = 20211
 
@@ -67,7 +67,7 @@ def measure_loss(
         examples: Held-out examples; their weights play no part.
         collator: Makes their batch.
         shape: How micro-batches are laid out.
-        accelerator: From :func:`dana.train.execution.accelerator.make_accelerator`.
+        accelerator: From :func:`dana.train.execution.make_accelerator`.
         check_in: Called before every forward pass, on all ranks together; may raise to end the evaluation.
     """
     step = collator.step_batch(examples.take(np.arange(len(examples))), 0, "token_count")

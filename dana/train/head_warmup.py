@@ -10,13 +10,13 @@ from torch import Tensor
 from dana.core.device import device_named
 from dana.core.logging import get_logger, tracked
 from dana.models.language_model import LanguageModel
+from dana.train.examples import Examples
+from dana.train.layout import micro_batches
 from dana.train.memory import no_memory_to_spare
 from dana.train.objectives.base import Collator
-from dana.train.objectives.loss import micro_loss
+from dana.train.objectives.batch import micro_loss
 from dana.train.plan import Plan, Step
 from dana.train.schedule import learning_rate_at
-from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import micro_batches
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.supervised import make_optimizer, train_supervised
 

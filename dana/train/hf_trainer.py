@@ -15,10 +15,9 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
 from dana.models.shipped import located
-from dana.train.objectives import DENOMINATORS
-from dana.train.objectives.batch import IGNORED, StepBatch
-from dana.train.objectives.loss import loss_scale, micro_loss, token_losses
-from dana.train.sequences.examples import Batch, Examples
+from dana.train import DENOMINATORS
+from dana.train.examples import Batch, Examples
+from dana.train.objectives.batch import IGNORED, StepBatch, loss_scale, micro_loss, token_losses
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -118,7 +117,7 @@ class WeightedCollator:
 
 
 class WeightedTrainer(Trainer):
-    """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.train.objectives.loss`).
+    """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.train.objectives.batch`).
 
     Coefficients c and denominator Z are those of all examples of the step, on every rank and in every micro-batch, so
     that the gradient does not depend on how the step is cut. A step whose weights are all 0 leaves the model as it is.

@@ -9,11 +9,11 @@ from dana.core.errors import ConfigError
 from dana.models.folder import quiet_transformers
 from dana.models.heads import window_of
 from dana.models.varlen import kernel_difference
+from dana.train.examples import Examples
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.memory import ran_out
 from dana.train.model_setup import attending
 from dana.train.objectives.base import Collator
-from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import TrainSettings
 
 TOLERANCE = 1e-4  # of the largest logit, in float32: attention across examples changes far more

@@ -18,16 +18,14 @@ from dana.core.statistics import effective_sample_size
 from dana.core.stop import StopRequest
 from dana.core.torch_seed import seeded
 from dana.train.evaluation import HeldOut, measure_loss
-from dana.train.execution.accelerator import total
-from dana.train.execution.sharded import whole
+from dana.train.examples import Examples
+from dana.train.execution import total, whole
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.memory import no_memory_to_spare
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import MicroBatch, StepBatch
-from dana.train.objectives.loss import micro_loss
+from dana.train.objectives.batch import MicroBatch, StepBatch, micro_loss
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, Progress, Record, StepRecord
-from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import TrainSettings
 from dana.train.speed import Meter, Work
 from dana.train.supervised import make_optimizer
@@ -45,7 +43,7 @@ class Prepared:
     Attributes:
         module: From :meth:`dana.train.objectives.base.Objective.module`, wrapped.
         optimizer: AdamW, wrapped.
-        accelerator: From :func:`dana.train.execution.accelerator.make_accelerator`.
+        accelerator: From :func:`dana.train.execution.make_accelerator`.
         shape: How micro-batches are laid out, the same on every rank.
         meter: Measures its steps.
     """

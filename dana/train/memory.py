@@ -17,12 +17,11 @@ from dana.core.errors import DanaError
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed
 from dana.core.torch_seed import seeded
+from dana.train.examples import Examples
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.model_setup import attending
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import StepBatch
-from dana.train.objectives.loss import micro_loss
-from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import BatchLayout, micro_batches
+from dana.train.objectives.batch import StepBatch, micro_loss
 from dana.train.settings import TrainSettings
 
 log = get_logger(__name__)

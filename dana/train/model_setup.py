@@ -5,7 +5,7 @@ from typing import Any
 
 from dana.core.errors import ConfigError
 from dana.models.varlen import NAME, register
-from dana.train.sequences.layout import BatchLayout
+from dana.train.layout import BatchLayout
 
 
 def set_up(model: Any, shape: BatchLayout, compiled: bool) -> None:

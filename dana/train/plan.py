@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.rng import derive_seed, hash_uniform
-from dana.train.sequences.examples import Examples
+from dana.train.examples import Examples
 from dana.train.settings import TrainSettings
 
 

@@ -13,15 +13,15 @@ import torch
 
 from dana.core.launch import first
 from dana.core.logging import get_logger
-from dana.train.execution.precision import Precision
+from dana.train.examples import Examples
+from dana.train.execution import Precision
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.layout_check import LayoutCheck
 from dana.train.memory import Probe, ran_out
 from dana.train.model_setup import attending, set_compiled, set_up
 from dana.train.objectives.base import Collator
-from dana.train.objectives.loss import micro_loss
+from dana.train.objectives.batch import micro_loss
 from dana.train.plan import Plan
-from dana.train.sequences.examples import Examples
-from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import TrainSettings
 
 log = get_logger(__name__)

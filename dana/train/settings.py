@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dana.core.config import require
 from dana.core.registry import OBJECTIVES
-from dana.train.objectives import DENOMINATORS
+from dana.train import DENOMINATORS, LAYOUTS
 from dana.train.schedule import SCHEDULES, falling_steps, rate_at
-from dana.train.sequences import LAYOUTS
 
 if TYPE_CHECKING:
+    from dana.train.layout import BatchLayout
     from dana.train.objectives.base import Objective
-    from dana.train.sequences.layout import BatchLayout
 
 RESUME = ("auto", "never")
 COMPILE = ("auto", "on", "off")
@@ -37,7 +36,7 @@ class Execution:
     Attributes:
         micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved before
             the first step until it fits on every rank's device.
-        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.train.sequences.layout`); ``auto`` measures.
+        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` measures.
         compile: ``on`` or ``off``: torch.compile over packed rows; ``auto`` measures when the run is long.
         gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
             third slower.
@@ -123,7 +122,7 @@ class TrainSettings:
         eps: AdamW's.
         clip: Largest gradient norm.
         replay: Share of each step's examples drawn from the corpus as it is, with weight 1, against forgetting.
-        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.train.objectives.loss`.
+        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.train.objectives.batch`.
         seed: Decides masks, order, dropout and new weights.
         evaluations: How often to measure held-out losses between the first step and the last.
         eval_every: Or after how many steps each.
@@ -234,7 +233,7 @@ class TrainSettings:
 
     def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> "BatchLayout":
         """How micro-batches of a model's configuration are laid out, in float32."""
-        from dana.train.sequences.layout import BatchLayout
+        from dana.train.layout import BatchLayout
 
         return BatchLayout.of(config, self.execution.micro_batch_tokens, self.max_tokens, layout, static)
 

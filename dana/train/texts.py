@@ -10,11 +10,11 @@ from dana.core.logging import get_logger
 from dana.core.schemas import iterate_documents
 from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, heldout_sample
+from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.objectives.base import Objective
 from dana.train.plan import Plan
-from dana.train.sequences.examples import Examples, SpecialTokens, build_examples
-from dana.train.sequences.tokens import Tokens
 from dana.train.settings import TrainSettings
+from dana.train.tokens import Tokens
 
 log = get_logger(__name__)
 
@@ -36,7 +36,7 @@ def training_examples(
 
     Returns:
         The examples, and counts of documents, runs, windows and tokens; see
-        :func:`dana.train.sequences.examples.build_examples`, which also says what is refused.
+        :func:`dana.train.examples.build_examples`, which also says what is refused.
     """
     examples, counts = build_examples(tokens, weights, special_tokens, settings.max_tokens, exclude)
     if settings.replay and weights is None:

@@ -17,11 +17,11 @@ from transformers import AutoTokenizer, TrainingArguments
 import dana
 from dana.core.artifacts import read_json
 from dana.core.errors import ConfigError, DataError
-from dana.train.execution.accelerator import make_accelerator
+from dana.train import DENOMINATORS
+from dana.train.examples import Batch
+from dana.train.execution import make_accelerator
 from dana.train.loop import Prepared, take_step
-from dana.train.objectives import DENOMINATORS
 from dana.train.objectives.masked import MaskedTokens
-from dana.train.sequences.examples import Batch
 from dana.train.settings import TrainSettings
 from dana.train.speed import Meter, Work
 

@@ -13,7 +13,7 @@ from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from dana.tasks.kinds.single_label import SingleLabel
-from dana.train.execution.precision import Precision
+from dana.train.execution import Precision
 
 KIND = SingleLabel.numbered(3)
 FLOAT32 = Precision(torch.device("cpu"), "no", False)

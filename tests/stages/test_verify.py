@@ -10,7 +10,7 @@ from dana.core.artifacts import MANIFEST, open_artifact
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
 from dana.stages.verify import verified
-from dana.train.checkpoints.folders import Checkpoints
+from dana.train.checkpoints import Checkpoints
 
 
 def _flip(path, place=None):

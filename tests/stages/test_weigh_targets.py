@@ -15,7 +15,7 @@ from dana.core.errors import ConfigError, Contradiction
 from dana.core.files import file_digest
 from dana.core.schemas import iterate_documents, parts, read_table
 from dana.stages.weigh_targets import weigh_targets_stage
-from dana.train.sequences.runs import weights_by_document
+from dana.train.examples import weights_by_document
 from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
 

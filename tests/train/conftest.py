@@ -11,14 +11,13 @@ from accelerate import Accelerator
 
 from dana.core.torch_seed import seeded
 from dana.train.evaluation import HeldOut
+from dana.train.examples import Examples, SpecialTokens
+from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, Taken, prepare, take_step, train
 from dana.train.model_setup import set_up
 from dana.train.objectives.batch import StepBatch
-from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator
-from dana.train.objectives.masking import Masking
+from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
-from dana.train.sequences.examples import Examples, SpecialTokens
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 
 VOCABULARY = 60

@@ -12,14 +12,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from dana.models.heads import SelectedLogits
-from dana.train.checkpoints.export import save_model
-from dana.train.checkpoints.state import load_state, save_state
-from dana.train.execution.accelerator import make_accelerator
+from dana.train.execution import make_accelerator
+from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, train
 from dana.train.records import Progress
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 from dana.train.speed import Meter, Work
+from dana.train.state import load_state, save_model, save_state
 from dana.train.supervised import make_optimizer
 from tests.train.conftest import MASKED, bert, held_out, random_examples
 

@@ -4,11 +4,11 @@ from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
 from dana.train.evaluation import _ratio, heldout_sample, measure_loss
+from dana.train.examples import Batch
+from dana.train.layout import BatchLayout
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
-from dana.train.sequences.examples import Batch
-from dana.train.sequences.layout import BatchLayout
 
 
 def measure(model, examples, collator, budget=512):

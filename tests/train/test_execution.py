@@ -9,8 +9,8 @@ from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
 from dana.train.evaluation import measure_loss
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(max_tokens=16)

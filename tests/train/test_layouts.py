@@ -11,11 +11,11 @@ from transformers import AutoModelForMaskedLM, DebertaV2Config, ModernBertConfig
 
 from dana.core.errors import ConfigError
 from dana.models.heads import SelectedLogits, window_of
+from dana.train import LAYOUTS
 from dana.train.layout_check import LayoutCheck
 from dana.train.model_setup import set_compiled
 from dana.train.planner import Planner
 from dana.train.records import StepRecord
-from dana.train.sequences import LAYOUTS
 from dana.train.settings import Execution, TrainSettings
 from tests.models.test_heads import CONFIGS, SHAPE
 from tests.train.conftest import MASKED, held_out
@@ -133,7 +133,7 @@ def test_a_long_run_takes_the_fastest_and_says_why(tiny_model, make_examples, mo
 def test_bf16_is_taken_where_the_device_has_it(short, has, tiny_model, make_examples, monkeypatch):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     monkeypatch.setattr("dana.train.planner.SHORT", short)
-    monkeypatch.setattr("dana.train.execution.precision.has_bf16", lambda device: has)
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
     found = planner(tiny_model(), make_examples).choose()
     assert found.shape.bf16 is has
     assert f"precision {'bf16' if has else 'no'}: what this cpu device has" in found.reasons
@@ -226,8 +226,8 @@ def test_compiling_is_tried_where_the_run_is_long_and_dropped_where_it_does_not_
 
 @pytest.mark.slow
 def test_compiled_rows_of_one_shape_learn_the_same(tiny_model, collator, weighted, run):
+    from dana.train.layout import BatchLayout
     from dana.train.loop import prepare, train
-    from dana.train.sequences.layout import BatchLayout
 
     settings = TrainSettings(
         steps=3, batch_size=8, max_tokens=16, evaluations=0, execution=Execution(micro_batch_tokens=48)

@@ -6,13 +6,13 @@ import torch
 from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
+from dana.train import DENOMINATORS
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
-from dana.train.objectives import DENOMINATORS
-from dana.train.objectives.masking import mask
+from dana.train.objectives.masked import mask
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord
 from dana.train.schedule import learning_rate_at
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 from dana.train.supervised import make_optimizer
 

@@ -10,10 +10,10 @@ from accelerate import Accelerator
 
 from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
 from dana.train.memory import Probe, ran_out
 from dana.train.planner import Choice, Planner
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import held_out
 
@@ -138,7 +138,7 @@ def test_a_cpu_is_not_tried_because_it_swaps_instead(tiny_model, weighted, colla
 )
 def test_a_resumed_run_does_what_is_asked_now(tiny_model, weighted, collator, asked, expected, monkeypatch):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
-    monkeypatch.setattr("dana.train.execution.precision.has_bf16", lambda device: True)
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     model = tiny_model()
     before = Choice(BatchLayout("unpadded", 8192, 16, bf16=True), False, ["layout    unpadded: measured"])
     again = planner(model, weighted, collator, **asked).again(before)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
 from dana.train.objectives import masked as masked_objective
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 
 SETTINGS = TrainSettings(max_tokens=16, execution=Execution(micro_batch_tokens=512))

@@ -9,14 +9,13 @@ from accelerate import Accelerator
 
 from dana.core.errors import ConfigError
 from dana.models.heads import SelectedLogits
+from dana.train import DENOMINATORS, LAYOUTS
 from dana.train.evaluation import measure_loss
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import prepare, take_step
-from dana.train.objectives import DENOMINATORS
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.next_sentence import PairLogits
 from dana.train.planner import Planner
-from dana.train.sequences import LAYOUTS
-from dana.train.sequences.layout import BatchLayout, micro_batches
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import HELDOUT, PAIR_TOKENS, PAIRS, gradient_of_step, random_examples
 from tests.train.test_loop import parameters, steps, weigh

@@ -10,9 +10,9 @@ from accelerate import Accelerator
 from dana.models.heads import SelectedLogits
 from dana.train.card import Provenance, model_card
 from dana.train.evaluation import HeldoutLoss, measure_loss
+from dana.train.layout import BatchLayout
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord, from_line, to_line
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import TrainSettings
 from tests.train.conftest import held_out
 

@@ -8,10 +8,10 @@ from accelerate import Accelerator
 from torch.utils.flop_counter import FlopCounterMode
 
 from dana.models.heads import SelectedLogits
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord, to_line
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 from dana.train.speed import Meter, Work, in_words, summary
 from tests.train.conftest import held_out

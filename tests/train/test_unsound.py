@@ -14,14 +14,13 @@ from torch.overrides import TorchFunctionMode
 
 from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
-from dana.train.checkpoints.export import save_model
-from dana.train.checkpoints.state import save_state
-from dana.train.execution.accelerator import total
+from dana.train.execution import total
 from dana.train.loop import take_step
 from dana.train.objectives.batch import StepBatch
 from dana.train.plan import Plan
 from dana.train.records import StepRecord, to_line
 from dana.train.settings import TrainSettings
+from dana.train.state import save_model, save_state
 from tests.train.test_loop import parameters, steps
 
 SETTINGS = TrainSettings(steps=6, batch_size=4, max_tokens=16)

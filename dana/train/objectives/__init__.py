@@ -1,3 +1,1 @@
 """Training objectives: what a model learns to predict from a sequence, and the weighted loss of a step."""
-
-DENOMINATORS = ("batch", "weight_sum", "token_count")

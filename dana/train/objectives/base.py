@@ -8,9 +8,9 @@ import numpy as np
 
 from dana.core.origin import origin_of
 from dana.models.language_model import LanguageModel, load_language_model
+from dana.train import LAYOUTS
+from dana.train.examples import Batch, SpecialTokens
 from dana.train.objectives.batch import StepBatch
-from dana.train.sequences import LAYOUTS
-from dana.train.sequences.examples import Batch, SpecialTokens
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +20,7 @@ class Collator(ABC):
     """Makes the batch of an optimizer step from its examples, for one tokenizer and one seed.
 
     Attributes:
-        special_tokens: What :meth:`dana.train.sequences.examples.Examples.take` puts around each example.
+        special_tokens: What :meth:`dana.train.examples.Examples.take` puts around each example.
     """
 
     special_tokens: SpecialTokens
@@ -35,7 +35,7 @@ class Collator(ABC):
         Args:
             batch: All examples of the step, on all ranks, framed by :attr:`special_tokens`.
             epochs: Shape (examples,), or one for all: how many times the run went through the text before.
-            denominator: One of :data:`dana.train.objectives.DENOMINATORS`.
+            denominator: One of :data:`dana.train.DENOMINATORS`.
         """
 
     def largest(self) -> "Collator":
@@ -67,7 +67,7 @@ class Objective(ABC):
     ``masked:mask_rate=0.3``. See ``docs/extend/objective.md``.
 
     Attributes:
-        layouts: The layouts of :data:`dana.train.sequences.LAYOUTS` that keep its examples apart.
+        layouts: The layouts of :data:`dana.train.LAYOUTS` that keep its examples apart.
     """
 
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS

@@ -1,5 +1,9 @@
 """Masked tokens and next-sentence prediction: halves of texts in, the masked tokens and one label a pair out.
 
+Every text is cut in its middle. A coin of (seed, epoch, example id) decides for half of the texts that their second
+halves change places among each other. Two halves of texts of at most n tokens have at most n tokens: nothing is
+truncated, and every token of the step is still there once.
+
 With label losses r_i, the pairs add Σ c'_i r_i / Z', of the same three denominators with one label an example. A
 masked token counts with the weight of the text that it is from, also where it lies behind another's first half; a pair
 counts with the weight of its first half's text. For BERT, which alone has the head.
@@ -14,16 +18,75 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.logging import get_logger
+from dana.core.rng import derive_seed, hash_uniform
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import LanguageModel
+from dana.train.examples import Batch, SpecialTokens
+from dana.train.layout import Arrangement, BatchLayout
 from dana.train.objectives.base import ModelCardTerms
-from dana.train.objectives.batch import IGNORED, MicroBatch, StepBatch
-from dana.train.objectives.loss import LossScale, loss_scale, token_losses
-from dana.train.objectives.masked import MaskedCollator, MaskedTokens
-from dana.train.objectives.masking import Masking, mask
-from dana.train.objectives.pairs import Pairs, pair
-from dana.train.sequences.examples import Batch, SpecialTokens
-from dana.train.sequences.layout import Arrangement, BatchLayout
+from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale, token_losses
+from dana.train.objectives.masked import EPOCH_STRIDE, MaskedCollator, MaskedTokens, Masking, mask
+
+FOLLOWS, ELSEWHERE = 0, 1  # the labels of BERT
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The examples of a step as pairs of halves.
+
+    Attributes:
+        batch: ``before A middle B after`` of each; ids and weights are those of the text that A is from.
+        types: int64 of shape (tokens,), 0 up to the middle's end and 1 behind it.
+        texts: int64 of shape (tokens,), the example of the step whose text each token is from.
+        labels: int64 of shape (examples,), :data:`FOLLOWS`, :data:`ELSEWHERE`, or
+            :data:`dana.train.objectives.batch.IGNORED` where the text has fewer than two tokens.
+    """
+
+    batch: Batch
+    types: np.ndarray
+    texts: np.ndarray
+    labels: np.ndarray
+
+
+def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, seed: int) -> Pairs:
+    """Exchange the second halves of about half of a step's texts.
+
+    The result depends on which examples are in the step, not on their order. One that would exchange with nobody, or
+    with its own next epoch, keeps what follows it and is labelled so.
+
+    Args:
+        batch: All examples of the step, framed for pairs: A is the first ⌈n / 2⌉ tokens of text.
+        special_tokens: Theirs.
+        epochs: Shape (examples,) or one for all; pairs change with it.
+        seed: Pairs of two seeds are independent.
+
+    References:
+        Devlin et al. 2019, section 3.1, task 2. There B comes from another document half of the time.
+    """
+    lengths = np.diff(batch.offsets)
+    sizes = lengths - special_tokens.size
+    heads = special_tokens.before.size + (sizes + 1) // 2 + special_tokens.middle.size
+    with np.errstate(over="ignore"):
+        keys = batch.ids + np.asarray(epochs).astype(np.uint64) * EPOCH_STRIDE
+    chance = hash_uniform(derive_seed(seed, "next sentence"), keys)
+    moved = np.flatnonzero((chance < 0.5) & (sizes >= 2))
+    moved = moved[np.argsort(chance[moved], kind="stable")]
+    second = np.arange(len(batch))  # whose second half each example gets
+    second[moved] = np.roll(moved, 1)
+
+    own = np.arange(len(batch))
+    texts = np.stack([own, second], axis=1).ravel()
+    starts = np.stack([batch.offsets[:-1], (batch.offsets[:-1] + heads)[second]], axis=1).ravel()
+    counts = np.stack([heads, (lengths - heads)[second]], axis=1).ravel()
+    ends = np.cumsum(counts)
+    places = np.arange(batch.tokens.size) + np.repeat(starts - ends + counts, counts)
+    return Pairs(
+        Batch(batch.tokens[places], np.concatenate([[0], ends[1::2]]), batch.ids, batch.weights),
+        np.repeat(np.tile([0, 1], len(batch)), counts),
+        np.repeat(texts, counts),
+        np.where(sizes < 2, IGNORED, np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE)),
+    )
+
 
 log = get_logger(__name__)
 
@@ -48,7 +111,7 @@ class PairMicroBatch(MicroBatch):
     """Tensors of one forward pass over pairs, one a row.
 
     Attributes:
-        relation: int64 of shape (rows,), labels of :mod:`dana.train.objectives.pairs`; each has a coefficient, too.
+        relation: int64 of shape (rows,), labels of :class:`Pairs`; each has a coefficient, too.
     """
 
     relation: Tensor

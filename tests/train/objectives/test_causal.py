@@ -22,12 +22,12 @@ from dana.core.registry import OBJECTIVES
 from dana.core.torch_seed import seeded
 from dana.stages.adapt import adapt_stage
 from dana.stages.training_settings import AdaptSettings
+from dana.train import DENOMINATORS
+from dana.train.examples import Examples, build_examples
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
-from dana.train.objectives import DENOMINATORS
-from dana.train.sequences.examples import Examples, build_examples
-from dana.train.sequences.layout import BatchLayout
-from dana.train.sequences.tokens import Tokens
 from dana.train.settings import Execution, TrainSettings
+from dana.train.tokens import Tokens
 from tests.conftest import write_documents
 from tests.train.conftest import gradient_of_step
 

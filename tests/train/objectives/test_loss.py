@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
-from dana.train.objectives import DENOMINATORS
-from dana.train.objectives.loss import loss_scale, micro_loss, token_losses
+from dana.train import DENOMINATORS
+from dana.train.objectives.batch import loss_scale, micro_loss, token_losses
 
 WEIGHTS = np.array([0.5, 1.0, 0.25])
 HIDDEN = np.array([2, 1, 4])

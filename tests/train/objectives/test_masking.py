@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError
-from dana.train.objectives.masking import Masking, mask
+from dana.train.objectives.masked import Masking, mask
 
 VOCABULARY = 50
 SPECIAL = np.arange(VOCABULARY) < 5

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dana.train.examples import Batch, Examples, SpecialTokens
 from dana.train.objectives.batch import IGNORED
-from dana.train.objectives.pairs import ELSEWHERE, FOLLOWS, pair
-from dana.train.sequences.examples import Batch, Examples, SpecialTokens
+from dana.train.objectives.next_sentence import ELSEWHERE, FOLLOWS, pair
 
 CLS, SEP = 2, 3
 PAIR_TOKENS = SpecialTokens(*(np.array([token], dtype=np.int32) for token in (CLS, SEP, SEP)))
@@ -151,8 +151,8 @@ def test_the_frame_of_a_pair_is_the_tokenizers_own(tiny_tokenizer):
 @pytest.mark.parametrize("max_tokens", [12, 13])
 def test_the_window_has_room_for_the_token_between(write_corpus, tiny_tokenizer, max_tokens):
     from dana.core.schemas import iterate_documents
-    from dana.train.sequences.examples import build_examples
-    from dana.train.sequences.tokens import Tokens
+    from dana.train.examples import build_examples
+    from dana.train.tokens import Tokens
 
     tokens = Tokens.of(iterate_documents(write_corpus("c", ["Alpha beta gamma delta. " * 20])), tiny_tokenizer)
     alone, _ = build_examples(tokens, None, SpecialTokens.of(tiny_tokenizer), max_tokens)

@@ -8,8 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
-from dana.train.objectives.masking import Masking, mask
-from dana.train.objectives.words import BEGINS, GOES_ON, word_parts, word_starts
+from dana.train.objectives.masked import BEGINS, GOES_ON, Masking, mask, word_parts, word_starts
 
 TEXT = 'Unbelievable: "naïve" tokenizers (subwords), re-masking café 123 times. '
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dana.core.config import require
+from dana.train.examples import SpecialTokens
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, StepBatch
-from dana.train.sequences.examples import SpecialTokens
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from safetensors.torch import load_file
 
 from dana.core.errors import ConfigError, Preempted
 from dana.train import loop
-from dana.train.checkpoints.folders import Checkpoints
-from dana.train.checkpoints.policy import CheckpointPolicy
-from dana.train.checkpoints.resume import saved_to_resume
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints, saved_to_resume
+from dana.train.layout import BatchLayout
 from dana.train.objectives.batch import MicroBatch
 from dana.train.records import EvaluationRecord, Progress, StepRecord
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import PAIRS as PAIR_COLLATOR
 from tests.train.conftest import held_out
@@ -159,8 +157,8 @@ def test_a_changed_setting_is_refused(train, tmp_path):
 )
 def test_a_run_goes_on_in_the_precision_it_began_in_or_is_told_how(launch, before, refused, monkeypatch, tmp_path):
     saved = SimpleNamespace(path=tmp_path, manifest={"notes": {"execution": {"precision": before}}})
-    monkeypatch.setattr("dana.train.checkpoints.resume._newest", lambda *_: saved)
-    monkeypatch.setattr("dana.train.execution.precision.has_bf16", lambda device: True)
+    monkeypatch.setattr("dana.train.checkpoints._newest", lambda *_: saved)
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     if launch:
         monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)

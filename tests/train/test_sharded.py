@@ -11,13 +11,13 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
-from dana.train.checkpoints.state import load_state, save_state
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import TrainSettings
+from dana.train.state import load_state, save_state
 from tests.train import fsdp_recipe
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

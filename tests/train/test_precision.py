@@ -5,8 +5,7 @@ import torch
 
 from dana.core.device import has_bf16, speed_of_bf16
 from dana.core.errors import ConfigError
-from dana.train.execution.accelerator import make_accelerator
-from dana.train.execution.precision import Precision
+from dana.train.execution import Precision, make_accelerator
 
 CPU = torch.device("cpu")
 
@@ -22,7 +21,7 @@ def of(mixed_precision="no"):
 
 @pytest.mark.parametrize(("has", "name"), [(True, "bf16"), (False, "no")])
 def test_without_a_launch_it_is_what_the_device_has(has, name, launched_by_nobody, monkeypatch):
-    monkeypatch.setattr("dana.train.execution.precision.has_bf16", lambda device: has)
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
     assert of() == Precision(CPU, name, launched=False)
     assert of().reason == "what this cpu device has"
     with of().autocast():
@@ -30,7 +29,7 @@ def test_without_a_launch_it_is_what_the_device_has(has, name, launched_by_nobod
 
 
 def test_what_the_launch_says_holds(monkeypatch):
-    monkeypatch.setattr("dana.train.execution.precision.has_bf16", lambda device: True)
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     assert of() == Precision(CPU, "no", launched=True)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from dana.core.errors import ArtifactError
-from dana.train.checkpoints.extension import state_to_extend, to_extend
-from dana.train.checkpoints.folders import Checkpoints
+from dana.train.checkpoints import Checkpoints, state_to_extend, to_extend
 
 
 @pytest.fixture

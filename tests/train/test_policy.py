@@ -20,15 +20,14 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.models.language_model import dropouts
 from dana.models.scratch import new_encoder
 from dana.stages.training_settings import AdaptSettings
-from dana.train.checkpoints.export import export_model
-from dana.train.checkpoints.folders import Checkpoints
-from dana.train.checkpoints.policy import CheckpointPolicy
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
 from dana.train.model_setup import checkpoint_gradients
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.records import StepRecord
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, TrainSettings
+from dana.train.state import export_model
 
 SETTINGS = TrainSettings(max_tokens=16, clip=1e9, execution=Execution(micro_batch_tokens=64))
 
@@ -106,7 +105,7 @@ def test_a_dropout_that_is_left_alone_is_not_in_the_fingerprint():
 
 def test_a_run_saves_when_its_minutes_have_passed(tiny_model, tmp_path, monkeypatch):
     now, saved = [0.0], []
-    monkeypatch.setattr("dana.train.checkpoints.policy.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dana.train.checkpoints.time.monotonic", lambda: now[0])
     execution = Execution(micro_batch_tokens=64, save_every=0, save_minutes=2.0)
     prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
     policy = CheckpointPolicy(Checkpoints(tmp_path, {}, 2), replace(SETTINGS, execution=execution), {})
@@ -125,7 +124,7 @@ def test_a_run_saves_when_its_minutes_have_passed(tiny_model, tmp_path, monkeypa
 
 
 def test_the_clock_goes_on_while_a_state_is_kept_elsewhere(tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("dana.train.checkpoints.policy.time.monotonic", lambda: 60.0)
+    monkeypatch.setattr("dana.train.checkpoints.time.monotonic", lambda: 60.0)
     prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
     policy = CheckpointPolicy(Checkpoints(tmp_path / "own", {}, 2), SETTINGS, {}, saved_at=0.0)
     policy.keep_to_extend(prepared, Checkpoints(tmp_path / "extend", {}, 1))

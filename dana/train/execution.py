@@ -1,19 +1,92 @@
-"""Makes the ``Accelerator`` of a launch, and refuses one that would train as something else than was asked for.
+"""Launch of a run: environment in, its ``Accelerator`` and precision out, or a refusal; sharded tensors to whole ones.
 
 With Accelerate's defaults two CPU processes may be two unrelated runs, DeepSpeed may count one process, and gradients
-may never be shared; each of these exits with code 0.
+may never be shared; each of these exits with code 0, and is refused here.
 """
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
+from dana.core.device import device_named, has_bf16
 from dana.core.errors import ConfigError
 from dana.core.launch import cores, is_set, meeting, processes
 from dana.core.logging import get_logger
+
+LAUNCH = "ACCELERATE_MIXED_PRECISION"
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What forward passes compute in; weights, losses and the optimizer stay in float32.
+
+    Attributes:
+        device: Where they run.
+        name: As Accelerate calls it: ``no`` (float32), ``bf16`` or ``fp16``.
+        launched: Whether the launch named it; Accelerate then sees to it in what it prepared.
+    """
+
+    device: torch.device
+    name: str
+    launched: bool
+
+    @classmethod
+    def of(cls, accelerator: Any) -> "Precision":
+        """The precision of a launch."""
+        named = accelerator.mixed_precision
+        return cls._decided(accelerator.device, named if os.environ.get(LAUNCH) or named != "no" else None)
+
+    @classmethod
+    def here(cls) -> "Precision":
+        """That of a process which is started from this one as it is."""
+        return cls._decided(device_named(), os.environ.get(LAUNCH))
+
+    @classmethod
+    def _decided(cls, device: torch.device, named: str | None) -> "Precision":
+        return cls(device, named or ("bf16" if has_bf16(device) else "no"), bool(named))
+
+    @property
+    def reason(self) -> str:
+        """Why it is this one."""
+        return "as the launch says (no = fp32)" if self.launched else f"what this {self.device.type} device has"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is bfloat16 that Accelerate does not see to."""
+        return self.name == "bf16" and not self.launched
+
+    def for_own_passes(self) -> "Precision":
+        """This one, for passes that Accelerate does not prepare.
+
+        Raises:
+            ConfigError: If it is one that only Accelerate can do.
+        """
+        if self.name not in ("no", "bf16"):
+            raise ConfigError(f"mixed_precision={self.name!r}: must be no or bf16 here; fp16 is for dana adapt alone")
+        return self
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
+
+
+def refuse_precision(folder: Path, before: str | None, now: str) -> None:
+    """Refuse to go on in another precision than a folder was made in.
+
+    Raises:
+        ConfigError: Says which environment variable keeps to the one before.
+    """
+    if before != now:
+        keep = f"to go on with it, set {LAUNCH}={before}"
+        raise ConfigError(f"{folder}: was run with mixed_precision={before}, this is {now}; {keep}")
+
 
 log = get_logger(__name__)
 
@@ -116,3 +189,14 @@ def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
     if accelerator.num_processes == 1:
         return sums
     return accelerator.reduce(sums.to(accelerator.device)).cpu()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with the parts of all ranks in place; a collective operation if it has parts."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def parted(tensor: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor, the same on every rank, on the device and in the parts of another of its shape."""
+    value: Any = tensor.to(like.device, like.dtype)
+    return distribute_tensor(value, like.device_mesh, like.placements) if isinstance(like, DTensor) else value

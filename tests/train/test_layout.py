@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.models.varlen import attention, kernel_difference, padded
-from dana.train.sequences import LAYOUTS
-from dana.train.sequences.layout import Arrangement, best_fit, micro_batches
+from dana.train import LAYOUTS
+from dana.train.layout import Arrangement, best_fit, micro_batches
 
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 

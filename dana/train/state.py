@@ -1,10 +1,13 @@
-"""A run's tensors as one safetensors file: every parameter, whole, with its two moments of Adam.
+"""Tensors of a run as one safetensors file, each parameter whole with its moments of Adam, or as a Hugging Face folder.
 
 The same file whatever the launch was (one process, data parallel, FSDP, ZeRO 1-3), so that a run may be resumed on
 another number of ranks or under another engine. Nothing else has a state: order, masks and dropout are
 functions of the seed and the step.
 """
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
-from dana.train.execution.accelerator import is_deepspeed
-from dana.train.execution.sharded import parted, whole
+from dana.core.files import aside
+from dana.core.logging import get_logger
+from dana.models.folder import quiet_transformers
+from dana.train.execution import is_deepspeed, parted, whole
 from dana.train.loop import Prepared
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -146,3 +151,82 @@ def _link_moments(prepared: Prepared) -> None:
 
 def _as_tensor(steps: Any) -> Tensor:
     return torch.as_tensor(steps, dtype=torch.float32).detach().cpu()
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[None]:
+    """Turn what a full disk or a folder that cannot be written raises into one line.
+
+    Raises:
+        ArtifactError: Naming the path and the reason.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
+        raise ArtifactError(
+            f"{path}: cannot be written ({reason}); make room and run the same command, it goes on from the last "
+            "checkpoint"
+        ) from error
+
+
+log = get_logger(__name__)
+
+
+def export_model(prepared: Prepared, tokenizer: Any, folder: Path) -> None:
+    """Write a Hugging Face folder that is whole or not there, in the middle of a run; every rank must call it."""
+    if not prepared.accelerator.is_main_process:
+        save_model(prepared, tokenizer, None)
+    else:
+        with written_whole(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with aside(folder) as draft:
+                save_model(prepared, tokenizer, draft)
+                shutil.rmtree(folder, ignore_errors=True)
+                draft.rename(folder)
+        log.info("exported %s", folder)
+    prepared.accelerator.wait_for_everyone()
+
+
+def save_model(prepared: Prepared, tokenizer: Any, folder: Path | None) -> None:
+    """Write a Hugging Face folder; every rank must call it, the one with a folder writes.
+
+    Args:
+        prepared: The trained model.
+        tokenizer: Its tokenizer.
+        folder: Where, or None on ranks that only take part in gathering the weights.
+
+    Raises:
+        ArtifactError: If the disk does not take it.
+        DanaError: If a weight is not finite: there is no model.
+    """
+    weights = _gathered(prepared)
+    if folder is None:
+        return
+    check_finite(weights)
+    model = prepared.accelerator.unwrap_model(prepared.module).model
+    # Once each: gathering copies tied weights, and they would be written twice.
+    own = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    weights = {name: value for name, value in weights.items() if name in own}
+    # Under ZeRO-3 transformers takes any model for one of 2018 and would write its norms as gamma and beta.
+    with written_whole(folder), quiet_transformers():
+        sharded = is_deepspeed(prepared.accelerator)
+        model.save_pretrained(folder, state_dict=weights, save_original_format=not sharded)
+        if sharded:  # the dtype says what the forward pass reads, and from_pretrained would round to that
+            model.config.dtype = torch.float32
+            model.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def _gathered(prepared: Prepared) -> dict[str, Any]:
+    """All weights, whole, under the model's own names; a collective operation."""
+    model = prepared.accelerator.unwrap_model(prepared.module).model
+    state = {name: whole(value) for name, value in model.state_dict().items()}
+    # What the forward pass reads may be half precision, or in parts: the master is neither.
+    if is_deepspeed(prepared.accelerator):
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        state |= {name: safe_get_full_fp32_param(value).clone() for name, value in model.named_parameters()}
+    return {name: value.detach().cpu() for name, value in state.items()}

@@ -6,20 +6,18 @@ from typing import Any
 
 from dana.core.logging import get_logger
 from dana.models.language_model import LanguageModel
-from dana.train.checkpoints.export import export_model
-from dana.train.checkpoints.extension import check_reaches, check_shares, to_extend
-from dana.train.checkpoints.folders import Checkpoints, Saved
-from dana.train.checkpoints.policy import CheckpointPolicy
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints, Saved, check_reaches, check_shares, to_extend
 from dana.train.evaluation import HeldOut
-from dana.train.execution.precision import Precision
+from dana.train.examples import Examples
+from dana.train.execution import Precision
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import Prepared, prepare, train
 from dana.train.objectives.base import Collator
 from dana.train.plan import Plan
 from dana.train.planner import Choice, Planner, planned
 from dana.train.records import Progress, Record, StepRecord
-from dana.train.sequences.examples import Examples
 from dana.train.settings import HeadWarmup, TrainSettings
+from dana.train.state import export_model
 from dana.train.texts import about_examples
 from dana.train.trackers import start_trackers, stop_trackers, track
 
@@ -50,7 +48,7 @@ class TrainingRun:
         head_warmup: For a model without the heads of the objective.
         accelerator: Device, precision and ranks.
         checkpoints: Where its state is saved.
-        saved: What it goes on from, from :func:`dana.train.checkpoints.resume.saved_to_resume`; None where it begins.
+        saved: What it goes on from, from :func:`dana.train.checkpoints.saved_to_resume`; None where it begins.
         out: The folder that its model will have; exports and the state to extend lie beside it.
     """
 

@@ -23,14 +23,14 @@ from dana.models.folder import model_identity
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import check_length
 from dana.models.scratch import new_encoder
-from dana.train.checkpoints.export import save_model
 from dana.train.evaluation import measure_loss
 from dana.train.head_warmup import warm_up_head
+from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
-from dana.train.sequences.layout import BatchLayout
 from dana.train.settings import Execution, HeadWarmup, TrainSettings
+from dana.train.state import save_model
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_warming_up_a_head_lowers_its_loss_and_leaves_the_backbone_alone(
     backbone, tiny_tokenizer, write_corpus, repository_texts
 ):
     from dana.core.schemas import iterate_documents
-    from dana.train.sequences.examples import build_examples
-    from dana.train.sequences.tokens import Tokens
+    from dana.train.examples import build_examples
+    from dana.train.tokens import Tokens
 
     loaded = MaskedTokens().prepare_model(str(backbone), seed=0)
     before = {name: value.clone() for name, value in loaded.model.bert.state_dict().items()}
@@ -111,8 +111,8 @@ def test_warming_up_a_head_lowers_its_loss_and_leaves_the_backbone_alone(
 def new_head(backbone, tiny_tokenizer, write_corpus, repository_texts):
     """Warms a new head up and returns the model and what it returned."""
     from dana.core.schemas import iterate_documents
-    from dana.train.sequences.examples import build_examples
-    from dana.train.sequences.tokens import Tokens
+    from dana.train.examples import build_examples
+    from dana.train.tokens import Tokens
 
     tokens = Tokens.of(iterate_documents(write_corpus("c", repository_texts)), tiny_tokenizer)
     collator = MaskedTokens().collator(tiny_tokenizer, 0)

@@ -7,9 +7,9 @@ import pytest
 from dana.core.errors import ConfigError, DataError
 from dana.core.rng import derive_seed
 from dana.core.schemas import iterate_documents
-from dana.train.sequences.examples import SpecialTokens
-from dana.train.sequences.examples import build_examples as cut_examples
-from dana.train.sequences.tokens import Tokens, write_tokens
+from dana.train.examples import SpecialTokens
+from dana.train.examples import build_examples as cut_examples
+from dana.train.tokens import Tokens, write_tokens
 
 TEXT = "Alpha beta. Gamma delta. Epsilon zeta? Eta theta."  # units 0-11, 12-24, 25-38, 39-49
 SPANS = [(0, 11), (12, 24), (25, 38), (39, 49)]

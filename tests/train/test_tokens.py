@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 from dana.core.schemas import Document
-from dana.train.sequences.tokens import Tokens, write_tokens
+from dana.train.tokens import Tokens, write_tokens
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
-from dana.train.execution.accelerator import asked_for, check, make_accelerator, share_cores
+from dana.train.execution import asked_for, check, make_accelerator, share_cores
 
 
 @pytest.mark.parametrize(

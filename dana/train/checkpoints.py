@@ -1,0 +1,317 @@
+"""Checkpoints of a run: written aside, hashed and renamed; which are kept, and from which a run goes on or is extended.
+
+A run that is extended ends with the bits that it would have had without the shorter one, or is refused. Order, masks
+and dropout of a step do not depend on how long a run is. Its learning rate does, but under ``constant`` not at all, and
+under ``wsd`` only in the steps that fall. So a run that is to be extended keeps its state from the last step that every
+longer run shares with it, and whoever extends it starts there.
+"""
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dana.core.artifacts import differing, write_json
+from dana.core.config import require
+from dana.core.errors import ArtifactError, Preempted
+from dana.core.files import aside, sync
+from dana.core.launch import first
+from dana.core.logging import get_logger
+from dana.core.seals import flaws, seal
+from dana.train.execution import Precision, refuse_precision, total
+from dana.train.loop import Prepared
+from dana.train.plan import Plan
+from dana.train.records import EvaluationRecord, Progress, Record, from_line, to_line
+from dana.train.settings import Execution, TrainSettings
+from dana.train.state import load_state, save_state, written_whole
+
+log = get_logger(__name__)
+
+MANIFEST = "manifest.json"
+STATE = "state.safetensors"
+RECORDS = "training.jsonl"
+BEST = "best"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint whose files have the digests that were written.
+
+    Attributes:
+        path: Its folder.
+        manifest: ``step``, ``files`` (bytes and digest of each), what it ``depends_on``, and the caller's notes.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Attributes:
+        folder: Where they lie, a folder each: ``step-00000500``, and ``best``.
+        depends_on: What the run is made from; a checkpoint of another run is refused.
+        keep: Newest ones to keep.
+        otherwise: What to do with those of another run, beside taking back its settings and inputs.
+    """
+
+    folder: Path
+    depends_on: dict[str, Any]
+    keep: int
+    otherwise: str = "start anew with execution.resume=never, or choose another folder"
+
+    def save(self, step: int, write: Callable[[Path], None], notes: dict[str, Any], best: bool = False) -> None:
+        """Commit a checkpoint, then remove those that are older than the newest `keep` (but not this one).
+
+        Args:
+            step: Optimizer steps taken.
+            write: Fills a folder.
+            notes: What to find in the manifest again.
+            best: Replace the best one instead of adding to the newest.
+
+        Raises:
+            ArtifactError: If the disk does not take it; the older ones stay.
+        """
+        name = BEST if best else f"step-{step:08d}"
+        final = self.folder / name
+        with written_whole(final):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._write(final, write, {"step": step, "depends_on": self.depends_on, **notes})
+        if not best:
+            for old in self._newest_first()[max(1, self.keep) :]:
+                shutil.rmtree(old)
+
+    def _write(self, final: Path, write: Callable[[Path], None], about: dict[str, Any]) -> None:
+        with aside(self.folder / "saving") as draft:
+            write(draft)
+            write_json(draft / MANIFEST, {**about, "files": seal(draft)})
+            before = final.with_name(f".{final.name}.old")
+            if final.exists():  # the best so far stays until the better one is whole
+                shutil.rmtree(before, ignore_errors=True)
+                final.rename(before)
+            draft.rename(final)
+            sync(self.folder)
+            shutil.rmtree(before, ignore_errors=True)
+
+    def newest(self) -> Saved | None:
+        """The sound checkpoint of the latest step, the best included; broken ones are passed over with a warning.
+
+        Raises:
+            ArtifactError: If it is of another run; the difference is named.
+        """
+        best = self.best()
+        newest = next((saved for path in self._newest_first() if (saved := self._open(path)) is not None), None)
+        if best is None or newest is None:
+            return newest or best
+        return best if best.manifest["step"] > newest.manifest["step"] else newest
+
+    def best(self) -> Saved | None:
+        """The best so far, if there is a sound one."""
+        for name in (BEST, f".{BEST}.old"):  # killed between two renames, the old one is still there
+            if (self.folder / name).is_dir() and (saved := self._open(self.folder / name)) is not None:
+                return saved
+        return None
+
+    def remove(self) -> None:
+        """Forget them all."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _newest_first(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"), reverse=True)
+
+    def _open(self, path: Path) -> Saved | None:
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            for flaw in flaws(path, manifest["files"], digests=True):
+                raise OSError(flaw)
+            _, made_from = int(manifest["step"]), manifest["depends_on"]
+        except KeyError as error:
+            log.warning("checkpoint %s is broken (its manifest has no %s); looking for an older one", path, error)
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            log.warning("checkpoint %s is broken (%s); looking for an older one", path, error)
+            return None
+        differences = "; ".join(differing(made_from, self.depends_on))
+        if differences:
+            raise ArtifactError(
+                f"{path} belongs to another run ({differences}). Take the settings and inputs back, {self.otherwise}"
+            )
+        return Saved(path, manifest)
+
+
+@dataclass
+class CheckpointPolicy:
+    """Watches a run's records go by and saves; every rank needs one, the main process writes.
+
+    Attributes:
+        checkpoints: Where to.
+        settings: The run.
+        notes: What the run found out before its first step and a resumed one must know: kept in each manifest.
+        records: All records so far.
+        saved_at: When it last saved, or began, on this process's clock.
+    """
+
+    checkpoints: Checkpoints
+    settings: TrainSettings
+    notes: dict[str, Any]
+    records: list[Record] = field(default_factory=list)
+    saved_at: float = field(default_factory=lambda: time.monotonic())
+
+    def resume(self, prepared: Prepared, saved: Saved) -> Progress:
+        """Put a checkpoint back; returns how far it had come."""
+        load_state(prepared, saved.path / STATE)
+        lines = (saved.path / RECORDS).read_text(encoding="utf-8").splitlines()
+        self.records = [from_line(line) for line in lines]
+        done = Progress.of(self.records)
+        log.info("resumed at step %d, from %s", done.step, saved.path)
+        return done
+
+    def watch(self, prepared: Prepared, records: Iterable[Record]) -> Iterator[Record]:
+        """Pass records on, saving when it is time.
+
+        Raises:
+            Preempted: After saving, if the run was told to stop.
+        """
+        execution = self.settings.execution
+        every = execution.save_every if execution.keep else 0
+        try:
+            for record in records:
+                self.records.append(record)
+                yield record
+                if isinstance(record, EvaluationRecord):
+                    if self.settings.final == "best" and _loss(record) <= min(map(_loss, self.records)):
+                        self._save(prepared, best=True)
+                elif (every and record.step % every == 0) or self._is_time(prepared):
+                    self._save(prepared)
+        except Preempted as stop:
+            if Progress.of(self.records).step > 0:
+                self._save(prepared)
+            raise Preempted(f"{stop}; saved, the same command goes on from there") from stop
+
+    def finish(self, prepared: Prepared) -> None:
+        """Put the best weights back, where those are what the run is for."""
+        if self.settings.final == "best" and (best := self.checkpoints.best()) is not None:
+            log.info("the best weights are those of step %d", best.manifest["step"])
+            load_state(prepared, best.path / STATE)
+
+    def _is_time(self, prepared: Prepared) -> bool:
+        """Whether so many minutes have passed on the first rank's clock; every rank must ask together."""
+        execution = self.settings.execution
+        if not (execution.save_minutes and execution.keep):
+            return False
+        passed = (
+            prepared.accelerator.is_main_process and time.monotonic() - self.saved_at >= 60 * execution.save_minutes
+        )
+        return bool(total(prepared.accelerator, torch.tensor([float(passed)])).item())
+
+    def keep_to_extend(self, prepared: Prepared, kept: Checkpoints) -> None:
+        """Save the state once more, at a place where it stays when the run is over."""
+        if prepared.accelerator.is_main_process:
+            kept.remove()
+        self._save(prepared, into=kept)
+
+    def _save(self, prepared: Prepared, best: bool = False, into: Checkpoints | None = None) -> None:
+        step = Progress.of(self.records).step
+        if into is None:  # from elsewhere this run does not go on
+            self.saved_at = time.monotonic()
+        if not prepared.accelerator.is_main_process:
+            save_state(prepared, None)
+        else:
+
+            def write(folder: Path) -> None:
+                save_state(prepared, folder / STATE)
+                (folder / RECORDS).write_text("".join(map(to_line, self.records)), encoding="utf-8")
+
+            (into or self.checkpoints).save(step, write, {"notes": self.notes}, best)
+        prepared.accelerator.wait_for_everyone()
+
+
+def _loss(record: Record) -> float:
+    """The loss that decides which weights are the best; infinite where none was measured."""
+    found = record.task_loss if isinstance(record, EvaluationRecord) else None
+    return math.inf if found is None else found
+
+
+# What may differ: the steps up to there are the same whatever these say.
+FREE = (
+    *("steps", "tokens", "epochs", "schedule", "cooldown", "floor"),
+    *("evaluations", "eval_every", "evaluation_tokens", "final"),
+)
+
+
+def to_extend(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
+    """Where a run keeps the state from which it can be extended: ``OUT-extend``."""
+    settings = {name: value for name, value in depends_on["settings"].items() if name not in FREE}
+    return Checkpoints(out.with_name(f"{out.name}-extend"), {**depends_on, "settings": settings}, keep=1)
+
+
+def state_to_extend(out: Path, depends_on: dict[str, Any]) -> Saved:
+    """What a finished run kept for the run that goes on from it.
+
+    Args:
+        out: The finished model's folder.
+        depends_on: Of the run that goes on.
+
+    Raises:
+        ArtifactError: If it kept nothing, or its settings, text or base are not those of the run that goes on.
+    """
+    kept = replace(to_extend(out, depends_on), otherwise="or do without execution.extend")
+    saved = kept.newest()
+    if saved is None:
+        raise ArtifactError(
+            f"{kept.folder}: no such state; a run that is to be extended needs execution.extendable=true"
+        )
+    return replace(saved, manifest={**saved.manifest, "extends": True})
+
+
+def check_shares(plan: Plan, settings: TrainSettings) -> int:
+    """How many steps of a run are the same in every longer one.
+
+    Raises:
+        ConfigError: If it is to be extended and there is none.
+    """
+    shared = settings.shared_steps(len(plan))
+    allowed = f"false: the run has {len(plan)} step(s), and a longer one would share none of them"
+    require(shared > 0 or not settings.execution.extendable, "extendable", True, allowed)
+    return shared
+
+
+def check_reaches(saved: Saved, plan: Plan, settings: TrainSettings) -> None:
+    """Refuse a run whose own steps differ from those it is to go on from.
+
+    Raises:
+        ConfigError: If its rate would have begun to fall before, or it would have ended.
+    """
+    shared, came = settings.shared_steps(len(plan)), saved.manifest["step"]
+    allowed = f"more: its rate is constant for {shared} steps, and what it extends had come to step {came}"
+    require(shared >= came, "steps", len(plan), allowed)
+
+
+def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> Saved | None:
+    """The same on every rank; collective. None where a run begins.
+
+    Raises:
+        ConfigError: If it was trained in another precision.
+        ArtifactError: If it is of another run.
+    """
+    saved = first(lambda: _newest(checkpoints, execution))
+    if saved is not None:
+        refuse_precision(saved.path, saved.manifest["notes"]["execution"]["precision"], Precision.of(accelerator).name)
+    return saved
+
+
+def _newest(checkpoints: Checkpoints, execution: Execution) -> Saved | None:
+    if execution.resume == "never":
+        checkpoints.remove()
+    newest = checkpoints.newest()
+    if newest is None and execution.extend:
+        return state_to_extend(Path(execution.extend), checkpoints.depends_on)
+    return newest

@@ -1,1 +1,0 @@
-"""Training state on disk: when to save, what to keep, how to go on, export as a model folder."""

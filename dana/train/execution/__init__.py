@@ -1,1 +1,0 @@
-"""Accelerate: devices, processes and sharded tensors of a launch."""
