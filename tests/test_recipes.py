@@ -23,7 +23,7 @@ from dana.core.errors import ConfigError
 from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
 from dana.core.resources import recipe
 from dana.core.studies import missing_studies
-from dana.detectors.build import as_detector
+from dana.detectors.pyod import as_detector
 from dana.encoders.geometry import parse_geometry
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card

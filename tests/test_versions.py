@@ -15,8 +15,8 @@ from versions import check_pin, components, difference, normal, parameters, pin_
 
 from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES
 from dana.detectors.base import background_units, fit_detector
-from dana.detectors.build import as_detector
-from dana.detectors.knn import FittedKNearestNeighbours, KNearestNeighbours
+from dana.detectors.neighbours import FittedKNearestNeighbours, KNearestNeighbours
+from dana.detectors.pyod import as_detector
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
 from dana.train.examples import Examples

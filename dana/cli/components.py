@@ -5,12 +5,7 @@ from importlib import import_module
 
 from dana.cli.flags import AddCommand, add_command
 
-# Kind to the checks of its contract and a name to check; the objectives have no checks.
-CHECKS = {
-    "detectors": ("dana.detectors.checks:check_detector", "knn"),
-    "selectors": ("dana.selectors.checks:check_selector", "random"),
-    "encoders": ("dana.encoders.checks:check_encoder", "hashing"),
-}
+CHECKED = {"detectors": "knn", "selectors": "random", "encoders": "hashing"}  # kind to a name to check
 
 
 def add_components(add: AddCommand) -> None:
@@ -19,7 +14,7 @@ def add_components(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    for kind, (_, example) in CHECKS.items():
+    for kind, example in CHECKED.items():
         text = f"List the {kind}, plug-ins too, or check one against the contract"
         parser = add_command(add, kind, _components, settings=False, text=text)
         parser.add_argument("action", choices=["list", "check"])
@@ -42,7 +37,7 @@ def _components(parsed: argparse.Namespace) -> None:
     elif parsed.name:
         _check(kind, parsed.name)
     else:
-        raise ConfigError(f"{kind} check: name one, for example: dana {kind} check {CHECKS[kind][1]}")
+        raise ConfigError(f"{kind} check: name one, for example: dana {kind} check {CHECKED[kind]}")
 
 
 def _listed(kind: str) -> str:
@@ -69,8 +64,7 @@ def _check(kind: str, name: str) -> None:
     """
     from dana.core.errors import PluginError
 
-    module, _, function = CHECKS[kind][0].partition(":")
-    results = getattr(import_module(module), function)(name)
+    results = getattr(import_module("dana.selectors.checks"), f"check_{kind.removesuffix('s')}")(name)
     print("\n".join(map(str, results)))
     failed = sum(not result.passed for result in results)
     if failed:

@@ -8,6 +8,7 @@ other rows of the batch.
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,7 +46,7 @@ class Detector(Protocol):
     Attributes:
         fitted_type: Class of what `fit` returns, for loading.
 
-    A class that cannot pass a check of :mod:`dana.detectors.checks` says so itself, in a class attribute
+    A class that cannot pass a check of :mod:`dana.selectors.checks` says so itself, in a class attribute
     ``exemptions = {check: reason}``.
     """
 
@@ -109,6 +110,13 @@ def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -
     bad = (~torch.isfinite(embeddings).all(1)).nonzero().flatten()
     if len(bad):
         raise DataError(f"row {int(bad[0])} of the embeddings is not finite ({len(bad)} in all)")
+
+
+def classes(embeddings: Tensor, background: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Both classes of a contrastive fit, checked: float64 rows, and whether each is of the task, for scikit-learn."""
+    check_classes(embeddings, background)
+    rows = torch.cat([embeddings, background]).double().cpu().numpy()
+    return rows, np.arange(len(rows)) < len(embeddings)
 
 
 def check_classes(embeddings: Tensor, background: Tensor) -> None:

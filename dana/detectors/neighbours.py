@@ -1,9 +1,13 @@
-"""Exact nearest-neighbour search among fixed rows, by a matrix product; used by the detectors by neighbours."""
+"""Detectors by neighbours: distances to the nearest fitted rows to scores, by exact search in torch."""
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from dana.detectors.base import block_rows
+from dana.core.config import require
+from dana.detectors.base import OnDevice, block_rows, blocks, check_classes, check_rows, score_blocks
 
 GROUP = 5  # columns that share a minimum in `smallest`; 4 to 8 are within a tenth of each other
 
@@ -62,3 +66,200 @@ def smallest(values: Tensor, k: int) -> Tensor:
     members = (best[:, None, :] + column[: groups * GROUP : groups, None]).flatten(1)
     members = torch.cat([members, column[groups * GROUP :].expand(rows, -1)], dim=1)
     return members.gather(1, values.gather(1, members).topk(k, dim=1, largest=False, sorted=False).indices)
+
+
+@dataclass(frozen=True)
+class FittedKNearestNeighbours(OnDevice):
+    """The fitted rows.
+
+    Attributes:
+        k: Neighbours.
+        reference: Shape (rows, dims).
+    """
+
+    k: int
+    reference: Tensor
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """Distance to the k-th nearest fitted row; higher = more anomalous. O(units · rows · dims)."""
+        check_rows(embeddings, self.reference.shape[1])
+        search = Neighbours(self.reference)
+        return score_blocks(embeddings, search.per_row, lambda rows: search(rows, self.k)[0][:, -1])
+
+
+@dataclass(frozen=True)
+class KNearestNeighbours:
+    """Distance to the k-th nearest task unit; higher = more anomalous.
+
+    Scores equal those of PyOD's ``KNN(method="largest")`` to 1e-5.
+
+    Cost: fit O(1), score O(units · rows · dims).
+
+    Attributes:
+        k: Neighbours. DANA gives no value; 5 is the default of PyOD.
+
+    References:
+        Ramaswamy, Rastogi and Shim 2000, Efficient algorithms for mining outliers from large data sets.
+        DANA section 3.1 (kNN).
+    """
+
+    k: int = 5
+    version: ClassVar[int] = 1
+    fitted_type: ClassVar[type] = FittedKNearestNeighbours
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "k", self.k, "at least 1")
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedKNearestNeighbours:
+        """Keep the rows; nothing is random."""
+        check_rows(embeddings, at_least=self.k + 1)
+        return FittedKNearestNeighbours(self.k, embeddings.float().clone())
+
+
+# Added to reachabilities, as in scikit-learn: those of duplicated rows are 0.
+TINY = 1e-10
+
+
+@dataclass(frozen=True)
+class FittedLocalOutlierFactor(OnDevice):
+    """The fitted rows and their densities.
+
+    Attributes:
+        k: Neighbours.
+        reference: Shape (rows, dims).
+        k_distance: float64 (rows,), each row's distance to its k-th nearest other row.
+        density: float64 (rows,), local reachability density.
+    """
+
+    k: int
+    reference: Tensor
+    k_distance: Tensor
+    density: Tensor
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """Mean density of the k nearest fitted rows over the unit's own; higher = more anomalous.
+
+        About 1 inside. O(units · rows · dims).
+        """
+        check_rows(embeddings, self.reference.shape[1])
+        search = Neighbours(self.reference)
+
+        def score(rows: Tensor) -> Tensor:
+            distance, nearest = search(rows, self.k)
+            own = 1 / (torch.maximum(distance.double(), self.k_distance[nearest]).mean(1) + TINY)
+            return self.density[nearest].mean(1) / own
+
+        return score_blocks(embeddings, search.per_row, score)
+
+
+@dataclass(frozen=True)
+class LocalOutlierFactor:
+    """Local outlier factor in novelty mode; higher = more anomalous.
+
+    Scores equal scikit-learn's to 1e-5.
+
+    Cost: fit O(rows² · dims), score O(units · rows · dims).
+
+    Attributes:
+        k: Neighbours. DANA gives no value; 20 is the default of scikit-learn.
+
+    References:
+        Breunig, Kriegel, Ng and Sander 2000, LOF: identifying density-based local outliers, definitions 5-7.
+        DANA section 3.1 (LOF).
+    """
+
+    k: int = 20
+    version: ClassVar[int] = 1
+    fitted_type: ClassVar[type] = FittedLocalOutlierFactor
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "k", self.k, "at least 1")
+
+    def fit(self, embeddings: Tensor, seed: int) -> FittedLocalOutlierFactor:
+        """Densities of the rows among themselves; nothing is random. Fewer rows than k + 1 lower k."""
+        check_rows(embeddings, at_least=3)
+        reference = embeddings.float().clone()
+        k = min(self.k, len(reference) - 1)
+        distances, indices = [], []
+        start = 0
+        search = Neighbours(reference)
+        for block in blocks(reference, search.per_row):
+            own = torch.arange(start, start + len(block), device=reference.device)
+            start += len(block)
+            distance, nearest = search(block, k + 1)
+            # A row is its own neighbour; among duplicates it may not be the first, or not be listed at all.
+            own_place = (nearest == own[:, None]).double()
+            own_place[:, -1] += (own_place.sum(1) == 0).double()
+            keep = own_place == 0
+            distances.append(distance[keep].view(len(block), k))
+            indices.append(nearest[keep].view(len(block), k))
+        distance, nearest = torch.cat(distances).double(), torch.cat(indices)
+        k_distance = distance[:, -1].contiguous()
+        density = 1 / (torch.maximum(distance, k_distance[nearest]).mean(1) + TINY)
+        return FittedLocalOutlierFactor(k, reference, k_distance, density)
+
+
+@dataclass(frozen=True)
+class FittedContrastiveNeighbours(OnDevice):
+    """The fitted rows of both classes.
+
+    Attributes:
+        k: Neighbours in each class.
+        task: Shape (rows, dims).
+        general: Shape (background rows, dims).
+    """
+
+    k: int
+    task: Tensor
+    general: Tensor
+
+    def score(self, embeddings: Tensor) -> Tensor:
+        """Mean distance to the k nearest task rows minus that to the k nearest background rows.
+
+        Higher = more anomalous; below 0 the task is nearer. O(units · (rows + background) · dims).
+        """
+        check_rows(embeddings, self.task.shape[1])
+        task, general = Neighbours(self.task), Neighbours(self.general)
+
+        def score(rows: Tensor) -> Tensor:
+            near, far = (search(rows, min(self.k, len(search.reference)))[0].double() for search in (task, general))
+            return near.mean(1) - far.mean(1)
+
+        return score_blocks(embeddings, max(task.per_row, general.per_row), score)
+
+
+@dataclass(frozen=True)
+class ContrastiveNeighbours:
+    """Mean distance to the k nearest task units minus that to the k nearest general units; higher = more anomalous.
+
+    A unit that is itself in the background is its own neighbour at distance 0 and scores as more foreign than it is:
+    units of the background have to be scored by a fit without them.
+
+    Both means equal those of scikit-learn's ``NearestNeighbors`` to 1e-5.
+
+    Cost: fit O(1), score O(units · (rows + background) · dims).
+
+    A thousand general units, and 20 neighbours, because more of either found no more planted text and cost time, and
+    fewer neighbours found less (``docs/results/detectors.md``).
+
+    Attributes:
+        k: Neighbours in each class; fewer where a class has fewer rows.
+
+    References:
+        Loftsgaarden and Quesenberry 1965, A nonparametric estimate of a multivariate density function: the logarithm of
+        the distance to a neighbour is minus that of the density but for factors. The ratio of two such distances is the
+        estimate of Wang, Kulkarni and Verdú 2009, Divergence estimation for multidimensional densities.
+    """
+
+    k: int = 20
+    version: ClassVar[int] = 1
+    background: ClassVar[int] = 1000
+    fitted_type: ClassVar[type] = FittedContrastiveNeighbours
+
+    def __post_init__(self) -> None:
+        require(self.k >= 1, "k", self.k, "at least 1")
+
+    def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedContrastiveNeighbours:
+        """Keep the rows of both classes; nothing is random."""
+        check_classes(embeddings, background)
+        return FittedContrastiveNeighbours(self.k, embeddings.float().clone(), background.float().clone())

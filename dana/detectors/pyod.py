@@ -1,26 +1,34 @@
 """Adapter: any PyOD detector, and any object with PyOD's ``fit(X)`` and ``decision_function(X)``, as a dana detector.
 
-In that convention, too, higher = more anomalous.
+In that convention, too, higher = more anomalous. What such an object has learned cannot be saved as safetensors and
+JSON, as any detector of dana's is; so it is fitted again.
 """
 
 import copy
 import inspect
 import pkgutil
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dana.core import tensors
 from dana.core.errors import ConfigError, PluginError, suggestion
+from dana.core.logging import get_logger
 from dana.detectors.base import FittedDetector, check_rows
-from dana.detectors.pca_distance import ComponentDistance
+from dana.detectors.components import ComponentDistance
 
+log = get_logger(__name__)
+
+FILE = "detector"
 TOLERANCE = 1e-6  # between two fits, of the largest score
 PROBE = 8  # rows scored together and alone, to see whether a detector's scores depend on the batch
 
@@ -107,8 +115,16 @@ class Convention:
             raise ConfigError(f"{type(model).__name__} cannot be fitted on {shape}: {error}") from error
         probe = rows[:PROBE]
         together = _scores(model, probe)
+        began = time.process_time()
         alone = np.concatenate([_scores(model, row[None]) for row in probe])
+        hours = (time.process_time() - began) / len(probe) * 1e6 / 3600
         row_by_row = not np.allclose(together, alone, rtol=1e-6, atol=1e-9)
+        if row_by_row:
+            log.warning(
+                "detector  scores of %s depend on the batch, so each row is scored alone: a million rows take %.1f h",
+                type(model).__name__,
+                hours,
+            )
         scores = torch.from_numpy((alone if row_by_row else together).astype(np.float64))
         return FittedConvention(seed, row_by_row, embeddings.clone(), scores, model)
 
@@ -139,7 +155,7 @@ class PyOD:
 
     Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training set) are
     scored row by row: 0.1 s a row when fitted on 4,000 rows of 384 dims, where LODA takes 0.01 ms.
-    ``pyod:PCA`` with its defaults, the paper's PCA, is fitted and scored by :mod:`dana.detectors.pca_distance`: the
+    ``pyod:PCA`` with its defaults, the paper's PCA, is fitted and scored by :mod:`dana.detectors.components`: the
     same scores, sooner and on the embeddings' device.
 
     Cost: the library's own, plus a copy of the fitted model a call.
@@ -210,3 +226,32 @@ def pyod_class(name: str) -> type:
         if attribute.lower() == plain and hasattr(value, "decision_function"):
             return value
     raise PluginError(f"pyod.models.{modules[plain]} holds no detector named {name!r}")
+
+
+def as_detector(candidate: Any) -> Any:
+    """A detector of dana's protocol: the object itself, or an adapter around one of PyOD's convention.
+
+    Args:
+        candidate: Has ``fit(embeddings, seed)``, or PyOD's ``fit(X)`` and ``decision_function(X)``.
+    """
+    return Convention(candidate) if hasattr(candidate, "decision_function") else candidate
+
+
+def save_fitted(fitted: Any, spec: str, folder: Path) -> None:
+    """Write a fitted detector as ``detector.safetensors`` and ``detector.json``, which names its spec; no pickle."""
+    tensors.save_tensors(fitted, folder, FILE, detector=spec)
+
+
+def restore(detector: Any, folder: Path) -> Any:
+    """Read what :func:`save_fitted` wrote, given the detector that it was fitted by.
+
+    Raises:
+        ArtifactError: If there is none, or its fields are not those of the detector's class.
+        PluginError: If it has to be fitted again and two fits with one seed differ.
+    """
+    fitted = tensors.load_tensors(detector.fitted_type, folder, FILE)
+    if isinstance(fitted, FittedConvention):  # only what it was fitted on is saved
+        again = detector.fit(fitted.reference, fitted.seed)
+        fitted.check_again(again)
+        return again
+    return fitted

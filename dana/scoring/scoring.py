@@ -99,7 +99,6 @@ class Scoring(ShardedTable):
             for name, size in self.selector.samples(len(task)).items()
         }
         units, samples = self.draw_samples(wanted, self.selector.runs()) if wanted else (None, {})
-        self.selector.announce_cost(len(task), self.general.documents)
         total = sum(map(len, [task, *samples.values()]))
         blame = blamed("selector", type(self.selector).__name__, self.selector)
         with progress(what="fitting", unit="units", total=total) as bar, ticking(bar), blame:

@@ -158,9 +158,6 @@ class Selector(ABC):
                 raise DataError(f"the general corpus is too small: nothing is left for the {name} sample")
         return self.learn(units, samples, seed)
 
-    def announce_cost(self, task_units: int, general_units: int) -> None:  # noqa: B027, most take seconds
-        """Log, before a long fit, the time that fitting and scoring so many units will take; nothing by default."""
-
     @abstractmethod
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedSelector:
         """See :meth:`fit`; `general` holds the samples asked for, by name, smaller where the corpus is small."""

@@ -1,73 +1,102 @@
-"""Conformance checks of selectors: a name or an object in, a result per promise of the contract out.
+"""Conformance checks of detectors, encoders and selectors: a name or an object in, a result per promise out.
 
-``dana selectors check NAME``, or :func:`check_selector`. The run's encoder is ``hashing``, so nothing is downloaded. A
-selector that cannot pass a check says so itself, in a class attribute ``exemptions = {"check": "reason"}``.
+``dana detectors check NAME`` and its like, or :func:`check_detector`, :func:`check_encoder` and :func:`check_selector`.
+A kind of component is a class below that knows how to fit, call and save one; each method ``check_...`` of it and of
+the classes above it is a check. A component that cannot pass one says so itself, in a class attribute ``exemptions =
+{"check": "reason"}``.
 """
 
+import copy
+import inspect
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from dana.core.conformance import CheckResult, expect, expect_close, run_checks, share_above
+from dana.core.errors import DanaError, DataError
 from dana.core.origin import blamed
+from dana.core.registry import DETECTORS, ENCODERS
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, units_of
+from dana.detectors.base import background_units, fit_detector
+from dana.detectors.pyod import as_detector, restore, save_fitted
+from dana.encoders.base import Encoder, encode, encoder_identity
+from dana.encoders.store import StoredEncoder
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 
+DIMS = 12  # of a detector's rows
+SHIFT = 4.0  # the task's mean along the first half of the dimensions; the outliers' along the others is twice that
+TOPICS = (
+    ("the gene is expressed in the cell", "a kinase binds the protein", "the protein of the cell binds the gene"),
+    ("the court denied the appeal", "the judge heard the motion", "the judge of the court denied the motion"),
+)
+ODD = ("x", "Δ-Prolin — 日本語 🙂", "line one\nline two\ttabbed", "word " * 2000)
 TASK = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")
 OTHER = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort")
-CONTEXT = SelectorContext(encoder="hashing:dims=64")
+CONTEXT = SelectorContext(encoder="hashing:dims=64")  # nothing is downloaded
 ANOTHER = SelectorContext(detector="pca", encoder="hashing:dims=32", geometry="l2", general_share=0.1)
 
 
 @dataclass(frozen=True)
-class SelectorCase:
-    """A selector, texts to fit it on, and units to score.
+class CheckResult:
+    """One check's outcome.
 
     Attributes:
-        selector: Unfitted, in a context.
+        name: The check.
+        passed: Whether it holds, or the component is exempt.
+        detail: What was found wrong, or the reason of the exemption.
     """
 
-    selector: Selector
+    name: str
+    passed: bool
+    detail: str = ""
 
-    @cached_property
-    def fitted(self) -> FittedSelector:
-        """The selector fitted with seed 0."""
-        return self.fit(self.selector)
+    def __str__(self) -> str:
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{'ok' if self.passed else 'FAILED':<7} {self.name.replace('_', ' ')}{detail}"
 
-    @cached_property
-    def inside(self) -> Units:
-        """40 units of the task's topic."""
-        return _units(TASK, 8, "task")
 
-    @cached_property
-    def outside(self) -> Units:
-        """40 units of another topic."""
-        return _units(OTHER, 8, "other")
+def check_detector(candidate: Any) -> list[CheckResult]:
+    """Run every check of detectors.
 
-    @cached_property
-    def mixed(self) -> Units:
-        """40 units whose words are of both topics."""
-        return _units(TASK + OTHER, 8, "mixed")
+    Args:
+        candidate: A registered name or spec, or an unfitted detector (of dana's protocol or PyOD's convention).
 
-    def fit(self, selector: Selector, seed: int = 0) -> FittedSelector:
-        """Fit on 60 task texts and, for each sample asked for, 60 texts of which a fifth are of the task's topic."""
-        general = {}
-        for number, name in enumerate(selector.samples(60)):
-            random = np.random.default_rng(100 + number)
-            general[name] = _sentences(OTHER, 48, random) + _sentences(TASK, 12, random)
-        return selector.fit(_sentences(TASK, 60, np.random.default_rng(1)), general, seed)
+    Raises:
+        PluginError: If the name is unknown or does not load.
+    """
+    component = DETECTORS.create(candidate) if isinstance(candidate, str) else candidate
+    detector = as_detector(component)
+    kind = ContrastiveChecks if background_units(detector) else DetectorChecks
+    return _run(kind, detector, getattr(component, "exemptions", {}))
+
+
+def check_encoder(candidate: Any) -> list[CheckResult]:
+    """Run every check of encoders.
+
+    Args:
+        candidate: A registered name or spec, or an encoder.
+
+    Raises:
+        PluginError: If the name is unknown or does not load.
+        ConfigError: If a parameter of the spec is refused.
+        ArtifactError: If its checkpoint is not there.
+    """
+    encoder = ENCODERS.create(candidate) if isinstance(candidate, str) else candidate
+    encoder_identity(encoder)  # finds its checkpoint
+    return _run(EncoderChecks, encoder, getattr(encoder, "exemptions", {}))
 
 
 def check_selector(candidate: Any) -> list[CheckResult]:
-    """Run every check.
+    """Run every check of selectors; the run's encoder is ``hashing``.
 
     Args:
         candidate: A registered name or spec, or a :class:`dana.selectors.base.Selector`.
@@ -76,10 +105,403 @@ def check_selector(candidate: Any) -> list[CheckResult]:
         PluginError: If the name is unknown or does not load, or names no selector.
         ConfigError: If a parameter of the spec is refused.
     """
-    made = create_selector(candidate, CONTEXT) if isinstance(candidate, str) else replace(candidate, context=CONTEXT)
-    with blamed("selector", str(candidate), made):
-        made.identity()  # finds the components that its parameters name
-    return run_checks(CHECKS, lambda: SelectorCase(replace(made)), getattr(made, "exemptions", {}))
+    named = isinstance(candidate, str)
+    selector = create_selector(candidate, CONTEXT) if named else replace(candidate, context=CONTEXT)
+    with blamed("selector", str(candidate), selector):
+        selector.identity()  # finds the components that its parameters name
+    return _run(SelectorChecks, selector, getattr(selector, "exemptions", {}))
+
+
+def checks_of(kind: type["Checks"]) -> list[str]:
+    """Names of the checks of a kind, those of all kinds first."""
+    return [
+        name.removeprefix("check_") for cls in reversed(kind.__mro__) for name in vars(cls) if name.startswith("check_")
+    ]
+
+
+def _run(kind: type["Checks"], component: Any, exempt: Mapping[str, str]) -> list[CheckResult]:
+    """Every check on a case of its own, but for those that the component is exempt from."""
+    names = checks_of(kind)
+    unknown = sorted(exempt.keys() - set(names))
+    results = [CheckResult(name, False, "exempt from a check that does not exist") for name in unknown]
+    for name in names:
+        passed, detail = True, f"exempt: {exempt[name]}" if name in exempt else ""
+        try:
+            if name not in exempt:
+                getattr(kind(component), f"check_{name}")()
+        except (AssertionError, DanaError) as error:
+            passed, detail = False, str(error) or type(error).__name__
+        except Exception as error:  # whatever a plug-in raises
+            passed, detail = False, f"{type(error).__name__}: {error}"
+        results.append(CheckResult(name, passed, detail))
+    return results
+
+
+def expect(holds: bool, message: str) -> None:
+    """Raise an AssertionError with the message unless the claim holds."""
+    if not holds:
+        raise AssertionError(message)
+
+
+def expect_close(found: Any, expected: Any, message: str, tolerance: float = 1e-5) -> None:
+    """Expect two arrays of one shape to differ by at most `tolerance` of the largest expected number."""
+    one, other = (np.asarray(part, dtype=np.float64) for part in (found, expected))
+    expect(one.shape == other.shape, f"{message}: shape {one.shape}, expected {other.shape}")
+    worst = float(np.abs(one - other).max(initial=0)) / max(float(np.abs(other).max(initial=0)), 1e-12)
+    expect(worst <= tolerance, f"{message}: relative difference {worst:.1e}, allowed {tolerance:.0e}")
+
+
+def share_above(higher: Any, lower: Any) -> float:
+    """AUROC: share of pairs in which a number of the first array is above one of the second."""
+    one, other = (np.asarray(part, dtype=np.float64) for part in (higher, lower))
+    return float((one[:, None] > other[None]).mean())
+
+
+class Checks:
+    """A component with what it is tried on, and what every kind promises.
+
+    Attributes:
+        component: Unfitted.
+        result: Class, dtype and dimensions of what a call gives, a row an item.
+        batches: Items to call it with, in every form that it takes.
+        inputs: What it is given, by name, and must not write into.
+    """
+
+    result: tuple[type, str, int]
+    batches: Sequence[Any]
+    inputs: Mapping[str, Any]
+
+    def __init__(self, component: Any) -> None:
+        self.component = component
+
+    def call(self, items: Any) -> Any:
+        """Scores of shape (items,), or vectors of shape (items, dims)."""
+
+    def take(self, rows: list[int]) -> Any:
+        """Some items of the first batch."""
+        return [self.batches[0][row] for row in rows]
+
+    def fit_another(self) -> None:
+        """Fit the component on something else, where it is fitted."""
+
+    def check_results_are_finite_and_of_their_type(self) -> None:
+        """One finite number or vector an item: float64 scores, float32 vectors."""
+        kind, dtype, dims = self.result
+        for items in self.batches:
+            results = self.call(items)
+            expect(isinstance(results, kind), f"a {type(results).__name__}, expected a {kind.__name__}")
+            shape = tuple(results.shape)
+            expect(len(shape) == dims and shape[0] == len(items), f"shape {shape} for {len(items)} items")
+            expect(str(results.dtype).endswith(dtype), f"dtype {results.dtype}, expected {dtype}")
+            bad = np.flatnonzero(~np.isfinite(np.asarray(results)).reshape(len(items), -1).all(1))
+            expect(not bad.size, f"item {bad[:1]} has a number that is not finite")
+
+    def check_no_items_give_no_results(self) -> None:
+        """No rows or units give no scores, no texts give vectors of shape (0, dims)."""
+        empty, expected = np.shape(self.call(self.take([]))), (0, *np.shape(self.call(self.take([0])))[1:])
+        expect(empty == expected, f"shape {empty} for no items, expected {expected}")
+
+    def check_order_and_batch_do_not_matter(self) -> None:
+        """An item's result does not depend on the other items of the call, to 1e-5."""
+        places = list(range(len(self.batches[0])))
+        together = np.asarray(self.call(self.batches[0]))
+        expect_close(self.call(self.take(places[::-1])), together[::-1], "in another order")
+        alone = [np.asarray(self.call(self.take([place]))) for place in places]
+        expect_close(np.concatenate(alone), together, "one by one")
+
+    def check_calling_and_fitting_change_nothing(self) -> None:
+        """A call and another fit leave inputs as they were, and the next call's results, to the last bit."""
+        before = copy.deepcopy(dict(self.inputs))
+        first = np.asarray(self.call(self.batches[0])).copy()
+        self.fit_another()
+        expect(np.array_equal(first, self.call(self.batches[0])), "a second call, or another fit, changed the results")
+        for name, given in before.items():
+            expect(np.array_equal(given, self.inputs[name]), f"the {name} were written into")
+
+
+class FittedChecks(Checks):
+    """What detectors and selectors promise.
+
+    Attributes:
+        inside: Items like those that it is fitted on.
+        outside: Items that are far from these.
+        least: Share of pairs in which the latter must score above the former.
+    """
+
+    inside: Any
+    outside: Any
+    least: float
+
+    @cached_property
+    def fitted(self) -> Any:
+        """The component fitted with seed 0."""
+        return self.fit(0)
+
+    def fit(self, seed: int) -> Any:
+        """A fresh fit."""
+
+    def call(self, items: Any) -> Any:
+        """Scores of shape (items,)."""
+        return self.fitted.score(items)
+
+    def reload(self, folder: Path) -> Any:
+        """The fitted component saved to a folder and loaded again."""
+
+    def check_same_seed_same_scores(self) -> None:
+        """Two fits with one seed give bit-equal scores."""
+        once, again = (self.fit(3).score(self.batches[0]) for _ in range(2))
+        expect(np.array_equal(once, again), "two fits with seed 3 score differently")
+
+    def check_saved_and_loaded_scores_equal(self) -> None:
+        """Saved as safetensors and JSON, what was fitted scores alike after loading."""
+        with tempfile.TemporaryDirectory() as name:
+            scores = self.reload(Path(name)).score(self.batches[0])
+            suffixes = {path.suffix for path in Path(name).rglob("*") if path.is_file()}
+        allowed = {".safetensors", ".json"}
+        expect(suffixes <= allowed, f"files {sorted(suffixes)}; only .safetensors and .json are allowed")
+        expect_close(scores, self.call(self.batches[0]), "after loading", 1e-7)
+
+    def check_task_text_scores_lower(self) -> None:
+        """Items that are far from the task score above items like it (the sign)."""
+        share = share_above(self.call(self.outside), self.call(self.inside))
+        expect(share > self.least, f"AUROC {share:.3f} of foreign items against the task's; higher = more foreign")
+
+
+class DetectorChecks(FittedChecks):
+    """A detector on two clouds, of which the second is farther out and in another direction."""
+
+    result = Tensor, "float64", 1
+    least = 0.95
+
+    def __init__(self, component: Any) -> None:
+        super().__init__(component)
+        self.inside, far = clouds(300, 240, DIMS, 7)
+        self.outside, self.background = far[:40], far[40:]
+        self.batches = [torch.cat([self.inside[:20], self.outside[:20]])]
+        self.inputs = {"task": self.inside, "rows to score": self.batches[0], "background": self.background}
+
+    def fit(self, seed: int) -> Any:
+        """On the inner cloud, against rows like the outliers."""
+        return self.fit_on(self.inside, seed=seed)
+
+    def fit_on(self, rows: Tensor, background: Tensor | None = None, seed: int = 0) -> Any:
+        """On other rows, or against others."""
+        return fit_detector(self.component, rows, seed, self.background if background is None else background)
+
+    def fit_another(self) -> None:
+        """On shifted clouds."""
+        self.fit_on(self.inside + 5, self.background - 5)
+
+    def take(self, rows: list[int]) -> Tensor:
+        """Rows of both clouds."""
+        return self.batches[0][torch.tensor(rows, dtype=torch.int64)]
+
+    def reload(self, folder: Path) -> Any:
+        """See :func:`dana.detectors.pyod.restore`."""
+        save_fitted(self.fitted, "checked", folder)
+        return restore(self.component, folder)
+
+    def refuses(self, calls: Mapping[str, Callable[[], Any]], *names: str) -> None:
+        """Expect a DataError of every call, which names what it must."""
+        for what, call in calls.items():
+            try:
+                call()
+            except DataError as error:
+                missing = [name for name in names if name not in str(error)]
+                expect(not missing, f"{what}: the message does not name {', '.join(missing)}: {error}")
+            else:
+                raise AssertionError(f"{what} must raise DataError")
+
+    def check_half_precision_input_is_close(self) -> None:
+        """Embeddings rounded to float16 score within 2 % of the largest score."""
+        rows = torch.cat([self.inside[:50], self.outside])
+        expect_close(self.call(rows.half().float()), self.call(rows), "float16 input", 0.02)
+
+    def check_bad_rows_are_refused_by_name(self) -> None:
+        """NaN, another width and too few rows raise a DataError; it names the first row with NaN."""
+        broken, fitted = with_nan(self.inside), self.fitted
+        of_nan = {"fit on NaN": lambda: self.fit_on(broken), "score of NaN": lambda: fitted.score(broken)}
+        self.refuses(of_nan, "row 3")
+        self.refuses({"score of another width": lambda: fitted.score(self.inside[:, :5])})
+        self.refuses({"fit on one row": lambda: self.fit_on(self.inside[:1])})
+
+    def check_constant_and_repeated_columns_survive(self) -> None:
+        """Constant and duplicated dimensions, which embeddings have, break neither scores nor sign."""
+        rows, queries, background = (
+            torch.cat([part, part[:, :2], torch.ones(len(part), 1)], dim=1)
+            for part in (self.inside, self.outside, self.background)
+        )
+        fitted = self.fit_on(rows, background)
+        expect(bool(torch.isfinite(fitted.score(queries)).all()), "non-finite scores")
+        share = share_above(fitted.score(queries), fitted.score(rows))
+        expect(share > 0.9, f"AUROC falls to {share:.3f}")
+
+    def check_fewer_rows_than_dimensions_work(self) -> None:
+        """30 rows of 64 dimensions, as a small task has."""
+        near, far = clouds(30, 40, 64, 1)
+        fitted = self.fit_on(near, far[10:])
+        above = fitted.score(far[:10]).min() > fitted.score(near).median()
+        expect(bool(above), "far rows score below the median of the fitted")
+
+    def check_docstring_states_sign_cost_and_source(self) -> None:
+        """Docstrings of dana's own detectors name sign, cost and source; those of plug-ins are not checked."""
+        cls = type(self.component)
+        if cls.__module__.startswith("dana.") and cls.__name__ != "Convention":
+            for part in ("higher = more anomalous", "Cost:", "References:"):
+                expect(part in (inspect.getdoc(cls) or ""), f"docstring lacks {part!r}")
+
+
+class ContrastiveChecks(DetectorChecks):
+    """A detector that is told, too, what general text looks like."""
+
+    def check_background_scores_above_the_task(self) -> None:
+        """General units that were not fitted on score above task units that were not (the sign)."""
+        task, general = clouds(100, 100, DIMS, 8)
+        share = share_above(self.call(general), self.call(task))
+        expect(share > 0.95, f"AUROC {share:.3f} of general against task units; higher must mean more anomalous")
+
+    def check_the_background_moves_the_scores(self) -> None:
+        """Rows like the background score higher beside it than beside one that lies elsewhere."""
+        like = clouds(1, 60, DIMS, 9)[1]
+        other = self.background - 2 * self.background.mean(0)  # the same rows on the other side of the origin
+        beside, elsewhere = (
+            fitted.score(like).mean() - fitted.score(-like).mean()
+            for fitted in (self.fit_on(self.inside, rows) for rows in (self.background, other))
+        )
+        expect(bool(beside > elsewhere), "the scores do not follow the background")
+
+    def check_a_bad_background_is_refused(self) -> None:
+        """An empty background, one with NaN and one of another width raise a DataError that names it."""
+        empty, broken, narrow = self.background[:0], with_nan(self.background), self.background[:, :5]
+        self.refuses({"an empty background": lambda: self.fit_on(self.inside, empty)}, "background")
+        self.refuses({"NaN in the background": lambda: self.fit_on(self.inside, broken)}, "background", "row 3")
+        self.refuses({"another width": lambda: self.fit_on(self.inside, narrow)}, "background")
+
+
+class EncoderChecks(Checks):
+    """An encoder on three texts of each of two topics, and odd ones."""
+
+    result = Tensor, "float32", 2
+
+    def __init__(self, component: Encoder) -> None:
+        super().__init__(component)
+        texts = [*TOPICS[0], *TOPICS[1], *ODD, TOPICS[0][0]]
+        self.batches, self.inputs = [texts], {"texts": texts}
+
+    def call(self, items: list[str]) -> Tensor:
+        """Vectors of shape (texts, dims)."""
+        return encode(self.component, items, type(self.component).__name__).cpu()
+
+    def check_a_topic_is_nearer_to_itself(self) -> None:
+        """Cosines within a topic are mostly above those between two topics that share no content word."""
+        vectors = torch.nn.functional.normalize(self.call([*TOPICS[0], *TOPICS[1]]))
+        cosine = vectors @ vectors.T
+        within = torch.cat([cosine[:3, :3][~torch.eye(3, dtype=torch.bool)], cosine[3:, 3:].triu(1).flatten()])
+        share = share_above(within[within != 0], cosine[:3, 3:].flatten())
+        expect(share > 0.7, f"AUROC {share:.2f} of cosines within a topic against those between; above 0.7 wanted")
+
+    def check_identity_is_plain_and_stable(self) -> None:
+        """`identity` gives JSON values, the same every time, and no path of this machine."""
+        same_identity(lambda: encoder_identity(self.component))
+
+    def check_stored_and_read_vectors_are_equal(self) -> None:
+        """Through an embedding store in float16, a vector read back is bit-equal to the one that was written."""
+        texts = [*TOPICS[0], *TOPICS[1]]
+        with tempfile.TemporaryDirectory() as name:
+            written = StoredEncoder(self.component, Path(name))
+            first = written.encode(texts)
+            written.close()
+            read = StoredEncoder(self.component, Path(name)).encode(texts)
+        expect(torch.equal(first, read), "vectors read from the store differ from those written")
+        expect_close(first.cpu(), self.call(texts), "rounded to float16", 1e-3)
+
+
+class SelectorChecks(FittedChecks):
+    """A selector on units of the task's topic, of another and of both."""
+
+    result = np.ndarray, "float64", 1
+    least = 0.75
+
+    def __init__(self, component: Selector) -> None:
+        super().__init__(replace(component))
+        self.inside, self.outside = _units(TASK, 8, "task"), _units(OTHER, 8, "other")
+        mixed = _units(TASK + OTHER, 8, "mixed")
+        self.batches, self.inputs = [mixed, list(mixed.texts)], {}
+
+    def fit(self, seed: int) -> FittedSelector:
+        """Another object with the same parameters, fitted."""
+        return self.fit_in(replace(self.component), seed)
+
+    def fit_in(self, selector: Selector, seed: int = 0) -> FittedSelector:
+        """On 60 task texts and, for each sample asked for, 60 texts of which a fifth are of the task's topic."""
+        general = {}
+        for number, name in enumerate(selector.samples(60)):
+            random = np.random.default_rng(100 + number)
+            general[name] = _sentences(OTHER, 48, random) + _sentences(TASK, 12, random)
+        return selector.fit(_sentences(TASK, 60, np.random.default_rng(1)), general, seed)
+
+    def fit_another(self) -> None:
+        """On one text and samples of the other topic."""
+        others = _sentences(OTHER, 64, np.random.default_rng(2))
+        self.component.fit(["something else entirely"] * 60, dict.fromkeys(self.component.samples(60), others), 1)
+
+    def take(self, rows: list[int]) -> Units:
+        """Units of both topics."""
+        return self.batches[0].rows(np.array(rows, dtype=np.int64))
+
+    def reload(self, folder: Path) -> FittedSelector:
+        """Loaded by another object of the selector's class."""
+        self.fitted.save(folder)
+        return replace(self.component).load(folder)
+
+    def check_no_texts_give_no_scores(self) -> None:
+        """An empty list of plain texts gives an empty array."""
+        shape = np.shape(self.call([]))
+        expect(shape == (0,), f"shape {shape} for no texts, expected (0,)")
+
+    def check_identity_is_plain_and_stable(self) -> None:
+        """`identity` gives JSON values, the same for two objects with the same parameters."""
+        same_identity(lambda: replace(self.component).identity())
+
+    def check_samples_are_named_sizes(self) -> None:
+        """`samples` gives whole numbers by name, for any size of task."""
+        for task_units in (1, 60, 4000):
+            wanted = dict(self.component.samples(task_units))
+            good = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in wanted.items())
+            expect(good, f"samples({task_units}) is {wanted}; wanted are whole numbers from 0 by name")
+
+    def check_settings_not_used_decide_nothing(self) -> None:
+        """Settings of the run that are not in `uses` change neither the scores nor the identity."""
+        used = {name: getattr(CONTEXT, name) for name in self.component.uses}
+        other = replace(self.component, context=replace(ANOTHER, **used))
+        same = other.identity() == self.component.identity()
+        expect(same, "a setting that is not in `takes` is part of the identity")
+        scores = self.fit_in(other).score(self.batches[0])
+        expect(np.array_equal(scores, self.call(self.batches[0])), "a setting that is not in `takes` changes scores")
+
+
+def same_identity(identity: Callable[[], Any]) -> None:
+    """Expect JSON values without a path of this machine, the same twice."""
+    once, again = (json.dumps(identity(), sort_keys=True) for _ in range(2))
+    expect(once == again, "identity() differs between two calls")
+    expect(str(Path.home()) not in once, f"identity() holds a path of this machine: {once}")
+
+
+def with_nan(rows: Tensor) -> Tensor:
+    """A copy that is not finite in row 3."""
+    broken = rows.clone()
+    broken[3, 0] = float("nan")
+    return broken
+
+
+def clouds(inside: int, outside: int, dims: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Normal rows around two means: the second mean is orthogonal to the first and twice as long.
+
+    A detector by distance and one by direction (cosine) both can tell them apart.
+    """
+    noise = torch.randn(inside + outside, dims, generator=torch.Generator().manual_seed(seed))
+    first = torch.arange(dims) < dims // 2
+    return noise[:inside] + SHIFT * first, noise[inside:] + 2 * SHIFT * ~first
 
 
 def _sentences(words: tuple[str, ...], count: int, random: np.random.Generator) -> list[str]:
@@ -90,106 +512,10 @@ def _units(words: tuple[str, ...], documents: int, name: str) -> Units:
     """Five units a document; a document's text is its units on a line each."""
     random = np.random.default_rng(len(name))
     texts = ["\n".join(_sentences(words, 5, random)) for _ in range(documents)]
-    made = [Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)]
+    of_words = [Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)]
 
     def lines(text: str) -> list[tuple[int, int]]:
         ends = np.cumsum([len(line) + 1 for line in text.split("\n")]) - 1
         return [(int(end) - len(line), int(end)) for line, end in zip(text.split("\n"), ends, strict=True)]
 
-    return next(units_of(made, lines))
-
-
-def samples_are_named_sizes(case: SelectorCase) -> None:
-    """`samples` gives whole numbers by name, for any size of task."""
-    for task_units in (1, 60, 4000):
-        wanted = dict(case.selector.samples(task_units))
-        good = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in wanted.items())
-        expect(good, f"samples({task_units}) is {wanted}; wanted are whole numbers from 0 by name")
-
-
-def scores_are_float64_and_finite(case: SelectorCase) -> None:
-    """One finite float64 score a unit, for units of a corpus and for plain texts."""
-    for units in (case.mixed, list(case.mixed.texts)):
-        scores = case.fitted.score(units)
-        expect(isinstance(scores, np.ndarray), f"score gave a {type(scores).__name__}, expected a numpy array")
-        expect(scores.shape == (len(units),), f"shape {scores.shape} for {len(units)} units")
-        expect(scores.dtype == np.float64, f"dtype {scores.dtype}, expected float64")
-        expect(bool(np.isfinite(scores).all()), "non-finite scores")
-
-
-def task_text_scores_lower(case: SelectorCase) -> None:
-    """Units of another topic score above units of the task's (the sign)."""
-    share = share_above(case.fitted.score(case.outside), case.fitted.score(case.inside))
-    expect(share > 0.75, f"AUROC {share:.3f} of another topic against the task's; higher must mean more foreign")
-
-
-def order_and_batch_do_not_matter(case: SelectorCase) -> None:
-    """A unit's score does not depend on the other units of the call."""
-    units, fitted = case.mixed, case.fitted
-    together = fitted.score(units)
-    backwards = np.arange(len(units))[::-1]
-    expect_close(fitted.score(units.rows(backwards)), together[backwards], "in another order")
-    alone = [fitted.score(units.rows(np.array([row]))) for row in range(len(units))]
-    expect_close(np.concatenate(alone), together, "one by one")
-
-
-def no_units_give_no_scores(case: SelectorCase) -> None:
-    """No units give an empty array."""
-    nothing: list[str] = []
-    for empty in (case.mixed.rows(np.array([], dtype=np.int64)), nothing):
-        shape = np.shape(case.fitted.score(empty))
-        expect(shape == (0,), f"shape {shape} for no units, expected (0,)")
-
-
-def same_seed_same_scores(case: SelectorCase) -> None:
-    """Two fits with one seed give bit-equal scores."""
-    once, again = (case.fit(replace(case.selector), seed=3).score(case.mixed) for _ in range(2))
-    expect(np.array_equal(once, again), "two fits with seed 3 score differently")
-
-
-def fitting_and_scoring_change_nothing(case: SelectorCase) -> None:
-    """A second score and another fit leave the scores of a fitted selector as they were."""
-    first = case.fitted.score(case.mixed)
-    others = _sentences(OTHER, 64, np.random.default_rng(2))
-    case.selector.fit(["something else entirely"] * 60, dict.fromkeys(case.selector.samples(60), others), 1)
-    expect(np.array_equal(case.fitted.score(case.mixed), first), "a second call or another fit changed the scores")
-
-
-def saved_and_loaded_scores_equal(case: SelectorCase) -> None:
-    """Saved as safetensors and JSON, a fitted selector scores alike after loading by another object of its class."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        case.fitted.save(folder)
-        found = {path.suffix for path in folder.rglob("*") if path.is_file()}
-        expect(found <= {".safetensors", ".json"}, f"files {sorted(found)}; only .safetensors and .json are allowed")
-        loaded = replace(case.selector).load(folder)
-        expect_close(loaded.score(case.mixed), case.fitted.score(case.mixed), "after loading", 1e-7)
-
-
-def identity_is_plain_and_stable(case: SelectorCase) -> None:
-    """`identity` gives JSON values, the same for two objects with the same parameters."""
-    once, again = (json.dumps(replace(case.selector).identity(), sort_keys=True) for _ in range(2))
-    expect(once == again, "identity() differs between two objects with the same parameters")
-
-
-def settings_not_used_decide_nothing(case: SelectorCase) -> None:
-    """Settings of the run that are not in `uses` change neither the scores nor the identity."""
-    used = {name: getattr(CONTEXT, name) for name in case.selector.uses}
-    other = replace(case.selector, context=replace(ANOTHER, **used))
-    expect(other.identity() == case.selector.identity(), "a setting that is not in `takes` is part of the identity")
-    scores = case.fit(other).score(case.mixed)
-    expect(np.array_equal(scores, case.fitted.score(case.mixed)), "a setting that is not in `takes` changes scores")
-
-
-CHECKS: list[Callable[[SelectorCase], None]] = [
-    samples_are_named_sizes,
-    scores_are_float64_and_finite,
-    task_text_scores_lower,
-    order_and_batch_do_not_matter,
-    no_units_give_no_scores,
-    same_seed_same_scores,
-    fitting_and_scoring_change_nothing,
-    saved_and_loaded_scores_equal,
-    identity_is_plain_and_stable,
-    settings_not_used_decide_nothing,
-]
+    return next(units_of(of_words, lines))

@@ -120,10 +120,6 @@ class CrossFitted(Selector):
         """See :meth:`dana.selectors.base.Selector.runs`."""
         return self._selector.runs()
 
-    def announce_cost(self, task_units: int, general_units: int) -> None:
-        """See :meth:`dana.selectors.base.Selector.announce_cost`."""
-        self._selector.announce_cost(task_units, general_units)
-
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedHalves:
         """Fit on the samples' units of each half; on all of them twice where a half lacks a sample."""
         half = {name: half_of(sample, seed) for name, sample in general.items()}

@@ -16,8 +16,7 @@ from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units
 from dana.detectors.base import FittedDetector, background_units, fit_detector
-from dana.detectors.build import as_detector, restore, save_fitted
-from dana.detectors.cost import announce, is_known
+from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.encoders.geometry import FittedGeometry, parse_geometry
 from dana.selectors.base import FittedSelector, Selector
 
@@ -50,20 +49,10 @@ class DetectorSelector(Selector):
     def _detector(self) -> Any:
         return as_detector(DETECTORS.create(self.settings.detector))
 
-    @cached_property
-    def dims(self) -> int:
-        """Width of a vector, as the encoder gives it."""
-        return self.settings.embed(["dimensions"]).shape[1]
-
     @property
     def detector_origin(self) -> dict[str, Any]:
         """Class and version of its detector, :func:`dana.core.origin.origin_of`."""
         return origin_of(self._detector)
-
-    def announce_cost(self, task_units: int, general_units: int, fits: int = 1, dims: int = 0) -> None:
-        """Log the expected time of a detector that is not built in, from 20 s on; see :mod:`dana.detectors.cost`."""
-        if not is_known(self.settings.detector):
-            announce(self.settings.detector, task_units, dims or self.dims, fits, general_units)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``background`` for a contrastive detector, whose geometry is fitted on it, too; else ``geometry``.

@@ -115,11 +115,6 @@ class FusionSelector(Selector):
                 wanted[name] = max(size, wanted.get(name, 0))
         return wanted
 
-    def announce_cost(self, task_units: int, general_units: int) -> None:
-        """See :meth:`dana.selectors.base.Selector.announce_cost`."""
-        for part in self._selectors:
-            part.announce_cost(task_units, general_units)
-
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedFusion:
         """Fit every part, and standardise its scores of a sample that it does not take for task text.
 

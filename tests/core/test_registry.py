@@ -11,7 +11,7 @@ import pytest
 from dana.core import registry
 from dana.core.errors import ConfigError, PluginError
 from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, is_present, parse_arguments
-from dana.detectors.knn import KNearestNeighbours
+from dana.detectors.neighbours import KNearestNeighbours
 from dana.detectors.pyod import PyOD
 from dana.encoders.hashing import HashingEncoder
 

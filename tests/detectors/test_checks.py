@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from dana.core.conformance import CheckResult
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import check_classes, check_rows
-from dana.detectors.build import as_detector, load_fitted, save_fitted
-from dana.detectors.checks import CHECKS, CONTRASTIVE, check_detector
-from dana.detectors.distance import FittedCentroidDistance
-from dana.detectors.knn import FittedKNearestNeighbours, KNearestNeighbours
-from dana.detectors.pyod import pyod_class
+from dana.detectors.centroids import FittedCentroidDistance
+from dana.detectors.neighbours import FittedKNearestNeighbours, KNearestNeighbours, LocalOutlierFactor
+from dana.detectors.pyod import as_detector, pyod_class, restore, save_fitted
+from dana.selectors.checks import CheckResult, ContrastiveChecks, DetectorChecks, check_detector, checks_of
 
 ONE_CLASS = ["iforest:trees=100", "lof", "ocsvm", "knn", "pca", "robust_covariance", "cosine", "pyod:ECOD"]
 CONTRASTED = ["distance", "lda", "density_ratio", "contrastive_knn", "svm"]
@@ -30,8 +28,8 @@ def _failed(candidate):
 def test_built_ins_pass_every_check(spec):
     results = check_detector(spec)
     assert [str(result) for result in results if not result.passed] == []
-    wanted = CHECKS + (CONTRASTIVE if spec in CONTRASTED else [])
-    assert [result.name for result in results] == [check.__name__ for check in wanted]
+    wanted = checks_of(ContrastiveChecks if spec in CONTRASTED else DetectorChecks)
+    assert [result.name for result in results] == wanted
     assert not any("exempt" in result.detail for result in results)
 
 
@@ -92,13 +90,13 @@ class Distance:
 @pytest.mark.parametrize(
     ("flaw", "caught_by"),
     [
-        ("wrong sign", "planted_outliers_score_higher"),
+        ("wrong sign", "task_text_scores_lower"),
         ("batch-dependent", "order_and_batch_do_not_matter"),
-        ("writes into its input", "fitting_and_scoring_change_nothing"),
-        ("mutates in fit", "fitting_and_scoring_change_nothing"),
-        ("counts its calls", "fitting_and_scoring_change_nothing"),
+        ("writes into its input", "calling_and_fitting_change_nothing"),
+        ("mutates in fit", "calling_and_fitting_change_nothing"),
+        ("counts its calls", "calling_and_fitting_change_nothing"),
         ("global state", "same_seed_same_scores"),
-        ("float32", "scores_are_float64_and_finite"),
+        ("float32", "results_are_finite_and_of_their_type"),
         ("accepts anything", "bad_rows_are_refused_by_name"),
     ],
 )
@@ -140,7 +138,7 @@ class Contrast:
         ("classes exchanged", "background_scores_above_the_task"),
         ("ignores the background", "the_background_moves_the_scores"),
         ("accepts any background", "a_bad_background_is_refused"),
-        ("mutates the background", "fitting_and_scoring_change_nothing"),
+        ("mutates the background", "calling_and_fitting_change_nothing"),
     ],
 )
 def test_a_flaw_of_a_contrastive_detector_is_caught_by_its_check(flaw, caught_by):
@@ -200,12 +198,10 @@ def test_a_batch_dependent_object_is_scored_row_by_row():
 
 def test_an_exemption_is_shown_and_one_from_nothing_fails():
     class Exempt(Distance):
-        exemptions: ClassVar = {"planted_outliers_score_higher": "says less is more", "no_such_check": "x"}
+        exemptions: ClassVar = {"task_text_scores_lower": "says less is more", "no_such_check": "x"}
 
     results = {result.name: result for result in check_detector(Exempt("wrong sign"))}
-    assert results["planted_outliers_score_higher"] == CheckResult(
-        "planted_outliers_score_higher", True, "exempt: says less is more"
-    )
+    assert results["task_text_scores_lower"] == CheckResult("task_text_scores_lower", True, "exempt: says less is more")
     assert not results["no_such_check"].passed
 
 
@@ -214,11 +210,11 @@ def test_results_read_as_a_line():
     assert str(CheckResult("a_fact_holds", False, "it did not")) == "FAILED  a fact holds: it did not"
 
 
-def test_a_fitted_detector_is_found_again_by_its_spec(tmp_path):
+def test_a_fitted_detector_is_saved_and_read(tmp_path):
     rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
     fitted = KNearestNeighbours(3).fit(rows, 0)
     save_fitted(fitted, "knn:k=3", tmp_path)
-    loaded = load_fitted(tmp_path)
+    loaded = restore(KNearestNeighbours(3), tmp_path)
     assert isinstance(loaded, FittedKNearestNeighbours)
     assert loaded.k == 3
     assert torch.equal(loaded.score(rows), fitted.score(rows))
@@ -226,10 +222,10 @@ def test_a_fitted_detector_is_found_again_by_its_spec(tmp_path):
 
 def test_files_of_another_class_or_of_nothing_are_refused(tmp_path):
     with pytest.raises(ArtifactError, match=r"detector\.json: cannot be read: .*No such file"):
-        load_fitted(tmp_path)
+        restore(LocalOutlierFactor(), tmp_path)
     save_fitted(KNearestNeighbours(1).fit(torch.eye(3), 0), "lof", tmp_path)
     with pytest.raises(ArtifactError, match="not the parameters of FittedLocalOutlierFactor"):
-        load_fitted(tmp_path)
+        restore(LocalOutlierFactor(), tmp_path)
 
 
 def test_pyod_names_are_found_in_any_case_and_unknown_ones_suggested():

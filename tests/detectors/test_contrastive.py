@@ -12,13 +12,10 @@ from sklearn.svm import SVC
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import fit_detector
-from dana.detectors.contrastive_knn import ContrastiveNeighbours
-from dana.detectors.cosine import CosineSimilarity
-from dana.detectors.density_ratio import DensityRatio
-from dana.detectors.distance import CentroidDistance
-from dana.detectors.knn import KNearestNeighbours
-from dana.detectors.lda import LinearDiscriminant
-from dana.detectors.svm import SupportVectorMachine
+from dana.detectors.centroids import CentroidDistance, CosineSimilarity
+from dana.detectors.kernel import SupportVectorMachine
+from dana.detectors.linear import DensityRatio, LinearDiscriminant
+from dana.detectors.neighbours import ContrastiveNeighbours, KNearestNeighbours
 
 CONTRASTIVE = ["distance", "lda", "density_ratio", "contrastive_knn", "svm"]
 

@@ -9,12 +9,10 @@ from scipy.stats import spearmanr
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import DETECTORS
+from dana.detectors.components import FittedComponentDistance, PrincipalComponents
 from dana.detectors.iforest import IsolationForest, average_path
-from dana.detectors.knn import KNearestNeighbours
-from dana.detectors.lof import LocalOutlierFactor
-from dana.detectors.ocsvm import OneClassSVM
-from dana.detectors.pca import PrincipalComponents
-from dana.detectors.pca_distance import FittedComponentDistance
+from dana.detectors.kernel import OneClassSVM
+from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
 from dana.detectors.pyod import FittedConvention, PyOD
 from dana.detectors.robust_covariance import RobustCovariance, spatial_median
 

@@ -12,9 +12,8 @@ from dana.core.config import load, read_yaml
 from dana.core.registry import DETECTORS, ENCODERS
 from dana.detectors.base import fit_detector
 from dana.detectors.iforest import IsolationForest
-from dana.detectors.knn import KNearestNeighbours
-from dana.detectors.lof import LocalOutlierFactor
-from dana.detectors.ocsvm import OneClassSVM
+from dana.detectors.kernel import OneClassSVM
+from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
 from dana.detectors.pyod import PyOD
 from dana.detectors.robust_covariance import RobustCovariance
 from dana.encoders.geometry import parse_geometry

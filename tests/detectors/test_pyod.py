@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from dana.core.errors import PluginError
-from dana.detectors.build import as_detector, restore, save_fitted
+from dana.core.registry import DETECTORS
+from dana.detectors.pyod import as_detector, restore, save_fitted
 
 ROWS = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
 
@@ -101,19 +103,28 @@ def test_what_a_second_fit_does_not_reproduce_is_refused_with_the_reason(tmp_pat
         restore(detector, tmp_path)
 
 
+def test_scores_of_a_row_at_a_time_are_announced_with_what_a_million_take(heard):
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    as_detector(DETECTORS.create("pyod:LODA")).fit(rows, 0)
+    assert not heard.messages
+    as_detector(DETECTORS.create("pyod:ECOD")).fit(rows, 0)
+    assert re.search(r"ECOD depend on the batch, so each row is scored alone: a million rows take \d", heard.text)
+
+
 LOAD = """
 import sys
 from pathlib import Path
 import torch
-from dana.detectors.build import as_detector, load_fitted, save_fitted
+from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.core.registry import DETECTORS
 rows = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
 folder = Path(sys.argv[1])
+spec = "pyod:DeepSVDD,n_features=8,epochs=2,verbose=0"
+detector = as_detector(DETECTORS.create(spec))
 if not folder.exists():
     folder.mkdir()
-    spec = "pyod:DeepSVDD,n_features=8,epochs=2,verbose=0"
-    save_fitted(as_detector(DETECTORS.create(spec)).fit(rows, 1), spec, folder)
-print("scores", load_fitted(folder).score(rows + 1).tolist())
+    save_fitted(detector.fit(rows, 1), spec, folder)
+print("scores", restore(detector, folder).score(rows + 1).tolist())
 """
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dana.encoders.checks import CHECKS, check_encoder
 from dana.encoders.hashing import HashingEncoder
+from dana.selectors.checks import EncoderChecks, check_encoder, checks_of
 
 
 def _failed(candidate):
@@ -18,7 +18,7 @@ def _failed(candidate):
 def test_built_ins_pass_every_check(spec):
     results = check_encoder(spec)
     assert [str(result) for result in results if not result.passed or result.detail] == []
-    assert [result.name for result in results] == [check.__name__ for check in CHECKS]
+    assert [result.name for result in results] == checks_of(EncoderChecks)
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Flawed:
 @pytest.mark.parametrize(
     ("flaw", "caught_by"),
     [
-        ("float64", "vectors_are_float32_and_finite"),
-        ("not finite", "vectors_are_float32_and_finite"),
-        ("needs a text", "no_texts_give_no_vectors"),
+        ("float64", "results_are_finite_and_of_their_type"),
+        ("not finite", "results_are_finite_and_of_their_type"),
+        ("needs a text", "no_items_give_no_results"),
         ("batch-dependent", "order_and_batch_do_not_matter"),
-        ("counts its calls", "same_texts_same_vectors"),
-        ("writes into its input", "the_input_is_not_changed"),
+        ("counts its calls", "calling_and_fitting_change_nothing"),
+        ("writes into its input", "calling_and_fitting_change_nothing"),
         ("has a path", "identity_is_plain_and_stable"),
     ],
 )

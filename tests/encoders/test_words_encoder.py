@@ -7,9 +7,9 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.registry import ENCODERS
-from dana.encoders.checks import TOPICS, check_encoder
 from dana.encoders.word_training import train_word_vectors
 from dana.encoders.words import WordsEncoder
+from dana.selectors.checks import TOPICS, check_encoder
 
 LINES = ["the 1 0", "Court 0 1", "denied 3 4", "court 9 9", ", 5 5"]
 

@@ -9,8 +9,8 @@ import torch
 
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.detectors.base import BACKGROUND
-from dana.detectors.distance import CentroidDistance
-from dana.detectors.knn import KNearestNeighbours
+from dana.detectors.centroids import CentroidDistance
+from dana.detectors.neighbours import KNearestNeighbours
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.selectors.cascade import CascadeSelector

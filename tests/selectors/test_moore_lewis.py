@@ -3,10 +3,9 @@ import sys
 import numpy as np
 import pytest
 
-from dana.core.conformance import CheckResult
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.models.ngram.entropy import text_entropies
-from dana.selectors.checks import check_selector
+from dana.selectors.checks import CheckResult, check_selector
 from dana.selectors.moore_lewis import MooreLewisSelector
 
 TASK = ["the kinase binds the receptor", "a ligand binds the kinase", "the enzyme cuts the protein"] * 4

@@ -10,7 +10,7 @@ from dana.core.errors import ConfigError, PluginError
 from dana.core.registry import SELECTORS
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
-from dana.selectors.checks import CHECKS, check_selector
+from dana.selectors.checks import SelectorChecks, check_selector, checks_of
 
 BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "dsir", "lexical", "moore_lewis"]
 ELSEWHERE = {
@@ -28,7 +28,7 @@ def _failed(candidate):
 def test_built_ins_pass_every_check(spec):
     results = check_selector(spec)
     assert [str(result) for result in results if not result.passed] == []
-    assert [result.name for result in results] == [check.__name__ for check in CHECKS]
+    assert [result.name for result in results] == checks_of(SelectorChecks)
     exempt = [result.name for result in results if "exempt" in result.detail]
     assert exempt == (["task_text_scores_lower"] if spec == "random" else [])
 
@@ -98,11 +98,11 @@ class Flawed(Selector):
     ("flaw", "caught_by"),
     [
         ("wrong sign", "task_text_scores_lower"),
-        ("float32", "scores_are_float64_and_finite"),
-        ("one too few", "scores_are_float64_and_finite"),
+        ("float32", "results_are_finite_and_of_their_type"),
+        ("one too few", "results_are_finite_and_of_their_type"),
         ("batch-dependent", "order_and_batch_do_not_matter"),
-        ("nothing for nothing", "no_units_give_no_scores"),
-        ("counts its calls", "fitting_and_scoring_change_nothing"),
+        ("nothing for nothing", "no_items_give_no_results"),
+        ("counts its calls", "calling_and_fitting_change_nothing"),
         ("pickles", "saved_and_loaded_scores_equal"),
         ("half a sample", "samples_are_named_sizes"),
         ("global state", "same_seed_same_scores"),

@@ -14,10 +14,9 @@ from dana.core import origin, registry
 from dana.core.errors import ArtifactError
 from dana.core.origin import origin_of
 from dana.core.registry import DETECTORS, ENCODERS, Registry, is_present
-from dana.detectors.build import as_detector
-from dana.detectors.knn import KNearestNeighbours
-from dana.detectors.pca_distance import ComponentDistance
-from dana.detectors.pyod import Convention
+from dana.detectors.components import ComponentDistance
+from dana.detectors.neighbours import KNearestNeighbours
+from dana.detectors.pyod import Convention, as_detector
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.scoring.ranking.settings import RankSettings

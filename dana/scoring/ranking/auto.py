@@ -102,10 +102,6 @@ class AutoSelector(Selector):
         """See :meth:`dana.selectors.base.Selector.runs`."""
         return {PIECES: self.gamma}
 
-    def announce_cost(self, task_units: int, general_units: int) -> None:
-        """See :meth:`dana.selectors.base.Selector.announce_cost`."""
-        self._fusion.announce_cost(task_units, general_units)
-
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedAuto:
         """Compare, log the table and the reason, and fit what was chosen."""
         require(len(task) >= MIN_TASK_UNITS, "task", f"{len(task)} units", f"at least {MIN_TASK_UNITS} to choose by")

@@ -75,9 +75,6 @@ def compare_detectors(
     if grouped:
         seed = derive_seed(selection.seed, "ranking", "bootstrap")
         resampling = Resampling.of(embedded.groups, embedded.documents, seed)
-    scored = max(map(len, embedded.samples.values()))  # roughly
-    for spec in specs:
-        DetectorSelector(spec).announce_cost(len(embedded.task), scored, settings.fits, embedded.task.shape[1])
     with progress(what="ranking detectors", unit="fits", total=len(specs) * settings.fits) as bar:
         for spec in specs:
             selector = DetectorSelector(context=selection.context(spec))  # what is ranked is what is deployed
