@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import DanaError, DataError
-from dana.core.origin import blamed
+from dana.core.origin import blamed, origin_of
 from dana.core.registry import DETECTORS, ENCODERS
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, units_of
@@ -72,6 +72,7 @@ def check_detector(candidate: Any) -> list[CheckResult]:
 
     Raises:
         PluginError: If the name is unknown or does not load.
+        ConfigError: If a parameter of the spec is refused.
     """
     component = DETECTORS.create(candidate) if isinstance(candidate, str) else candidate
     detector = as_detector(component)
@@ -80,14 +81,9 @@ def check_detector(candidate: Any) -> list[CheckResult]:
 
 
 def check_encoder(candidate: Any) -> list[CheckResult]:
-    """Run every check of encoders.
-
-    Args:
-        candidate: A registered name or spec, or an encoder.
+    """Run every check of encoders; for what it takes and raises see :func:`check_detector`.
 
     Raises:
-        PluginError: If the name is unknown or does not load.
-        ConfigError: If a parameter of the spec is refused.
         ArtifactError: If its checkpoint is not there.
     """
     encoder = ENCODERS.create(candidate) if isinstance(candidate, str) else candidate
@@ -96,15 +92,7 @@ def check_encoder(candidate: Any) -> list[CheckResult]:
 
 
 def check_selector(candidate: Any) -> list[CheckResult]:
-    """Run every check of selectors; the run's encoder is ``hashing``.
-
-    Args:
-        candidate: A registered name or spec, or a :class:`dana.selectors.base.Selector`.
-
-    Raises:
-        PluginError: If the name is unknown or does not load, or names no selector.
-        ConfigError: If a parameter of the spec is refused.
-    """
+    """Run every check of selectors, with the encoder ``hashing``; for what it takes and raises see above."""
     named = isinstance(candidate, str)
     selector = create_selector(candidate, CONTEXT) if named else replace(candidate, context=CONTEXT)
     with blamed("selector", str(candidate), selector):
@@ -181,8 +169,18 @@ class Checks:
         """Some items of the first batch."""
         return [self.batches[0][row] for row in rows]
 
+    def identity(self) -> dict[str, Any]:
+        """What stands for the component in a fingerprint."""
+        return origin_of(self.component)
+
     def fit_another(self) -> None:
         """Fit the component on something else, where it is fitted."""
+
+    def check_identity_is_plain_and_stable(self) -> None:
+        """Its identity is JSON values, the same every time, and no path of this machine."""
+        once, again = (json.dumps(self.identity(), sort_keys=True) for _ in range(2))
+        expect(once == again, "identity differs between two calls or two objects with the same parameters")
+        expect(str(Path.home()) not in once, f"identity holds a path of this machine: {once}")
 
     def check_results_are_finite_and_of_their_type(self) -> None:
         """One finite number or vector an item: float64 scores, float32 vectors."""
@@ -198,8 +196,10 @@ class Checks:
 
     def check_no_items_give_no_results(self) -> None:
         """No rows or units give no scores, no texts give vectors of shape (0, dims)."""
-        empty, expected = np.shape(self.call(self.take([]))), (0, *np.shape(self.call(self.take([0])))[1:])
-        expect(empty == expected, f"shape {empty} for no items, expected {expected}")
+        expected = (0, *np.shape(self.call(self.take([0])))[1:])
+        for nothing in [self.take([]), *([] for _ in self.batches[1:])]:  # units; plain texts
+            shape = np.shape(self.call(nothing))
+            expect(shape == expected, f"shape {shape} for no items, expected {expected}")
 
     def check_order_and_batch_do_not_matter(self) -> None:
         """An item's result does not depend on the other items of the call, to 1e-5."""
@@ -220,17 +220,11 @@ class Checks:
 
 
 class FittedChecks(Checks):
-    """What detectors and selectors promise.
+    """What detectors and selectors promise."""
 
-    Attributes:
-        inside: Items like those that it is fitted on.
-        outside: Items that are far from these.
-        least: Share of pairs in which the latter must score above the former.
-    """
-
-    inside: Any
-    outside: Any
-    least: float
+    inside: Any  # items like those that it is fitted on
+    outside: Any  # items that are far from these
+    least: float  # share of pairs in which the latter must score above the former
 
     @cached_property
     def fitted(self) -> Any:
@@ -400,9 +394,9 @@ class EncoderChecks(Checks):
         share = share_above(within[within != 0], cosine[:3, 3:].flatten())
         expect(share > 0.7, f"AUROC {share:.2f} of cosines within a topic against those between; above 0.7 wanted")
 
-    def check_identity_is_plain_and_stable(self) -> None:
-        """`identity` gives JSON values, the same every time, and no path of this machine."""
-        same_identity(lambda: encoder_identity(self.component))
+    def identity(self) -> dict[str, Any]:
+        """Of the encoder, and whose code it is."""
+        return encoder_identity(self.component)
 
     def check_stored_and_read_vectors_are_equal(self) -> None:
         """Through an embedding store in float16, a vector read back is bit-equal to the one that was written."""
@@ -454,14 +448,9 @@ class SelectorChecks(FittedChecks):
         self.fitted.save(folder)
         return replace(self.component).load(folder)
 
-    def check_no_texts_give_no_scores(self) -> None:
-        """An empty list of plain texts gives an empty array."""
-        shape = np.shape(self.call([]))
-        expect(shape == (0,), f"shape {shape} for no texts, expected (0,)")
-
-    def check_identity_is_plain_and_stable(self) -> None:
-        """`identity` gives JSON values, the same for two objects with the same parameters."""
-        same_identity(lambda: replace(self.component).identity())
+    def identity(self) -> dict[str, Any]:
+        """Of another object with the same parameters."""
+        return replace(self.component).identity()
 
     def check_samples_are_named_sizes(self) -> None:
         """`samples` gives whole numbers by name, for any size of task."""
@@ -480,13 +469,6 @@ class SelectorChecks(FittedChecks):
         expect(np.array_equal(scores, self.call(self.batches[0])), "a setting that is not in `takes` changes scores")
 
 
-def same_identity(identity: Callable[[], Any]) -> None:
-    """Expect JSON values without a path of this machine, the same twice."""
-    once, again = (json.dumps(identity(), sort_keys=True) for _ in range(2))
-    expect(once == again, "identity() differs between two calls")
-    expect(str(Path.home()) not in once, f"identity() holds a path of this machine: {once}")
-
-
 def with_nan(rows: Tensor) -> Tensor:
     """A copy that is not finite in row 3."""
     broken = rows.clone()
@@ -495,10 +477,7 @@ def with_nan(rows: Tensor) -> Tensor:
 
 
 def clouds(inside: int, outside: int, dims: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Normal rows around two means: the second mean is orthogonal to the first and twice as long.
-
-    A detector by distance and one by direction (cosine) both can tell them apart.
-    """
+    """Normal rows around two means; the second is orthogonal to the first and twice as long."""
     noise = torch.randn(inside + outside, dims, generator=torch.Generator().manual_seed(seed))
     first = torch.arange(dims) < dims // 2
     return noise[:inside] + SHIFT * first, noise[inside:] + 2 * SHIFT * ~first
