@@ -13,8 +13,8 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.corpus.records import MISSING, field_at
 from dana.tasks.card import SPLITS
+from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.find import DEFAULT, find_kind
 
 NAME = "task"
 OTHER_NAMES = {"dev": ("validation", "valid", "val")}

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_json, write_json
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
+from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.find import DEFAULT
 
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.parquet"

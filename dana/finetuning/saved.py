@@ -24,8 +24,8 @@ from dana.core.errors import ArtifactError
 from dana.models.classifier import inputs_of, load_tokenizer, new_classifier
 from dana.models.folder import check_checkpoint, loading, quiet_transformers
 from dana.models.heads import positions_of
+from dana.tasks.kinds import KINDS, kind_of_model
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.find import KINDS, kind_of_model
 
 HEAD = "head.safetensors"
 BACKBONE = "backbone"

@@ -12,8 +12,8 @@ from dana.core.artifacts import MANIFEST, OLD_MANIFEST
 from dana.core.errors import ArtifactError
 from dana.report.files import flatten, read_columns, read_object, require_keys
 from dana.report.lineage import Adaptation, Lineage, Weights, trace
+from dana.tasks.kinds import DEFAULT, KINDS, find_kind
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.find import DEFAULT, KINDS, find_kind
 from dana.tasks.kinds.single_label import SingleLabel
 
 PREDICTIONS = "predictions.parquet"

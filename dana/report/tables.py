@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dana.report.frames import Ranking, Selected, SelectorChoice
-from dana.tasks.kinds.find import is_error
+from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in

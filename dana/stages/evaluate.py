@@ -19,7 +19,7 @@ from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
-from dana.tasks.kinds.find import is_error
+from dana.tasks.kinds import is_error
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,7 +31,7 @@ from dana.models.folder import model_identity
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
-from dana.tasks.kinds.find import DEFAULT
+from dana.tasks.kinds import DEFAULT
 from dana.tasks.settings import Preset
 from dana.train.execution import Precision, make_accelerator, refuse_precision
 

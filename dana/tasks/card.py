@@ -11,8 +11,8 @@ from dana.core.config import load, require
 from dana.core.errors import ConfigError, DataError, suggestion
 from dana.tasks.finder import YAML, card_files
 from dana.tasks.include import card_values
+from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.find import DEFAULT, find_kind, make_kind
 from dana.tasks.settings import PRESETS, Preset
 from dana.tasks.template import Template
 
@@ -77,8 +77,7 @@ class TaskCard:
     origins: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.target.check_metric(self.metric)
-        self.target.check_fields(self.template, self.text_pair)
+        self.target.check_card(self.metric, self.template, self.text_pair)
         right = self.target.metrics[self.metric]
         require(self.direction == right, "direction", self.direction, f"{right}, as {self.metric} is better so")
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
@@ -129,7 +128,7 @@ class TaskCard:
     @property
     def target(self) -> Kind:
         """What is asked of a text."""
-        return make_kind(self.kind, self.labels)
+        return find_kind(self.kind)(tuple(self.labels))
 
     @property
     def sign(self) -> int:

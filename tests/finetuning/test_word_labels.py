@@ -13,9 +13,18 @@ from dana.finetuning.saved import open_classifier, save_classifier
 from dana.finetuning.words import tokenise_words
 from dana.models.word_classifier import WordClassifier
 from dana.tasks.examples import Example
-from dana.tasks.kinds.find import make_kind
+from dana.tasks.kinds import find_kind
 
-CPU, KIND = torch.device("cpu"), make_kind("token_labels", ["O", "B-x", "I-x"])
+CPU, KIND = (
+    torch.device("cpu"),
+    find_kind("token_labels")(
+        (
+            "O",
+            "B-x",
+            "I-x",
+        )
+    ),
+)
 EXAMPLES = [
     Example("a", "wren owl", (0, 1), words=("wren", "owl")),
     Example("b", "zinc iron lead word1", (1, 2, 0, 2), words=("zinc", "iron", "lead", "word1")),

@@ -22,7 +22,7 @@ from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
 from dana.stages.predict import NewText, predict_stage, write_predictions
 from dana.tasks.card import load_card
-from dana.tasks.kinds.find import KINDS
+from dana.tasks.kinds import KINDS
 
 LEARNT = {"multi_label": 0.9, "regression": 25, "token_labels": 0.9}
 OTHERS = sorted(set(KINDS) - {"single_label"})

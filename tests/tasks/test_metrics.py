@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from dana.tasks.metrics import is_degenerate, score_predictions
+from dana.tasks.kinds.base import is_degenerate
+from dana.tasks.kinds.single_label import score_predictions
 
 # true \ predicted      0  1  2      class 2 is there and never found, class 3 is neither there nor predicted
 CONFUSION = np.array([[3, 1, 0], [2, 3, 0], [0, 1, 0]])
@@ -86,7 +87,7 @@ import socket
 def refuse(*args, **kwargs): raise OSError("no network")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 import numpy as np
-from dana.tasks.metrics import score_predictions
+from dana.tasks.kinds.single_label import score_predictions
 print(score_predictions(np.array([0, 1]), np.array([0, 1]), 2))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.tasks.examples import Example
-from dana.tasks.kinds.single_label import label_drift
+from dana.tasks.kinds.base import label_drift
 from dana.tasks.split_labels import label_rows, split_rows
 
 

@@ -12,7 +12,7 @@ from dana.corpus.text import normalise
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
-from dana.tasks.kinds.find import DEFAULT
+from dana.tasks.kinds import DEFAULT
 
 FIELDS = ("id", "text", "label")
 

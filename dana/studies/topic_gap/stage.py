@@ -32,7 +32,7 @@ from dana.studies.topic_gap.views import Window
 from dana.studies.topics.learned import TOPICS
 from dana.studies.topics.stage import MODEL, fitted_topics
 from dana.tasks.card import TaskCard, load_card
-from dana.tasks.kinds.find import DEFAULT
+from dana.tasks.kinds import DEFAULT
 
 log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """A number a text: squared error of standardised targets; Pearson, Spearman, mean squared and mean absolute error."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.config import require
-from dana.tasks.kinds.base import Answer, Kind, Scorer, by_tallies
+from dana.tasks.kinds.base import Answer, Kind, Scorer
 
 SPREAD = 0.1  # of the true values; least squares of correlation r predict r of it, so below, a hundredth is explained
 PARTS = 5  # ranges of the training data's values
@@ -32,6 +32,7 @@ class Regression(Kind):
     name = "regression"
     metrics = {"pearson": "higher", "spearman": "higher", "mse": "lower", "mae": "lower"}  # noqa: RUF012, never changed
     main_metric = "pearson"
+    dtype = np.float64
     problem_type = "regression"
     labelled = False
     assumes_spread = False
@@ -40,29 +41,18 @@ class Regression(Kind):
         require(not self.labels, "labels", list(self.labels), "left out, a number has none")
 
     @classmethod
-    def opens(cls, outputs: int, problem_type: str | None, per_word: bool) -> bool:
-        return not per_word and outputs == 1 and problem_type in (None, cls.problem_type)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("value",)
-
-    @classmethod
     def names_in(cls, value: Any) -> Collection[str]:
         cls(()).read(value)
         return ()
 
     def read(self, value: Any) -> Answer:
         try:
-            found = float("nan") if isinstance(value, bool) else float(value)
+            number = float("nan") if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
-            found = float("nan")
-        if not abs(found) <= float(np.finfo(np.float32).max):
+            number = float("nan")
+        if not abs(number) <= float(np.finfo(np.float32).max):
             raise ValueError(f"label {str(value)[:40]!r} is not a finite number of single precision")
-        return found
-
-    def gather(self, answers: Sequence[Answer]) -> np.ndarray:
-        return np.array(answers, dtype=np.float64)
+        return number
 
     def targets(self, answers: Sequence[Answer]) -> np.ndarray:
         return np.array(answers, dtype=np.float32)[:, None]
@@ -96,17 +86,21 @@ class Regression(Kind):
         return bool(predictions.std() <= SPREAD * references.std())
 
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
+        if metric not in ("pearson", "spearman"):
+            return super().scorer(predictions, references, metric)
+        compared = _weighted_ranks if metric == "spearman" else lambda values, weights: values[None]
+
+        def correlations(weights: np.ndarray) -> np.ndarray:
+            true = compared(references, weights)
+            return np.stack([_correlation(compared(own, weights), true, weights) for own in predictions], axis=1)
+
+        return correlations
+
+    def tallied(
+        self, predictions: np.ndarray, references: np.ndarray, metric: str
+    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
         error = (predictions - references).T
-        if metric == "mse":
-            return by_tallies((error**2, np.ones_like(error)), np.divide)
-        if metric == "mae":
-            return by_tallies((np.abs(error), np.ones_like(error)), np.divide)
-        if metric not in self.metrics:
-            raise ValueError(f"metric={metric!r}: must be one of {', '.join(self.metrics)}")
-        ranks = _weighted_ranks if metric == "spearman" else _as_they_are
-        return lambda weights: np.stack(
-            [_correlation(ranks(own, weights), ranks(references, weights), weights) for own in predictions], axis=1
-        )
+        return (error**2 if metric == "mse" else np.abs(error), np.ones_like(error)), np.divide
 
     def columns(self, activated: np.ndarray, references: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
@@ -117,10 +111,10 @@ class Regression(Kind):
         return table["prediction"].to_numpy()[:, None]
 
     def answers(self, column: Any) -> np.ndarray:
-        found = column.to_numpy().astype(np.float64)
-        if not np.isfinite(found).all():
+        values = column.to_numpy().astype(np.float64)
+        if not np.isfinite(values).all():
             raise ValueError("a value that is not finite")
-        return found
+        return values
 
     def shown(self, activated: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
@@ -130,26 +124,18 @@ class Regression(Kind):
     def counts(self, answers: Sequence[Answer], train: Sequence[Answer]) -> list[tuple[str, int, int]]:
         """Of ranges that part the training values into fifths; the first and the last have no end."""
         ends = np.unique(np.quantile(self.gather(train), np.linspace(0, 1, PARTS + 1)[1:-1]))
-        found = np.bincount(np.searchsorted(ends, self.gather(answers), side="right"), minlength=ends.size + 1)
-        shown = ["", *(f"{end:.4g}" for end in ends), ""]
-        names = [f"{low} to below {high}" for low, high in pairwise(shown)]
-        names = [name.strip().removeprefix("to ") for name in names]
-        names[-1] = f"{shown[-2]} and above"
-        return [(name, int(count), len(answers)) for name, count in zip(names, found, strict=True)]
-
-    def absent(self, answers: Sequence[Answer]) -> list[str]:
-        return []
+        counts = np.bincount(np.searchsorted(ends, self.gather(answers), side="right"), minlength=ends.size + 1)
+        shown = [f"{end:.4g}" for end in ends]
+        between = [f"{low} to below {high}" for low, high in pairwise(shown)]
+        names = [f"below {shown[0]}", *between, f"{shown[-1]} and above"]
+        return [(name, int(count), len(answers)) for name, count in zip(names, counts, strict=True)]
 
     def drift(self, train: Sequence[Answer], other: Sequence[Answer]) -> tuple[float | None, float | None]:
         """Largest distance of the distribution functions, and p of the two-sample Kolmogorov-Smirnov test."""
         from scipy.stats import ks_2samp
 
-        found = ks_2samp(self.gather(train), self.gather(other))
-        return float(found.statistic), float(found.pvalue)
-
-
-def _as_they_are(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(values, weights.shape)
+        test = ks_2samp(self.gather(train), self.gather(other))
+        return float(test.statistic), float(test.pvalue)
 
 
 def _weighted_ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -1,17 +1,16 @@
-"""One label a text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1."""
+"""One label a text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1 by local ``evaluate`` modules."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Answer, Kind, Scorer, by_tallies
-from dana.tasks.kinds.counts import accuracy, macro_f1
-from dana.tasks.metrics import is_degenerate, score_predictions
+from dana.tasks.kinds.base import Answer, Kind, macro_f1
 
-SCORES = {"accuracy": accuracy, "micro_f1": accuracy, "macro_f1": macro_f1}  # with one label a text the first two agree
+MODULES = Path(__file__).parents[1] / "evaluation_modules"
 
 
 @dataclass(frozen=True)
@@ -19,13 +18,10 @@ class SingleLabel(Kind):
     """One of several labels a text. Answers are class numbers."""
 
     name = "single_label"
-    metrics = dict.fromkeys(SCORES, "higher")
+    metrics = dict.fromkeys(("accuracy", "micro_f1", "macro_f1"), "higher")
     main_metric = "macro_f1"
+    dtype = np.int64
     problem_type = "single_label_classification"
-
-    @classmethod
-    def opens(cls, outputs: int, problem_type: str | None, per_word: bool) -> bool:
-        return not per_word and outputs >= 2 and problem_type in (None, cls.problem_type)
 
     @classmethod
     def numbered(cls, classes: int) -> "SingleLabel":
@@ -35,27 +31,12 @@ class SingleLabel(Kind):
     @classmethod
     def names_in(cls, value: Any) -> Collection[str]:
         if isinstance(value, list | tuple | dict):
-            raise ValueError(
-                f"label {value!r} is {type(value).__name__}, not one label (kind: multi_label has several)"
-            )
+            remedy = "not one label (kind: multi_label has several)"
+            raise ValueError(f"label {value!r} is {type(value).__name__}, {remedy}")
         return (str(value),)
 
     def read(self, value: Any) -> Answer:
         return self.code(value)
-
-    def gather(self, answers: Sequence[Answer]) -> np.ndarray:
-        return np.array(answers, dtype=np.int64)
-
-    def targets(self, answers: Sequence[Answer]) -> np.ndarray:
-        return self.gather(answers)
-
-    def loss(self, logits: Any, targets: Any) -> Any:
-        from torch.nn.functional import cross_entropy
-
-        return cross_entropy(logits, targets)
-
-    def activate(self, logits: Any) -> Any:
-        return logits.softmax(-1)
 
     def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return activated.argmax(1)
@@ -63,67 +44,50 @@ class SingleLabel(Kind):
     def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         return score_predictions(predictions, references, len(self.labels))
 
-    def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
-        return is_degenerate(predictions, references)
-
-    def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
-        if metric not in SCORES:
-            raise ValueError(f"metric={metric!r}: must be one of {', '.join(SCORES)}")
-        true, predicted = self._tallies(references[None]), self._tallies(predictions)
-        return by_tallies((predicted * true, predicted, true), SCORES[metric])
-
-    def _tallies(self, numbers: np.ndarray) -> np.ndarray:
-        """Ones where models, of shape (models, texts), say which class: (texts, models, classes)."""
-        return (numbers.T[..., None] == np.arange(len(self.labels))).astype(np.float64)
+    def tallied(
+        self, predictions: np.ndarray, references: np.ndarray, metric: str
+    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
+        numbers = np.arange(len(self.labels))
+        true = (references[:, None, None] == numbers).astype(np.float64)
+        predicted = (predictions.T[..., None] == numbers).astype(np.float64)
+        return (predicted * true, predicted, true), macro_f1 if metric == "macro_f1" else _accuracy
 
     def alike(self, predictions: np.ndarray, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         kinds, counts = np.unique(np.vstack([references, predictions]), axis=1, return_counts=True)
         return kinds[1:], kinds[0], counts
 
-    def columns(self, activated: np.ndarray, references: np.ndarray) -> dict[str, Any]:
-        import pyarrow as pa
-
-        return {
-            "label": pa.array(references, pa.int32()),
-            "prediction": pa.array(activated.argmax(1), pa.int32()),
-            "probabilities": pa.array(list(activated), pa.list_(pa.float32())),
-        }
-
-    def activated(self, table: Mapping[str, Any]) -> np.ndarray:
-        return np.stack(table["probabilities"].to_numpy())
-
-    def answers(self, column: Any) -> np.ndarray:
-        found = column.to_numpy()
-        if ((found < 0) | (found >= len(self.labels))).any():
-            raise ValueError(f"a class outside 0 to {len(self.labels) - 1}")
-        return found
-
     def shown(self, activated: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        return {
-            "label": pa.array([self.labels[code] for code in activated.argmax(1)], pa.string()),
-            "probability": pa.array(activated.max(1), pa.float32()),
-        }
-
-    def counts(self, answers: Sequence[Answer], train: Sequence[Answer]) -> list[tuple[str, int, int]]:
-        found = Counter(answers)
-        return [(label, found[code], len(answers)) for code, label in enumerate(self.labels)]
-
-    def drift(self, train: Sequence[Answer], other: Sequence[Answer]) -> tuple[float | None, float | None]:
-        """Total variation distance of the label shares, and p of the chi-square test of homogeneity."""
-        return label_drift(*(np.array([row[1] for row in self.counts(part, part)]) for part in (train, other)))
+        names = [self.labels[code] for code in activated.argmax(1)]
+        return {"label": pa.array(names, pa.string()), "probability": pa.array(activated.max(1), pa.float32())}
 
 
-def label_drift(train: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Total variation distance of two label distributions, and the p value of the chi-square test of homogeneity.
+def _accuracy(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Share of right predictions; with one label a text it is micro-F1, too."""
+    return right.sum(-1) / true.sum(-1)
+
+
+def score_predictions(predictions: np.ndarray, references: np.ndarray, labels: int) -> dict[str, float]:
+    """Accuracy, micro-F1 and macro-F1, each in [0, 1], higher is better.
+
+    With one label a text, micro-F1 over all labels is accuracy. Macro-F1 is over the full label set: one that
+    is neither there nor predicted counts 0, so that every seed averages over the same classes.
 
     Args:
-        train: Counts, shape (labels,), not all 0.
-        other: The same.
+        predictions: int64 of shape (examples,).
+        references: The same.
+        labels: Size of the full label set.
     """
-    from scipy.stats import chi2_contingency
+    scores: dict[str, float] = {}
+    for name in SingleLabel.metrics:
+        scores |= _module(name).compute(predictions=predictions, references=references, labels=list(range(labels)))
+    return scores
 
-    distance = float(np.abs(train / train.sum() - other / other.sum()).sum() / 2)
-    seen = np.stack([train, other])[:, (train + other) > 0]
-    return distance, float(chi2_contingency(seen, correction=False).pvalue) if seen.shape[1] > 1 else 1.0
+
+@cache
+def _module(name: str) -> Any:
+    """Loading takes a tenth of a second, and there is a score for every epoch of every seed."""
+    import evaluate
+
+    return evaluate.load(str(MODULES / name), keep_in_memory=True)

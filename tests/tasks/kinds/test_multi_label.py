@@ -10,9 +10,15 @@ from sklearn.metrics import accuracy_score, f1_score
 from dana.core.errors import ConfigError, DataError
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import read_split
-from dana.tasks.kinds.find import kind_of_model, make_kind
+from dana.tasks.kinds import find_kind, kind_of_model
 
-KIND = make_kind("multi_label", ["a", "b", "c"])
+KIND = find_kind("multi_label")(
+    (
+        "a",
+        "b",
+        "c",
+    )
+)
 
 
 def answers(*sets):
@@ -80,7 +86,7 @@ def test_scores_by_hand():
 def test_scores_agree_with_sklearn():
     random = np.random.default_rng(0)
     true, guess = random.random((2, 200, 4)) < 0.3
-    kind = make_kind("multi_label", list("abcd"))
+    kind = find_kind("multi_label")(tuple(list("abcd")))
     sets = [kind.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
     found = kind.scores(*sets)
     for average in ("micro", "macro"):
@@ -124,7 +130,12 @@ def test_tables_hold_what_was_predicted():
     assert np.array_equal(KIND.activated({name: table[name] for name in table.column_names}), outputs)
     assert KIND.answers(table["prediction"]).tolist() == [(0, 2), ()]
     with pytest.raises(ValueError, match="a class outside 0 to 1"):
-        make_kind("multi_label", ["a", "b"]).answers(table["prediction"])
+        find_kind("multi_label")(
+            (
+                "a",
+                "b",
+            )
+        ).answers(table["prediction"])
     shown = pa.table(KIND.shown(outputs, np.ones(2))).to_pylist()
     assert shown[0]["label"] == ["a", "c"]
     assert shown[0]["probability"] == pytest.approx([0.9, 0.6])
@@ -148,6 +159,16 @@ def test_drift_is_the_largest_difference_of_a_share():
 
 
 def test_models_of_transformers_are_told_by_their_problem_type():
-    assert kind_of_model(["a", "b"], "multi_label_classification", False) == make_kind("multi_label", ["a", "b"])
-    assert kind_of_model(["a", "b"], None, False) == make_kind("single_label", ["a", "b"])
+    assert kind_of_model(["a", "b"], "multi_label_classification", False) == find_kind("multi_label")(
+        (
+            "a",
+            "b",
+        )
+    )
+    assert kind_of_model(["a", "b"], None, False) == find_kind("single_label")(
+        (
+            "a",
+            "b",
+        )
+    )
     assert kind_of_model(["a", "b"], "something_else", False) is None

@@ -12,10 +12,10 @@ from scipy.stats import ks_2samp, pearsonr, rankdata, spearmanr
 from dana.core.errors import ConfigError, DataError
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import read_split
-from dana.tasks.kinds.find import is_error, kind_of_model, make_kind
+from dana.tasks.kinds import find_kind, is_error, kind_of_model
 from dana.tasks.kinds.regression import _weighted_ranks
 
-KIND = make_kind("regression", [])
+KIND = find_kind("regression")(())
 TRUE, GUESS = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 1.0, 5.0, 5.0])
 
 

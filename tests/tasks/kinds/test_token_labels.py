@@ -8,10 +8,10 @@ import toy_kinds
 from dana.core.errors import ConfigError, DataError
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, read_split
-from dana.tasks.kinds.find import kind_of_model, make_kind
+from dana.tasks.kinds import find_kind, kind_of_model
 
 LABELS = ["O", "B-per", "I-per", "B-loc", "I-loc"]
-KIND = make_kind("token_labels", LABELS)
+KIND = find_kind("token_labels")(tuple(LABELS))
 
 
 def tags(text):
@@ -114,8 +114,13 @@ def test_a_card_that_does_not_fit_is_refused(tmp_path, changes, says):
 
 
 def test_labels_that_are_no_bio_are_judged_by_accuracy_alone():
-    kind = make_kind("token_labels", ["noun", "verb"])
-    kind.check_metric("accuracy")
+    kind = find_kind("token_labels")(
+        (
+            "noun",
+            "verb",
+        )
+    )
+    kind.check_card("accuracy", None, None)
     assert kind.scores(kind.gather([(0, 1)]), kind.gather([(0, 0)])) == {"accuracy": 0.5}
 
 
@@ -134,7 +139,12 @@ def test_tables_hold_a_row_a_text():
     assert np.array_equal(KIND.activated({name: table[name] for name in table.column_names}), outputs)
     assert KIND.answers(table["prediction"]).tolist() == [(1, 2), (0, 3, -1)]
     with pytest.raises(ValueError, match="a class outside 0 to 1"):
-        make_kind("token_labels", ["a", "b"]).answers(table["prediction"])
+        find_kind("token_labels")(
+            (
+                "a",
+                "b",
+            )
+        ).answers(table["prediction"])
     shown = pa.table(KIND.shown(outputs, np.array([2, 3]))).to_pylist()
     assert shown[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
 
@@ -148,4 +158,9 @@ def test_labels_are_counted_by_word_and_drift_has_no_p():
 
 def test_token_classifiers_are_told_from_those_of_texts():
     assert kind_of_model(LABELS, None, True) == KIND
-    assert kind_of_model(["a", "b"], None, False) == make_kind("single_label", ["a", "b"])
+    assert kind_of_model(["a", "b"], None, False) == find_kind("single_label")(
+        (
+            "a",
+            "b",
+        )
+    )
