@@ -4,11 +4,11 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from dana.core.errors import DanaError
@@ -81,8 +81,9 @@ class Worker:
     def _start(self) -> None:
         from loky import ProcessPoolExecutor
 
-        self._pool = ProcessPoolExecutor(1, env=self._environment)
-        self._process = self._pool.submit(_end_with, os.getpid())
+        # loky starts a process anew whose memory grew by 300 MB, between two calls: harmless, and no news to users.
+        warnings.filterwarnings("ignore", "A worker was restarted while some jobs", UserWarning)
+        self._pool = ProcessPoolExecutor(1, env=self._environment, initializer=_end_with, initargs=(os.getpid(),))
 
     @property
     def is_idle(self) -> bool:
@@ -98,8 +99,9 @@ class Worker:
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in what is called."""
-        if self._process.done() and not self._process.exception():
-            os.kill(self._process.result(), signal.SIGINT)
+        for process in list(self._pool._processes):  # loky restarts one whose memory grew, so none is known by name
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGINT)
 
     def stop(self, patience: float) -> None:
         """End the process, `patience` seconds after it was interrupted at the latest."""
@@ -109,9 +111,8 @@ class Worker:
         self._pool.shutdown(kill_workers=True)
 
 
-@cache
-def _end_with(owner: int) -> int:
-    """Interrupt this process when its owner dies, however it dies; gives the number of this process."""
+def _end_with(owner: int) -> None:
+    """Interrupt this process when its owner dies, however it dies."""
     os.setsid()  # Ctrl-C reaches the owner alone, which then interrupts this process
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
 
@@ -121,4 +122,3 @@ def _end_with(owner: int) -> int:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True, name="owner").start()
-    return os.getpid()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import BrokenExecutor
 
 import pandas as pd
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ConfigError, Contradiction, DanaError, Preempted
 from dana.core.logging import labelled, minutes, progress
+from dana.core.workers import Worker
 from dana.stages.grid import runner
-from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.cell import Cell, Made, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import CellFailed, Clock, run_grid
 from tests.stages.grid.toy_stages import STAGES, Drawn
@@ -204,6 +206,22 @@ def test_a_grid_that_cannot_run_is_refused_before_it_begins(cells, says, tmp_pat
 def test_a_name_that_is_no_path_is_refused(name):
     with pytest.raises(ConfigError, match="words of letters"):
         Cell(name, f"{STAGES}:die", {})
+
+
+@pytest.mark.slow
+def test_a_process_whose_memory_grew_is_replaced_and_can_still_be_interrupted():
+    worker = Worker({})
+    for megabytes in (1, 500):
+        worker.submit(call_stage, f"{STAGES}:leak", {"megabytes": megabytes}).result(60)
+    call = worker.submit(time.sleep, 30)
+    deadline = time.monotonic() + 30
+    while not call.running() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)  # the process begins
+    worker.interrupt()
+    with pytest.raises((KeyboardInterrupt, BrokenExecutor)):
+        call.result(20)
+    worker.stop(5)
 
 
 PROGRAM = """

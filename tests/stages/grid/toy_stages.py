@@ -69,6 +69,15 @@ def die() -> None:
     os._exit(9)
 
 
+LEAKED = []
+
+
+def leak(megabytes: int) -> None:
+    """Holds memory after it has ended, for which loky starts the process anew."""
+    time.sleep(1.1)  # loky looks once a second
+    LEAKED.append(bytearray(os.urandom(1 << 20) * megabytes))
+
+
 def where(folder: Path) -> Artifact:
     """The device and the number of threads that its process was given."""
 
