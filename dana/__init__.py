@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from dana.api.evaluation import evaluate as evaluate
     from dana.api.selection import rank as rank
     from dana.api.selection import score as score
     from dana.api.selection import weigh as weigh
     from dana.api.training import adapt as adapt
+    from dana.api.training import evaluate as evaluate
     from dana.api.training import finetune as finetune
     from dana.api.training import training_dataset as training_dataset
     from dana.core.errors import DanaError as DanaError
@@ -30,7 +30,7 @@ _HOMES = {
     "weigh": "dana.api.selection",
     "adapt": "dana.api.training",
     "finetune": "dana.api.training",
-    "evaluate": "dana.api.evaluation",
+    "evaluate": "dana.api.training",
     "load_selector": "dana.scoring.saved_selector",
     "load_model": "dana.train.hf_trainer",
     "training_dataset": "dana.api.training",

@@ -1,9 +1,9 @@
-"""Text in memory to JSON Lines in the run's folder, which the readers of :mod:`dana.corpus` then read like any file."""
+"""Write text and labelled rows that are in memory as JSON Lines and task cards, which are then read like any file."""
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from filecmp import cmp
 from glob import has_magic, iglob
@@ -11,17 +11,24 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
+
 from dana.core.artifacts import MANIFEST
+from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import replacing
 from dana.core.urls import is_url
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.records import MISSING, field_at
+from dana.tasks.card import SPLITS
+from dana.tasks.kinds import DEFAULT, find_kind
+from dana.tasks.kinds.base import Kind
 
 Texts = str | Path | Iterable[Any]  # a path or several; strings or mappings; pandas tables iterate otherwise
 FOLDER = "inputs"  # of a run: text that was given in memory
-CARRIED = ("id", "doc_id", "source")  # fields that are kept beside the text
+CARD = "task"  # name of the card of labelled rows
+OTHER_NAMES = {"dev": ("validation", "valid", "val")}
 
 
 def as_sources(name: str, texts: Any, run: Path, made: Path, inputs: Inputs, skips: bool = False) -> list[str]:
@@ -154,3 +161,82 @@ def is_missing(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
+
+
+def write_card(
+    splits: Mapping[str, Any], folder: Path, fields: Mapping[str, str], kind: str = DEFAULT, metric: str | None = None
+) -> Path:
+    """Write labelled rows in memory as a task card and its data; returns the card's path.
+
+    Args:
+        splits: ``train``, ``dev`` (or ``validation``) and ``test``: each an iterable of mappings, or a pandas table.
+        folder: Where.
+        fields: Fields of a row: of its ``text``, ``label`` and ``id``, and of the ``text_pair`` of a label of two.
+        kind: What a label is: ``single_label``, ``multi_label`` (a list of labels), ``regression`` (a number) or
+            ``token_labels`` (a list, one a word; the text may be a list of words).
+        metric: What the task is judged by, one of the kind's; None takes its main one.
+
+    Raises:
+        ConfigError: If kind or metric is unknown.
+        DataError: If a split is missing or empty, or a row lacks a field; names split, row and what is there.
+    """
+    target = find_kind(kind)
+    metric = metric or target.main_metric
+    require(metric in target.metrics, "metric", metric, f"one of {', '.join(target.metrics)}")
+    labels: set[str] = set()
+    counts: dict[str, int] = {}
+    data = folder / CARD
+    data.mkdir()
+    for split in SPLITS:
+        rows = _split(splits, split)
+        with (data / f"{split}.jsonl").open("w", encoding="utf-8", errors="backslashreplace") as stream:
+            for number, row in enumerate(as_rows(rows)):
+                record, named = _labelled(f"{split}[{number}]", row, fields, target)
+                labels.update(named)
+                counts[split] = number + 1
+                stream.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+        if split not in counts:
+            raise DataError(f"{split}: is empty; there is no example in it")
+    card = {"name": CARD, "title": "Given in memory", "version": 1, "kind": target.name, "metric": metric}
+    card |= {"labels": sorted(labels)} if target.labelled else {}
+    card |= {"text_pair": fields["text_pair"]} if "text_pair" in fields else {}
+    path = folder / f"{CARD}.yaml"
+    path.write_text(yaml.safe_dump({**card, "splits": counts, "data": {"local": CARD}}), encoding="utf-8")
+    return path
+
+
+def _split(splits: Mapping[str, Any], name: str) -> Any:
+    for called in (name, *OTHER_NAMES.get(name, ())):
+        if called in splits:
+            if not isinstance(splits[called], Iterable):
+                raise DataError(f"{called}: is {type(splits[called]).__name__}, not rows with a text and a label")
+            return splits[called]
+    raise DataError(f"task: no split {name!r}, but {', '.join(map(str, splits))}; it needs train, dev and test")
+
+
+def _labelled(
+    place: str, row: Any, fields: Mapping[str, str], kind: type[Kind]
+) -> tuple[dict[str, Any], Collection[str]]:
+    """What is written of a row, and the labels that it names."""
+    if not isinstance(row, Mapping):
+        raise DataError(f"{place}: is {type(row).__name__}, not a mapping with a text and a label")
+    record: dict[str, Any] = {}
+    named: Collection[str] = ()
+    for what, name in fields.items():
+        if what == "id":
+            continue
+        value = field_at(dict(row), name)
+        if value is MISSING or value is None:
+            raise DataError(f"{place}: no {name!r}, but {', '.join(map(str, row))}; say {what}_field=NAME")
+        if is_missing(value):
+            raise DataError(f"{place}: {name!r} is {value}; leave out rows without a {what}")
+        record[name] = value.tolist() if hasattr(value, "tolist") else value
+        try:
+            named = kind.names_in(record[name]) if what == "label" else named
+            if what != "label":
+                kind.read_text(record[name])
+        except ValueError as error:
+            raise DataError(f"{place}: {name!r} {error}") from error
+    name = fields["id"]
+    given = field_at(dict(row), name)
+    return (record if is_missing(given) else {**record, name: str(given)}), named

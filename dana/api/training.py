@@ -1,6 +1,6 @@
-"""Adapt a checkpoint to weighted text, fine-tune it on a labelled task: a transformers model, and a table of seeds."""
+"""Adapt a checkpoint to weighted text, fine-tune checkpoints on labelled tasks: a transformers model, pandas tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from hashlib import blake2b
@@ -8,22 +8,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from dana.api.inputs import Texts
+from dana.api.inputs import Texts, write_card
 from dana.api.keywords import Folder, run_folder, settings_of
-from dana.api.labelled import Labelling, write_card
 from dana.api.selection import remember_settings
 from dana.core.config import require
 from dana.core.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
     from datasets import Dataset
 
 Model = str | Path | tuple[Any, Any]
 ADAPT = ("adapt", "inputs", "hygiene", "on_bad_record", "data", "share")
 FINETUNE = ("finetune", "data", "task_path")
+EVALUATE = (*FINETUNE, "jobs")
 
 
 def adapt(
@@ -107,10 +105,10 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
     with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, saved_model(model) as checkpoint:
         if isinstance(task, Mapping):
             own = ready.finetune
-            named = {"text": own.text_field, "label": own.label_field, "id": own.id_field}
-            named |= {name.removesuffix("_field"): value for name, value in about.items()}
-            labelling = Labelling(**{name: value for name, value in named.items() if value is not None})
-            task = write_card(task, Path(beside), labelling)
+            fields = {"text": own.text_field or "text", "label": own.label_field or "label", "id": own.id_field or "id"}
+            if pair := about.pop("text_pair_field", None):
+                fields["text_pair"] = pair
+            task = write_card(task, Path(beside), fields, **about)
         else:
             named_card = isinstance(task, str | Path)
             require(named_card, "task", type(task).__name__, "a task card, or a mapping of train, dev and test")
@@ -119,6 +117,54 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
         target = folder if out is not None else folder / "finetune"
         made = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data)
         return pd.DataFrame(seed_rows(made))
+
+
+def evaluate(
+    models: Mapping[str, Model] | Sequence[Folder],
+    tasks: Folder | Sequence[Folder],
+    out: Folder | None = None,
+    **settings: Any,
+) -> "pd.DataFrame":
+    """Fine-tune every checkpoint on every task, once a seed, all alike, and rank them by their mean.
+
+    Args:
+        models: Names of rows to checkpoints, each a folder, a Hub name, or a pair of model and tokenizer; or a list of
+            folders and Hub names, whose last parts name them. With one named ``base`` the report compares the others.
+        tasks: One or more task cards, by name or YAML file.
+        out: Folder of the run: ``leaderboard.csv``, ``leaderboard.json`` (with provenance), ``report.html``, and a
+            folder a task and checkpoint, which are reused. None uses a temporary one.
+        **settings: Keys of the section ``finetune`` of a recipe (``seeds``, ``preset`` …), ``data``, ``task_path`` and
+            ``jobs``.
+
+    Returns:
+        A row a checkpoint and task: ``task``, ``checkpoint``, ``model``, ``metric``, ``mean``, ``std`` (ddof 1) over
+        seeds, ``low`` and ``high`` (95 % t-interval over seeds), ``n`` and ``collapsed``.
+
+    Raises:
+        ConfigError: Of a keyword, a card, or a checkpoint that is unknown or named twice.
+        DanaError: See :func:`dana.stages.evaluate.run_evaluate`.
+    """
+    from dana.stages.evaluate import Checkpoint, run_evaluate
+
+    cards = [tasks] if isinstance(tasks, str | Path) else list(tasks)
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder(out))
+        ready = replace(settings_of("evaluate", None, settings, EVALUATE), out=str(folder), cards=list(map(str, cards)))
+        listed = isinstance(models, Mapping) or (isinstance(models, Sequence) and not isinstance(models, str))
+        require(listed, "models", models, "a mapping of names to checkpoints, or a list of folders and Hub names")
+        if not isinstance(models, Mapping):
+            wrong = next((type(model).__name__ for model in models if not isinstance(model, str | Path)), None)
+            require(wrong is None, "models", wrong, "folders and Hub names; a mapping gives others a name")
+            return run_evaluate([Checkpoint.parse(str(model)) for model in models], ready)
+        named = [
+            Checkpoint(name, stack.enter_context(saved_model(model)), _origin(model)) for name, model in models.items()
+        ]
+        return run_evaluate(named, ready)
+
+
+def _origin(model: Model) -> str | None:
+    """What the table calls a model in memory, whose folder is gone afterwards."""
+    return None if isinstance(model, str | Path) else f"{type(model[0]).__name__} in memory"
 
 
 def training_dataset(
@@ -159,7 +205,7 @@ def training_dataset(
 
 
 @contextmanager
-def saved_model(model: Model) -> "Iterator[str]":
+def saved_model(model: Model) -> Iterator[str]:
     """The folder or Hub name of a checkpoint; one in memory is written into a folder that is removed in the end."""
     if isinstance(model, str | Path):
         yield str(model)
