@@ -78,7 +78,6 @@ ALLOWED = {
     },
     "cli": {
         "core": "errors, settings, logging",
-        "scoring": "the engine of --engine ray",
         "stages": "calls the verbs",
         "tasks": "finds and shows cards",
     },

@@ -95,7 +95,7 @@ def add_command(
 def local_folder(text: str) -> Path:
     """The type of an argument that is a local folder: a URL is refused, with what to do instead."""
     if is_url(text):
-        hint = "dana pull URL DIR brings what is there to a local folder, dana push DIR URL takes it back"
+        hint = "copy what is there to a local folder and back, for example with aws s3 sync"
         raise argparse.ArgumentTypeError(f"{text}: is a URL, and runs need a local folder; {hint}")
     return Path(text)
 

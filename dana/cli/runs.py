@@ -1,4 +1,4 @@
-"""The commands for whole runs: ``dana quickstart``, ``run``, ``report``, ``verify``, ``push`` and ``pull``."""
+"""The commands for whole runs: ``dana quickstart``, ``run``, ``report`` and ``verify``."""
 
 import argparse
 from pathlib import Path
@@ -35,12 +35,6 @@ def add_runs(add: AddCommand) -> None:
     report.add_argument("--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)")
     verify = add_command(add, "verify", _verify, settings=False)
     verify.add_argument("folder", type=local_folder, metavar="DIR", help="a run's folder, or a part of one")
-    push = add_command(add, "push", _push, settings=False)
-    push.add_argument("folder", type=local_folder, metavar="DIR", help="a table or a model that dana wrote, or a run")
-    push.add_argument("url", metavar="URL", help="where it goes: s3://bucket/name, gs://..., hf://...")
-    pull = add_command(add, "pull", _pull, settings=False)
-    pull.add_argument("url", metavar="URL", help="what dana push wrote")
-    pull.add_argument("folder", type=local_folder, metavar="DIR", help="where it goes")
 
 
 def _quickstart(parsed: argparse.Namespace) -> None:
@@ -105,27 +99,4 @@ def _verify(parsed: argparse.Namespace) -> None:
     from dana.stages.verify import verify
 
     for line in verify(parsed.folder):
-        print(line)
-
-
-def _push(parsed: argparse.Namespace) -> None:
-    """Copy what dana wrote to a URL of fsspec: one table or model, or all of a run but checkpoints and embeddings.
-
-    The manifest is written last. Killed, the same command goes on with the files that are missing; until it ends, what
-    is there opens neither with dana nor with pandas. Then pandas.read_parquet("s3://bucket/run/scores") opens it.
-    """
-    from dana.stages.transfer import push
-
-    for line in push(parsed.folder, parsed.url):
-        print(line)
-
-
-def _pull(parsed: argparse.Namespace) -> None:
-    """Copy what dana push wrote to a URL into a local folder, every byte checked.
-
-    Killed, the same command goes on with the files that are missing.
-    """
-    from dana.stages.transfer import pull
-
-    for line in pull(parsed.url, parsed.folder):
         print(line)

@@ -1,10 +1,8 @@
 """The commands that select text: ``dana rank``, ``dana score`` and ``dana weigh``."""
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dana.cli import hints
 from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
@@ -47,7 +45,6 @@ SCORE = [
     ),
     Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
 ]
-NOT_OF_RUNS = ("config", "prepare", "dry_run", "verify", "engine", "address", "actors", "num_gpus")  # of dana score
 WEIGH = [
     Flag("--policy", "weigh.policy"),
     Flag("--beta", "weigh.beta"),
@@ -70,25 +67,12 @@ def add_selection(add: AddCommand) -> None:
     score = add_command(add, "score", _score, TEXTS + SCORE, reads=("ranking", "weigh"))
     score.set_defaults(processes=True)
     add_verify(score)
-    score.add_argument(
-        "runs", type=local_folder, nargs="*", metavar="RUN", help="prepared runs over one corpus: score all in one pass"
-    )
     part = score.add_mutually_exclusive_group()
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
     part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
     part.add_argument("--merge", action="store_true", help="only join what the shards left")
     part.add_argument(
         "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
-    )
-    part.add_argument("--engine", choices=["ray"], help="score the shards by the workers of a Ray cluster (dana[ray])")
-    on_ray = score.add_argument_group("with --engine ray")
-    on_ray.add_argument(
-        "--address",
-        help="HOST:PORT of its head node, auto or local (default: RAY_ADDRESS, one that runs here, a new one)",
-    )
-    on_ray.add_argument("--actors", type=int, help="workers, of one CPU each (default: all that there is room for)")
-    on_ray.add_argument(
-        "--num-gpus", type=float, help="of each worker, 0.5 for half a one (default: 1 where a node has any, else 0)"
     )
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
     weigh.add_argument(
@@ -126,15 +110,8 @@ def _score(parsed: argparse.Namespace) -> None:
 
     Killed, the same command goes on with the shards that are missing. Several processes: accelerate launch
     recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
-    last; or --engine ray, on a node of a Ray cluster. The bytes are the same whoever did what.
-
-    Several tasks, one pool: prepare a run for each (--prepare, with the same --share), then dana score RUN_A RUN_B ...
-    reads, cuts and encodes the text once and scores it for all; --shard and --merge divide that, too. Each run gets the
-    bytes that it would have got by itself.
+    last. The bytes are the same whoever did what.
     """
-    if parsed.runs:
-        _score_targets(parsed)
-        return
     from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
     settings = settings_from(parsed)
@@ -162,58 +139,10 @@ def _score(parsed: argparse.Namespace) -> None:
             _check_prepared(parsed, settings)
             artifact = scoring.merge()
         else:
-            artifact = run_score(settings, _engine(parsed))
+            artifact = run_score(settings)
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
         keep(settings, Path(settings.out))
         print(hints.after("weigh", settings.out))
-
-
-def _engine(parsed: argparse.Namespace) -> Callable[[Any], None] | None:
-    """Connect the engine that is to score, if any, to its cluster.
-
-    Raises:
-        ConfigError: If a cluster is described and --engine does not ask for it, or does not answer.
-    """
-    from dana.core.config import require
-    from dana.core.launch import processes
-
-    if parsed.engine:
-        from dana.scoring.engines.ray_cluster import RayCluster
-        from dana.scoring.engines.ray_shards import score_on_ray
-
-        cluster = RayCluster(parsed.address, parsed.actors, parsed.num_gpus)
-        require(processes() == 1, "--engine", "ray", "without a launcher: one process gives the work to Ray's workers")
-        cluster.check()
-        return partial(score_on_ray, cluster=cluster)
-    for name in ("address", "actors", "num_gpus"):
-        require(
-            getattr(parsed, name) is None, f"--{name.replace('_', '-')}", getattr(parsed, name), "with --engine ray"
-        )
-    return None
-
-
-def _score_targets(parsed: argparse.Namespace) -> None:
-    """Score the corpus of several runs, one a target, in one pass."""
-    from dana.core.errors import ConfigError
-    from dana.core.launch import Share
-    from dana.stages.score_targets import open_targets, score_targets
-
-    given = [flag for setting, flag in parsed.flags.items() if getattr(parsed, setting) is not None]
-    unused = [name for name in NOT_OF_RUNS if getattr(parsed, name) not in (None, False)]
-    given += [f"--{name.replace('_', '-')}" for name in unused]
-    if given := [*given, *parsed.overrides]:
-        raise ConfigError(f"{given[0]}: runs are scored as they were prepared; leave it out, or {parsed.runs[0]}")
-    scorings = open_targets(parsed.runs)
-    if parsed.shard:
-        share = Share.parse(parsed.shard)
-        score_targets(scorings, share)
-        print(f"scored:  share {parsed.shard} of {len(scorings)} runs")
-        print(hints.after("score", *parsed.runs, "--merge", note="when all shares are scored"))
-        return
-    made = [scoring.merge() for scoring in scorings] if parsed.merge else score_targets(scorings)
-    for artifact in made:
-        print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
-    print(hints.after("weigh", parsed.runs[0]))
 
 
 def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None:

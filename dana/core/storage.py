@@ -17,7 +17,6 @@ BLOCK = 1 << 23  # bytes of a request
 BEHIND = 1 << 16  # bytes of a request behind what a reader asked for; twice as many each time that is too few
 # What file systems say of a file's content, the surest first; then the times at which it was written.
 MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
-FOLDERS = {"file", "local", "sftp", "smb", "hdfs", "webhdfs"}  # protocols; elsewhere this would make a bucket
 TIMES = ("mtime", "LastModified", "Last-Modified", "last_modified", "created")
 
 
@@ -212,61 +211,3 @@ def _remote(url: str, about: dict[str, Any]) -> RemoteFile:
     mark: Any = marks.get(key)
     said = str(mark.timestamp() if hasattr(mark, "timestamp") else mark)  # listings and single answers differ in form
     return RemoteFile(url, int(size), f"{key} {said.strip(chr(34))}" if key else "")
-
-
-def files_below(url: str) -> dict[str, RemoteFile]:
-    """Every file below a URL, by its place there; empty if there is none.
-
-    Raises:
-        DataError: If the file system cannot be asked.
-    """
-    fs, path = place_of(url)
-    root = fs.unstrip_protocol(path).rstrip("/") + "/"
-
-    def ask() -> list[RemoteFile]:
-        fs.invalidate_cache()
-        try:
-            found = fs.find(path, detail=True)
-        except FileNotFoundError:
-            return []
-        if not all("type" in about for about in found.values()):  # a page of HTTP and its links
-            raise DataError(f"{url}: its file system cannot list what is in a folder")
-        return _files(fs, found)
-
-    found = attempt(ask, url, "read", "a rerun asks again")
-    return {file.url.removeprefix(root): file for file in found if file.url.startswith(root)}
-
-
-def below(url: str, name: str) -> str:
-    """The URL of a file below another."""
-    return f"{url.rstrip('/')}/{name}"
-
-
-def write_remote(url: str, content: Path | bytes, after: str) -> None:
-    """Write a whole file, over what is there.
-
-    Args:
-        url: Where; on a file system with folders those above it are made.
-        content: A local file, or bytes.
-        after: For the message: what the same command will do if it is run again.
-
-    Raises:
-        DataError: If it cannot be written.
-    """
-    fs, path = place_of(url)
-    if FOLDERS & {*((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)}:
-        attempt(lambda: fs.makedirs(fs._parent(path), exist_ok=True), url, "written", after)
-    if isinstance(content, Path):
-        attempt(lambda: fs.put_file(str(content), path), url, "written", after)
-    else:
-        attempt(lambda: fs.pipe_file(path, content), url, "written", after)
-
-
-def remove_remote(url: str) -> None:
-    """Remove a file.
-
-    Raises:
-        DataError: If it cannot be removed.
-    """
-    fs, path = place_of(url)
-    attempt(lambda: fs.rm_file(path), url, "removed")

@@ -12,25 +12,25 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from dana.core.artifacts import OWN, canonical, is_sealed, read_json, sealed, write_json
 from dana.core.config import require
-from dana.core.errors import ArtifactError, ConfigError, DataError, nearest_path
+from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError, nearest_path
 from dana.core.logging import get_logger
-from dana.core.origin import OURS, origin_of, package_versions
+from dana.core.origin import OURS, blamed, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
 from dana.core.seals import refuse_damage, seal
 from dana.core.urls import is_url
 from dana.corpus.text import document_id, normalise
-from dana.corpus.unit_stream import units_of
+from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import Splitter
 from dana.encoders.base import Encoder
 from dana.encoders.rounding import RoundedEncoder
 from dana.encoders.store import create_encoder
-from dana.scoring.score_table import score_table
 from dana.scoring.settings import Selection
-from dana.scoring.shards import DOCUMENTS_PER_SHARD
+from dana.scoring.sharded import DOCUMENTS_PER_SHARD, key_columns
 from dana.selectors.base import FittedSelector, Selector, SelectorContext, as_units
 from dana.selectors.build import create_selector
 
@@ -106,6 +106,24 @@ class SavedSelector:
             yield pa.concat_tables([SCORES.empty_table(), *scored]).combine_chunks()
 
 
+def score_table(units: Units, fitted: FittedSelector) -> pa.Table:
+    """Units and their scores, :data:`dana.core.schemas.SCORES`.
+
+    Raises:
+        PluginError: If the selector gives other than a finite number a unit.
+    """
+    name = type(fitted).__qualname__
+    with blamed("selector", name, fitted):
+        scores = np.asarray(fitted.score(units), dtype=np.float64)
+    if scores.shape != (len(units),):
+        raise PluginError(f"{name} gave scores of shape {scores.shape} for {len(units)} units")
+    if not np.isfinite(scores).all():
+        bad = np.flatnonzero(~np.isfinite(scores))
+        where = f"unit {units.numbers[bad[0]]} of document {units.doc_ids[bad[0]]!r}"
+        raise PluginError(f"{name} gave {scores[bad[0]]} for {where} ({bad.size} of {len(units)} are not finite)")
+    return pa.Table.from_arrays([*key_columns(units), pa.array(scores)], schema=SCORES)
+
+
 def describe(folder: Path, spec: str, selector: Selector, selection: Selection) -> None:
     """Write ``saved.json`` beside what a selector learned, so that :func:`load_selector` needs nothing else.
 
@@ -167,7 +185,7 @@ def selector_place(folder: str | Path) -> Path:
         ArtifactError: If nowhere.
         ConfigError: If it is a URL.
     """
-    require(not is_url(str(folder)), "folder", folder, "a local folder; dana pull URL DIR brings it here")
+    require(not is_url(str(folder)), "folder", folder, "a local folder; copy it here first")
     found = [Path(folder, place) for place in PLACES if Path(folder, place, SAVED).is_file()]
     if found:
         return found[0]

@@ -1,8 +1,8 @@
 """Scoring of a corpus: task text, general text and a selector to an anomaly score a unit. DANA, Algorithm 1."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,13 +18,11 @@ from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.saved_selector import LEARNED, describe
-from dana.scoring.score_table import score_table
+from dana.scoring.saved_selector import LEARNED, describe, score_table
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector
-from dana.selectors.remembered import Memory, RememberedContext
 
 MIN_TASK_UNITS = 20
 SAMPLES = f"{OWN}/samples.json"
@@ -80,11 +78,6 @@ class Scoring(ShardedTable):
         """Units and their scores."""
         return score_table(units, fitted)
 
-    def next_batch(self) -> None:
-        """Let the selector's context forget the vectors of the last batch, where it remembers any."""
-        if isinstance(self.selector.context, RememberedContext):
-            self.selector.context.memory.forget()
-
     def learn(self, draft: Draft) -> None:
         """Fit the selector on the task, and score held-out task text.
 
@@ -123,19 +116,6 @@ class Scoring(ShardedTable):
     def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
         """The table, with what was learned and the scores' mean and deviation."""
         return write_scores(draft, prepared, shards)
-
-
-def with_one_memory(scorings: Sequence[Scoring]) -> list[Scoring]:
-    """Let scorings of one corpus share their vectors: a text of a batch is encoded once for all of them.
-
-    New vectors are kept in the store of the first scoring that encodes them.
-    """
-    memory = Memory()
-    contexts = [RememberedContext.of(scoring.selector.context, memory) for scoring in scorings]
-    return [
-        replace(scoring, selector=replace(scoring.selector, context=context))
-        for scoring, context in zip(scorings, contexts, strict=True)
-    ]
 
 
 def write_scores(draft: Draft, prepared: Artifact, shards: Iterable[pa.Table]) -> int:

@@ -1,5 +1,8 @@
 """A corpus to a table of one row a unit, in shards that any number of processes make. Flat memory, the same bytes.
 
+A shard is 1,024 documents. Where it begins follows from the corpus alone, so it holds the same rows whichever process
+writes it; it is written whole or not at all, and what a killed process did not write the next one does.
+
 Three steps, each of which may be another process on another machine: prepare (learn what the rows need, once), score
 shards (any share of them), merge (one table in corpus order).
 """
@@ -7,27 +10,158 @@ shards (any share of them), merge (one table in corpus order).
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
 from dana.core.errors import ArtifactError
+from dana.core.files import replacing
 from dana.core.launch import Share, first, wait_for_all
 from dana.core.locks import locked
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.prefetch import prefetch
+from dana.core.schemas import DOCUMENTS, Document, parts
 from dana.core.seals import refuse_damage
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
-from dana.scoring.shards import Shard, ShardFolder, shards_of
 
 log = get_logger(__name__)
+
+DOCUMENTS_PER_SHARD = 1024
+SECONDS = b"dana.seconds"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Neighbouring documents of one part of a corpus.
+
+    Attributes:
+        number: From 0, in corpus order.
+        part: The Parquet file.
+        first: Its first row there.
+        documents: How many rows.
+    """
+
+    number: int
+    part: Path
+    first: int
+    documents: int
+
+    def read(self) -> Iterator[Document]:
+        """The documents, read from those row groups alone that hold them."""
+        with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
+            start = 0
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                low, high = max(self.first, start), min(self.first + self.documents, start + rows)
+                if low < high:
+                    table = file.read_row_group(group, DOCUMENTS.names).slice(low - start, high - low)
+                    for row in zip(*(table[name].to_pylist() for name in DOCUMENTS.names), strict=True):
+                        yield Document(*row)
+                start += rows
+
+
+def shards_of(corpus: Path, size: int = DOCUMENTS_PER_SHARD) -> list[Shard]:
+    """All shards of a corpus folder, in order."""
+    found: list[Shard] = []
+    for part in parts(corpus):
+        rows = pq.read_metadata(part).num_rows
+        found += [
+            Shard(len(found) + place, part, start, min(size, rows - start))
+            for place, start in enumerate(range(0, rows, size))
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class ShardFolder:
+    """Where the shards of one scoring lie until they are merged.
+
+    Attributes:
+        path: The folder.
+        scoring: The scoring's fingerprint; each shard carries it and its number, and those of another do not count.
+    """
+
+    path: Path
+    scoring: str
+
+    def file(self, number: int) -> Path:
+        """A shard's file."""
+        return self.path / f"shard-{number:06d}.parquet"
+
+    def _stamp(self, number: int) -> dict[bytes, bytes]:
+        return {b"dana.scoring": self.scoring.encode(), b"dana.shard": str(number).encode()}
+
+    def _is_stamped(self, number: int, metadata: dict[bytes, bytes] | None) -> bool:
+        return self._stamp(number).items() <= (metadata or {}).items()
+
+    def missing(self, shards: Iterable[Shard]) -> list[Shard]:
+        """Those that this scoring has no whole file of yet."""
+        return [shard for shard in shards if not self._has(shard.number)]
+
+    def _has(self, number: int) -> bool:
+        try:
+            return self._is_stamped(number, pq.read_schema(self.file(number)).metadata)
+        except (OSError, pa.ArrowException):
+            return False
+
+    def write(self, number: int, table: pa.Table, seconds: float) -> None:
+        """Write a shard's file aside, put it on the disk, and rename it.
+
+        Args:
+            number: Of the shard.
+            table: Its scores.
+            seconds: That scoring it took; kept beside the scores until they are merged.
+
+        Raises:
+            ArtifactError: If the folder is gone.
+        """
+        stamped = table.replace_schema_metadata({**self._stamp(number), SECONDS: f"{seconds:.3f}".encode()})
+        try:
+            with replacing(self.file(number)) as temporary:
+                pq.write_table(stamped, temporary, compression="zstd", write_page_checksum=True)
+        except FileNotFoundError as error:
+            raise ArtifactError(f"{self.path}: is gone; another process has merged or removed the shards") from error
+
+    def seconds(self, shards: Iterable[Shard]) -> float:
+        """How long it took to score some shards, summed over the processes that did."""
+        return sum(float(pq.read_schema(self.file(shard.number)).metadata.get(SECONDS, 0)) for shard in shards)
+
+    def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
+        """Every shard's table, in order.
+
+        Raises:
+            ArtifactError: If one is damaged, or of another scoring or place.
+        """
+        for shard in shards:
+            file = self.file(shard.number)
+            try:
+                table = pq.read_table(file, page_checksum_verification=True)
+            except (OSError, pa.ArrowException) as error:
+                raise ArtifactError(f"{file}: damaged ({error}); remove it and score again") from error
+            if not self._is_stamped(shard.number, table.schema.metadata):
+                raise ArtifactError(f"{file}: is a shard of something else; remove it and score again")
+            yield table.replace_schema_metadata(None)
+
+
+def key_columns(units: Units) -> list[Any]:
+    """The columns that every table of units begins with: doc_id, source, unit, start, end."""
+    of = pa.array(units.of)
+    return [
+        pa.array([document.doc_id for document in units.documents], pa.string()).take(of),
+        pa.array([document.source for document in units.documents], pa.string()).take(of),
+        pa.array(units.numbers),
+        pa.array(units.starts),
+        pa.array(units.ends),
+    ]
 
 
 class ShardedTable(ABC):
@@ -134,9 +268,6 @@ class ShardedTable(ABC):
         samples = draw(watched(), wanted, runs)
         return count, samples
 
-    def next_batch(self) -> None:  # noqa: B027, most keep nothing
-        """Called before each batch of units: what was kept of the one before may go."""
-
     def score(self, fitted: Any, share: Share) -> float:
         """Make the shards of a share that nobody has made yet; returns the seconds spent on rows.
 
@@ -144,9 +275,32 @@ class ShardedTable(ABC):
             fitted: From :meth:`prepare`.
             share: Which shards.
         """
-        return score_shards([self], [fitted], share)
+        mine = shards_of(self.general.artifact.path)[share.number :: share.of]
+        missing = self.shards.missing(mine)
+        if len(missing) < len(mine):
+            log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
+        began, busy, done = time.monotonic(), 0.0, 0
+        with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, ticking(bar):
+            rows: list[pa.Table] = []
+            shard_began = began
+            for shard, units in prefetch(self._batches(missing)):
+                now = time.monotonic()
+                if units is None:
+                    table = pa.concat_tables([self.schema.empty_table(), *rows]).combine_chunks()
+                    self.shards.write(shard.number, table, now - shard_began)
+                    rows, shard_began = [], now
+                else:
+                    rows.append(self.rows(units, fitted))
+                    busy += time.monotonic() - now
+                    done += len(units)
+                    bar.update(done - bar.n)  # less what the encoder ticked
+            bar.total = done
+        spent = time.monotonic() - began
+        if missing:
+            log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", len(missing), spent, 100 * busy / spent)
+        return busy
 
-    def expected(self, shards: list[Shard]) -> int | None:
+    def _expected(self, shards: list[Shard]) -> int | None:
         """About how many units some shards have, for a progress bar; None where nobody has counted."""
         counted = read_manifest(self.shards.path / self.learned).get("counts", {}).get("general_units")
         documents = sum(shard.documents for shard in shards)
@@ -160,16 +314,18 @@ class ShardedTable(ABC):
                 yield shard, units
             yield shard, None
 
-    def whole(self, score: Callable[[], None] | None = None) -> Artifact:
-        """All three steps; what was done before is not done again.
-
-        Args:
-            score: Makes the missing shards by others. By default the processes of one launch share them.
+    def whole(self) -> Artifact:
+        """All three steps, shared by the processes of one launch; what was done before is not done again.
 
         Raises:
             ArtifactError: If another command is at it.
         """
-        return make_tables([self], score)[0]
+        with ExitStack() as held:
+            first(lambda: held.enter_context(self._alone()))
+            if not first(lambda: self.is_done):
+                self.score(self.prepare(), Share.of_launch())
+                wait_for_all()
+            return first(self._merge)
 
     def merge(self) -> Artifact:
         """Join all shards, in corpus order, and remove them.
@@ -204,72 +360,3 @@ class ShardedTable(ABC):
         draft.counts = {"units": units, **prepared.manifest["counts"]}
         draft.seeds = prepared.manifest["seeds"]
         draft.began -= prepared.manifest["seconds"] + self.shards.seconds(every)  # rows take more than joining them
-
-
-def make_tables(tables: Sequence[ShardedTable], score: Callable[[], None] | None = None) -> list[Artifact]:
-    """Tables of one corpus, cut alike, in one pass over its text; what was done before is not done again.
-
-    Args:
-        tables: All of one corpus and with the same units.
-        score: Makes the missing shards by others. By default the processes of one launch share them.
-
-    Returns:
-        An artifact a table, with the bytes that it has when it is made by itself.
-
-    Raises:
-        ArtifactError: If another command is at one of them.
-    """
-    with ExitStack() as held:
-        in_order = sorted(tables, key=lambda table: table.folder.resolve())  # the same for whoever else comes
-        first(lambda: [held.enter_context(table._alone()) for table in in_order])
-        are_done = first(lambda: [table.is_done for table in tables])
-        if todo := [table for table, is_done in zip(tables, are_done, strict=True) if not is_done]:
-            fitted = [table.prepare() for table in todo]
-            score_shards(todo, fitted, Share.of_launch()) if score is None else score()
-            wait_for_all()
-        return first(lambda: [table._merge() for table in tables])
-
-
-def score_shards(tables: Sequence[ShardedTable], fitted: Sequence[Any], share: Share) -> float:
-    """Make the shards of a share that nobody has made yet, reading and cutting each once for all tables that lack it.
-
-    Args:
-        tables: See :func:`make_tables`.
-        fitted: From :meth:`ShardedTable.prepare`, one a table.
-        share: Which shards.
-
-    Returns:
-        The seconds spent on rows.
-    """
-    first_of, folders = tables[0], [table.shards for table in tables]
-    mine = shards_of(first_of.general.artifact.path)[share.number :: share.of]
-    lacking = [{shard.number for shard in folder.missing(mine)} for folder in folders]
-    missing = [shard for shard in mine if any(shard.number in lacks for lacks in lacking)]
-    wanted = sum(map(len, lacking))
-    if wanted < len(mine) * len(tables):
-        log.info("shards    %d of %d are there already", len(mine) * len(tables) - wanted, len(mine) * len(tables))
-    started, busy = time.monotonic(), 0.0
-    with progress(what="scoring", unit="units", total=first_of.expected(missing)) as bar, ticking(bar):
-        rows: list[list[pa.Table]] = [[] for _ in tables]
-        done, begun = 0, started
-        for shard, units in prefetch(first_of._batches(missing)):
-            takers = [place for place, lacks in enumerate(lacking) if shard.number in lacks]
-            if units is not None:
-                before = time.monotonic()
-                tables[takers[0]].next_batch()
-                for place in takers:
-                    rows[place].append(tables[place].rows(units, fitted[place]))
-                busy += time.monotonic() - before
-                done += len(units)
-                bar.update(done - bar.n)  # less what the encoder ticked
-                continue
-            now = time.monotonic()
-            for place in takers:
-                table = pa.concat_tables([tables[place].schema.empty_table(), *rows[place]]).combine_chunks()
-                folders[place].write(shard.number, table, (now - begun) / len(takers))
-            rows, begun = [[] for _ in tables], now
-        bar.total = done
-    spent = time.monotonic() - started
-    if missing:
-        log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", wanted, spent, 100 * busy / spent)
-    return busy

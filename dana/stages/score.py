@@ -1,6 +1,5 @@
 """``dana score``: task and general text to a table of anomaly scores, a row a unit."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
@@ -80,16 +79,6 @@ def estimate_score(settings: RunSettings) -> str:
     )
 
 
-def run_score(settings: RunSettings, engine: Callable[[Scoring], None] | None = None) -> Artifact:
-    """Score the general text of a run against its task, both read first.
-
-    Args:
-        settings: Of the run.
-        engine: Makes the missing shards, for example :func:`dana.scoring.engines.ray_shards.score_on_ray` on a
-            cluster. By default the processes of one launch share them.
-
-    Returns:
-        The scores artifact, ``OUT/scores``.
-    """
-    scoring = open_scoring(settings)
-    return scoring.whole(None if engine is None else lambda: engine(scoring))
+def run_score(settings: RunSettings) -> Artifact:
+    """Score the general text of a run against its task, both read first; returns ``OUT/scores``."""
+    return open_scoring(settings).whole()

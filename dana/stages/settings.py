@@ -94,7 +94,7 @@ class CoreSettings:
 
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
-        require(not is_url(self.out), "out", self.out, "a local folder, which dana push copies to a URL")
+        require(not is_url(self.out), "out", self.out, "a local folder; copy it to a URL when it is whole")
         fits = self.share is None or _can_be_shared(self.share, Path(self.out))
         require(fits, "share", self.share, "a local folder outside the run's own and any other's, or a place for one")
         for url in filter(is_url, (self.task, *self.general)):

@@ -115,7 +115,7 @@ def test_no_selector_there_is_told_with_the_command_that_makes_one(tmp_path, run
 
 
 def test_a_place_that_is_none_is_refused_by_name():
-    for place, said in ((None, "a saved selector's, or"), ("s3://bucket/run", "a local folder; dana pull URL DIR")):
+    for place, said in ((None, "a saved selector's, or"), ("s3://bucket/run", "a local folder; copy it here")):
         with pytest.raises(ConfigError, match=f"folder={place!r}: must be {said}"):
             load_selector(place)
 

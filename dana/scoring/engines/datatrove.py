@@ -23,7 +23,7 @@ from dana.scoring.engines.document_scores import DocumentWeights, document_cut, 
 from dana.scoring.engines.joining import join_scores
 from dana.scoring.engines.scored_parts import PartWriter, task_part
 from dana.scoring.saved_selector import SavedSelector, load_selector
-from dana.scoring.shards import DOCUMENTS_PER_SHARD
+from dana.scoring.sharded import DOCUMENTS_PER_SHARD
 
 try:
     from datatrove.io import get_datafolder
@@ -218,7 +218,7 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
 
 
 def _local(key: str, folder: str | Path) -> str:
-    require(not is_url(str(folder)), key, folder, "a local folder; dana pull URL DIR brings it here")
+    require(not is_url(str(folder)), key, folder, "a local folder; copy it here first")
     return str(folder)
 
 

@@ -47,7 +47,7 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
         ConfigError: If `out` is a URL, or that of the parts holds credentials.
         DataError: If two documents have one name, or there is none; or if the parts' file system refuses.
     """
-    require(not is_url(str(out)), "out", out, "a local folder, which dana push copies to a URL")
+    require(not is_url(str(out)), "out", out, "a local folder; copy it to a URL when it is whole")
     fitted = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
     own = {name: about for name, about in fitted.manifest["files"].items() if name.startswith(f"{OWN}/")}
     refuse_damage(fitted.path, own, f"score {run} again, or copy it again")

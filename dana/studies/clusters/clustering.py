@@ -20,9 +20,8 @@ from dana.core.schemas import write_parts
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus
-from dana.scoring.score_table import key_columns
 from dana.scoring.settings import Selection
-from dana.scoring.sharded import ShardedTable
+from dana.scoring.sharded import ShardedTable, key_columns
 from dana.selectors.base import SelectorContext
 from dana.studies.clusters.learned import learn_clusters
 from dana.studies.clusters.model import FittedClusters

@@ -13,8 +13,7 @@ from dana.core.schemas import write_parts
 from dana.corpus.unit_stream import Units
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
-from dana.scoring.score_table import key_columns
-from dana.scoring.sharded import ShardedTable
+from dana.scoring.sharded import ShardedTable, key_columns
 from dana.studies.topics.base import Topics
 from dana.studies.topics.tables import TOPICS
 from dana.studies.topics.vocabulary import count_known_words

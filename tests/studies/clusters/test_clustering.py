@@ -15,7 +15,7 @@ from dana.encoders.hashing import HashingEncoder
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
-from dana.scoring.shards import shards_of
+from dana.scoring.sharded import shards_of
 from dana.stages.corpus import corpus_stage
 from dana.studies.clusters.clustering import LEARNED, Clustering
 from dana.studies.clusters.learned import ASSIGNMENTS, SAMPLE

@@ -14,7 +14,7 @@ from dana.cli.main import main
 from dana.core.launch import Share
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
-from dana.scoring.shards import shards_of
+from dana.scoring.sharded import shards_of
 from dana.studies.topics import stage
 from dana.studies.topics.assigning import Assignment
 from dana.studies.topics.base import Topics
