@@ -72,7 +72,7 @@ def _run(parsed: argparse.Namespace) -> None:
 
 
 def _report(parsed: argparse.Namespace) -> None:
-    """Write report.html, report.md and tables/ (CSV, and LaTeX for a paper) of a run's folder.
+    """Write report.html, report.md and tables/*.csv of a run's folder.
 
     The page needs no other file. Sections for which the folder holds nothing are left out, and the report says which
     command makes them.

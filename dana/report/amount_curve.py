@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from dana.report.figures import WIDTH
-from dana.report.svg import COLOURS, Figure, draw_figure
+from dana.report.svg import COLOURS, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,4 +42,4 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
 
     best = float(curve["share"].iloc[curve["perplexity"].argmin()])
     alt = f"Perplexity is lowest at {100 * best:.3g} % of the pool; {100 * beta:.3g} % is chosen"
-    return draw_figure("beta", alt, (WIDTH, 3.4), paint)
+    return Figure("beta", alt, (WIDTH, 3.4), paint)

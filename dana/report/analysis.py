@@ -6,17 +6,10 @@ from dana.report.cost import cost_table
 from dana.report.frames import RunFrames
 from dana.report.map_figure import nearness_table, point_table
 from dana.report.outcomes import difference_table, evaluation_table, loss_table, result_table, seed_table
+from dana.report.page import Table
 from dana.report.provenance import setting_table, step_table
 from dana.report.reproduce import input_table
-from dana.report.tables import (
-    Table,
-    choice_table,
-    histogram,
-    kept_table,
-    planted_table,
-    ranking_table,
-    separation_table,
-)
+from dana.report.tables import choice_table, histogram, kept_table, planted_table, ranking_table, separation_table
 from dana.report.verdicts import ArmComparison, compare_arms
 
 

@@ -11,12 +11,10 @@ from dana.report import findings
 from dana.report.analysis import Analysis, analyse
 from dana.report.cost import WORK
 from dana.report.files import flatten
-from dana.report.findings import Finding
 from dana.report.frames import RunFrames
-from dana.report.outcomes import interval_text
+from dana.report.page import Column, Finding, Report, Section, Table, interval_text, number
 from dana.report.provenance import versions
-from dana.report.sections import Report, Section
-from dana.report.tables import Column, Table, metric_name, number
+from dana.report.tables import metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
 
 DIGEST = 32  # letters of a digest or fingerprint, which differ wherever something else does
@@ -54,8 +52,7 @@ def compare_runs(runs: Sequence[RunFrames]) -> Report:
         Section("What did each cost?", _cost(cost.frame), (), (cost,)),
         Section("How do they differ in what they were made from?", _settings(settings.frame), (), (settings,)),
     ]
-    tables = [table for table in (differences, between, cost, settings) if len(table.frame)]
-    return Report(" and ".join(own.name for own in named), _headline(named), found, sections, {}, tables)
+    return Report(" and ".join(own.name for own in named), _headline(named), found, sections)
 
 
 def _headline(named: Sequence[NamedRun]) -> str:

@@ -6,8 +6,8 @@ import pandas as pd
 
 from dana.report.files import flatten
 from dana.report.frames import RunFrames
+from dana.report.page import Column, Table, number, percent
 from dana.report.provenance import is_part, steps
-from dana.report.tables import Column, Table, number, percent
 
 # Of a step's kind: the count of what went through it, and what that is.
 AMOUNTS = {

@@ -1,7 +1,6 @@
 """Scores to the units with the lowest and the highest of a few sources, each between its neighbours in its document."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.schemas import parts
+from dana.report.page import Shown, SourceExamples, UnitExample, number
 from dana.report.unit_texts import documents_of
 
 SOURCES = 4  # shown
@@ -17,42 +17,6 @@ CANDIDATES = 20  # of a source: enough that, repeats of a document or a text and
 FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24  # of a text that is shown as an example
 _UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
 LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit, and of a neighbour
-
-
-@dataclass(frozen=True)
-class UnitExample:
-    """One unit.
-
-    Attributes:
-        score: Its anomaly score.
-        before: The end of the unit before it in its document, at most 120 characters; empty where there is none.
-        text: On one line, at most 300 characters.
-        after: The beginning of the unit after it, as `before`.
-        weight: What it was given; NaN where nothing was weighed.
-    """
-
-    score: float
-    before: str
-    text: str
-    after: str
-    weight: float = float("nan")
-
-    @property
-    def note(self) -> str:
-        """Score and weight, rounded for a page."""
-        weight = "" if np.isnan(self.weight) else f", weight {self.weight:.2g}"
-        return f"score {self.score:.3f}{weight}".replace("-", "−")
-
-
-@dataclass(frozen=True)
-class SourceExamples:
-    """A source's units, of distinct documents and texts, the most extreme first."""
-
-    source: str
-    units: tuple[UnitExample, ...]
-
-
-Shown = tuple[SourceExamples, ...]
 
 
 def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Shown, Shown]:
@@ -116,10 +80,9 @@ def _examples(
             continue
         documents.add(unit["doc_id"])
         around = [_beside(unit, other[place], document) for other in (before, after)]
-        weight = float("nan") if weights is None else float(weights[rows[place]])
-        by_text.setdefault(
-            text, UnitExample(unit["score"], _end(around[0]), beginning(text), _start(around[1]), weight)
-        )
+        weight = "" if weights is None else f", weight {weights[rows[place]]:.2g}"
+        note = f"score {number(unit['score'])}{weight}"
+        by_text.setdefault(text, UnitExample(beginning(text), note, _end(around[0]), _start(around[1])))
     return tuple(by_text.values())[:UNITS]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dana.report.svg import COLOURS, Figure, draw_figure
+from dana.report.svg import COLOURS, Figure
 from dana.report.tables import metric_name
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
         _legend(axes, len(names))
 
     alt = f"Histograms of the anomaly scores of {', '.join(LABELS[name] for name in names)} text on one axis."
-    return draw_figure("score-histogram", alt, (WIDTH, 2.9), paint)
+    return Figure("score-histogram", alt, (WIDTH, 2.9), paint)
 
 
 def kept_bars(frame: pd.DataFrame) -> Figure:
@@ -92,7 +92,7 @@ def kept_bars(frame: pd.DataFrame) -> Figure:
         axes.set_xlim(0)
 
     alt = f"Bars: the share of the kept text of {len(shown)} sources, beside their share of the corpus."
-    return draw_figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(shown)), paint)
+    return Figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(shown)), paint)
 
 
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
@@ -124,7 +124,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
         _legend(axes, 2, above=1.1)
 
     alt = f"Change of the loss on held-out {text} text over tokens seen, a line for each of: {', '.join(styles)}."
-    return draw_figure(f"loss-{text}", alt, (WIDTH, 3.0 + 0.22 * ((len(styles) + 1) // 2)), paint)
+    return Figure(f"loss-{text}", alt, (WIDTH, 3.0 + 0.22 * ((len(styles) + 1) // 2)), paint)
 
 
 def seed_dots(results: pd.DataFrame, task: str) -> Figure:
@@ -163,7 +163,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
         axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
 
     alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
-    return draw_figure(f"seeds-{_identifier(task)}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
+    return Figure(f"seeds-{_identifier(task)}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
 
 def _grouped(own: pd.DataFrame, arm: str) -> str:

@@ -1,15 +1,14 @@
 """Tables to sentences; none claims more than the verdict, and an undecided one says its reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dana.report.analysis import Analysis
-from dana.report.outcomes import interval_text
-from dana.report.tables import Table, each, metric_name, number, percent
+from dana.report.page import Finding, Table, each, interval_text, number, percent
+from dana.report.tables import metric_name
 from dana.report.verdicts import BETTER, CONTROLS, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, own_arms
 
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
@@ -27,19 +26,6 @@ CLAIMS = {
         UNDECIDED: "{chosen} beat random text",
     },
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A number for the top of the page.
-
-    Attributes:
-        value: Formatted.
-        meaning: What it is the value of, and what it would be by chance.
-    """
-
-    value: str
-    meaning: str
 
 
 def verdict(analysis: Analysis) -> str:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dana.report.figures import WIDTH, arm_styles, shorten
-from dana.report.svg import COLOURS, Figure, draw_figure
-from dana.report.tables import each, metric_name
+from dana.report.page import each
+from dana.report.svg import COLOURS, Figure
+from dana.report.tables import metric_name
 from dana.report.verdicts import BETTER, RIVALS, WORSE
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def forest(differences: pd.DataFrame) -> Figure | None:
         axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
 
     alt = f"Differences with 95 % intervals: {'; '.join(_said(row) for row in each(rows))}."
-    return draw_figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
+    return Figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
 
 
 def _draw_row(axes: "Axes", place: int, row: Any, own: str, marker: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from dana.report.cells import Finetuned
-from dana.report.examples import Shown
+from dana.report.page import Shown
 from dana.report.text_map import TextMap
 
 EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from dana.report.figures import WIDTH
-from dana.report.svg import COLOURS, Figure, draw_figure
-from dana.report.tables import Column, Table, each, number, percent
+from dana.report.page import Column, Table, each, number, percent
+from dana.report.svg import COLOURS, Figure
 from dana.report.text_map import TextMap
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ def map_figure(drawn: TextMap) -> Figure:
 
     counts = drawn.points["text"].value_counts()
     shown = ", ".join(f"{counts[name]} {NAMES[name]}" for name in STYLES)
-    return draw_figure(
-        "map", f"Map of units by two principal components of their vectors: {shown}.", (WIDTH, 4.0), paint
-    )
+    return Figure("map", f"Map of units by two principal components of their vectors: {shown}.", (WIDTH, 4.0), paint)
 
 
 def nearness_table(drawn: TextMap) -> Table:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dana.core.statistics import mean_interval
 from dana.report.cells import Finetuned
-from dana.report.statistics import mean_interval
-from dana.report.tables import Column, Table, metric_name, number
+from dana.report.page import Column, Table, interval_text, number
+from dana.report.tables import metric_name
 from dana.report.verdicts import ArmComparison
 
 
@@ -150,8 +151,3 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
 def _verdict(row: Any) -> str:
     because = "; ".join(filter(None, [row.reasons, row.plan]))
     return f"{row.verdict}: {because}" if because else row.verdict
-
-
-def interval_text(low: float, high: float, digits: int = 4) -> str:
-    """Both ends of an interval; an en dash for one that cannot be computed."""
-    return f"{number(low, digits, sign=True)} to {number(high, digits, sign=True)}" if np.isfinite(low) else "–"

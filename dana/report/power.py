@@ -26,7 +26,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from dana.report.statistics import ALPHA, fewest_seeds
+from dana.core.statistics import ALPHA, fewest_seeds
 
 POWER = 0.8  # share of reruns that should find the difference
 MOST_SEEDS = 1000  # beyond this, how many would decide is no use to anyone
@@ -107,7 +107,7 @@ def standard_effect(n: int, questions: int) -> float:
     that is not above ALPHA / questions. Simulated, that is right within 0.03 of power for 7 to 12 seeds.
 
     Raises:
-        ValueError: If n is below :func:`dana.report.statistics.fewest_seeds`.
+        ValueError: If n is below :func:`dana.core.statistics.fewest_seeds`.
 
     References:
         Cohen 1988, Statistical power analysis, chapter 2; Lehmann and Romano 2005, Testing statistical hypotheses,

@@ -7,7 +7,7 @@ import pandas as pd
 from dana.core.schemas import NESTED
 from dana.report.files import flatten
 from dana.report.frames import RunFrames
-from dana.report.tables import Column, Table
+from dana.report.page import Column, Table
 
 MOST_SETTINGS = 80
 # The order in which steps are taken; whatever else there is comes last.

@@ -9,8 +9,8 @@ import yaml
 
 from dana.report.frames import RunFrames
 from dana.report.lineage import own_weights, weights
+from dana.report.page import Column, Table
 from dana.report.provenance import is_part, steps, versions
-from dana.report.tables import Column, Table
 
 AGAIN, RECIPE = "again", "recipe.yaml"  # the folder and the file that the commands write
 BY_HAND = {"ranking": "dana rank --config {recipe} --out {out}", "scores": "dana score --config {recipe} --out {out}"}

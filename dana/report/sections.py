@@ -1,7 +1,5 @@
 """A report's sections: for each a question, an answer in numbers, tables and figures."""
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from dana.core.studies import loaded
@@ -9,71 +7,18 @@ from dana.report import figures, findings
 from dana.report.amount_curve import amount_curve
 from dana.report.analysis import Analysis, analyse
 from dana.report.cost import cost_finding
-from dana.report.examples import Shown
-from dana.report.findings import Finding
 from dana.report.forest import forest
 from dana.report.frames import RunFrames
 from dana.report.map_figure import map_figure, map_finding
+from dana.report.page import Report, Section
 from dana.report.provenance import versions
 from dana.report.reproduce import reproduction
-from dana.report.svg import Figure
-from dana.report.tables import Table
-
-
-@dataclass(frozen=True)
-class Section:
-    """One question.
-
-    Attributes:
-        question: The title.
-        answer: A sentence or two with the numbers.
-        figures: Drawn side by side where there is room.
-        tables: Below the figures; those without columns go to files only.
-        examples: Units to read by source, by what they are examples of.
-        command: What makes it, where the run does not have it.
-        code: A block of shell to copy.
-    """
-
-    question: str
-    answer: str
-    figures: tuple[Figure, ...] = ()
-    tables: tuple[Table | None, ...] = ()
-    examples: tuple[tuple[str, Shown], ...] = ()
-    command: str = ""
-    code: str = ""
-
-    @property
-    def shown(self) -> list[Table]:
-        """Tables that there are."""
-        return [table for table in self.tables if table is not None and len(table.frame)]
-
-
-@dataclass(frozen=True)
-class Report:
-    """A whole page and its files.
-
-    Attributes:
-        name: Of the run.
-        verdict: The first sentence.
-        highlights: A few numbers.
-        sections: In reading order.
-        versions: Package to version.
-        tables: All of them, for the CSV files.
-    """
-
-    name: str
-    verdict: str
-    highlights: list[Finding]
-    sections: list[Section]
-    versions: dict[str, str]
-    tables: list[Table]
 
 
 def build_report(run: RunFrames) -> Report:
     """Everything a page says."""
     analysis = analyse(run)
     brought = [section for sections in loaded("sections") for section in sections(run)]
-    tables = [table for section in brought for table in section.tables if table is not None]
     sections = [
         _chosen(analysis, run),
         _separation(analysis),
@@ -86,7 +31,7 @@ def build_report(run: RunFrames) -> Report:
         _made(analysis, run),
     ]
     name, said = run.path.resolve().name, findings.verdict(analysis)
-    return Report(name, said, findings.highlights(analysis), sections, versions(run), [*analysis.tables(), *tables])
+    return Report(name, said, findings.highlights(analysis), sections, versions(run))
 
 
 def _missing(question: str, what: str, command: str) -> Section:
@@ -110,7 +55,9 @@ def _separation(analysis: Analysis) -> Section:
     if analysis.separation is None or analysis.histogram is None:
         return _missing(question, "No scores here.", "dana score --task T --general G --out DIR")
     drawn = figures.score_histogram(analysis.histogram.frame)
-    return Section(question, findings.separation_finding(analysis.separation), (drawn,), (analysis.separation,))
+    return Section(
+        question, findings.separation_finding(analysis.separation), (drawn,), (analysis.separation, analysis.histogram)
+    )
 
 
 def _kept(analysis: Analysis, run: RunFrames) -> Section:
@@ -138,7 +85,7 @@ def _map(analysis: Analysis, run: RunFrames) -> list[Section]:
         what = "The vectors of these texts are not stored here: selectors of words need none."
         return [_missing(question, what, "dana score --task T --general G --detector knn --out ANOTHER_DIR")]
     drawn = map_figure(run.selected.map)
-    return [Section(question, map_finding(analysis.nearness), (drawn,), (analysis.nearness,))]
+    return [Section(question, map_finding(analysis.nearness), (drawn,), (analysis.nearness, analysis.points))]
 
 
 def _losses(analysis: Analysis) -> Section:
@@ -147,7 +94,7 @@ def _losses(analysis: Analysis) -> Section:
         return _missing(question, "No adapted model here.", "dana adapt DIR --model M --steps N")
     frame = analysis.evaluations.frame
     drawn = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(question, findings.losses_finding(analysis.losses), drawn, (analysis.losses,))
+    return Section(question, findings.losses_finding(analysis.losses), drawn, (analysis.losses, analysis.evaluations))
 
 
 def _results(analysis: Analysis) -> Section:
@@ -162,7 +109,12 @@ def _results(analysis: Analysis) -> Section:
     drawn = [figures.seed_dots(frame, task) for task in frame["task"].unique()]
     if analysis.differences is not None and (overview := forest(analysis.differences.frame)):
         drawn.insert(0, overview)
-    return Section(question, findings.results_finding(analysis), tuple(drawn), (analysis.differences, analysis.results))
+    return Section(
+        question,
+        findings.results_finding(analysis),
+        tuple(drawn),
+        (analysis.differences, analysis.results, analysis.seeds),
+    )
 
 
 def _cost(analysis: Analysis) -> Section:

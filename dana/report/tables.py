@@ -1,84 +1,17 @@
 """Tables of selection: ranking of detectors, separation, what was kept; each a frame that is also a CSV file."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dana.report.frames import Ranking, Selected, SelectorChoice
+from dana.report.page import Column, Table, number, percent
 from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in
 MOST_SOURCES = 20
-
-
-@dataclass(frozen=True)
-class Column:
-    """One shown column.
-
-    Attributes:
-        header: Its title.
-        cell: A row of the frame, as a named tuple, to text.
-        numeric: Whether it is set flush right.
-    """
-
-    header: str
-    cell: Callable[[Any], str]
-    numeric: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    """A frame and how it is shown.
-
-    Attributes:
-        name: Stem of its CSV file.
-        caption: What its columns mean.
-        frame: Every number, not rounded.
-        columns: What is shown of it; empty shows nothing, the file is still written.
-        marked: Rows to be set in bold; by default none.
-        most: Show so many rows; the file has all.
-        folded: Whether it is shown on demand.
-    """
-
-    name: str
-    caption: str
-    frame: pd.DataFrame
-    columns: tuple[Column, ...] = ()
-    marked: tuple[bool, ...] = ()
-    most: int = 10**6
-    folded: bool = False
-
-    def rows(self) -> Iterator[tuple[list[str], bool]]:
-        """Cells of every shown row, and whether it is marked."""
-        for place, row in enumerate(each(self.frame.head(self.most))):
-            yield [column.cell(row) for column in self.columns], bool(self.marked and self.marked[place])
-
-    @property
-    def left_out(self) -> int:
-        """Rows that only the file has."""
-        return max(0, len(self.frame) - self.most)
-
-
-def each(frame: pd.DataFrame) -> Iterator[Any]:
-    """Rows as named tuples."""
-    yield from frame.itertuples(index=False)
-
-
-def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
-    """A number with a true minus; an en dash where there is none."""
-    if value is None or not np.isfinite(value):
-        return "–"
-    value = round(float(value), digits) + 0.0  # no minus before a zero
-    return f"{value:{'+' if sign else ''},.{digits}f}".replace("-", "−")
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """A share in [0, 1] as a percentage."""
-    return "–" if share is None or not np.isfinite(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def metric_name(metric: str) -> str:

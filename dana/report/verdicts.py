@@ -8,10 +8,19 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dana.report.bootstrap import paired_bootstrap
+import numpy as np
+
+from dana.core.statistics import (
+    ALPHA,
+    fewest_seeds,
+    holm,
+    mean_interval,
+    paired_bootstrap,
+    paired_differences,
+    sign_flip_p,
+)
 from dana.report.cells import PREDICTIONS, Finetuned
 from dana.report.power import MOST_SEEDS, Spread, seeds_needed
-from dana.report.statistics import ALPHA, fewest_seeds, holm, mean_interval, paired_differences, sign_flip_p
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
 INCOMPARABLE, UNASKED = "not compared", "not asked"
@@ -131,7 +140,9 @@ def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
     own, its = cell.predictions, other.predictions
     if own is None or its is None or seeds.n < 2:
         return row
-    both = paired_bootstrap(own.predicted, its.predicted, own.labels, own.kind, cell.metric)
+    # Examples that all models of both arms answer alike are interchangeable: drawn together, they cost one.
+    answers, labels, counts = own.kind.alike(np.vstack([own.predicted, its.predicted]), own.labels)
+    both = paired_bootstrap(own.kind.scorer(answers, labels, cell.metric), counts)
     return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, mixed=both.mixed)
 
 

@@ -9,10 +9,10 @@ from dana.core.artifacts import read_json, read_manifest, write_json, write_text
 from dana.core.config import require
 from dana.core.files import slug
 from dana.core.launch import first
+from dana.core.statistics import mean_interval
 from dana.core.text_table import Value, aligned
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
-from dana.report.statistics import mean_interval
 from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
 from dana.stages.grid.cell import Cell
 from dana.stages.grid.grid import Grid

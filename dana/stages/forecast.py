@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dana.core.errors import ArtifactError, ConfigError, nearest_path
 from dana.core.logging import get_logger
+from dana.core.statistics import fewest_seeds
 from dana.report.cells import Finetuned
 from dana.report.collect import read_cells
 from dana.report.power import (
@@ -16,7 +17,6 @@ from dana.report.power import (
     seeds_needed,
     smallest_detectable,
 )
-from dana.report.statistics import fewest_seeds
 from dana.report.verdicts import measure_pair, questions
 from dana.stages.settings import RunSettings
 from dana.tasks.card import TaskCard

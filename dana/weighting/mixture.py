@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from dana.core.rng import generator
+from dana.core.statistics import percentile_interval
 
 REPLICATES = 200
 THRESHOLDS = 200  # of the task's scores, at equal quantiles
@@ -33,8 +34,7 @@ class Estimate:
     @classmethod
     def of(cls, replicates: np.ndarray) -> "Estimate":
         """The first is that of the data as they are."""
-        low, high = np.percentile(replicates[1:], [2.5, 97.5])
-        return cls(float(replicates[0]), float(low), float(high))
+        return cls(float(replicates[0]), *percentile_interval(replicates[1:]))
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def test_the_page_says_what_each_run_found_and_every_table_is_a_file(two, tmp_pa
     assert "| toy | dana − base | two | better |" in (tmp_path / "out" / "comparison.md").read_text()
     names = {file.name for file in (tmp_path / "out" / "tables").iterdir()}
     kinds = ("run_differences", "between_runs", "run_cost", "run_settings")
-    assert names == {f"{name}.{end}" for name in kinds for end in ("csv", "tex")}
+    assert names == {f"{name}.csv" for name in kinds}
     assert len(pd.read_csv(tmp_path / "out" / "tables" / "run_differences.csv")) == 8
     assert not (two[0].path / "comparison.html").exists()
 

@@ -7,7 +7,7 @@ from dana.report import figures
 from dana.report.analysis import analyse
 from dana.report.collect import collect
 from dana.report.forest import forest, forest_rows
-from dana.report.svg import draw_figure
+from dana.report.svg import Figure
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_same_numbers_give_the_same_bytes():
     def paint(axes):
         axes.plot([0, 1], [1, 0], marker="o", color="#009e73")
 
-    first, second = (draw_figure("x", "a < b", (3, 2), paint).svg for _ in range(2))
+    first, second = (Figure("x", "a < b", (3, 2), paint).svg for _ in range(2))
     assert first == second
     assert 'aria-label="a &lt; b"' in first
 

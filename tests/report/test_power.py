@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dana.core.statistics import fewest_seeds, paired_bootstrap
 from dana.report import verdicts
-from dana.report.bootstrap import paired_bootstrap
 from dana.report.power import (
     MOST_SEEDS,
     Spread,
@@ -20,7 +20,6 @@ from dana.report.power import (
     smallest_detectable,
     standard_effect,
 )
-from dana.report.statistics import fewest_seeds
 from tests.report.test_verdicts import cell
 
 SEEDS_ALONE = Spread(2.0, 0.0, 0.0)

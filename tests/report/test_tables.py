@@ -6,16 +6,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from dana.report.frames import Selected
-from dana.report.tables import (
-    auroc,
-    histogram,
-    kept_table,
-    number,
-    percent,
-    planted_table,
-    separation_table,
-    spearman,
-)
+from dana.report.page import number, percent
+from dana.report.tables import auroc, histogram, kept_table, planted_table, separation_table, spearman
 
 
 def selected(sources, characters, scores, weights, task=(0.0, 1.0)) -> Selected:

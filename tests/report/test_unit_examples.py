@@ -7,6 +7,7 @@ import pytest
 from dana.core.schemas import DOCUMENTS, SCORES, write_parts
 from dana.report.collect import collect
 from dana.report.examples import most_extreme
+from dana.report.page import number
 
 LONG = "{} is a sentence that has more than eight words in it."
 
@@ -17,8 +18,8 @@ def scored(tmp_path):
 
     def write(*documents):
         rows, units = [], []
-        for number, (source, sentences) in enumerate(documents):
-            doc_id, place = f"d{number}", 0
+        for place, (source, sentences) in enumerate(documents):
+            doc_id, place = f"d{place}", 0
             rows.append({"doc_id": doc_id, "source": source, "text": " ".join(text for text, _ in sentences)})
             for unit, (text, score) in enumerate(sentences):
                 ends = {"start": place, "end": place + len(text)}
@@ -86,7 +87,7 @@ def test_two_units_a_source_of_distinct_documents_and_texts_the_extreme_ones_fir
     )
     relevant, foreign = most_extreme(scores, corpus)
     assert shown(relevant) == {"a": [first, third]}
-    assert [unit.score for unit in relevant[0].units] == [0, 3]
+    assert [unit.note for unit in relevant[0].units] == ["score 0.000", "score 3.000"]
     assert shown(foreign) == {"a": [fourth, third]}
 
 
@@ -128,6 +129,6 @@ def test_no_corpus_no_units_and_short_units_alone_are_no_examples(scored, tmp_pa
 def test_a_run_s_examples_are_those_of_its_scores_and_weights(whole_run):
     selected = collect(whole_run).selected
     assert next(iter(shown(selected.relevant))) == "target (planted)"
-    assert selected.relevant[0].units[0].score == selected.units["score"].min()
-    assert selected.relevant[0].units[0].weight == 1
-    assert max(examples.units[0].score for examples in selected.foreign) == selected.units["score"].max()
+    lowest, highest = (number(end) for end in selected.units["score"].agg(["min", "max"]))
+    assert selected.relevant[0].units[0].note == f"score {lowest}, weight 1"
+    assert f"score {highest}, weight 0" in {examples.units[0].note for examples in selected.foreign}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dana.report.bootstrap import paired_bootstrap
+from dana.core.statistics import paired_bootstrap
 from dana.report.cells import Finetuned, Predictions
 from dana.report.verdicts import compare_arms, contrasts, own_arms, questions
 from dana.tasks.kinds.single_label import SingleLabel
@@ -85,8 +85,9 @@ def test_a_gain_that_seeds_and_examples_bear_out_is_better_and_turned_round_wors
     low, high = grid(0.6), grid(0.7)
     row = judged(cell("base", low), cell("dana", high))["dana", "base"]
     assert (row.verdict, row.reasons, row.plan) == ("better", (), "")
-    expected = paired_bootstrap(*(cell("x", right).predictions.predicted for right in (high, low)),
-                                np.arange(400) % 2, TWO, "accuracy")  # fmt: skip
+    both = np.vstack([cell("x", right).predictions.predicted for right in (high, low)])
+    answers, labels, counts = TWO.alike(both, np.arange(400) % 2)
+    expected = paired_bootstrap(TWO.scorer(answers, labels, "accuracy"), counts)
     assert (row.low, row.high, row.error) == (expected.low, expected.high, expected.std)
     assert (row.n, row.p, row.p_holm) == (8, 2 / 256, 2 / 256)
     assert judged(cell("base", high), cell("dana", low))["dana", "base"].verdict == "worse"

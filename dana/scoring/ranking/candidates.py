@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.rng import derive_seed
+from dana.core.statistics import percentile_interval
 from dana.scoring.ranking.folds import folds_of
 from dana.scoring.ranking.held_out_scores import ComparedTexts, HeldOutScores, fused_scores, held_out_scores
 from dana.scoring.ranking.precision import average_precisions, recalls_at
@@ -121,11 +122,11 @@ def _row(
 
     groups = texts.task.groups, texts.general.groups
     ap = average_precisions(scored.task, scored.general, groups, prevalence, derive_seed(seed, "ranking", "bootstrap"))
-    low, high = np.percentile(ap[1:], [2.5, 97.5])
+    low, high = percentile_interval(ap[1:])
     recall_5, recall_20 = (recalls_at(scored.task, scored.general, budget) for budget in BUDGETS)
     is_task = np.repeat([1, 0], [scored.task.size, scored.general.size])
     auroc = float(roc_auc_score(is_task, -np.concatenate([scored.task, scored.general])))
-    found = (float(ap[0]), float(low), float(high), recall_5, recall_20, auroc)
+    found = (float(ap[0]), low, high, recall_5, recall_20, auroc)
     return Compared(name, *found, weight, scored.fit_s, scored.score_s)
 
 

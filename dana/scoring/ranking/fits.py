@@ -15,11 +15,12 @@ from torch import Tensor
 from dana.core.config import require
 from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed
+from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.folds import folds_of, groups_of, stretches
-from dana.scoring.ranking.recall import Fold, Resampling, interval, recalls, separations
+from dana.scoring.ranking.recall import Fold, Resampling, recalls, separations
 from dana.scoring.ranking.separation import HELD_OUT, Ranked, separation, split, stability, summarise
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.settings import Selection
@@ -172,7 +173,7 @@ def over_folds(
         runs += separations(own, settings.prevalence)
     stable = stability([fold.general for fold in folds])
     found = recalls(folds, resampling, budget)
-    low, high = interval(found)
+    low, high = percentile_interval(found[1:])
     row = summarise(selector.settings.detector, runs, stable, clock.fit, clock.score, settings.seeds)
     return replace(row, recall=float(found[0]), recall_low=low, recall_high=high), found
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dana.core.rng import generator
+from dana.core.statistics import draw_groups
 
 REPLICATES = 200
 
@@ -18,9 +19,6 @@ def average_precisions(
         groups: Of either, int64; pieces of one number are drawn together.
         prevalence: Share of task text that the pieces are weighted to.
         seed: Of the bootstrap; the same seed draws the same groups, so that selectors are compared on the same draws.
-
-    References:
-        Davison and Hinkley 1997, Bootstrap methods and their application, section 2.4 (clusters).
     """
     from sklearn.metrics import average_precision_score
 
@@ -29,19 +27,13 @@ def average_precisions(
     found = []
     for replicate in range(REPLICATES + 1):
         random = generator(seed, "precision", replicate)
-        counts = [np.ones(side.size) if replicate == 0 else _drawn(side, random) for side in groups]
+        counts = [np.ones(side.size) if replicate == 0 else draw_groups(random, side, 1)[0] for side in groups]
         shares = [
             share * count / max(count.sum(), 1)
             for share, count in zip((prevalence, 1 - prevalence), counts, strict=True)
         ]
         found.append(average_precision_score(is_task, relevance, sample_weight=np.concatenate(shares)))
     return np.array(found)
-
-
-def _drawn(groups: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """How often each piece is in a replicate: groups drawn with replacement, as many as there are."""
-    count = int(groups.max()) + 1
-    return random.multinomial(count, np.full(count, 1 / count))[groups].astype(np.float64)
 
 
 def recalls_at(task: np.ndarray, general: np.ndarray, budget: float) -> float:

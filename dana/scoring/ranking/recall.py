@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dana.core.rng import generator
+from dana.core.statistics import draw_groups
 from dana.scoring.ranking.separation import Separation, separation
 
 REPLICATES = 500
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,11 @@ class Resampling:
 
     @classmethod
     def of(cls, task_groups: np.ndarray, general_groups: np.ndarray, seed: int) -> "Resampling":
-        """Draw groups with replacement, as many as there are, on both sides.
-
-        References:
-            Davison and Hinkley 1997, Bootstrap methods and their application, section 2.4 (clusters).
-        """
+        """Draw groups with replacement, as many as there are, on both sides."""
         draws = []
         for label, groups in (("task", task_groups), ("general", general_groups)):
-            count = int(groups.max()) + 1
-            drawn = generator(seed, "recall", label).multinomial(count, np.full(count, 1 / count), size=REPLICATES)
-            draws.append(np.concatenate([np.ones((1, groups.size)), drawn[:, groups]]).astype(np.float32))
+            drawn = draw_groups(generator(seed, "recall", label), groups, REPLICATES)
+            draws.append(np.concatenate([np.ones((1, groups.size)), drawn]).astype(np.float32))
         return cls(*draws)
 
 
@@ -86,13 +81,6 @@ def recalls(folds: Sequence[Fold], resampling: Resampling, budget: float) -> np.
         kept = kept + (weights * found).sum(1)
         all_units = all_units + weights.sum(1)
     return kept / np.maximum(all_units, 1e-300)
-
-
-def interval(replicates: np.ndarray) -> tuple[float, float]:
-    """The percentile interval of 95 %, of what :func:`recalls` gives."""
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(replicates[1:], [tail, 100 - tail])
-    return float(low), float(high)
 
 
 def separations(folds: Sequence[Fold], prevalence: float) -> list[Separation]:

@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dana.core.errors import ConfigError, suggestion
-from dana.report.examples import SourceExamples
-from dana.report.sections import Section
-from dana.report.svg import Drawn
-from dana.report.tables import Column, Table, each, number, percent
+from dana.report.page import Column, Section, SourceExamples, Table, each, number, percent
+from dana.report.svg import Figure
 from dana.studies.clusters.cluster_examples import quoted
 from dana.studies.clusters.cluster_figures import confusion_figure
 from dana.studies.clusters.cluster_frames import ClusterFrames
@@ -87,13 +85,13 @@ class TrueDomains:
         return pd.DataFrame(rows, columns=["k", "purity", "purity_std"])
 
 
-def domain_sections(frames: ClusterFrames, domains: TrueDomains) -> tuple[list[Section], list[Drawn]]:
-    """What is said of clusters and true domains, and figures for files."""
+def domain_sections(frames: ClusterFrames, domains: TrueDomains) -> list[Section]:
+    """What is said of clusters and true domains."""
     drawn = confusion_figure(confusion(domains.counts(frames)), domains.names)
-    return [_purity(frames, domains, drawn), _outliers(frames, domains)], [drawn]
+    return [_purity(frames, domains, drawn), _outliers(frames, domains)]
 
 
-def _purity(frames: ClusterFrames, domains: TrueDomains, drawn: Drawn) -> Section:
+def _purity(frames: ClusterFrames, domains: TrueDomains, drawn: Figure) -> Section:
     counts = domains.counts(frames)
     taken = confusion(counts)
     shares = taken / np.maximum(taken.sum(1, keepdims=True), 1)
@@ -110,7 +108,7 @@ def _purity(frames: ClusterFrames, domains: TrueDomains, drawn: Drawn) -> Sectio
     )
     caption = "Units of each true domain by the domain of their cluster, and their share of the row."
     table = Table("cluster_confusion", caption, frame, tuple(columns))
-    return Section("Do clusters find the domains that are known?", said, (drawn.figure,), (table,))
+    return Section("Do clusters find the domains that are known?", said, (drawn,), (table,))
 
 
 def _count_and_share(at: int, count: int) -> Callable[[Any], str]:

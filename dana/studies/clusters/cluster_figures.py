@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from dana.report.figures import shorten
-from dana.report.svg import COLOURS, Drawn
-from dana.report.tables import each, percent
+from dana.report.page import each, percent
+from dana.report.svg import COLOURS, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def cluster_map(
     name: str,
     alt: str,
     ellipse_owners: Sequence[int] = (),
-) -> Drawn:
+) -> Figure:
     """Units by two principal components, coloured by an owner each, under the ellipses of the clusters.
 
     Args:
@@ -76,7 +76,7 @@ def cluster_map(
         if len(names) <= 10:
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, handletextpad=0.1, markerscale=2)
 
-    return Drawn(name, alt, SIZE, paint)
+    return Figure(name, alt, SIZE, paint)
 
 
 def _ellipses(axes: "Axes", ellipses: pd.DataFrame, fills: Sequence[str]) -> None:
@@ -91,7 +91,7 @@ def _ellipses(axes: "Axes", ellipses: pd.DataFrame, fills: Sequence[str]) -> Non
         axes.annotate(str(row.cluster), place, ha="center", va="center", fontsize=9, fontweight="bold")
 
 
-def confusion_figure(counts: np.ndarray, domains: Sequence[str]) -> Drawn:
+def confusion_figure(counts: np.ndarray, domains: Sequence[str]) -> Figure:
     """Units of each true domain by the domain of their cluster: shares of the row as shades, counts as numbers.
 
     Args:
@@ -115,4 +115,4 @@ def confusion_figure(counts: np.ndarray, domains: Sequence[str]) -> Drawn:
 
     side = max(3.0, 1.2 + 0.34 * len(labels))
     alt = f"Units of {len(labels)} true domains by the domain that their cluster is mapped to."
-    return Drawn("cluster_confusion", alt, (side + 0.6, side), paint)
+    return Figure("cluster_confusion", alt, (side + 0.6, side), paint)

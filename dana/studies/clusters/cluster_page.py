@@ -6,11 +6,8 @@ import numpy as np
 import pandas as pd
 
 from dana.core.origin import package_versions
-from dana.report.examples import Shown, SourceExamples
-from dana.report.findings import Finding
-from dana.report.sections import Report, Section
-from dana.report.svg import Drawn
-from dana.report.tables import Column, Table, number, percent
+from dana.report.page import Column, Finding, Report, Section, Shown, SourceExamples, Table, number, percent
+from dana.report.svg import Figure
 from dana.studies.clusters.cluster_domains import TrueDomains, domain_sections
 from dana.studies.clusters.cluster_examples import quoted
 from dana.studies.clusters.cluster_figures import MOST_COLOURS, cluster_map
@@ -20,12 +17,11 @@ from dana.studies.clusters.representatives import representatives
 
 EXAMPLES = 3  # of each cluster
 OUTLIERS = 10
+FIGURES = "figures"  # folder of their files
 
 
-def cluster_report(
-    name: str, frames: ClusterFrames, domains: TrueDomains | None = None
-) -> tuple[Report, tuple[Drawn, ...]]:
-    """Everything that the page says, and its figures for files.
+def cluster_report(name: str, frames: ClusterFrames, domains: TrueDomains | None = None) -> Report:
+    """Everything that the page says.
 
     Args:
         name: Of the run.
@@ -33,22 +29,16 @@ def cluster_report(
         domains: Where they are known.
     """
     table = cluster_table(frames)
-    maps = _maps(frames)
     sections = [
-        _made_of(frames, table, maps),
+        _made_of(frames, table),
         _examples(frames),
         _alike(frames),
         _outliers(frames),
         _how_many(frames, domains),
     ]
-    figures = list(maps)
-    if domains is not None:
-        known, drawn = domain_sections(frames, domains)
-        sections += known
-        figures += drawn
-    tables = [shown for section in sections for shown in section.shown] + _files(frames)
-    report = Report(name, _verdict(frames, table.frame), _highlights(frames), sections, package_versions(), tables)
-    return report, tuple(figures)
+    sections += [] if domains is None else domain_sections(frames, domains)
+    verdict, numbers = _verdict(frames, table.frame), _highlights(frames)
+    return Report(name, verdict, numbers, sections, package_versions(), figure_folder=FIGURES)
 
 
 def _verdict(frames: ClusterFrames, table: pd.DataFrame) -> str:
@@ -110,7 +100,7 @@ def _sources(sources: Sequence[str], own: np.ndarray, places: np.ndarray) -> str
     return ", ".join(f"{sources[at]} {percent(own[at] / own.sum(), 0)}" for at in places if own[at])
 
 
-def _maps(frames: ClusterFrames) -> tuple[Drawn, ...]:
+def _maps(frames: ClusterFrames) -> tuple[Figure, ...]:
     """By cluster, and by source where several, but not too many, are known."""
     shown = f"The ellipses of {frames.k} clusters over units by two principal components, coloured by"
     by_cluster = cluster_map(
@@ -123,13 +113,12 @@ def _maps(frames: ClusterFrames) -> tuple[Drawn, ...]:
     return by_cluster, by_source
 
 
-def _made_of(frames: ClusterFrames, table: Table, maps: tuple[Drawn, ...]) -> Section:
+def _made_of(frames: ClusterFrames, table: Table) -> Section:
     said = (
         "On the map each point is a unit, each ellipse the cluster of its number, which holds 63 % of what the cluster "
         "expects; clusters that overlap there may lie apart in other directions."
     )
-    figures = tuple(drawn.figure for drawn in maps)
-    return Section("What is in the pool?", said, figures, (table,))
+    return Section("What is in the pool?", said, _maps(frames), (table, *_files(frames)))
 
 
 def _files(frames: ClusterFrames) -> list[Table]:

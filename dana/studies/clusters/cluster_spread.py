@@ -10,7 +10,7 @@ import pandas as pd
 from dana.core.artifacts import MANIFEST
 from dana.core.schemas import parts
 from dana.report.files import read_columns, read_object, require_keys
-from dana.report.tables import Column, Table, number
+from dana.report.page import Column, Table, number
 from dana.weighting.spread import effective_number
 
 KEY = ["doc_id", "unit"]

@@ -8,9 +8,8 @@ import pandas as pd
 from dana.report.collect import embedding_store, scores_folder, weight_folders
 from dana.report.figures import MOST_BARS, WIDTH, shorten
 from dana.report.frames import RunFrames
-from dana.report.sections import Section
-from dana.report.svg import COLOURS, Figure, draw_figure
-from dana.report.tables import Column, Table, each, number, percent
+from dana.report.page import Column, Section, Table, each, number, percent
+from dana.report.svg import COLOURS, Figure
 from dana.studies.clusters.cluster_spread import read_spread, spread_finding, spread_table
 from dana.studies.clusters.pool_clusters import read_pool_clusters
 
@@ -131,4 +130,4 @@ def pool_bars(table: Table) -> Figure:
 
     said = ", ".join(marks.values())
     alt = f"Shares of {len(frame)} clusters in: {said}."
-    return draw_figure("pool-clusters", alt, (WIDTH, 0.75 + 0.27 * len(frame)), paint)
+    return Figure("pool-clusters", alt, (WIDTH, 0.75 + 0.27 * len(frame)), paint)

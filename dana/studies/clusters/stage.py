@@ -8,9 +8,9 @@ from dana.core.artifacts import Artifact
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.text_table import aligned
+from dana.report.page import write_page
 from dana.stages.general import open_general
 from dana.stages.grid.cell import Cell
-from dana.stages.report import write_report
 from dana.stages.settings import RunSettings
 from dana.studies.clusters.cluster_domains import TrueDomains
 from dana.studies.clusters.cluster_frames import read_clusters
@@ -21,7 +21,6 @@ from dana.weighting.settings import parse_balance
 log = get_logger(__name__)
 
 CLUSTERS = "clusters"
-FIGURES = "figures"
 
 
 def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
@@ -66,10 +65,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
 
 
 def _write_page(clusters: Path, out: Path, domains: TrueDomains | None) -> None:
-    report, figures = cluster_report(out.resolve().name, read_clusters(clusters), domains)
-    for drawn in figures:
-        drawn.write(out / FIGURES)
-    write_report(report, out, CLUSTERS)
+    write_page(cluster_report(out.resolve().name, read_clusters(clusters), domains), out, CLUSTERS)
 
 
 def clusters_text(out: Path) -> str:

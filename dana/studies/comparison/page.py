@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 
 from dana.core.origin import package_versions
-from dana.report.sections import Report, Section
-from dana.report.svg import COLOURS, Figure, draw_figure
-from dana.report.tables import Column, Table, number, percent
+from dana.report.page import Column, Report, Section, Table, number, percent
+from dana.report.svg import COLOURS, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +38,7 @@ def comparison_report(name: str, table: pd.DataFrame, summary: pd.DataFrame) -> 
     sections = [] if means is None else [_recall(summary, means)]
     budgets = [budget for budget in table["budget"].unique() if budget]
     sections += [_kept(table, budgets), _sources(table, budgets[0]), _overlap(table, budgets[0]), _cost(summary)]
-    tables = [shown for section in sections for shown in section.shown]
-    return Report(name, _verdict(summary, means), [], sections, package_versions(), tables)
+    return Report(name, _verdict(summary, means), [], sections, package_versions())
 
 
 def _means(summary: pd.DataFrame) -> pd.Series:
@@ -108,7 +106,7 @@ def _dots(summary: pd.DataFrame, means: pd.Series) -> Figure:
         axes.set_xlabel("precision at R (dot: a task and fit size, line: its interval; bar: the mean)")
 
     alt = f"Precision at R by task and fit size for each of: {', '.join(means.index)}."
-    return draw_figure("planted-recall", alt, (6.2, 0.9 + 0.42 * len(selectors)), paint)
+    return Figure("planted-recall", alt, (6.2, 0.9 + 0.42 * len(selectors)), paint)
 
 
 def _kept(table: pd.DataFrame, budgets: list[str]) -> Section:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dana.core.rng import generator
+from dana.core.statistics import draw_counts, percentile_interval
 from dana.studies.comparison.settings import COUNTED
 from dana.weighting.settings import parse_amount
 
@@ -104,7 +105,7 @@ def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray, seed: 
         seed: Of the draws.
     """
     draws = generator(seed, "comparison", "interval")
-    drawn = draws.multinomial(planted.size, np.full(planted.size, 1 / planted.size), size=REPLICATES)
+    drawn = draw_counts(draws, np.ones(planted.size), REPLICATES)
     means = np.zeros(REPLICATES)
     for values in scores:
         order = np.argsort(values, kind="stable")
@@ -114,5 +115,4 @@ def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray, seed: 
         reached = np.cumsum(times, axis=1)
         at = np.minimum((reached < plants[:, None]).sum(1), planted.size - 1)
         means += found[np.arange(REPLICATES), at] / np.maximum(reached[np.arange(REPLICATES), at], 1)
-    low, high = np.percentile(means / len(scores), [2.5, 97.5])
-    return float(low), float(high)
+    return percentile_interval(means / len(scores))

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dana.core.artifacts import open_artifact, write_text
+from dana.core.artifacts import open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.files import slug
 from dana.core.logging import get_logger
-from dana.report.render import to_html, to_markdown
+from dana.report.page import write_page
 from dana.scoring.inputs import TaskText
 from dana.scoring.scoring import build_selector
 from dana.stages.grid.cell import Cell, Made
@@ -52,10 +52,7 @@ def _write_page(comparison: Path) -> None:
     table = pd.read_csv(comparison, dtype={"budget": str}, keep_default_na=False)
     folder = comparison.parent
     report = comparison_report(folder.resolve().name, table, pd.read_csv(folder / SUMMARY))
-    for shown in report.tables:
-        write_text(folder / "tables" / f"{shown.name}.csv", shown.frame.to_csv(index=False))
-    write_text(folder / "report.md", to_markdown(report))
-    write_text(folder / "report.html", to_html(report))
+    write_page(report, folder, "report")
 
 
 def plan_compare(settings: RunSettings) -> Grid:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dana.report.render import markdown_text
-from dana.report.statistics import ALPHA
-from dana.report.svg import COLOURS, Drawn
-from dana.report.tables import each, number
+from dana.core.statistics import ALPHA
+from dana.report.page import each, markdown_text, number
+from dana.report.svg import COLOURS, Figure
 from dana.studies.topic_gap.settings import OFF, ON
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class GapPage:
         return [_verdict(row, Path(self.model).name) for row in each(self.summary)]
 
     @property
-    def figure(self) -> Drawn:
+    def figure(self) -> Figure:
         """Each topic's score of every arm against its score off topic; its number stands at the highest."""
         arms = [arm for arm in dict.fromkeys(self.results["arm"]) if arm != OFF]
         sizes = list(dict.fromkeys(self.gap["n"]))
@@ -80,7 +79,7 @@ class GapPage:
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
         alt = f"Macro-F1 of {', '.join(arms)} against training off topic; a point a topic, above the line is better."
-        return Drawn(FIGURE, alt, (6.8, 4.2), paint)
+        return Figure(FIGURE, alt, (6.8, 4.2), paint)
 
     def _summary(self) -> str:
         head = ["N", "trained on", "macro-F1", "off topic", "difference", "95 % interval", "Hedges' g", "topics"]
@@ -161,7 +160,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def keyword_curve(points: pd.DataFrame) -> Drawn:
+def keyword_curve(points: pd.DataFrame) -> Figure:
     """Draw the score by number of keywords, a line a run and N, over its score off topic, dashed (Figure 2).
 
     Args:
@@ -175,4 +174,4 @@ def keyword_curve(points: pd.DataFrame) -> Drawn:
         axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
         axes.legend()
 
-    return Drawn("figure2", "Macro-F1 by number of keywords; dashed: trained off topic alone.", (5, 3.6), paint)
+    return Figure("figure2", "Macro-F1 by number of keywords; dashed: trained off topic alone.", (5, 3.6), paint)

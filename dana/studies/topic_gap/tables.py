@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.report.statistics import holm, mean_interval
+from dana.core.statistics import holm, mean_interval
 from dana.studies.topic_gap.settings import OFF, ON
 
 P_VALUES = ("p_t", "p_wilcoxon")

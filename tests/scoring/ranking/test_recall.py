@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dana.scoring.ranking.recall import REPLICATES, Fold, Resampling, interval, recalls, separations
+from dana.core.statistics import percentile_interval
+from dana.scoring.ranking.recall import REPLICATES, Fold, Resampling, recalls, separations
 
 
 def one_fold(task, general):
@@ -42,8 +43,8 @@ def test_the_interval_is_over_documents_and_wider_than_over_units():
     documents = np.repeat(np.arange(20), 30)
     task = np.repeat(rng.normal(0, 1, 20), 30) + rng.normal(0, 0.1, 600)  # units of a document are alike
     fold = one_fold(task, rng.normal(1, 1, 1000))
-    by_document = interval(recalls([fold], Resampling.of(documents, np.arange(1000), 0), 0.2))
-    by_unit = interval(recalls([fold], Resampling.of(np.arange(600), np.arange(1000), 0), 0.2))
+    by_document = percentile_interval(recalls([fold], Resampling.of(documents, np.arange(1000), 0), 0.2)[1:])
+    by_unit = percentile_interval(recalls([fold], Resampling.of(np.arange(600), np.arange(1000), 0), 0.2)[1:])
     recall = recalls([fold], each_alone([fold]), 0.2)[0]
     assert by_document[0] < recall < by_document[1]
     assert by_document[1] - by_document[0] > 2 * (by_unit[1] - by_unit[0])
@@ -57,7 +58,7 @@ def test_the_interval_holds_the_true_recall_nineteen_times_of_twenty():
     for seed in range(60):
         rng = np.random.default_rng(seed)
         fold = one_fold(rng.normal(0, 1, 200), rng.normal(1, 1, 500))
-        low, high = interval(recalls([fold], each_alone([fold], seed), 0.2))
+        low, high = percentile_interval(recalls([fold], each_alone([fold], seed), 0.2)[1:])
         inside += low <= truth <= high
     assert inside >= 52
 

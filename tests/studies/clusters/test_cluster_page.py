@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dana.core.errors import ConfigError
-from dana.report.render import to_html, to_markdown
+from dana.report.page import to_html, to_markdown
 from dana.studies.clusters.cluster_domains import TrueDomains
 from dana.studies.clusters.cluster_frames import ClusterFrames
 from dana.studies.clusters.cluster_page import cluster_report, cluster_table
@@ -82,13 +82,13 @@ def test_an_empty_row_of_the_table_is_still_a_cluster(frames):
 
 
 def test_the_page_says_what_is_in_the_pool(frames):
-    report, figures = cluster_report("pool", frames)
+    report = cluster_report("pool", frames)
     assert (
         report.verdict
         == "10 units fall into 3 clusters; the largest, 'judge, jury', holds 60.0\N{NO-BREAK SPACE}% of them."
     )
     assert [finding.value for finding in report.highlights] == ["10.0\N{NO-BREAK SPACE}%", "0.80"]
-    assert [drawn.name for drawn in figures] == ["cluster_map", "cluster_map_sources"]
+    assert [drawn.name for drawn in report.figures] == ["cluster_map", "cluster_map_sources"]
     looks = dict(_section(report, "What does each part").examples)
     nearest = looks["nearest to the cluster's centre"]
     assert [(part.source, [unit.text for unit in part.units]) for part in nearest] == [
@@ -111,7 +111,7 @@ def test_the_page_says_what_is_in_the_pool(frames):
 
 
 def test_both_pages_hold_every_word_safely(frames):
-    report, _ = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+    report = cluster_report("pool", frames, TrueDomains(("bio", "law")))
     html, markdown = to_html(report), to_markdown(report)
     assert "The &lt;judge&gt; asked" in html
     assert "The \\<judge\\> asked" in markdown
@@ -122,21 +122,21 @@ def test_both_pages_hold_every_word_safely(frames):
 
 def test_a_single_source_needs_no_second_map(frames):
     alone = replace(frames, units=frames.units.assign(source="law"), sample=frames.sample.assign(source="law"))
-    _, figures = cluster_report("pool", alone)
+    figures = cluster_report("pool", alone).figures
     assert [drawn.name for drawn in figures] == ["cluster_map"]
 
 
 def test_figures_are_pixels_and_the_same_each_time(frames):
-    _, figures = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+    figures = cluster_report("pool", frames, TrueDomains(("bio", "law"))).figures
     again, _ = figures[0].png, figures[1].png
     assert again.startswith(b"\x89PNG")
     assert figures[0].png == again
-    assert figures[2].figure.svg == figures[2].figure.svg
+    assert figures[2].svg == figures[2].svg
     assert figures[2].name == "cluster_confusion"
 
 
 def test_true_domains_are_told_by_purity_confusions_and_outliers(frames):
-    report, _ = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+    report = cluster_report("pool", frames, TrueDomains(("bio", "law")))
     purity = _section(report, "Do clusters find")
     assert "Purity is 90.0\N{NO-BREAK SPACE}%: so many of 10 units" in purity.answer
     assert "It cannot be below 60.0\N{NO-BREAK SPACE}%" in purity.answer
@@ -162,7 +162,7 @@ def _cells(*texts):
 def test_other_sources_count_in_no_purity(frames):
     units = pd.concat([frames.units, pd.DataFrame([{**frames.units.iloc[0], "source": "web", "units": 90}])])
     sample = frames.sample.assign(source=["law", "bio", "web", "bio"])
-    report, _ = cluster_report("pool", replace(frames, units=units, sample=sample), TrueDomains(("bio", "law")))
+    report = cluster_report("pool", replace(frames, units=units, sample=sample), TrueDomains(("bio", "law")))
     assert "so many of 10 units" in _section(report, "Do clusters find").answer
     assert "Of the 3 units fitted on" in _section(report, "Which units are taken").tables[0].caption
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from dana.report.render import to_html, to_markdown
+from dana.report.page import to_html, to_markdown
 from dana.studies.comparison.page import comparison_report
 
 SCORES = {"random": 0.1, "near": 0.6, "nearer": 0.7, "oracle": 1.0}

@@ -146,7 +146,7 @@ def test_the_figure_has_a_point_a_topic(tmp_path):
     svg = (tmp_path / "topic_gap.svg").read_text(encoding="utf-8")
     assert (tmp_path / "topic_gap.png").stat().st_size > 5000
     assert {"0", "1", "2"} <= set(re.findall(r">(\d)</text>", svg))
-    assert svg == made.figure.figure.svg + "\n"
+    assert svg == made.figure.svg + "\n"
 
 
 def test_a_topic_has_its_number_once_and_arms_of_one_n_their_colours(tmp_path):

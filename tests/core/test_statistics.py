@@ -1,0 +1,254 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import accuracy_score, f1_score
+
+from dana.core.statistics import (
+    draw_groups,
+    fewest_seeds,
+    holm,
+    mean_interval,
+    paired_bootstrap,
+    paired_differences,
+    percentile_interval,
+    sign_flip_p,
+)
+from dana.tasks.kinds.single_label import SingleLabel
+
+CLASSES = 4
+KIND = SingleLabel.numbered(CLASSES)
+scores = st.lists(st.floats(0, 1), min_size=2, max_size=12)
+
+
+def test_mean_std_and_t_interval_by_hand():
+    found = mean_interval([1.0, 2.0, 3.0, 4.0])
+    assert (found.mean, found.n) == (2.5, 4)
+    assert found.std == pytest.approx(math.sqrt(5 / 3))  # ddof 1
+    reach = 3.182446305284263 * math.sqrt(5 / 3) / 2  # t(0.975, 3), from a table
+    assert (found.low, found.high) == pytest.approx((2.5 - reach, 2.5 + reach))
+
+
+@given(scores.filter(lambda values: np.std(values) > 1e-6))
+def test_t_interval_agrees_with_scipy(values):
+    found = mean_interval(values)
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_one_value_has_a_mean_and_no_interval():
+    found = mean_interval([0.7])
+    assert (found.mean, found.n) == (0.7, 1)
+    assert all(math.isnan(value) for value in (found.std, found.low, found.high))
+
+
+def test_no_values_are_refused():
+    with pytest.raises(ValueError, match="no values"):
+        mean_interval([])
+
+
+def test_differences_pair_by_seed_not_by_place():
+    assert paired_differences({2: 0.5, 0: 0.9, 7: 0.1}, {0: 0.4, 1: 0.0, 2: 0.25}) == [0.5, 0.25]
+
+
+def test_arms_without_a_common_seed_are_refused():
+    with pytest.raises(ValueError, match=r"no seed in common: \[0\] and \[1\]"):
+        paired_differences({0: 1.0}, {1: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("values", "p"),
+    [
+        ([0.3], 1.0),
+        ([1.0, 1.0], 0.5),
+        ([1.0, 2.0, 3.0], 0.25),
+        ([1.0, 2.0, -1.0], 0.75),  # |sum| of ±1±2±1: 2 4 0 2 2 0 4 2, of which six reach 2
+        ([0.0, 0.0], 1.0),
+        ([0.1, 0.1, 0.1, 0.1, 0.1], 0.0625),
+    ],
+)
+def test_sign_flip_p_by_hand(values, p):
+    assert sign_flip_p(values) == p
+
+
+@given(scores)
+def test_sign_flip_p_does_not_depend_on_sign_or_scale(values):
+    assert sign_flip_p(values) == sign_flip_p([-3 * value for value in values])
+
+
+def test_sign_flip_p_agrees_with_scipy():
+    values = np.random.default_rng(3).normal(0.3, 1, 9)
+    expected = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+    assert sign_flip_p(values) == pytest.approx(expected)
+
+
+def test_more_pairs_than_can_be_enumerated_are_sampled_close_to_exact():
+    values = np.random.default_rng(4).normal(0.5, 1, 14)
+    expected = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=2**14).pvalue
+    assert 0 < expected < 0.2
+    assert sign_flip_p(values) == pytest.approx(expected, abs=0.01)
+    assert sign_flip_p([1.0] * 30) == 1 / 20_001  # never 0
+
+
+def test_no_differences_are_refused():
+    with pytest.raises(ValueError, match="no differences"):
+        sign_flip_p([])
+
+
+def test_holm_by_hand():
+    # sorted: .01 * 4, .02 * 3, .03 * 2, .9 * 1, each at least the one before
+    assert holm([0.03, 0.01, 0.9, 0.02]) == pytest.approx([0.06, 0.04, 0.9, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+def test_holm_only_raises_and_lies_between_no_correction_and_bonferroni(values):
+    for value, adjusted in zip(values, holm(values), strict=True):
+        assert value <= adjusted <= min(1.0, len(values) * value)
+
+
+@pytest.mark.parametrize(("questions", "fewest"), [(1, 6), (2, 7), (3, 7), (4, 8), (5, 8), (8, 9)])
+def test_the_fewest_seeds_are_those_whose_least_p_passes_holm(questions, fewest):
+    assert fewest_seeds(questions) == fewest
+    least = [holm([sign_flip_p([1.0] * n), *[1.0] * (questions - 1)])[0] for n in (fewest - 1, fewest)]
+    assert least[0] > 0.05 >= least[1]
+
+
+def _arm(random, labels, right, seeds=5):
+    """Predictions that are right with a given probability, else any class but the last."""
+    return np.where(
+        random.random((seeds, labels.size)) < right,
+        labels,
+        random.integers(0, CLASSES - 1, (seeds, labels.size)),
+    )
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(0).integers(0, CLASSES - 1, 300)  # the last class never occurs
+
+
+def bootstrap(arm, other, labels, metric="accuracy", **how):
+    """The two-level bootstrap of two arms' predictions, examples that all models answer alike drawn together."""
+    answers, true, counts = KIND.alike(np.vstack([arm, other]), labels)
+    return paired_bootstrap(KIND.scorer(answers, true, metric), counts, **how)
+
+
+def score(predicted, labels, metric, kind=KIND):
+    return kind.scorer(predicted[None], labels, metric)(np.ones((1, labels.size)))[0, 0]
+
+
+def test_scores_of_a_confusion_table_by_hand():
+    """Three and one of class 0, two and four of class 1."""
+    labels, predicted = np.repeat([0, 0, 1, 1], [3, 1, 2, 4]), np.repeat([0, 1, 0, 1], [3, 1, 2, 4])
+    kind = SingleLabel.numbered(2)
+    assert score(predicted, labels, "accuracy", kind) == 0.7
+    assert score(predicted, labels, "macro_f1", kind) == pytest.approx((6 / 9 + 8 / 11) / 2)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "micro_f1", "macro_f1"])
+def test_scores_agree_with_sklearn_over_the_full_label_set(labels, metric):
+    predicted = _arm(np.random.default_rng(1), labels, 0.6, seeds=1)[0]
+    found = score(predicted, labels, metric)
+    average = metric.removesuffix("_f1")
+    expected = (
+        accuracy_score(labels, predicted)
+        if metric == "accuracy"
+        else f1_score(labels, predicted, labels=range(CLASSES), average=average, zero_division=0)
+    )
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_the_estimate_is_the_difference_of_the_mean_scores(labels, metric):
+    random = np.random.default_rng(2)
+    better, worse = _arm(random, labels, 0.8), _arm(random, labels, 0.6)
+    means = [np.mean([score(row, labels, metric) for row in arm]) for arm in (better, worse)]
+    found = bootstrap(better, worse, labels, metric, resamples=200)
+    assert found.mean == pytest.approx(means[0] - means[1])
+    assert 0 < found.low < found.mean < found.high
+    assert found.n == 5
+
+
+def test_an_arm_does_not_differ_from_itself(labels):
+    arm = _arm(np.random.default_rng(3), labels, 0.7)
+    found = bootstrap(arm, arm, labels, "macro_f1", resamples=50)
+    assert (found.mean, found.low, found.high, found.std) == (0, 0, 0, 0)
+
+
+def test_the_spread_is_that_of_resampled_examples_where_seeds_agree(labels):
+    """With identical seeds only the examples vary: the standard error of a mean of paired differences."""
+    random = np.random.default_rng(4)
+    better, worse = (
+        np.repeat(_arm(random, labels, 0.8, 1), 6, 0),
+        np.repeat(_arm(random, labels, 0.6, 1), 6, 0),
+    )
+    each = (better[0] == labels).astype(float) - (worse[0] == labels)
+    found = bootstrap(better, worse, labels, "accuracy", resamples=4000)
+    assert found.std == pytest.approx(each.std() / np.sqrt(labels.size), rel=0.05)
+
+
+def test_seeds_that_disagree_widen_the_interval(labels):
+    random = np.random.default_rng(5)
+    worse = _arm(random, labels, 0.6)
+    rights = (0.5, 0.6, 0.7, 0.8, 0.9)
+    mixed = np.concatenate([_arm(random, labels, right, 1) for right in rights])
+    even = _arm(random, labels, 0.7)
+    wide, narrow = (bootstrap(arm, worse, labels, "accuracy", resamples=400).std for arm in (mixed, even))
+    assert wide > 1.5 * narrow
+
+
+def test_the_same_seed_gives_the_same_interval(labels):
+    random = np.random.default_rng(6)
+    arms = _arm(random, labels, 0.8), _arm(random, labels, 0.7)
+    first, again = (bootstrap(*arms, labels, "accuracy", resamples=50) for _ in range(2))
+    other = bootstrap(*arms, labels, "accuracy", resamples=50, seed=1)
+    assert first == again
+    assert first != other
+
+
+def test_examples_that_are_drawn_together_change_no_number(labels):
+    """The sorts only save time: one sort an example has the same mean, and about the same interval."""
+    random = np.random.default_rng(8)
+    arms = _arm(random, labels, 0.8), _arm(random, labels, 0.7)
+    joined = bootstrap(*arms, labels, resamples=2000)
+    alone = paired_bootstrap(KIND.scorer(np.vstack(arms), labels, "accuracy"), np.ones(labels.size, dtype=int))
+    assert joined.mean == pytest.approx(alone.mean)
+    assert (joined.low, joined.high) == pytest.approx((alone.low, alone.high), abs=0.01)
+
+
+def test_a_percentile_interval_leaves_a_fortieth_on_either_side():
+    assert percentile_interval(np.arange(41.0)[::-1]) == (1.0, 39.0)
+
+
+def test_a_group_is_drawn_whole_and_as_many_groups_as_there_are():
+    groups = np.array([0, 0, 1, 2, 2, 2])
+    drawn = draw_groups(np.random.default_rng(9), groups, 400)
+    assert drawn.shape == (400, 6)
+    assert (drawn[:, 0] == drawn[:, 1]).all()
+    assert (drawn[:, 3] == drawn[:, 5]).all()
+    assert (drawn[:, [0, 2, 3]].sum(1) == 3).all()
+    assert drawn[:, [0, 2, 3]].mean(0) == pytest.approx([1, 1, 1], abs=0.15)
+
+
+def test_what_seeds_share_of_the_examples_is_told_from_what_is_their_own(labels):
+    """Seeds that agree share all of it; of others it is the mean covariance of two seeds' differences over texts."""
+    random = np.random.default_rng(6)
+    worse = np.repeat(_arm(random, labels, 0.6, 1), 3, 0)
+    alike = np.repeat(_arm(random, labels, 0.8, 1), 3, 0)
+    found = bootstrap(alike, worse, labels, "accuracy")
+    each = ((alike[0] == labels).astype(float) - (worse[0] == labels)).std() / np.sqrt(labels.size)
+    assert found.examples == pytest.approx(each, rel=0.05)
+    assert found.mixed == pytest.approx(0, abs=1e-6)
+    own = _arm(random, labels, 0.8, 3)
+    found = bootstrap(own, worse, labels, "accuracy")
+    differences = (own == labels).astype(float) - (worse == labels)
+    covariance = np.cov(differences, ddof=0) / labels.size
+    shared = covariance[~np.eye(3, dtype=bool)].mean()
+    assert found.examples == pytest.approx(np.sqrt(shared), rel=0.06)
+    assert found.mixed == pytest.approx(np.sqrt(np.diag(covariance).mean() - shared), rel=0.06)
+    assert np.isnan(bootstrap(own[:1], worse[:1], labels, "accuracy", resamples=50).mixed)
