@@ -1,6 +1,7 @@
 """Domains of the paper's tables: a file each to so many distinct sentences, and sentences to vectors kept on disk."""
 
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dana.core.artifacts import Draft, make
-from dana.core.errors import DataError
+from dana.core.errors import DanaError, DataError
 from dana.core.rng import derive_seed
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import Tally, read_documents, source_digests
@@ -48,6 +49,27 @@ class Domains:
     def own(self) -> np.ndarray:
         """int64 of shape (sentences,), the domain of each, from 0."""
         return np.array([self.names.index(document.source) for document in self.documents])
+
+
+def domain_command(description: str | None) -> ArgumentParser:
+    """The command line of a table or figure of domains: their files, sentences of each, seed and folder."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a domain each")
+    parser.add_argument("--most", type=int, default=2000, help="sentences of each domain (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    return parser
+
+
+def run_command(
+    parser: ArgumentParser, arguments: Sequence[str] | None, act: Callable[[Domains, Namespace], None]
+) -> None:
+    """Read the domains that a command line names and act on them; what dana refuses is told in one line."""
+    given = parser.parse_args(arguments)
+    try:
+        act(read_domains(given.files, given.most, given.out / "texts"), given)
+    except DanaError as error:
+        parser.error(str(error))
 
 
 def read_domains(files: Sequence[Path], most: int, folder: Path) -> Domains:

@@ -19,11 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from domains import Domains, read_domains, vectors_of
+from domains import Domains, domain_command, run_command, vectors_of
 from torch import Tensor
 
 from dana.core.artifacts import write_text
-from dana.core.errors import DanaError
 from dana.core.files import slug
 from dana.core.rng import generator
 from dana.corpus.unit_stream import Units, units_of
@@ -108,28 +107,23 @@ def write(figures: list, tables: dict[str, pd.DataFrame], folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a domain each, see table1.py")
+    parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm"])
     parser.add_argument("--geometry", default="none", help="none is the paper's, center+l2 that of dana clusters")
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--pca", type=int, default=50, help="components; 0 for none")
-    parser.add_argument("--most", type=int, default=2000, help="sentences of each domain")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    try:
-        domains = read_domains(given.files, given.most, given.out / "texts")
-        for spec in given.encoders:
-            vectors = vectors_of(domains.texts, spec, given.out / "embeddings")
-            learned = learn(domains, vectors, given.geometry, ClusterSettings(k=[given.k], pca=given.pca), given.seed)
-            figures, tables, purity = draw(learned, domains)
-            write(figures, tables, given.out / slug(spec))
-            print(
-                f"{spec}, k={given.k}: purity {100 * purity:.2f}\n{tables['outliers'].round(3).to_string(index=False)}"
-            )
-    except DanaError as error:
-        parser.error(str(error))
+    run_command(parser, arguments, figures)
+
+
+def figures(domains: Domains, given: argparse.Namespace) -> None:
+    """Draw and write the figures and tables of each encoder."""
+    settings = ClusterSettings(k=[given.k], pca=given.pca)
+    for spec in given.encoders:
+        vectors = vectors_of(domains.texts, spec, given.out / "embeddings")
+        drawn, tables, purity = draw(learn(domains, vectors, given.geometry, settings, given.seed), domains)
+        write(drawn, tables, given.out / slug(spec))
+        outliers = tables["outliers"].round(3).to_string(index=False)
+        print(f"{spec}, k={given.k}: purity {100 * purity:.2f}\n{outliers}")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,10 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-from domains import Domains, published, read_domains, vectors_of
+from domains import Domains, domain_command, published, run_command, vectors_of
 from torch import Tensor
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
-from dana.core.errors import DanaError
 from dana.core.files import slug
 from dana.core.rng import derive_seed
 from dana.encoders.base import encoder_identity
@@ -152,25 +151,20 @@ def verdict(table: pd.DataFrame) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm", "static", "transformer:dana-mini", "words"])
     parser.add_argument("--baselines", nargs="*", choices=list(BASELINES), default=list(BASELINES))
     parser.add_argument("--geometry", nargs="+", default=["none", "center+l2"])
     parser.add_argument("--k", nargs="+", type=int, default=[5, 10, 15])
     parser.add_argument("--pca", nargs="+", type=int, default=[50, 0], help="components; 0 for none")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--most", type=int, default=2000, help="sentences of each domain")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    try:
-        domains = read_domains(given.files, given.most, given.out / "texts")
-        cells = product(given.encoders, given.geometry, given.pca, given.k)
-        frames = [cell(domains, *one, given) for one in cells]
-        frames += [baseline(domains, *one, given) for one in product(given.baselines, given.k)]
-    except DanaError as error:
-        parser.error(str(error))
+    run_command(parser, arguments, table1)
+
+
+def table1(domains: Domains, given: argparse.Namespace) -> None:
+    """Fit all cells, write both tables and print the summary."""
+    frames = [cell(domains, *one, given) for one in product(given.encoders, given.geometry, given.pca, given.k)]
+    frames += [baseline(domains, *one, given) for one in product(given.baselines, given.k)]
     fits = pd.concat(frames, ignore_index=True)
     table = summary(fits)
     if set(domains.names) != PAPERS:

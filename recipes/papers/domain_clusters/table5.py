@@ -13,16 +13,15 @@ cell takes minutes to an hour of one core; killed, the same command goes on with
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from domains import Domains, published, read_domains
+from domains import Domains, domain_command, published, run_command
 from table7 import CAP, paper_name, sizes, split
 
 from dana.core.artifacts import Draft, make, read_json, write_json, write_text
-from dana.core.errors import ConfigError, DanaError
+from dana.core.errors import ConfigError
 from dana.core.registry import SELECTORS
 from dana.stages.settings import RunSettings
 
@@ -79,33 +78,29 @@ def beside(found: pd.DataFrame) -> pd.DataFrame:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser = domain_command(__doc__)
     parser.add_argument("--domains", nargs="+", help="(default: all)")
     parser.add_argument("--fit", type=int, default=1000, help="sentences of the domain (default: %(default)s)")
     parser.add_argument("--held-out", type=int, default=400, help="of the domain, and of the others together")
-    parser.add_argument("--most", type=int, default=2000, help="sentences of each domain")
     parser.add_argument("--scale", type=int, default=CAP // 500)
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="(default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--model", help="of the classifier and of the pre-ranking (default: MiniLM)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
+    run_command(parser, arguments, table5)
+
+
+def table5(domains: Domains, given: argparse.Namespace) -> None:
+    """Classify every domain's held-out sentences with both kinds of negatives; write and print the table."""
     encoder = f"transformer:{given.model}" if given.model else "minilm"
     selection = replace(RunSettings().selection, encoder=encoder, store=str(given.out / "embeddings"))
     training = {"learning_rate": given.learning_rate, "epochs": given.epochs, "model": given.model}
     rows = []
-    try:
-        domains = read_domains(given.files, given.most, given.out / "texts")
-        for name in given.domains or domains.names:
-            if name not in domains.names:
-                raise ConfigError(f"domains={name!r}: must be among {', '.join(domains.names)}")
-            for negatives in ("random", "pre_ranked"):
-                selector = SELECTORS.load("classifier")(negatives=negatives, context=selection.context(""), **training)
-                rows.append({"domain": name, "negatives": negatives, **cell(domains, name, selector, given)})
-    except DanaError as error:
-        parser.error(str(error))
+    for name in given.domains or domains.names:
+        if name not in domains.names:
+            raise ConfigError(f"domains={name!r}: must be among {', '.join(domains.names)}")
+        for negatives in ("random", "pre_ranked"):
+            selector = SELECTORS.load("classifier")(negatives=negatives, context=selection.context(""), **training)
+            rows.append({"domain": name, "negatives": negatives, **cell(domains, name, selector, given)})
     table = beside(pd.DataFrame(rows))
     write_text(given.out / "table5.csv", table.to_csv(index=False))
     print(table.round(3).to_string(index=False, na_rep=""))

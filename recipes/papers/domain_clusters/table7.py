@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from domains import Domains, published, read_domains
+from domains import Domains, domain_command, published, run_command
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
-from dana.core.errors import DanaError, DataError
+from dana.core.errors import DataError
 from dana.core.files import slug
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.tables import document_tables
@@ -127,41 +127,40 @@ def beside(found: pd.DataFrame) -> pd.DataFrame:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser = domain_command(__doc__)
     parser.add_argument("--selectors", nargs="+", default=SELECTORS, help="classifier takes an hour of one core")
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--fit", type=int, default=FIT, help="sentences of a domain to fit on")
-    parser.add_argument("--most", type=int, default=2 * FIT, help="sentences of each domain")
     parser.add_argument("--kept", type=int, default=KEPT)
     parser.add_argument("--scale", type=int, default=CAP // KEPT)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    store = str(given.out / "embeddings")
+    run_command(parser, arguments, table7)
+
+
+def table7(domains: Domains, given: argparse.Namespace) -> None:
+    """Look for each domain with every selector; write and print the table."""
     selection = replace(
-        RunSettings().selection, units="window:256", encoder=given.encoder, seed=given.seed, store=store
+        RunSettings().selection,
+        units="window:256",
+        encoder=given.encoder,
+        seed=given.seed,
+        store=str(given.out / "embeddings"),
     )
-    try:
-        domains = read_domains(given.files, given.most, given.out / "texts")
-        wanted = sizes(domains.names, given.scale, given.most - given.fit)
-        fit, candidates = split(domains, wanted, given.fit)
-        about = {"domains": domains.fingerprint, "fit": given.fit}
-        pool = corpus(candidates, given.out / "candidates", {**about, "candidates": wanted}).path
-        read = list(iterate_documents(pool))
-        frames = []
-        for name in domains.names:
-            own = task(name, fit[name], given.out / name / "task", about).path
-            sought = np.array([document.source == name for document in read])
-            for spec in given.selectors:
-                scored = score_pool(own, pool, spec, "knn", selection, given.out / name / slug(spec) / "scores").path
-                scores = document_scores(scored, [document.doc_id for document in read])
-                frames.append(measures(scores, sought, given.kept).assign(domain=name, selector=spec))
-    except DanaError as error:
-        parser.error(str(error))
-    found = pd.concat(frames, ignore_index=True)
-    found = found[(found["cut"] != "below 0") | found["selector"].str.startswith("classifier")]
-    table = beside(found[["domain", "selector", *found.columns.drop(["domain", "selector"])]])
+    wanted = sizes(domains.names, given.scale, given.most - given.fit)
+    fit, candidates = split(domains, wanted, given.fit)
+    about = {"domains": domains.fingerprint, "fit": given.fit}
+    pool = corpus(candidates, given.out / "candidates", {**about, "candidates": wanted}).path
+    read = list(iterate_documents(pool))
+    frames = []
+    for name in domains.names:
+        own = task(name, fit[name], given.out / name / "task", about).path
+        sought = np.array([document.source == name for document in read])
+        for spec in given.selectors:
+            scored = score_pool(own, pool, spec, "knn", selection, given.out / name / slug(spec) / "scores").path
+            scores = document_scores(scored, [document.doc_id for document in read])
+            frames.append(measures(scores, sought, given.kept).assign(domain=name, selector=spec))
+    rows = pd.concat(frames, ignore_index=True)
+    rows = rows[(rows["cut"] != "below 0") | rows["selector"].str.startswith("classifier")]
+    table = beside(rows[["domain", "selector", *rows.columns.drop(["domain", "selector"])]])
     write_text(given.out / "table7.csv", table.to_csv(index=False))
     shown = ["domain", "selector", "cut", "kept", "precision", "precision_ceiling", "recall", "precision_at_r"]
     print(table[[*shown, "published_precision", "published_recall"]].round(3).to_string(index=False, na_rep=""))

@@ -333,7 +333,7 @@ def test_table_5_holds_out_what_nothing_is_fitted_on(script, files, tmp_path, mo
         assert general == [text for name in sorted(WORDS) for text in sentences(name, MOST)[32:]]
     table = pd.read_csv(out / "table5.csv")
     assert table["negatives"].tolist() == ["random", "pre_ranked"]
-    domains = table5.read_domains([Path(path) for path in files], MOST, out / "texts")
+    domains = script("domains").read_domains([Path(path) for path in files], MOST, out / "texts")
     texts, own = table5.held_out(domains, "sea", 20, 12)
     assert set(texts) == {text for name in WORDS for text in sentences(name, MOST)[20 : 32 if name == "sea" else 26]}
     assert own.tolist() == [text in sentences("sea", MOST) for text in texts]
