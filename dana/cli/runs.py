@@ -44,7 +44,7 @@ def _quickstart(parsed: argparse.Namespace) -> None:
     adapts two arms on equal tokens, fine-tunes each over seeds and writes runs/quickstart/report.html. About 15
     minutes of processor time. Run it again and it goes on where it was.
     """
-    from dana.stages.quickstart import RECIPE, what_next
+    from dana.stages.harvest import RECIPE, what_next
     from dana.stages.run import run_recipe
 
     settings = settings_from(parsed, RECIPE)

@@ -45,8 +45,8 @@ def _tasks(parsed: argparse.Namespace) -> None:
     from dana.core.text_table import aligned
     from dana.stages.check_task import check_task
     from dana.tasks.card import load_card
-    from dana.tasks.described import card_rows, card_text
     from dana.tasks.finder import card_names, search_in
+    from dana.tasks.tables import card_rows, card_text
 
     _check_flags(parsed)
     search_in(parsed.task_path or [])

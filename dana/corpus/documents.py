@@ -15,13 +15,13 @@ from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.storage import RemoteFile, check_unchanged
 from dana.core.workers import workers
-from dana.corpus.distinct import Distinct
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.notices import Notices
 from dana.corpus.places import Source, expand, stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
+from dana.corpus.seen import Distinct
 from dana.corpus.slices import Passed, Slice, read_slice, slices_of
 from dana.corpus.text import document_id, normalise
 

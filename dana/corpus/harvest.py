@@ -6,14 +6,16 @@ Files are parsed, never imported. A docstring's topic is its distribution and su
 import ast
 import re
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from inspect import cleandoc
+from itertools import compress
 from pathlib import Path
 
 from dana.core.files import text_digest
+from dana.corpus.overlap import shingle_matrix, similar_to_earlier
 from dana.corpus.text import normalise
 
 _SKIPPED = re.compile(
@@ -171,25 +173,19 @@ def distinct(items: Iterable[Harvested], fewest: int, seen: set[bytes]) -> Itera
             yield item
 
 
-def without_near_duplicates(items: Iterable[Harvested], overlap: float) -> Iterator[Harvested]:
-    """Items less than `overlap` like every earlier one that was kept.
+def without_near_duplicates(items: Iterable[Harvested], least: float) -> Iterator[Harvested]:
+    """Items less than `least` like every earlier one that was kept.
 
     Args:
         items: In order of preference.
-        overlap: Jaccard index of the sets of five successive words, in (0, 1].
+        least: Jaccard index of the sets of five successive words, in (0, 1].
 
     References:
         Broder 1997, On the resemblance and containment of documents, section 2.
     """
-    holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    sizes: list[int] = []
-    for item in items:
-        words = re.findall(r"\w+", item.text.lower())
-        shingles = {tuple(words[at : at + SHINGLE]) for at in range(max(1, len(words) - SHINGLE + 1))}
-        shared = Counter(place for shingle in shingles for place in holders.get(shingle, ()))
-        if any(both >= overlap * (len(shingles) + sizes[place] - both) for place, both in shared.items()):
-            continue
-        for shingle in shingles:
-            holders[shingle].append(len(sizes))
-        sizes.append(len(shingles))
-        yield item
+    items = list(items)
+    kept = [True] * len(items)
+    shingles = shingle_matrix(([item.text] for item in items), SHINGLE, common=len(items))
+    for row, earlier in similar_to_earlier(*shingles, least):
+        kept[row] &= not kept[earlier]
+    return compress(items, kept)

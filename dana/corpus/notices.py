@@ -34,8 +34,7 @@ class Notices:
     def add(self, origin: str, line: int, kind: str, text: str) -> None:
         """Count a record: its place, its kind, and its text if it has one."""
         if origin != self._file.origin:
-            self.close_file()
-            self._file = _File(origin)
+            self._end_file(_File(origin))
         file = self._file
         file.kind = kind or file.kind
         file.records += 1
@@ -43,40 +42,30 @@ class Notices:
         file.longest = max(file.longest, (line - file.line, file.line))
         file.line = line
 
-    def close_file(self) -> None:
-        """Log what is unusual of the file that ends."""
-        file = self._file
-        if file.kind in HOW:
-            self._say(file.kind, "%s: %s documents, %s", file.origin, f"{file.records:,}", HOW[file.kind])
-        if file.kind == "row" and file.longest[0] > LONG_ROW:
-            self._say(
-                "long row",
-                "%s: %s records; the longest takes %s lines, from line %d on",
-                file.origin,
-                f"{file.records:,}",
-                f"{file.longest[0]:,}",
-                file.longest[1],
-            )
-        if file.replaced:
-            log.warning(
-                "%s: %s of %s records hold U+FFFD, where bytes are not UTF-8; to keep those characters convert the"
-                " file first, for example: iconv -f LATIN1 -t UTF-8",
-                file.origin,
-                f"{file.replaced:,}",
-                f"{file.records:,}",
-            )
-
     def close(self) -> None:
         """End the last file, and log how many were not named."""
-        self.close_file()
-        self._file = _File()
+        self._end_file(_File())
         if self._others:
             counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self._others.items()))
             log.info("input     and more files: %s", counted)
 
-    def _say(self, kind: str, message: str, *values: object) -> None:
+    def _end_file(self, following: _File) -> None:
+        """Log what is unusual of the file that ends."""
+        file, self._file = self._file, following
+        lines, begins = file.longest
+        if file.kind in HOW:
+            self._tell(file.kind, f"{file.origin}: {file.records:,} documents, {HOW[file.kind]}")
+        if file.kind == "row" and lines > LONG_ROW:
+            longest = f"the longest takes {lines:,} lines, from line {begins} on"
+            self._tell("long row", f"{file.origin}: {file.records:,} records; {longest}")
+        if file.replaced:
+            share = f"{file.replaced:,} of {file.records:,} records"
+            remedy = "to keep those characters convert the file first, for example: iconv -f LATIN1 -t UTF-8"
+            log.warning("%s: %s hold U+FFFD, where bytes are not UTF-8; %s", file.origin, share, remedy)
+
+    def _tell(self, kind: str, message: str) -> None:
         if self._named < FILES:
             self._named += 1
-            log.info("input     " + message, *values)
+            log.info("input     %s", message)
         else:
             self._others[kind] += 1

@@ -1,22 +1,34 @@
-"""N-gram overlap: texts to the runs of words that they share with evaluation texts, by a rolling hash.
+"""Text overlap by runs of words: n-grams shared with evaluation texts, near duplicates of documents and of a stream.
 
-Both sides are reduced to their words (NFKC, lower case, runs of word characters), so marks, punctuation, case and
-line ends make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass over a block of texts.
-Runs of equal hashes are compared byte by byte, so a collision of hashes never counts as overlap. Texts without spaces
-between words (Chinese, Thai) have few and long words, so less of their overlap is found.
+Texts are reduced to their words (NFKC, lower case, runs of word characters), so marks, punctuation, case and line ends
+make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass over a block of texts. Where
+evaluation text is looked for, runs of equal hashes are compared byte by byte, so a collision of hashes never counts.
+Texts without spaces between words (Chinese, Thai) have few and long words, so less of their overlap is found.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array
 
+from dana.core.config import require
+from dana.core.errors import ConfigError
 from dana.corpus.text import words
 from dana.corpus.units import sentences
 
+SHINGLE = 4  # words of a run by which two documents are compared
+COMMON = 500  # shingles of more documents are boilerplate: they join nothing, which also bounds the work
+ROWS_AT_ONCE = 256
+MINHASH_SHINGLE = 5  # words
+PERMUTATIONS = 128  # the standard error of an estimate is at most 0.044
+FALSE_ALARMS, MISSES = 0.1, 0.9  # weights in the choice of bands; a false alarm costs one comparison
+SHINGLES_AT_ONCE = 4096  # a text of 10 MB would otherwise need a matrix of a gigabyte
 _BASE = 0x9E3779B97F4A7C15  # 5 mod 8, so that its powers modulo 2^64 repeat as late as they can
 _SPACE, _NEWLINE = 32, 10
 _FILTER_BITS = 24  # of a hash: a table of 16 MB, which rejects 94 % of other hashes where the index has a million
@@ -87,10 +99,7 @@ class OverlapIndex:
             lines += distinct
             codes += [code] * len(distinct)
         block = _Block.of(lines)
-        # A line of fewer words than an n-gram is one run as a whole, a longer one is all its n-grams.
-        parts = [block.runs(ngram), *(block.whole(length) for length in range(sentence, ngram))]
-        runs = _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        starts, ends, rows = runs
+        starts, ends, rows = runs = block.shingles(ngram, sentence)
         hashes = block.hashed(runs)
         owners = np.array(codes, dtype=np.int32)[rows]
         order = np.lexsort((starts, owners, hashes))
@@ -109,16 +118,18 @@ class OverlapIndex:
             texts: A block of them; the working memory is some 60 times their size.
         """
         block = _Block.of([words(text) for text in texts])
-        found: dict[tuple[int, int], tuple[int, Overlap]] = {}
+        first: dict[tuple[int, int], tuple[int, Overlap]] = {}
         for length in range(min(self.sentence, self.ngram), self.ngram + 1):
+            kind: Literal["ngram", "sentence"] = "ngram" if length == self.ngram else "sentence"
             runs = block.runs(length)
             for place, entry in self._candidates(block.hashed(runs)):
                 start, row = int(runs.starts[place]), int(runs.rows[place])
                 run = block.blob[start : runs.ends[place]]
                 for code in self._holders(entry, run):
-                    if (row, code) not in found or start < found[row, code][0]:
-                        found[row, code] = start, self._overlap(row, code, length, run)
-        return [found[key][1] for key in sorted(found)]
+                    if (row, code) not in first or start < first[row, code][0]:
+                        digest = blake2b(run, digest_size=16).hexdigest()
+                        first[row, code] = start, Overlap(row, self.tasks[code], kind, length, digest)
+        return [first[key][1] for key in sorted(first)]
 
     def _candidates(self, hashes: np.ndarray) -> Iterator[tuple[int, int]]:
         """Places of the hashes that the index holds, and each one's first entry."""
@@ -135,10 +146,6 @@ class OverlapIndex:
             if self.blob[start : start + int(self.sizes[entry])] == run:
                 yield int(self.codes[entry])
             entry += 1
-
-    def _overlap(self, row: int, code: int, length: int, run: bytes) -> Overlap:
-        kind: Literal["ngram", "sentence"] = "ngram" if length == self.ngram else "sentence"
-        return Overlap(row, self.tasks[code], kind, length, blake2b(run, digest_size=16).hexdigest())
 
 
 def _lines(text: str, ngram: int, sentence: int, language: str) -> Iterator[str]:
@@ -209,11 +216,14 @@ class _Block:
         inside = rows[last:] == rows[: max(0, rows.size - last)]
         return _Runs(starts[: inside.size][inside], ends[last:][inside], rows[last:][inside])
 
-    def whole(self, length: int) -> _Runs:
-        """Every line of exactly `length` words."""
-        runs = self.runs(length)
+    def shingles(self, length: int, shortest: int) -> _Runs:
+        """Every run of `length` words within a line; of a line of fewer words, but `shortest` at least, all of it."""
         sizes = np.bincount(self.words.rows)
-        return _Runs(*(part[sizes[runs.rows] == length] for part in runs))
+        parts = [self.runs(length)]
+        for fewer in range(shortest, length):
+            runs = self.runs(fewer)
+            parts.append(_Runs(*(part[sizes[runs.rows] == fewer] for part in runs)))
+        return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def hashed(self, runs: _Runs) -> np.ndarray:
         """The rolling hash of each run: a function of its bytes alone, wherever it lies."""
@@ -234,3 +244,155 @@ def _power_tables(size: int) -> tuple[np.ndarray, np.ndarray]:
         factors[0] = 1
         tables.append(np.cumprod(factors))
     return tables[0], tables[1]
+
+
+def shingle_matrix(
+    documents: Iterable[Sequence[str]], length: int = SHINGLE, common: int = COMMON
+) -> tuple[csr_array, np.ndarray]:
+    """Which document holds which run of four words; one of fewer words is a single run. O(words).
+
+    Args:
+        documents: Each a list of texts; no run goes from one text into the next.
+        length: Words of a run.
+        common: Runs of more documents are left out.
+
+    Returns:
+        Ones, shape (documents, distinct shingles), without the common ones; and the distinct shingles of each document
+        with those, int64 of shape (documents,).
+    """
+    hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+    count, left = 0, iter(documents)
+    while batch := list(islice(left, ROWS_AT_ONCE)):
+        block = _Block.of([words(text) for texts in batch for text in texts])
+        runs = block.shingles(length, 1)
+        hashes.append(block.hashed(runs))
+        rows.append(count + np.repeat(np.arange(len(batch)), list(map(len, batch)))[runs.rows])
+        count += len(batch)
+    distinct, columns = np.unique(np.concatenate(hashes), return_inverse=True)
+    where = (np.concatenate(rows), columns)
+    held = csr_array((np.ones(columns.size), where), shape=(count, max(1, distinct.size)))
+    held.data[:] = 1  # a run that is there twice is there
+    often = np.bincount(held.indices, minlength=held.shape[1])
+    return csr_array(held[:, np.flatnonzero((often > 0) & (often <= common))]), np.diff(held.indptr).astype(np.int64)
+
+
+def nearest_rows(held: csr_array, sizes: np.ndarray, rows: np.ndarray, others: np.ndarray, least: float) -> np.ndarray:
+    """The most similar of some documents for each of some, by the Jaccard index of their shingles.
+
+    Common shingles count as not shared, so an index is never too high. Work grows with the shingles of `rows` times
+    the documents that hold one, 500 at most; memory is that of 256 rows.
+
+    Args:
+        held: From :func:`shingle_matrix`, as is `sizes`.
+        sizes: Distinct shingles of each document.
+        rows: Documents, shape (rows,).
+        others: Documents to look among, none of them in `rows`.
+        least: Smallest Jaccard index that counts.
+
+    Returns:
+        int64 of shape (rows,): a document of `others`, of a tie the first; -1 where none is similar enough.
+    """
+    nearest = np.full(rows.size, -1, dtype=np.int64)
+    among = held[others].T
+    for start in range(0, rows.size, ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        at, other, jaccard = _jaccard(held[block], among, sizes[block], sizes[others])
+        order = np.lexsort((other, -jaccard, at))
+        best = order[np.unique(at[order], return_index=True)[1]]
+        best = best[jaccard[best] >= least]
+        nearest[start + at[best]] = others[other[best]]
+    return nearest
+
+
+def similar_to_earlier(held: csr_array, sizes: np.ndarray, least: float) -> Iterator[tuple[int, int]]:
+    """Each document and an earlier one that it is similar to, document by document; arguments as above."""
+    for start in range(0, sizes.size, ROWS_AT_ONCE):
+        end = min(start + ROWS_AT_ONCE, sizes.size)
+        at, other, jaccard = _jaccard(held[start:end], held[:end].T, sizes[start:end], sizes[:end])
+        similar = (other < at + start) & (jaccard >= least)
+        yield from sorted(zip((at + start)[similar].tolist(), other[similar].tolist(), strict=True))
+
+
+def repeats_earlier(held: csr_array, sizes: np.ndarray, least: float) -> np.ndarray:
+    """Which documents are similar to an earlier one, even if that one is to one before it: bool, shape (documents,)."""
+    repeats = np.zeros(sizes.size, dtype=bool)
+    repeats[[row for row, _ in similar_to_earlier(held, sizes, least)]] = True
+    return repeats
+
+
+def _jaccard(
+    held: csr_array, among: csr_array, sizes: np.ndarray, other_sizes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row, column and Jaccard index of the pairs that share a shingle; `among` has a column a document."""
+    shared = coo_array(held @ among)
+    at, other = shared.coords
+    return at, other, shared.data / (sizes[at] + other_sizes[other] - shared.data)
+
+
+def check_near_duplicates(threshold: float) -> None:
+    """Check a threshold, and that datasketch is installed.
+
+    Raises:
+        ConfigError: If `threshold` is not in (0, 1], or the library is not installed.
+    """
+    require(0 < threshold <= 1, "near_duplicates", threshold, "a Jaccard index in (0, 1], for example 0.8")
+    if find_spec("datasketch") is None:
+        raise ConfigError(f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana[dedup]'")
+
+
+class NearDuplicates:
+    """Index of the texts kept so far: about 9 KB a text, whatever its length.
+
+    datasketch finds the texts that share a band of their signatures; of these, the estimated Jaccard index decides.
+    The permutations are fixed, so equal input gives equal outcomes everywhere.
+
+    References:
+        Broder 1997, On the resemblance and containment of documents; Leskovec, Rajaraman and Ullman 2020,
+        Mining of massive datasets, section 3.4.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        """Start with no text.
+
+        Args:
+            threshold: Estimated Jaccard index of the sets of five successive words from which on a text is a near
+                duplicate.
+
+        Raises:
+            ConfigError: See :func:`check_near_duplicates`.
+        """
+        check_near_duplicates(threshold)
+        from datasketch import MinHash, MinHashLSH
+
+        self._threshold = threshold
+        self._empty = MinHash(PERMUTATIONS, seed=1)
+        self._bands = MinHashLSH(threshold, PERMUTATIONS, weights=(FALSE_ALARMS, MISSES))
+        self._names: list[str] = []
+        self._signatures: list[np.ndarray] = []
+
+    def add(self, name: str, text: str) -> str | None:
+        """The name of the first text kept that this one is nearly; None where there is none, and it is kept.
+
+        A text without words is like no other. O(characters).
+        """
+        line = words(text)
+        if not line:
+            return None
+        signature = self._signature(line)
+        for row in sorted(self._bands.query(signature)):
+            if np.mean(self._signatures[row] == signature.hashvalues) >= self._threshold:
+                return self._names[row]
+        self._bands.insert(len(self._names), signature, check_duplication=False)
+        self._names.append(name)
+        self._signatures.append(signature.hashvalues)
+        return None
+
+    def _signature(self, line: str) -> Any:
+        """MinHash of every run of five words; of fewer words, of the one that holds them all."""
+        signature = self._empty.copy()
+        parts = line.encode().split(b" ")
+        starts = range(max(1, len(parts) - MINHASH_SHINGLE + 1))
+        shingles = (b" ".join(parts[start : start + MINHASH_SHINGLE]) for start in starts)
+        while some := list(islice(shingles, SHINGLES_AT_ONCE)):
+            signature.update_batch(some)
+        return signature

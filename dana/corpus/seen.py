@@ -1,4 +1,6 @@
-"""Digests to short values in constant memory: the latest in a dictionary, the others in sorted runs on disk.
+"""Documents to those whose text and name were not there before, in constant memory, by digests on disk.
+
+Of digests, the latest are in a dictionary, the others in sorted runs on disk.
 
 Runs of one size are merged four at a time, so there are few, and a digest is written some log4 times (a log-structured
 merge tree: O'Neil et al. 1996). A table of one bit for each beginning of a digest answers for most digests that are in
@@ -8,10 +10,16 @@ no run; for the others a block of each run is read.
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
 from heapq import merge
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Self
+
+from dana.core.files import text_digest
+from dana.core.schemas import Document
 
 KEY, VALUE = 16, 8  # bytes
 RECORD = KEY + VALUE
@@ -132,3 +140,48 @@ def _place(digest: bytes) -> tuple[int, int]:
     """Byte and bit of a digest in the table."""
     place = int.from_bytes(digest[:4], "big") >> 32 - FILTER_BITS
     return place >> 3, 1 << (place & 7)
+
+
+class Distinct:
+    """The texts and names of the documents so far, in constant memory; to be used in a ``with``."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Start without any.
+
+        Args:
+            folder: See :class:`Seen`.
+        """
+        self._texts, self._names = Seen(folder), Seen(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._texts.close()
+        self._names.close()
+
+    def admit(self, document: Document) -> tuple[str, str, Document | None]:
+        """The next document under a name of its own; or why it is left out, and what is wrong if anything is.
+
+        A name that another source has taken becomes ``source/name``. What is left out is forgotten.
+        """
+        text = text_digest(document.text)
+        if self._texts.get(text) is not None:
+            return "duplicate", "", None
+        owner, name = _owner(document.source), text_digest(document.doc_id)
+        held = self._names.get(name)
+        if held not in (None, owner):
+            document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
+            name = text_digest(document.doc_id)
+            held = self._names.get(name)
+        if held is not None:
+            return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
+        self._texts.add(text)
+        self._names.add(name, owner)
+        return "", "", document
+
+
+@lru_cache(maxsize=1)
+def _owner(source: str) -> bytes:
+    """What stands for a source beside the names of its documents."""
+    return text_digest(source)[:VALUE]

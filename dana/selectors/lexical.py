@@ -12,8 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from dana.core.config import require
-from dana.corpus.character_ngrams import CharacterNgrams
-from dana.corpus.hashed_ngrams import BucketCounts, HashedNgrams
+from dana.corpus.hashed_ngrams import BucketCounts, CharacterNgrams, HashedNgrams
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
 

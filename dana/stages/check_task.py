@@ -12,10 +12,8 @@ from dana.core.logging import get_logger
 from dana.core.text_table import Value, aligned
 from dana.corpus.documents import Tally, read_documents
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.corpus_overlap import corpus_row
 from dana.tasks.examples import read_labelled
-from dana.tasks.split_labels import label_rows, split_rows
-from dana.tasks.split_overlap import overlap_rows
+from dana.tasks.tables import corpus_row, label_rows, overlap_rows, split_rows
 
 log = get_logger(__name__)
 

@@ -14,9 +14,9 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.places import stem
 from dana.corpus.readers import read_records
 from dana.corpus.records import MISSING, Record, field_at
+from dana.tasks.card import Template
 from dana.tasks.examples import Example, empty_text, make_text
 from dana.tasks.kinds.base import Kind
-from dana.tasks.template import Template
 
 log = get_logger(__name__)
 

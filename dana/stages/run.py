@@ -22,6 +22,7 @@ from dana.stages.forecast import forecast
 from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
+from dana.stages.harvest import CARD_NAME
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.nested_seeds import check_nested, home, suffix, with_seed
@@ -37,7 +38,6 @@ from dana.stages.training_settings import AdaptSettings, PretrainSettings
 from dana.stages.unused import first_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card
-from dana.tasks.harvested import CARD_NAME
 from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)

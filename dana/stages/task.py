@@ -10,9 +10,9 @@ from dana.corpus.hub import forget_rows
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
 from dana.corpus.tables import document_tables
+from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
 from dana.tasks.hygiene import Cleaner
 from dana.tasks.settings import Hygiene
-from dana.tasks.task_text import HELD_OUT_SHARE, card_texts, find_task, plain_texts
 
 HELD_OUT_AT_MOST = 1000  # documents; enough for a standard error of a hundredth of a nat
 

@@ -15,8 +15,8 @@ from dana.scoring.scoring import build_selector
 from dana.stages.corpus import corpus_stage
 from dana.stages.settings import RunSettings
 from dana.stages.task import task_stage
+from dana.tasks.examples import find_task
 from dana.tasks.hygiene import Cleaner
-from dana.tasks.task_text import find_task
 
 log = get_logger(__name__)
 

@@ -13,8 +13,7 @@ from dana.core.files import text_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests
-from dana.corpus.near_duplicates import PERMUTATIONS, SHINGLE, NearDuplicates
-from dana.corpus.overlap import Overlap, OverlapIndex
+from dana.corpus.overlap import MINHASH_SHINGLE, PERMUTATIONS, NearDuplicates, Overlap, OverlapIndex
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_split
 from dana.tasks.settings import Hygiene
@@ -73,8 +72,8 @@ class Cleaner:
         if general and self._settings.sample is not None:
             found["sample"] = self._settings.sample
         if general and self._settings.near_duplicates is not None:
-            threshold = self._settings.near_duplicates
-            found["near_duplicates"] = {"threshold": threshold, "shingle": SHINGLE, "permutations": PERMUTATIONS}
+            signature = {"shingle": MINHASH_SHINGLE, "permutations": PERMUTATIONS}
+            found["near_duplicates"] = {"threshold": self._settings.near_duplicates, **signature}
         return {"hygiene": found} if found else {}
 
     @cached_property

@@ -82,7 +82,7 @@ class Hygiene:
         require(self.ngram > 0, "ngram", self.ngram, "at least 1")
         require(self.sentence > 0, "sentence", self.sentence, "at least 1")
         if self.near_duplicates is not None:
-            from dana.corpus.near_duplicates import check_near_duplicates
+            from dana.corpus.overlap import check_near_duplicates
 
             check_near_duplicates(self.near_duplicates)
         share = self.sample is None or 0 < self.sample <= 1

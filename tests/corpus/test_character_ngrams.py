@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.corpus.character_ngrams import CharacterNgrams
-from dana.corpus.hashed_ngrams import bucket_of
+from dana.corpus.hashed_ngrams import CharacterNgrams, bucket_of
 
 MANY = 2**20
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError
-from dana.corpus import near_duplicates
-from dana.corpus.near_duplicates import NearDuplicates
+from dana.corpus import overlap
+from dana.corpus.overlap import NearDuplicates
 
 
 def _text(seed, count=400):
@@ -55,13 +55,13 @@ def test_texts_without_words_are_like_no_other():
 def test_a_long_text_is_the_same_whatever_is_looked_at_at_once(monkeypatch):
     long = " ".join(_text(3, 3000))
     whole = NearDuplicates(0.8)._signature(long).hashvalues
-    monkeypatch.setattr(near_duplicates, "SHINGLES_AT_ONCE", 7)
+    monkeypatch.setattr(overlap, "SHINGLES_AT_ONCE", 7)
     assert (NearDuplicates(0.8)._signature(long).hashvalues == whole).all()
 
 
 def test_signatures_do_not_depend_on_the_process():
     code = (
-        "from dana.corpus.near_duplicates import NearDuplicates as N;"
+        "from dana.corpus.overlap import NearDuplicates as N;"
         "print(N(0.8)._signature('a b c d e f g').hashvalues.tolist())"
     )
     out = [
@@ -81,6 +81,6 @@ def test_a_threshold_out_of_range_is_named(threshold):
 
 
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(near_duplicates, "find_spec", lambda name: None)
+    monkeypatch.setattr(overlap, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana\[dedup\]'"):
         NearDuplicates(0.8)

@@ -18,9 +18,8 @@ from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
 from dana.core.schemas import parts
 from dana.corpus import documents, seen
-from dana.corpus.distinct import Distinct
 from dana.corpus.documents import Tally, read_documents
-from dana.corpus.seen import NOTHING, Seen
+from dana.corpus.seen import NOTHING, Distinct, Seen
 from dana.stages.corpus import corpus_stage
 
 TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "TOGETHER": 2, "FILTER_BITS": 4}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.corpus.shingles import COMMON, ROWS_AT_ONCE, nearest_rows, repeats_earlier, shingle_matrix
+from dana.corpus.overlap import COMMON, ROWS_AT_ONCE, nearest_rows, repeats_earlier, shingle_matrix
 
 LETTERS = list("abcdefgh")
 documents = st.lists(st.text("abc ", max_size=14).map(" ".join), min_size=2, max_size=12)
@@ -45,7 +45,7 @@ def test_the_nearest_is_that_of_all_pairs(texts, least):
 
 
 def test_more_rows_than_a_block_are_each_looked_up(monkeypatch):
-    monkeypatch.setattr("dana.corpus.shingles.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("dana.corpus.overlap.ROWS_AT_ONCE", 3)
     texts = [f"text number {at} of many" for at in range(10)]
     held, sizes = shingle_matrix([text] for text in [*texts, *reversed(texts)])
     found = nearest_rows(held, sizes, np.arange(10), np.arange(10, 20), 1.0)

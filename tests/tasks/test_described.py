@@ -6,8 +6,8 @@ import yaml
 
 from dana.core.errors import ConfigError
 from dana.tasks.card import TaskCard, load_card
-from dana.tasks.described import card_rows, card_text
 from dana.tasks.finder import card_names
+from dana.tasks.tables import card_rows, card_text
 
 
 @pytest.mark.parametrize("name", card_names())

@@ -8,7 +8,7 @@ import yaml
 
 from dana.core.errors import ConfigError
 from dana.tasks.card import TaskCard, load_card
-from dana.tasks.described import card_text
+from dana.tasks.tables import card_text
 
 
 def write(path, **values):

@@ -5,7 +5,7 @@ import pytest
 
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import label_drift
-from dana.tasks.split_labels import label_rows, split_rows
+from dana.tasks.tables import label_rows, split_rows
 
 
 def examples(split, labels, text="one two three"):

@@ -1,9 +1,8 @@
 """Texts that splits repeat or share."""
 
 from dana.core.schemas import Document
-from dana.tasks.corpus_overlap import corpus_row
 from dana.tasks.examples import Example
-from dana.tasks.split_overlap import near_matches, overlap_rows
+from dana.tasks.tables import corpus_row, near_matches, overlap_rows
 
 LONG = [f"w{at}" for at in range(20)]
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
 from dana.finetuning.settings import FinetuneSettings
-from dana.tasks.card import TaskCard, load_card
+from dana.tasks.card import TaskCard, Template, load_card
 from dana.tasks.examples import Example, read_split
-from dana.tasks.template import Template
 
 
 def test_fields_are_put_in_their_places():

@@ -7,13 +7,10 @@ import toy_task
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import Document
 from dana.tasks.card import TaskCard, load_card
-from dana.tasks.corpus_overlap import corpus_row
-from dana.tasks.examples import Example, overlap, read_split
+from dana.tasks.examples import Example, card_texts, overlap, read_split
 from dana.tasks.hygiene import Cleaner
 from dana.tasks.settings import Hygiene
-from dana.tasks.split_labels import split_rows
-from dana.tasks.split_overlap import overlap_rows
-from dana.tasks.task_text import card_texts
+from dana.tasks.tables import corpus_row, overlap_rows, split_rows
 
 LONG = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from dana.core.rng import generator
-from dana.corpus.shingles import shingle_matrix
+from dana.corpus.overlap import shingle_matrix
 
 ALIKE = 0.5  # share of the shorter document's shingles that makes two documents near duplicates
 STRETCHES = 10  # pieces of consecutive units that a document becomes where it is most of the task

@@ -13,7 +13,7 @@ from dana.corpus.tables import document_tables
 from dana.studies.comparison.planting import PLANTED, part_texts, pool_of, sample_fit
 from dana.studies.comparison.settings import SOURCE
 from dana.studies.comparison.surface import Surface
-from dana.tasks.task_text import card_texts, find_task, plain_texts
+from dana.tasks.examples import card_texts, find_task, plain_texts
 
 PARTS = ("plants", "held_out", "fit")
 

@@ -19,8 +19,8 @@ from dana.stages.settings import RunSettings
 from dana.studies.comparison.page import comparison_report
 from dana.studies.comparison.settings import ORACLE, SOURCE
 from dana.studies.comparison.tables import SUMMARY, write_comparison
+from dana.tasks.examples import find_task
 from dana.tasks.settings import Hygiene
-from dana.tasks.task_text import find_task
 
 log = get_logger(__name__)
 

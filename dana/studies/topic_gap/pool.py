@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.core.errors import DataError
-from dana.corpus.shingles import repeats_earlier, shingle_matrix
+from dana.corpus.overlap import repeats_earlier, shingle_matrix
 from dana.corpus.text import distinct_rows
 from dana.studies.topic_gap.views import Window, strip_to_letters
 from dana.tasks.examples import Example
-from dana.tasks.split_overlap import NEAR
+from dana.tasks.tables import NEAR
 
 
 @dataclass(frozen=True)
