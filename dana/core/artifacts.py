@@ -16,7 +16,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from dana.core.energy import EnergyMeter
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
 from dana.core.files import aside, replacing, room_for, sync
 from dana.core.launch import first, leads
@@ -33,7 +32,7 @@ OWN = "__dana__"
 MANIFEST = f"{OWN}/manifest.json"
 OLD_MANIFEST = "manifest.json"  # where it was up to schema 1
 MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
-HELD_BY_ALL = {*MANIFEST_KEYS, "schema", "versions", "seconds", "joules", "digest"}
+HELD_BY_ALL = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class Draft:
     seeds: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
-    energy: EnergyMeter = field(default_factory=EnergyMeter)
 
 
 def fingerprint(depends_on: Any) -> str:
@@ -223,7 +221,6 @@ def make_together(
             return found
         draft = Draft(held.enter_context(aside(path))) if leads() else None
         if draft is not None:
-            held.enter_context(draft.energy)
             (draft.path / OWN).mkdir()
         write(draft)
         return first(lambda: _commit(path, kind, wanted, draft))
@@ -268,8 +265,6 @@ def _commit(path: Path, kind: str, wanted: dict[str, Any], draft: Draft | None) 
         "versions": package_versions(),
         "seconds": round(time.monotonic() - draft.began, 3),
     }
-    if (joules := draft.energy.joules) is not None:
-        manifest["joules"] = round(joules, 1)
     write_json(draft.path / MANIFEST, sealed(manifest))
     if path.exists():
         path.rmdir()

@@ -1,4 +1,4 @@
-"""Manifests to what each step cost: seconds, how much text went through it, and energy where the machine counts it."""
+"""Manifests to what each step cost: seconds, and how much text went through it."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ WORK = {"scores": "scoring", "model": "training", "finetune": "fine-tuning"}  # 
 
 
 def cost_table(run: RunFrames) -> Table | None:
-    """A row a step: seconds, their share, what it went through, joules (NaN if unknown); None without a manifest."""
+    """A row a step: seconds, their share, what went through it; None without a manifest."""
     rows = []
     for place, manifest in steps(run).items():
         if is_part(place, manifest):
@@ -30,31 +30,24 @@ def cost_table(run: RunFrames) -> Table | None:
         seconds = max(float(manifest.get("seconds", 0)), run.recorded.get(place, 0.0))
         amount, of = _amount(manifest)
         row = {"step": place, "kind": str(manifest.get("kind", "")), "seconds": seconds, "amount": amount, "of": of}
-        joules = float(manifest.get("joules", "nan"))
-        rows.append({**row, "per_second": amount / seconds if seconds else float("nan"), "joules": joules})
+        rows.append({**row, "per_second": amount / seconds if seconds else float("nan")})
     if not rows:
         return None
     frame = pd.DataFrame(rows)
     frame.insert(3, "share", frame["seconds"] / max(frame["seconds"].sum(), 1e-300))
-    columns = [
+    columns = (
         Column("step", lambda row: row.step, numeric=False),
         Column("seconds", lambda row: number(row.seconds, 1)),
         Column("share", lambda row: percent(row.share)),
         Column("text", lambda row: f"{number(row.amount, 0)} {row.of}" if row.of else "–"),
         Column("a second", lambda row: number(row.per_second, 0 if row.per_second >= 10 else 1)),
-    ]
+    )
     caption = (
         "Seconds by the clock, over every time that a step was begun again; of scoring summed over processes, of "
         "fine-tuning over seeds. What was reused cost nothing again. Tokens of training are those the model saw; "
         "texts of fine-tuning count once an epoch and seed."
     )
-    if frame["joules"].notna().any():
-        columns.append(Column("Wh", lambda row: number(row.joules / 3600, 2)))
-        caption += (
-            " Watt-hours are what processors, memory and GPUs of the whole machine counted, other work on it included"
-            " (steps side by side count each other's), since the step was last begun."
-        )
-    return Table("cost", caption, frame, tuple(columns))
+    return Table("cost", caption, frame, columns)
 
 
 def _amount(manifest: dict[str, Any]) -> tuple[float, str]:

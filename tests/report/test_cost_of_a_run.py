@@ -104,13 +104,3 @@ def test_seeds_that_are_joined_are_counted_once(run):
     nested = {"nested/1/finetune/toy/dana": part, "nested/1/arms/dana/adapted": model}
     nested = replace(run, stages={**run.stages, **nested})
     assert len(cost_table(nested).frame) == len(cost_table(run).frame) + 1
-
-
-def test_energy_is_told_where_the_machine_counted_it(tmp_path, run):
-    counted = run_of(tmp_path, a=manifest("scores", 10) | {"joules": 9000.0}, b=manifest("corpus", 5))
-    table = cost_table(counted)
-    assert table.columns[-1].header == "Wh"
-    assert [cells[-1] for cells, _ in table.rows()] == ["–", "2.50"], "corpus before scores"
-    assert "whole machine" in table.caption
-    assert "Wh" not in [column.header for column in cost_table(run).columns]
-    assert "Watt" not in cost_table(run).caption
