@@ -42,7 +42,7 @@ def read_texts(many: int, seed: int, long: bool) -> list[str]:
 def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
     """An untrained BERT over MiniLM's vocabulary of 30,522, and the tokenizer."""
     from dana.core.registry import ENCODERS
-    from dana.models.scratch import new_encoder
+    from dana.models.language_model import new_encoder
 
     tokenizer = ENCODERS.create("minilm").tokenizer
     tokenizer.model_max_length = max_tokens
@@ -79,14 +79,14 @@ def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, o
     from dana.train.evaluation import HeldOut
     from dana.train.loop import prepare, train
     from dana.train.objectives.masked import MaskedTokens
-    from dana.train.planner import Planner
+    from dana.train.planner import choose_execution
     from dana.train.records import StepRecord
 
     settings, accelerator = dana_settings(options), Accelerator(cpu=options.device == "cpu")
     texts = {"task": heldout, "general": heldout.rows(np.arange(1))}
     held = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
     collator, examples = MaskedTokens().collator(tokenizer, 0), to_examples(ids, 0)
-    choice = Planner(model, examples, collator, settings, accelerator).choose()
+    choice = choose_execution(model, examples, collator, settings, accelerator)
     print(*choice.reasons, sep="\n", file=sys.stderr)
     prepared = prepare(model, settings, accelerator, choice.shape)
     records = list(train(prepared, examples, collator, settings, held))
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--layout", default="auto", help="auto, padded, packed or unpadded")
-    parser.add_argument("--compile", default="off", help="auto, on or off")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm here and print its numbers as JSON")
     parser.add_argument("--out", type=Path, help="also write all turns as JSON")
     options = parser.parse_args()

@@ -34,7 +34,7 @@ def repository_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def tiny_tokenizer(repository_texts):
     """A WordPiece tokenizer of 800 entries."""
-    from dana.models.scratch import train_tokenizer
+    from dana.models.language_model import train_tokenizer
 
     return train_tokenizer(lambda: repository_texts, 800, max_tokens=64)
 

@@ -149,7 +149,7 @@ def own_text(tmp_path, monkeypatch, repository_texts):
 
 @pytest.fixture
 def model(tmp_path_factory, tiny_tokenizer):
-    from dana.models.scratch import new_encoder
+    from dana.models.language_model import new_encoder
 
     folder = tmp_path_factory.mktemp("model")
     checkpoint = new_encoder("bert", "tiny", tiny_tokenizer, dropout=0.0, seed=0)

@@ -62,7 +62,7 @@ class _Hosted(nn.Module):
 
 
 class _HostedWords(nn.Module):
-    """A model of transformers, called as :class:`dana.models.word_classifier.WordClassifier` is."""
+    """A model of transformers, called as :class:`dana.models.classifier.WordClassifier` is."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -1,13 +1,42 @@
-"""Model folders and Hub names: backbone and tokenizer from safetensors, identity, refusal of what is no model."""
+"""Model folders, Hub names and shipped models: checkpoint and tokenizer from safetensors, identity, refusal of others."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dana.core.errors import ArtifactError, DanaError, nearest_path
+from dana.core.artifacts import fingerprint
+from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import file_digest
-from dana.models.shipped import located
+
+# Name, which is that of its folder beside this file, and sha256 of model.safetensors.
+SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
+
+
+def located(model: str) -> str:
+    """The folder of a model that ships with dana; any other folder or Hub name as it is.
+
+    A folder of that name in the working directory goes first.
+
+    Raises:
+        ArtifactError: If the weights are not the published ones.
+    """
+    return str(_verified(model)) if model in SHIPPED and not Path(model).exists() else model
+
+
+@cache
+def _verified(name: str) -> Path:
+    folder = Path(__file__).parent / name
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise ArtifactError(f"{weights}: missing; install dana again")
+    found = sha256(weights.read_bytes()).hexdigest()
+    if found != SHIPPED[name]:
+        raise ArtifactError(f"{weights}: sha256 is {found}, not the published {SHIPPED[name]}; install dana again")
+    return folder
 
 
 def load_backbone(model: str) -> Any:
@@ -118,3 +147,42 @@ def check_checkpoint(model: str) -> None:
         pickled = sorted(file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
         found = f"found {', '.join(pickled)}: pickles run code when opened and are refused" if pickled else "found none"
         raise ArtifactError(f"{model}: needs weights as *.safetensors; {found}")
+
+
+def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:
+    """Hex digest of what decides the tokens of a text: the content of a tokenizer, wherever it was loaded from.
+
+    Args:
+        tokenizer: A fast Hugging Face tokenizer.
+        special_tokens: What the caller takes "[MASK]" in a text for, in words.
+
+    Raises:
+        ConfigError: If the tokenizer is slow.
+    """
+    return fingerprint({"tokenizer": uncut(tokenizer).to_str(), "special tokens": special_tokens})
+
+
+def uncut(tokenizer: Any) -> Any:
+    """A copy of a tokenizer's core (``tokenizers.Tokenizer``) that neither cuts nor pads, and takes all text as text.
+
+    Who writes "[MASK]" gets a bracket, a word and a bracket, never the special token: it is no word of the text.
+
+    Raises:
+        ConfigError: If the tokenizer is slow: it does not know where its tokens end.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed")
+    from tokenizers import Tokenizer
+
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    if state["model"]["type"] == "Unigram":  # its pieces are looked up in the text, special ones too: rename those
+        special = {token["content"] for token in state["added_tokens"] if token["special"]}
+        vocabulary = state["model"]["vocab"]
+        state["model"]["vocab"] = [
+            ["\uffff" + piece if piece in special else piece, odds] for piece, odds in vocabulary
+        ]
+    copy = Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
+    copy.encode_special_tokens = True
+    copy.no_truncation()
+    copy.no_padding()
+    return copy

@@ -5,6 +5,7 @@ for one can run without padding. Where the device has a kernel for it the kernel
 and values alone are padded for the product, and everything else of the layer still sees no padding.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ def attention(
     """
     bounds, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
     window = (kwargs.get("sliding_window") or 0) - 1  # -1 sees everything
-    if dropout == 0.0 and has_kernel(query):
+    if dropout == 0.0 and query.dtype in (torch.float16, torch.bfloat16) and has_kernel(query.device):
         from torch.nn.attention.varlen import varlen_attn
 
         q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
@@ -58,13 +59,9 @@ def attention(
     return padded(query, key, value, bounds, longest, scaling, dropout, window), None
 
 
-def has_kernel(query: Tensor) -> bool:
-    """Whether torch can attend over variable lengths here: its kernel takes half precision on CUDA only."""
-    try:
-        import torch.nn.attention.varlen
-    except ImportError:
-        return False
-    return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
+def has_kernel(device: torch.device) -> bool:
+    """Whether torch can attend over variable lengths on a device: its kernel takes half precision on CUDA only."""
+    return device.type == "cuda" and find_spec("torch.nn.attention.varlen") is not None
 
 
 def padded(
@@ -91,25 +88,3 @@ def padded(
     q, k, v = (part[0][:, places].transpose(0, 1) for part in (query, key, value))
     found = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling)
     return found.transpose(1, 2)[real].unsqueeze(0)
-
-
-def kernel_difference(bounds: Tensor, heads: int, dims: int, window: int = -1) -> float:
-    """The kernel's largest difference to :func:`padded` on random vectors, both in bfloat16; 0 where there is none.
-
-    Args:
-        bounds: int32 of shape (examples + 1,) on the device to test.
-        heads: Attention heads.
-        dims: Of a head.
-        window: Places seen to either side; -1 for all.
-    """
-    generator = torch.Generator(bounds.device).manual_seed(0)
-    shape = (3, 1, heads, int(bounds[-1]), dims)
-    parts = torch.randn(shape, generator=generator, device=bounds.device, dtype=torch.bfloat16)
-    if not has_kernel(parts):
-        return 0.0
-    longest = int(bounds.diff().max())
-    given: dict[str, Any] = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
-    query, key, value = parts.unbind(0)
-    kernel, _ = attention(nn.Module(), query, key, value, None, **given)
-    expected = padded(query.float(), key.float(), value.float(), bounds, longest, window=window)
-    return float((kernel.float() - expected).abs().max())

@@ -24,9 +24,8 @@ from dana.corpus.unit_stream import Units
 from dana.encoders.batches import batches_on, padded_batch
 from dana.encoders.minilm import minilm_folder
 from dana.encoders.transformer import TransformerEncoder
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
 from dana.models.heads import positions_of
-from dana.models.shipped import located
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised

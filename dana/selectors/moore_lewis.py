@@ -17,11 +17,9 @@ from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.corpus.unit_stream import Units
-from dana.models.ngram.counts import count_ngrams
-from dana.models.ngram.entropy import TextEntropies, text_entropies
-from dana.models.ngram.kenlm import KenLM, check_kenlm
-from dana.models.ngram.kneser_ney import estimate_model, train_ngrams
-from dana.models.ngram.model import NgramModel
+from dana.models.ngram.arpa import KenLM, check_kenlm
+from dana.models.ngram.kneser_ney import count_ngrams, estimate_model, train_ngrams
+from dana.models.ngram.model import NgramModel, TextEntropies, text_entropies
 from dana.models.ngram.vocabulary import Vocabulary, count_words, split_words
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.cross_fitting import BACKGROUND

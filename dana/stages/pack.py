@@ -6,8 +6,7 @@ from typing import Any
 from dana.core.artifacts import Artifact, Draft, fingerprint
 from dana.core.schemas import DOCUMENTS, iterate_documents, parts, table_identity
 from dana.core.shared import make_shared
-from dana.models.folder import check_checkpoint, load_own_tokenizer
-from dana.models.tokenizer import tokenizer_identity
+from dana.models.folder import check_checkpoint, load_own_tokenizer, tokenizer_identity
 from dana.train.tokens import write_tokens
 
 

@@ -17,7 +17,7 @@ from dana.train.card import Provenance, model_card
 from dana.train.checkpoints import RECORDS, Checkpoints, saved_to_resume
 from dana.train.examples import Examples, build_examples
 from dana.train.execution import make_accelerator
-from dana.train.model_setup import checkpoint_gradients
+from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, StepRecord, to_line, values_of
 from dana.train.run import Trained, TrainingRun
 from dana.train.settings import HeadWarmup, TrainSettings

@@ -33,7 +33,7 @@ class PretrainSettings(TrainSettings):
     """How a model is made from scratch.
 
     Attributes:
-        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.scratch.architecture_config`.
+        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.language_model.architecture_config`.
         vocabulary: Most entries of the tokenizer.
         lowercase: Whether the tokenizer folds case and accents.
         dropout: 0 suits runs that see their text a few times.
@@ -49,7 +49,7 @@ class PretrainSettings(TrainSettings):
     max_positions: int = 512
 
     def __post_init__(self) -> None:
-        from dana.models.scratch import ARCHITECTURES
+        from dana.models.language_model import ARCHITECTURES
 
         super().__post_init__()
         known = self.architecture in ARCHITECTURES

@@ -13,8 +13,7 @@ from transformers import Trainer, TrainerCallback
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading
-from dana.models.shipped import located
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch, Examples
 from dana.train.objectives.batch import IGNORED, StepBatch, loss_scale, micro_loss, token_losses

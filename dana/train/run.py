@@ -14,7 +14,7 @@ from dana.train.head_warmup import warm_up_head
 from dana.train.loop import Prepared, prepare, train
 from dana.train.objectives.base import Collator
 from dana.train.plan import Plan
-from dana.train.planner import Choice, Planner, planned
+from dana.train.planner import choose_execution
 from dana.train.records import Progress, Record, StepRecord
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.state import export_model
@@ -72,9 +72,13 @@ class TrainingRun:
             saved.manifest["notes"]["extended"] = {"from": settings.execution.extend, "at": saved.manifest["step"]}
         notes = dict(saved.manifest["notes"]) if saved else self._begin(loaded, examples, collator)
         notes |= about_examples(examples, plan)
-        planner = Planner(loaded.model, examples, collator, settings, self.accelerator)
-        choice = planner.again(planned(notes["execution"])) if saved else planner.choose()
-        notes["execution"] = self._about_execution(choice)
+        choice = choose_execution(loaded.model, examples, collator, settings, self.accelerator)
+        notes["execution"] = {
+            **asdict(choice),
+            "processes": self.accelerator.num_processes,
+            "kind": self.accelerator.distributed_type.value,
+            "precision": Precision.of(self.accelerator).name,
+        }
         prepared = prepare(loaded.model, settings, self.accelerator, choice.shape)
         policy = CheckpointPolicy(self.checkpoints, settings, notes)
         done = policy.resume(prepared, saved) if saved else Progress()
@@ -96,14 +100,6 @@ class TrainingRun:
         log.info("the model has no language-model head: a new one, tied to its embeddings, is warmed up")
         loss = warm_up_head(loaded, examples, collator, self.settings, self.head_warmup)
         return {"new_head": {"parameters": sorted(loaded.new), **asdict(self.head_warmup), "loss": loss}}
-
-    def _about_execution(self, choice: Choice) -> dict[str, Any]:
-        return {
-            **asdict(choice),
-            "processes": self.accelerator.num_processes,
-            "kind": self.accelerator.distributed_type.value,
-            "precision": Precision.of(self.accelerator).name,
-        }
 
     def _after(self, step: int, prepared: Prepared, tokenizer: Any, policy: CheckpointPolicy, shared: int) -> None:
         """When it is time, write what stays beside the result: the model as it is, the state from which to go on."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dana.train.objectives.base import Objective
 
 RESUME = ("auto", "never")
-COMPILE = ("auto", "on", "off")
 FINAL = ("last", "best")
 LATER = (
     "warmup_steps",
@@ -36,8 +35,9 @@ class Execution:
     Attributes:
         micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved before
             the first step until it fits on every rank's device.
-        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` measures.
-        compile: ``on`` or ``off``: torch.compile over packed rows; ``auto`` measures when the run is long.
+        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where the device
+            has an attention kernel for it, else padded.
+        compile: Compile the encoder (torch.compile), over packed rows of one shape.
         gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
             third slower.
         save_every: Optimizer steps between checkpoints; 0 saves only when told to stop.
@@ -52,7 +52,7 @@ class Execution:
 
     micro_batch_tokens: int = 8192
     layout: str = "auto"
-    compile: str = "auto"
+    compile: bool = False
     gradient_checkpointing: bool = False
     save_every: int = 500
     save_minutes: float = 0.0
@@ -67,9 +67,8 @@ class Execution:
         require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1")
         layouts = ("auto", *LAYOUTS)
         require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
-        require(self.compile in COMPILE, "compile", self.compile, f"one of {', '.join(COMPILE)}")
-        packed = self.compile != "on" or self.layout in ("auto", "packed")
-        require(packed, "compile", self.compile, f"off with layout={self.layout}: only packed rows keep one shape")
+        packed = not self.compile or self.layout in ("auto", "packed")
+        require(packed, "compile", self.compile, f"false with layout={self.layout}: only packed rows keep one shape")
         for key in ("save_every", "save_minutes", "export_every"):
             require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
         require(self.keep >= 0, "keep", self.keep, "at least 0")
@@ -174,12 +173,12 @@ class TrainSettings:
         require(self.final in FINAL, "final", self.final, f"one of {', '.join(FINAL)}")
         budget = self.execution.micro_batch_tokens
         require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
-        layout, compiled = self.execution.layout, self.execution.compile
+        layout = self.execution.layout
         layouts = ("auto", *self.make_objective().layouts)
         allowed = f"{' or '.join(layouts)} with objective={self.objective}"
         require(layout in layouts, "layout", layout, allowed)
-        packed = compiled != "on" or "packed" in layouts
-        require(packed, "compile", compiled, f"auto or off with objective={self.objective}: it has no packed rows")
+        packed = not self.execution.compile or "packed" in layouts
+        require(packed, "compile", True, f"false with objective={self.objective}: it has no packed rows")
         kept = self.execution.keep > 0 or self.final == "best"
         require(kept, "keep", self.execution.keep, "at least 1, unless final=best keeps the best")
         if self.execution.extendable or self.execution.extend:

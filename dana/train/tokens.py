@@ -16,7 +16,7 @@ import pyarrow as pa
 from dana.core.logging import tracked
 from dana.core.mapped import ArrayWriter, map_arrays
 from dana.core.schemas import Document, parts, read_batches, write_parts
-from dana.models.tokenizer import uncut
+from dana.models.folder import uncut
 
 FILE = "tokens.safetensors"
 TOKENISED = pa.schema(

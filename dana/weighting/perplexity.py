@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dana.models.ngram.entropy import text_entropies
 from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import END, Vocabulary, WordIds
 
 CUTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)

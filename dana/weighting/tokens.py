@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 
 from dana.core.columns import DiskColumn
 from dana.core.workers import workers
-from dana.models.folder import load_own_tokenizer
-from dana.models.tokenizer import tokenizer_identity
+from dana.models.folder import load_own_tokenizer, tokenizer_identity
 from dana.weighting.pool import UNIT, Pool
 from dana.weighting.settings import WeighSettings
 from dana.weighting.spans import Span, in_spans

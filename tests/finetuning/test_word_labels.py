@@ -8,10 +8,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification,
 
 from dana.core.errors import ArtifactError
 from dana.core.torch_seed import seeded
-from dana.finetuning.encoded import Encoded
+from dana.finetuning.encoded import Encoded, tokenise_words
 from dana.finetuning.saved import open_classifier, save_classifier
-from dana.finetuning.words import tokenise_words
-from dana.models.word_classifier import WordClassifier
+from dana.models.classifier import WordClassifier
 from dana.tasks.examples import Example
 from dana.tasks.kinds import find_kind
 

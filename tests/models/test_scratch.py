@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
-from dana.models.scratch import ARCHITECTURES, SIZES, new_encoder, train_tokenizer
+from dana.models.language_model import ARCHITECTURES, SIZES, new_encoder, train_tokenizer
 from dana.stages.training_settings import PretrainSettings
 
 

@@ -11,9 +11,8 @@ import dana
 from dana.core.errors import ArtifactError
 from dana.models import shipped
 from dana.models.classifier import new_classifier
-from dana.models.folder import check_checkpoint, load_backbone, load_own_tokenizer, model_identity
+from dana.models.folder import SHIPPED, check_checkpoint, load_backbone, load_own_tokenizer, located, model_identity
 from dana.models.language_model import load_language_model
-from dana.models.shipped import SHIPPED, located
 
 MINI = Path(located("dana-mini"))
 

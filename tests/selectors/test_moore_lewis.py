@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
-from dana.models.ngram.entropy import text_entropies
+from dana.models.ngram.model import text_entropies
 from dana.selectors.checks import CheckResult, check_selector
 from dana.selectors.moore_lewis import MooreLewisSelector
 

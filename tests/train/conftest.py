@@ -14,10 +14,10 @@ from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, Taken, prepare, take_step, train
-from dana.train.model_setup import set_up
 from dana.train.objectives.batch import StepBatch
 from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
+from dana.train.planner import set_up
 from dana.train.settings import Execution, TrainSettings
 
 VOCABULARY = 60
@@ -84,7 +84,7 @@ def run(tiny_model) -> Callable[..., tuple[Prepared, list[Any]]]:
         )
         pairs = chosen.objective == "next_sentence"
         model = tiny_model(dropout, pairs)
-        set_up(model, BatchLayout(layout), False)
+        set_up(model, BatchLayout(layout))
         prepared = prepare(model, chosen, Accelerator(cpu=True), BatchLayout(layout, budget, width=16))
         heldout = held_out(random_examples(6, 11), random_examples(6, 12))
         return prepared, list(train(prepared, examples, PAIRS if pairs else MASKED, chosen, heldout))

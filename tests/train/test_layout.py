@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.models.varlen import attention, kernel_difference, padded
+from dana.models.varlen import attention, has_kernel, padded
 from dana.train import LAYOUTS
 from dana.train.layout import Arrangement, best_fit, micro_batches
 
@@ -140,10 +140,23 @@ def test_gradients_of_a_sliding_window_are_finite_where_padding_sees_no_one():
     assert torch.isfinite(parts.grad).all()
 
 
+def kernel_difference(bounds, heads, dims, window=-1):
+    """The kernel's largest difference to the padded product on random vectors, both in bfloat16."""
+    generator = torch.Generator(bounds.device).manual_seed(0)
+    shape = (3, 1, heads, int(bounds[-1]), dims)
+    query, key, value = torch.randn(shape, generator=generator, device=bounds.device, dtype=torch.bfloat16).unbind(0)
+    longest = int(bounds.diff().max())
+    given = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
+    kernel, _ = attention(torch.nn.Module(), query, key, value, None, **given)
+    expected = padded(query.float(), key.float(), value.float(), bounds, longest, window=window)
+    return float((kernel.float() - expected).abs().max())
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("window", [-1, 20])
 def test_the_kernel_agrees_with_the_padded_product(window):
     bounds = torch.tensor([0, 120, 121, 300], dtype=torch.int32, device="cuda")
+    assert has_kernel(bounds.device)
     assert 0 < kernel_difference(bounds, 4, 64, window) < 3e-2
 
 
@@ -157,7 +170,7 @@ def test_the_kernel_is_given_the_window_and_a_wrong_one_is_noticed(monkeypatch):
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
         return padded(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if right else -1)[0]
 
-    monkeypatch.setattr("dana.models.varlen.has_kernel", lambda query: True)
+    monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)
     assert kernel_difference(bounds, 2, 8) < 3e-2
     assert kernel_difference(bounds, 2, 8, window=5) < 3e-2

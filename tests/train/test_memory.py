@@ -12,8 +12,8 @@ from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
-from dana.train.memory import Probe, ran_out
-from dana.train.planner import Choice, Planner
+from dana.train.memory import largest_batch, largest_micro_batch, ran_out
+from dana.train.planner import choose_execution
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import held_out
 
@@ -38,14 +38,14 @@ def memory(monkeypatch):
     return found
 
 
-def planner(model, examples, collator, settings=SETTINGS, **execution):
+def choose(model, examples, collator, settings=SETTINGS, **execution):
     chosen = replace(settings, execution=Execution(**{"micro_batch_tokens": 128, **execution}))
-    return Planner(model, examples, collator, chosen, Accelerator(cpu=True, mixed_precision="no"))
+    return choose_execution(model, examples, collator, chosen, Accelerator(cpu=True, mixed_precision="no"))
 
 
 def test_a_micro_batch_is_halved_until_it_fits_and_nothing_else_changes(tiny_model, weighted, collator, memory, run):
     model = tiny_model()
-    choice = planner(model, weighted, collator).choose()
+    choice = choose(model, weighted, collator)
     assert choice.shape == replace(SETTINGS.batch_layout(model.config), budget=16)
     assert choice.reasons[-1] == "memory    micro-batches of 16 tokens: 128 do not fit on every rank"
     assert all(value.grad is None for value in model.parameters())
@@ -64,7 +64,7 @@ def test_no_micro_batch_of_the_run_is_larger_than_the_one_that_was_tried(
     examples = make_examples(200, seed=3)
     settings = replace(SETTINGS, steps=20, execution=Execution(micro_batch_tokens=128, layout=layout))
     model, accelerator = tiny_model(), Accelerator(cpu=True, mixed_precision="no")
-    choice = Planner(model, examples, collator, settings, accelerator).choose()
+    choice = choose_execution(model, examples, collator, settings, accelerator)
     tried = memory.sizes[-1]
     assert tried <= 80 < max(memory.sizes)
     memory.sizes.clear()
@@ -86,25 +86,16 @@ def test_one_rank_without_memory_makes_all_of_them_smaller(tiny_model, weighted,
     )
     settings = replace(SETTINGS, execution=Execution(micro_batch_tokens=128))
     model = tiny_model()
-    probe = Probe.of(SelectedLogits(model), weighted, collator, settings, accelerator)
-    assert probe.largest(settings.batch_layout(model.config)).budget == 32
+    shape = settings.batch_layout(model.config)
+    fits = largest_micro_batch(SelectedLogits(model), weighted, collator, settings, accelerator, shape)
+    assert fits.budget == 32
     assert next(said, None) is None
 
 
 def test_memory_for_not_even_one_example_is_an_error_that_says_so(tiny_model, weighted, collator, memory):
     memory.tokens = 3
     with pytest.raises(DanaError, match="out of memory with a micro-batch of one example of 15 tokens: set max_tokens"):
-        planner(tiny_model(), weighted, collator).choose()
-
-
-def test_a_layout_that_needs_more_memory_is_refused_not_a_traceback(
-    tiny_model, weighted, collator, memory, monkeypatch
-):
-    monkeypatch.setattr("dana.train.planner.SHORT", 0)
-    monkeypatch.setattr("dana.train.layout_check.kernel_difference", lambda *arguments: 0.0)
-    memory.tokens, memory.when = 24, "evaluation"  # eight examples in one row are too many for the self-test
-    choice = planner(tiny_model(), weighted, collator).choose()
-    assert choice.shape.layout == "padded"
+        choose(tiny_model(), weighted, collator)
 
 
 @pytest.mark.parametrize(("when", "what"), [("training", "step 1"), ("evaluation", "evaluation after step 0")])
@@ -123,45 +114,15 @@ def test_other_errors_are_not_taken_for_it():
 
 def test_a_cpu_is_not_tried_because_it_swaps_instead(tiny_model, weighted, collator, memory, monkeypatch):
     monkeypatch.undo()
-    choice = planner(tiny_model(), weighted, collator).choose()
+    choice = choose(tiny_model(), weighted, collator)
     assert choice.shape.budget == 128
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({}, ("unpadded", False, 128)),
-        ({"micro_batch_tokens": 64}, ("unpadded", False, 64)),
-        ({"layout": "padded"}, ("padded", False, 128)),
-        ({"compile": "on"}, ("packed", True, 128)),
-    ],
-)
-def test_a_resumed_run_does_what_is_asked_now(tiny_model, weighted, collator, asked, expected, monkeypatch):
-    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
-    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
-    model = tiny_model()
-    before = Choice(BatchLayout("unpadded", 8192, 16, bf16=True), False, ["layout    unpadded: measured"])
-    again = planner(model, weighted, collator, **asked).again(before)
-    assert (again.shape.layout, again.compiled, again.shape.budget) == expected
-    assert again.shape.bf16, "saved_to_resume has refused another precision"
-    assert again.shape.static is again.compiled
-    assert model.config._attn_implementation == ("dana_varlen" if expected[0] == "unpadded" else "sdpa")
-    assert np.any(["as asked now" in line for line in again.reasons]) == (expected[0] != "unpadded")
-
-
-def test_a_resumed_run_that_was_compiled_stays_so_until_told_otherwise(tiny_model, weighted, collator):
-    before = Choice(BatchLayout("packed", 8192, 16, static=True), True, [])
-    assert planner(tiny_model(), weighted, collator).again(before).compiled
-    off = planner(tiny_model(), weighted, collator, compile="off").again(before)
-    assert (off.compiled, off.shape.static, off.shape.layout) == (False, False, "packed")
 
 
 def test_the_budget_never_falls_below_the_longest_example(tiny_model, weighted, collator, memory):
     longest = int(weighted.lengths.max())
     memory.tokens = 2 * longest  # one example, and the one more that is tried with it
-    assert (
-        planner(tiny_model(), weighted, collator, micro_batch_tokens=2 * longest - 1).choose().shape.budget == longest
-    )
+    choice = choose(tiny_model(), weighted, collator, micro_batch_tokens=2 * longest - 1)
+    assert choice.shape.budget == longest
 
 
 def test_the_optimizers_moments_are_part_of_what_is_tried(tiny_model, weighted, collator, memory, monkeypatch):
@@ -172,19 +133,18 @@ def test_the_optimizers_moments_are_part_of_what_is_tried(tiny_model, weighted, 
         return like(value)
 
     memory.tokens = 1000
-    probe = planner(model, weighted, collator)._probe
     monkeypatch.setattr("dana.train.memory.torch.empty_like", counted)
-    probe.largest(BatchLayout(budget=64))
+    accelerator = Accelerator(cpu=True, mixed_precision="no")
+    largest_micro_batch(SelectedLogits(model), weighted, collator, SETTINGS, accelerator, BatchLayout(budget=64))
     assert sum(taken) == 2 * sum(value.numel() for value in model.parameters())
 
 
-def test_more_is_masked_where_memory_is_tried_than_in_a_step_or_an_evaluation(tiny_model, make_examples, collator):
+def test_more_is_masked_where_memory_is_tried_than_in_a_step_or_an_evaluation(make_examples, collator):
     def at_rate(rate):
         return replace(collator, masking=replace(collator.masking, rate=rate))
 
     examples = make_examples(200, seed=3)
     for rate in (0.01, 0.4):
         settings = replace(SETTINGS, batch_size=200)
-        probe = planner(tiny_model(), examples, at_rate(rate), settings)._probe
         most = at_rate(max(rate, 0.15)).step_batch(examples.take(np.arange(200)), 0, "batch")
-        assert probe.batch.counts.sum() > most.counts.sum()
+        assert largest_batch(examples, at_rate(rate), settings).counts.sum() > most.counts.sum()

@@ -15,7 +15,7 @@ from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import prepare, take_step
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.next_sentence import PairLogits
-from dana.train.planner import Planner
+from dana.train.planner import choose_execution
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import HELDOUT, PAIR_TOKENS, PAIRS, gradient_of_step, random_examples
 from tests.train.test_loop import parameters, steps, weigh
@@ -176,17 +176,16 @@ def test_training_teaches_which_halves_belong_together(run):
 def test_layouts_without_a_row_for_each_pair_are_refused(layout):
     with pytest.raises(ConfigError, match=f"layout='{layout}': must be auto or padded with objective=next_sentence"):
         TrainSettings(objective="next_sentence", execution=Execution(layout=layout))
-    with pytest.raises(ConfigError, match="compile='on': must be auto or off with objective=next_sentence"):
-        TrainSettings(objective="next_sentence", execution=Execution(compile="on"))
+    with pytest.raises(ConfigError, match="compile=True: must be false with objective=next_sentence"):
+        TrainSettings(objective="next_sentence", execution=Execution(compile=True))
 
 
-def test_the_planner_chooses_rows_and_says_why(tiny_model, paired, monkeypatch):
-    monkeypatch.setattr("dana.train.planner.SHORT", 0)
+def test_the_planner_chooses_rows_and_says_why(tiny_model, paired):
     settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="next_sentence")
     accelerator = Accelerator(cpu=True, mixed_precision="no")
-    choice = Planner(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator).choose()
-    assert (choice.shape.layout, choice.compiled) == ("padded", False)
-    assert choice.reasons[2].startswith("layout    padded: the only one of objective next_sentence, ")
+    choice = choose_execution(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator)
+    assert (choice.shape.layout, choice.shape.static) == ("padded", False)
+    assert choice.reasons[2] == "layout    padded: the first of objective next_sentence"
 
 
 def test_memory_is_tried_with_pairs(tiny_model, paired, monkeypatch):
@@ -202,5 +201,5 @@ def test_memory_is_tried_with_pairs(tiny_model, paired, monkeypatch):
     monkeypatch.setattr(PairLogits, "forward", small_memory)
     settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="next_sentence")
     accelerator = Accelerator(cpu=True, mixed_precision="no")
-    choice = Planner(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator).choose()
+    choice = choose_execution(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator)
     assert max(sizes) > 40 >= choice.shape.budget

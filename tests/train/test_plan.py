@@ -106,8 +106,7 @@ def test_settings_are_checked(settings, message):
     ("settings", "message"),
     [
         ({"layout": "loose"}, "layout='loose': must be one of auto, padded, packed, unpadded"),
-        ({"compile": "yes"}, "compile='yes': must be one of auto, on, off"),
-        ({"compile": "on", "layout": "padded"}, "compile='on': must be off with layout=padded"),
+        ({"compile": True, "layout": "padded"}, "compile=True: must be false with layout=padded"),
         ({"resume": "always"}, "resume='always': must be one of auto, never"),
         ({"save_every": -1}, "save_every=-1: must be at least 0"),
     ],

@@ -21,8 +21,7 @@ from transformers import (
 from dana.core.errors import ArtifactError, ConfigError
 from dana.models.folder import model_identity
 from dana.models.heads import SelectedLogits
-from dana.models.language_model import check_length
-from dana.models.scratch import new_encoder
+from dana.models.language_model import check_length, new_encoder
 from dana.train.evaluation import measure_loss
 from dana.train.head_warmup import warm_up_head
 from dana.train.layout import BatchLayout

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dana.models.ngram.entropy import perplexity
 from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import perplexity
 from dana.models.ngram.vocabulary import Vocabulary
 from dana.weighting.perplexity import PerplexityCurve, perplexity_curve
 

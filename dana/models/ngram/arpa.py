@@ -1,17 +1,20 @@
-"""ARPA files of back-off n-gram models, read and written, gzipped where the name ends in .gz.
+"""ARPA files of back-off n-gram models, read and written, gzipped where the name ends in .gz; KenLM as a faster scorer.
 
 The format of SRILM, KenLM and others: a header with the number of n-grams of each order, then a section an order with a
-line an n-gram: log10 probability, the words, and, but for the highest order, log10 back-off.
+line an n-gram: log10 probability, the words, and, but for the highest order, log10 back-off. KenLM is an optional
+package, ``pip install 'dana[kenlm]'``, which is compiled: it wants a C++ compiler and cmake.
 """
 
 import gzip
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dana.core.errors import Damage, DataError
+from dana.core.errors import Damage, DataError, PluginError
 from dana.core.files import replacing
 from dana.core.lines import read_lines
 from dana.models.ngram.model import Level, NgramModel, find
@@ -195,3 +198,54 @@ def _level(reader: _Reader, section: _Section, shorter: list[Level], numbers: di
     if twice.size:
         raise wrong(int(turned[twice[0] + 1]), "is there twice")
     return Level(keys[turned], section.log_probs[turned], section.backoffs[turned])
+
+
+def check_kenlm() -> None:
+    """Make sure that the package can be imported.
+
+    Raises:
+        PluginError: If it cannot.
+    """
+    try:
+        import kenlm  # noqa: F401
+    except ImportError as error:
+        raise PluginError(f"KenLM is not installed: pip install 'dana[kenlm]' ({error})") from error
+
+
+@dataclass(frozen=True)
+class KenLM:
+    """A model in KenLM's memory.
+
+    Attributes:
+        loaded: A ``kenlm.Model``.
+    """
+
+    loaded: Any
+
+    @classmethod
+    def of(cls, model: NgramModel) -> "KenLM":
+        """Hand a model over, through a temporary ARPA file.
+
+        Raises:
+            PluginError: If the package is missing, or the model is of single words only, which KenLM does not read.
+        """
+        check_kenlm()
+        import kenlm
+
+        if model.order < 2:
+            raise PluginError("KenLM reads models from order 2; score those of order 1 without it")
+        with tempfile.TemporaryDirectory(prefix="dana-kenlm-") as folder:
+            path = Path(folder) / "model.arpa"
+            write_arpa(model, path)
+            config = kenlm.Config()
+            config.show_progress = False
+            config.arpa_complain = kenlm.ARPALoadComplain.NONE  # that a binary file would load faster
+            return cls(kenlm.Model(str(path), config))
+
+    def log10(self, texts: Sequence[str]) -> np.ndarray:
+        """log10 probability of each text and its end, float64 of shape (texts,).
+
+        Args:
+            texts: Words with a space between, as :func:`dana.models.ngram.vocabulary.split_words` gives them.
+        """
+        return np.array([self.loaded.score(text) for text in texts], dtype=np.float64)

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from dana.core.rng import generator
-from dana.models.ngram.entropy import perplexity
 from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import perplexity
 from dana.models.ngram.vocabulary import Vocabulary, WordIds
 from dana.scoring.ranking.folds import groups_of
 

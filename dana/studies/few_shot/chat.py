@@ -12,8 +12,7 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.registry import Registry
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity
-from dana.models.shipped import located
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
 from dana.studies.few_shot.items import json_objects
 
 CHAT_MODELS = Registry("dana.chat_models")

@@ -26,8 +26,8 @@ from dana.core.registry import SELECTORS
 from dana.core.rng import generator
 from dana.corpus.text import words
 from dana.corpus.units import sentences
-from dana.models.ngram.entropy import perplexity
 from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import perplexity
 from dana.models.ngram.vocabulary import Vocabulary, WordIds
 
 SCORES = ("cross_entropy", "perplexity")

@@ -5,8 +5,8 @@ import pytest
 
 from dana.core.errors import DataError
 from dana.models.ngram.arpa import read_arpa, write_arpa
-from dana.models.ngram.entropy import text_entropies
 from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
 
 HERE = Path(__file__).parent

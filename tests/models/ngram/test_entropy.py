@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ArtifactError, DataError
-from dana.models.ngram.entropy import perplexity, text_entropies
 from dana.models.ngram.kneser_ney import train_ngrams
-from dana.models.ngram.model import NgramModel
+from dana.models.ngram.model import NgramModel, perplexity, text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
 
 TEXTS = ["the cat sat", "the dog sat down", "a cat and a dog", "down sat the cat"] * 3

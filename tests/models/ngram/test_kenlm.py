@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from dana.core.errors import PluginError
-from dana.models.ngram.arpa import read_arpa
-from dana.models.ngram.entropy import text_entropies
-from dana.models.ngram.kenlm import KenLM
+from dana.models.ngram.arpa import KenLM, read_arpa
 from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
 
 HERE = Path(__file__).parent

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.models.ngram.counts import count_ngrams
-from dana.models.ngram.kneser_ney import FALL_BACK, modified_discounts, train_ngrams
+from dana.models.ngram.kneser_ney import FALL_BACK, count_ngrams, modified_discounts, train_ngrams
 from dana.models.ngram.vocabulary import BEGIN, UNKNOWN, Vocabulary
 
 WORDS = [f"{first}{last}" for first in "bdfgk" for last in "aeiouy"]

@@ -146,7 +146,7 @@ def test_an_architecture_that_sees_what_follows_is_refused(plugin):
         OBJECTIVES.create("causal").auto_class(BertConfig())
 
 
-@pytest.mark.parametrize("execution", [{"layout": "packed"}, {"compile": "on"}], ids=["packed", "compiled"])
+@pytest.mark.parametrize("execution", [{"layout": "packed"}, {"compile": True}], ids=["packed", "compiled"])
 def test_a_layout_that_the_objective_does_not_name_is_refused(plugin, execution):
     with pytest.raises(ConfigError, match="with objective=causal"):
         TrainSettings(objective="causal", execution=Execution(**execution))
