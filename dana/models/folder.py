@@ -1,4 +1,4 @@
-"""Model folders, Hub names and shipped models: checkpoint and tokenizer from safetensors, identity, refusal of others."""
+"""Model folders, Hub names, shipped models: checkpoint and tokenizer from safetensors, identity, refusal of others."""
 
 import json
 from collections.abc import Iterator

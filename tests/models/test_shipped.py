@@ -9,7 +9,7 @@ import torch
 
 import dana
 from dana.core.errors import ArtifactError
-from dana.models import shipped
+from dana.models import folder
 from dana.models.classifier import new_classifier
 from dana.models.folder import SHIPPED, check_checkpoint, load_backbone, load_own_tokenizer, located, model_identity
 from dana.models.language_model import load_language_model
@@ -33,8 +33,8 @@ def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
 
 
 def test_other_weights_and_none_are_refused(monkeypatch):
-    monkeypatch.setattr(shipped, "SHIPPED", {"dana-mini": "0" * 64, "dana-none": "0" * 64})
-    monkeypatch.setattr(shipped, "_verified", shipped._verified.__wrapped__)
+    monkeypatch.setattr(folder, "SHIPPED", {"dana-mini": "0" * 64, "dana-none": "0" * 64})
+    monkeypatch.setattr(folder, "_verified", folder._verified.__wrapped__)
     with pytest.raises(ArtifactError, match=f"sha256 is {SHIPPED['dana-mini']}, not the published 000"):
         load_backbone("dana-mini")
     with pytest.raises(ArtifactError, match=r"dana-none/model.safetensors: missing; install dana again"):
