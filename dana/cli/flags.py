@@ -4,11 +4,10 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_type_hints
 
-from dana.cli.setting_docs import setting_doc
 from dana.core.errors import nearest
 from dana.core.secrets import without_secrets
 from dana.core.studies import missing_studies
@@ -135,10 +134,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if not isinstance(action, FillSetting):
             return action.help
-        doc = setting_doc(action.dest)
-        text = doc.text if action.help == action.dest else str(action.help)
-        said = "(default" in text or doc.default in (None, "", [])
-        return (text if said else f"{text} (default: {_plain(doc.default)})").replace("%", "%%")
+        description, default = setting_doc(action.dest)
+        text = description if action.help == action.dest else str(action.help)
+        is_complete = "(default" in text or default in (None, "", [])
+        return (text if is_complete else f"{text} (default: {_plain(default)})").replace("%", "%%")
 
 
 def _plain(value: Any) -> str:
@@ -146,3 +145,36 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def setting_doc(key: str) -> tuple[str, Any]:
+    """Read what the dataclass of a setting says of it, for its line in ``--help``.
+
+    Args:
+        key: Its full name, for example ``adapt.execution.layout``.
+
+    Returns:
+        Its description in one line of plain text, and its default.
+
+    Raises:
+        KeyError: If there is none of this name.
+    """
+    from dana.stages.settings import RunSettings
+
+    *sections, name = key.split(".")
+    settings: Any = RunSettings
+    for section in sections:
+        kind = get_type_hints(settings)[section]
+        settings = next(part for part in (kind, *get_args(kind)) if is_dataclass(part))  # of an optional section, too
+    setting = {item.name: item for item in fields(settings)}[name]
+    default = setting.default if setting.default_factory is MISSING else setting.default_factory()
+    texts = [_attributes(one).get(name, "") for one in settings.__mro__]  # a subclass may change the default alone
+    return next(filter(None, texts), ""), default
+
+
+def _attributes(cls: type) -> dict[str, str]:
+    """Name to text of a docstring's ``Attributes`` section, without the markup of docstrings."""
+    section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+    entries = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)[1:]
+    plain = (re.sub(r":\w+:`~?([^`]+)`", r"\1", " ".join(text.split())).replace("``", "") for text in entries[1::2])
+    return {name: text.rstrip(".") for name, text in zip(entries[::2], plain, strict=True)}

@@ -1,4 +1,4 @@
-"""The commands for labelled tasks: ``dana finetune``, ``dana evaluate`` and ``dana predict``."""
+"""The commands for labelled tasks: ``dana tasks``, ``finetune``, ``evaluate`` and ``predict``."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from dana.cli import hints
 from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command
 from dana.cli.given import keep, kept_model, settings_folder, settings_from
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, Warned
 from dana.stages.unused import NO_FIELDS, NO_TXT, formats
 
 FINETUNE = [
@@ -29,6 +29,14 @@ EVALUATE = [
     Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
     Flag("--out", "out"),
 ]
+OF_ACTION = {"tag": "list", "corpus": "check", "strict": "check", "out": "check"}  # flags one action alone looks at
+TASK_PATH = "folders whose cards are found by name, beside the shipped ones and those under DANA_TASK_PATH"
+OUT = "check: folder for splits, labels, overlap ... as CSV (default: none is written)"
+CARDS = [
+    Flag("--data", "data", "folder that holds a card's data, where it is not under DANA_DATA"),
+    Flag("--task-path", "task_path", TASK_PATH, MANY),
+    Flag("--out", "out", OUT),
+]
 
 
 def add_tasks(add: AddCommand) -> None:
@@ -37,6 +45,7 @@ def add_tasks(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
+    _add_task_cards(add)
     add_command(add, "finetune", _finetune, FINETUNE).set_defaults(processes=True)
     evaluate = add_command(add, "evaluate", _evaluate, EVALUATE, reads=("finetune",))
     evaluate.set_defaults(processes=True)
@@ -150,3 +159,59 @@ def _predict(parsed: argparse.Namespace) -> None:
         for label, count in counts.most_common():
             print(f"{label:<{width}} {count:>10,} {count / counts.total():>7.1%}")
     print(f"\nwritten: {parsed.out} ({texts:,} texts)")
+
+
+def _add_task_cards(add: AddCommand) -> None:
+    tasks = add_command(add, "tasks", _tasks, CARDS, settings=False)
+    tasks.add_argument("action", choices=["list", "show", "check"])
+    tasks.add_argument("name", nargs="?", metavar="NAME", help="a task card's name or YAML file, for all but list")
+    tasks.add_argument("--tag", metavar="TAG", help="list: only the cards with this tag")
+    corpus = "check: text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
+    tasks.add_argument("--corpus", nargs="+", metavar="FILE", help=corpus)
+    tasks.add_argument("--strict", action="store_true", help="check: exit code 1 if there is a warning")
+
+
+def _tasks(parsed: argparse.Namespace) -> None:
+    """List the task cards, show one, or check one's data.
+
+    list       a line a card: metric, number of labels, expected examples by split, whether its data is here (or named
+               on the Hub, or missing), tags
+    show       the whole card as it is used, its file and where its data was found
+    check      read every split and report sizes, label shares and their drift from train, lengths, empty texts,
+               duplicates, and texts that splits share exactly or nearly; a warning says what to do
+
+      dana tasks check acl_arc --corpus 'pool/*.jsonl.gz' --out checks/acl_arc
+    """
+    from dana.core.text_table import aligned
+    from dana.stages.check_task import check_task
+    from dana.tasks.card import load_card
+    from dana.tasks.finder import card_names, search_in
+    from dana.tasks.tables import card_rows, card_text
+
+    _check_flags(parsed)
+    search_in(parsed.task_path or [])
+    if parsed.action == "list":
+        if parsed.name:
+            raise ConfigError(f"tasks list: takes no name; to look at one: dana tasks show {parsed.name}")
+        print(aligned(card_rows(map(load_card, card_names()), parsed.data, parsed.tag)))
+    elif not parsed.name:
+        raise ConfigError(f"tasks {parsed.action}: name one, for example: dana tasks {parsed.action} chemprot")
+    elif parsed.action == "show":
+        print(card_text(load_card(parsed.name), parsed.data), end="")
+    else:
+        check = check_task(parsed.name, parsed.data, parsed.corpus or (), Path(parsed.out) if parsed.out else None)
+        print(check)
+        if parsed.strict and check.warnings:
+            raise Warned(f"{parsed.name}: the check has warnings, see above ({len(check.warnings)})")
+
+
+def _check_flags(parsed: argparse.Namespace) -> None:
+    """Refuse flags that the action does not look at.
+
+    Raises:
+        ConfigError: Naming the flag.
+    """
+    given = {flag: action for flag, action in OF_ACTION.items() if getattr(parsed, flag)}
+    for flag, action in given.items():
+        if parsed.action != action:
+            raise ConfigError(f"tasks {parsed.action}: --{flag.replace('_', '-')} belongs to {action}")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
-from dana.cli.setting_docs import setting_doc
 from dana.stages.settings import RunSettings
 
 
@@ -37,9 +37,9 @@ def settings(value, where=""):
 
 def test_descriptions_and_defaults_are_those_of_the_dataclasses():
     for key, default in settings(RunSettings()):
-        doc = setting_doc(key)
-        assert doc.text, f"{key} has no description in its class's docstring"
-        assert doc.default is None or doc.default == default, key
+        description, usual = setting_doc(key)
+        assert description, f"{key} has no description in its class's docstring"
+        assert usual is None or usual == default, key
 
 
 @pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
