@@ -122,14 +122,12 @@ class TaskCard:
         right = self.target.metrics[self.metric]
         require(self.direction == right, "direction", self.direction, f"{right}, as {self.metric} is better so")
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
-        places = (
-            bool(self.data) and set(self.data) <= {"local", "file", "hub"} and not {"local", "file"} <= {*self.data}
-        )
-        require(places, "data", self.data, "local or file, hub, or one of these and hub")
+        allowed = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
+        require({*self.data} in allowed, "data", self.data, "local or file, hub, or one of these and hub")
         _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
         pinned = not at or COMMIT.fullmatch(commit)
-        allowed = "org/name[@commit][:config], the commit of 40 hexadecimal digits, because a branch moves"
-        require(bool(pinned), "data.hub", self.data.get("hub"), allowed)
+        form = "org/name[@commit][:config], the commit of 40 hexadecimal digits, because a branch moves"
+        require(bool(pinned), "data.hub", self.data.get("hub"), form)
         words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(self.tags)
         require(words, "tags", self.tags, "lower-case words with hyphens, all different")
         require(self.template is None or self.text == "text", "text", self.text, "left out beside template")
@@ -220,35 +218,26 @@ class TaskCard:
         return [self._source(data, split) for split in splits]
 
     def _source(self, data: str | None, split: str) -> str:
-        names, stem = self._places(data)
-        files = [(place, stem.replace(SPLIT, split)) for place in names]
-        for place, name in files:
+        own_file = self.data.get("file")
+        *folders, stem = Path(own_file).parts if own_file else (self.data.get("local", self.name), SPLIT)
+        below = Path(*folders)
+        places = [Path(data) / below, Path(data)] if data else [origin.parent / below for origin in self.origins]
+        if (shared := os.environ.get("DANA_DATA")) and not data:
+            places.append(Path(shared) / ("" if own_file else "tasks") / below)
+        paths = list(dict.fromkeys(str(place / stem.replace(SPLIT, split)) for place in places))
+        for path in paths:
             for suffix in SUFFIXES:
-                if (place / f"{name}{suffix}").is_file():
-                    return str(place / f"{name}{suffix}")
+                if Path(path + suffix).is_file():
+                    return path + suffix
         if "hub" in self.data and not data:
             name, _, config = self.data["hub"].partition(":")
             return f"hf:{name}:{config}:{HUB_SPLITS.get(split, split)}"
-        looked = ", ".join(str(place / f"{name}.jsonl[.gz]") for place, name in files)
-        shared = f"$DANA_DATA/tasks/{self.data.get('local', self.name)}"
-        put = f"put {self.data['file']}.jsonl into $DANA_DATA" if "file" in self.data else f"put them in {shared}"
+        looked = ", ".join(f"{path}.jsonl[.gz]" for path in paths)
+        put = f"{own_file}.jsonl into $DANA_DATA" if own_file else f"them in $DANA_DATA/tasks/{below}"
         raise DataError(
             f"task {self.name}: no {split} data (looked for {looked}); "
-            f"name the folder with train, dev and test by --data, or {put}"
+            f"name the folder with train, dev and test by --data, or put {put}"
         )
-
-    def _places(self, data: str | None) -> tuple[list[Path], str]:
-        """The folders that are looked in, and what a file is called there, without suffix."""
-        shared = Path(os.environ["DANA_DATA"]) if os.environ.get("DANA_DATA") and not data else None
-        beside = dict.fromkeys(origin.parent for origin in self.origins)
-        if "file" in self.data:
-            *folders, stem = Path(self.data["file"]).parts
-            below = Path(*folders)
-            named = [Path(data) / below, Path(data)] if data else [place / below for place in beside]
-            return [*named, *([shared / below] if shared else [])], stem
-        local = self.data.get("local", self.name)
-        named = [Path(data) / local, Path(data)] if data else [place / local for place in beside]
-        return [*named, *([shared / "tasks" / local] if shared else [])], SPLIT
 
 
 def _presets(origin: str, values: Any) -> dict[str, Preset]:

@@ -1,15 +1,14 @@
 """Decontamination: documents to those that share no text with evaluation splits and are no near duplicates."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, TextIO
+from typing import Any
 
 from dana.core.artifacts import OWN, Draft
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import text_digest
+from dana.core.json_lines import json_lines
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests
@@ -61,32 +60,27 @@ class Cleaner:
         Args:
             general: Of general text, which alone is sampled and rid of near duplicates.
         """
-        found: dict[str, Any] = {}
+        asked = self._settings
+        depends_on: dict[str, Any] = {}
         if self._cards:
-            versions = {
+            tasks = {
                 name: {**card.text_identity, "files": source_digests(self._files[name])}
                 for name, card in self._cards.items()
             }
-            found |= {"tasks": versions, "ngram": self._settings.ngram, "sentence": self._settings.sentence}
-            found["language"] = self._language
-        if general and self._settings.sample is not None:
-            found["sample"] = self._settings.sample
-        if general and self._settings.near_duplicates is not None:
+            depends_on = {"tasks": tasks, "ngram": asked.ngram, "sentence": asked.sentence, "language": self._language}
+        if general and asked.sample is not None:
+            depends_on["sample"] = asked.sample
+        if general and asked.near_duplicates is not None:
             signature = {"shingle": MINHASH_SHINGLE, "permutations": PERMUTATIONS}
-            found["near_duplicates"] = {"threshold": self._settings.near_duplicates, **signature}
-        return {"hygiene": found} if found else {}
+            depends_on["near_duplicates"] = {"threshold": asked.near_duplicates, **signature}
+        return {"hygiene": depends_on} if depends_on else {}
 
     @cached_property
     def _index(self) -> OverlapIndex:
-        texts = {
-            name: [
-                text
-                for split in EVALUATION
-                for example in read_split(card, split, self._data)
-                for text in example.texts
-            ]
-            for name, card in self._cards.items()
-        }
+        texts = {}
+        for name, card in self._cards.items():
+            examples = (example for split in EVALUATION for example in read_split(card, split, self._data))
+            texts[name] = [text for example in examples for text in example.texts]
         return OverlapIndex.build(texts, self._settings.ngram, self._settings.sentence, self._language)
 
     def filter_general(
@@ -106,22 +100,29 @@ class Cleaner:
             draft: The artifact being written.
             general: Whether to sample them and to look for near duplicates, too.
         """
+        threshold = self._settings.near_duplicates if general else None
         if general and self._settings.sample is not None:
             documents = _sampled(documents, self._settings.sample, tally)
-        threshold = self._settings.near_duplicates if general else None
         if not self._cards and threshold is None:
             yield from documents
             return
+        shared: Counter[str] = Counter()
+        dropped: Counter[str] = Counter()
         with (draft.path / REMOVED).open("w", encoding="utf-8") as stream:
-            removed = _Removed(stream, tally)
+
+            def remove(document: Document, reason: str, *matches: dict[str, Any]) -> None:
+                tally.take_back(document, reason)
+                stream.write(json_lines({"doc_id": document.doc_id, **match} for match in matches))
+
             if self._cards:
-                documents = self._without_overlap(documents, removed)
+                documents = self._without_overlap(documents, remove, shared, dropped)
             if threshold is not None:
-                documents = _without_near_duplicates(documents, threshold, removed)
+                documents = _without_near_duplicates(documents, threshold, remove)
             yield from documents
         if self._cards:
-            draft.counts["overlap"] = removed.by_task(self._cards)
-            log.info("hygiene   %s", removed.summary(self._cards))
+            draft.counts["overlap"] = {task: {"shared": shared[task], "dropped": dropped[task]} for task in self._cards}
+            by_task = ", ".join(f"{shared[task]:,} {task}" for task in self._cards)
+            log.info("hygiene   %s documents share text with evaluation splits (%s)", f"{dropped.total():,}", by_task)
 
     def filter_task(self, documents: list[Document], draft: Draft) -> list[Document]:
         """The documents of the task to fit on that share no text with evaluation splits; counted in the draft.
@@ -143,16 +144,22 @@ class Cleaner:
         draft.counts["fit_documents"] = {key: counts[key] for key in ("in", "kept", "dropped")}
         return kept
 
-    def _without_overlap(self, documents: Iterable[Document], removed: "_Removed") -> Iterator[Document]:
+    def _without_overlap(
+        self, documents: Iterable[Document], remove: Callable[..., None], shared: Counter[str], dropped: Counter[str]
+    ) -> Iterator[Document]:
         for block in document_blocks(documents):
-            shared: dict[int, list[Overlap]] = {}
+            overlaps: dict[int, list[Overlap]] = {}
             for overlap in self._index.find([document.text for document in block]):
-                shared.setdefault(overlap.row, []).append(overlap)
+                overlaps.setdefault(overlap.row, []).append(overlap)
             for row, document in enumerate(block):
-                if row in shared:
-                    removed.overlapping(document, shared[row])
-                else:
+                if row not in overlaps:
                     yield document
+                    continue
+                dropped[overlaps[row][0].task] += 1
+                shared.update(overlap.task for overlap in overlaps[row])
+                names = ("task", "tokens", "digest")
+                matches = [{"match": one.kind, **{name: getattr(one, name) for name in names}} for one in overlaps[row]]
+                remove(document, "overlap", *matches)
 
 
 def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
@@ -165,7 +172,7 @@ def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Itera
 
 
 def _without_near_duplicates(
-    documents: Iterable[Document], threshold: float, removed: "_Removed"
+    documents: Iterable[Document], threshold: float, remove: Callable[..., None]
 ) -> Iterator[Document]:
     seen = NearDuplicates(threshold)
     for document in documents:
@@ -173,7 +180,7 @@ def _without_near_duplicates(
         if first is None:
             yield document
         else:
-            removed.near_duplicate(document, first)
+            remove(document, "near duplicate", {"match": "near_duplicate", "of": first})
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -187,35 +194,3 @@ def document_blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
             yield block
             block, characters = [], 0
     yield block
-
-
-@dataclass
-class _Removed:
-    """Writes a line for each document that is left out, and counts them by task."""
-
-    stream: TextIO
-    tally: Tally
-    shared: Counter[str] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
-
-    def overlapping(self, document: Document, overlaps: list[Overlap]) -> None:
-        self.tally.take_back(document, "overlap")
-        self.dropped[overlaps[0].task] += 1
-        for overlap in overlaps:
-            self.shared[overlap.task] += 1
-            found = {"task": overlap.task, "tokens": overlap.tokens, "digest": overlap.digest}
-            self._write({"doc_id": document.doc_id, "match": overlap.kind, **found})
-
-    def near_duplicate(self, document: Document, first: str) -> None:
-        self.tally.take_back(document, "near duplicate")
-        self._write({"doc_id": document.doc_id, "match": "near_duplicate", "of": first})
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self.stream.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-    def by_task(self, tasks: Iterable[str]) -> dict[str, dict[str, int]]:
-        return {task: {"shared": self.shared[task], "dropped": self.dropped[task]} for task in tasks}
-
-    def summary(self, tasks: Iterable[str]) -> str:
-        by_task = ", ".join(f"{self.shared[task]:,} {task}" for task in tasks)
-        return f"{self.dropped.total():,} documents share text with evaluation splits ({by_task})"

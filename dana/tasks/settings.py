@@ -31,16 +31,15 @@ class Preset:
     pooling: str = "cls"
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        for name, least in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
         seeds = self.seed_list
         require(len(seeds) >= 1, "seeds", self.seeds, "at least 1, or a list of seeds")
         require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
         require(min(seeds) >= 0, "seeds", self.seeds, "not negative")
         require(self.evaluate in ("last", "best"), "evaluate", self.evaluate, "last or best")
-        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
         require(self.pooling in ("cls", "mean"), "pooling", self.pooling, "cls or mean")
 
     @property
@@ -110,9 +109,5 @@ class HarvestSettings:
     def __post_init__(self) -> None:
         require(self.general_documents >= 50, "general_documents", self.general_documents, "at least 50")
         require(self.task_documents >= 80, "task_documents", self.task_documents, "at least 80")
-        require(
-            0 < self.min_characters < self.max_characters,
-            "min_characters",
-            self.min_characters,
-            "below max_characters",
-        )
+        fits = 0 < self.min_characters < self.max_characters
+        require(fits, "min_characters", self.min_characters, "below max_characters")
