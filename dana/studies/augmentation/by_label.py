@@ -19,7 +19,7 @@ from dana.studies.augmentation.synthetic import (
     pairs_by_label,
     write_texts,
 )
-from dana.studies.topics.base import Topics
+from dana.studies.topics.model import Topics
 
 SYNTHETIC = "synthetic.jsonl"
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dana.core.config import require
-from dana.studies.topics.base import Topics
-from dana.studies.topics.vocabulary import WORD
+from dana.studies.topics.model import WORD, Topics
 
 PAPER, RELEASE = "paper", "release"
 RELEASE_WORDS = 1000  # of each topic, that the released code reads

@@ -9,8 +9,7 @@ from dana.core.schemas import Document
 from dana.corpus.text import wording
 from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
 from dana.studies.augmentation.synthetic import LabelledText, Prompt
-from dana.studies.topics.base import Topics
-from dana.studies.topics.vocabulary import count_known_words
+from dana.studies.topics.model import Topics, count_known_words
 
 AT_ONCE = 1024
 

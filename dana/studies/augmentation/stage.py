@@ -26,7 +26,7 @@ from dana.studies.augmentation.synthetic import (
     counts_by_label,
     shuffle_labels,
 )
-from dana.studies.topics.base import Topics
+from dana.studies.topics.model import Topics
 from dana.studies.topics.stage import fitted_topics
 
 log = get_logger(__name__)

@@ -12,7 +12,7 @@ from dana.core.rng import derive_seed, generator
 from dana.corpus.text import normalise
 from dana.studies.augmentation.base import GENERATORS, FittedGenerator, Generator, Pair
 from dana.studies.augmentation.keywords import Keywords, KeywordSettings, extract_keywords
-from dana.studies.topics.base import Topics
+from dana.studies.topics.model import Topics
 
 TOPIC, NONE, RANDOM = "topic", "none", "random"
 ATTEMPTS = 3  # at a text that is empty

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from dana.core.rng import generator
 from dana.studies.augmentation.base import Pair
 from dana.studies.augmentation.keywords import Keywords
-from dana.studies.topics.vocabulary import WORD
+from dana.studies.topics.model import WORD
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class TopicCase:
         documents: All of the pool.
         theta: float32 of shape (documents, topics): how much of each document is of each topic.
         split: The topic's sets, as places in `documents`.
-        topics: Folder that :meth:`dana.studies.topics.base.Topics.load` opens.
+        topics: Folder that :meth:`dana.studies.topics.model.Topics.load` opens.
     """
 
     topic: int

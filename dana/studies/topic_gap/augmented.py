@@ -12,7 +12,7 @@ from dana.studies.augmentation.pool import PoolDocument, on_topic_prompts
 from dana.studies.augmentation.synthetic import TOPIC, AugmentSettings, LabelledText, Prompt, counts_by_label
 from dana.studies.topic_gap.arm import TopicCase
 from dana.studies.topic_gap.synthetic_arm import SyntheticArm
-from dana.studies.topics.base import Topics
+from dana.studies.topics.model import Topics
 
 UNUSED, TEST = "unused", "test"
 

@@ -19,7 +19,7 @@ from dana.studies.topic_gap.pool import LabelledDocuments, pool_documents
 from dana.studies.topic_gap.splits import SETS, SetSizes, TopicSplit, set_rows, split_by_topic
 from dana.studies.topic_gap.task_folder import CARD, write_task
 from dana.studies.topic_gap.views import Window
-from dana.studies.topics.base import Topics
+from dana.studies.topics.model import Topics
 from dana.studies.topics.stage import MODEL
 from dana.tasks.card import SPLITS, load_card
 from dana.tasks.examples import read_split

@@ -29,8 +29,7 @@ from dana.studies.topic_gap.settings import ALL
 from dana.studies.topic_gap.splits import DegenerateTopic, SetSizes, require_enough, split_by_topic
 from dana.studies.topic_gap.tables import gap_frame, gap_summary
 from dana.studies.topic_gap.views import Window
-from dana.studies.topics.learned import TOPICS
-from dana.studies.topics.stage import MODEL, fitted_topics
+from dana.studies.topics.stage import MODEL, TOPICS, fitted_topics
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.kinds import DEFAULT
 

@@ -18,7 +18,7 @@ from dana.studies.augmentation.synthetic import (
 )
 from dana.studies.topic_gap.arm import ArmTexts, TopicCase, TrainingText
 from dana.studies.topic_gap.views import strip_to_letters
-from dana.studies.topics.base import Topics
+from dana.studies.topics.model import Topics
 
 log = get_logger(__name__)
 

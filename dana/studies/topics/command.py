@@ -22,17 +22,11 @@ UNUSED = {
     ]
 }
 OF_TEXTS = (
-    "general",
-    "on_bad_record",
-    "inputs",
-    "hygiene.near_duplicates",
-    "hygiene.sample",
-    "selection.seed",
-    "out",
-    "share",
+    "--general --on-bad-record --text-field --id-field --record-parser --text-documents --near-duplicates --sample"
+    " --seed --share --out"
 )
 FLAGS = [
-    *(flag for flag in TEXTS if flag.setting.startswith(OF_TEXTS)),
+    *(flag for flag in TEXTS if flag.name in OF_TEXTS.split()),
     Flag("--model", "topics.model"),
     Flag("--k", "topics.k", options={"nargs": "+", "type": int}),
     Flag("--seeds", "topics.seeds"),

@@ -12,28 +12,37 @@ from dana.core.registry import Registry
 from dana.core.studies import StudyTable
 
 TOPIC_MODELS = Registry("dana.topic_models")
-ENGLISH, NONE = "english", "none"
 
 
 @dataclass(frozen=True)
-class WordLimits:
-    """Which words topics are made of.
+class TopicSettings:
+    """How topics are fitted, and to which words.
 
     Attributes:
+        model: ``etm`` (embedded topic model) or ``lda``, with settings as in ``etm:epochs=50,vectors=FILE``.
+        k: Numbers of topics; of several the best is taken, by coherence times diversity.
+        seeds: Fits of each number of topics from other beginnings; the best is kept.
+        fit: Documents to fit on, drawn by a hash; any number is assigned.
         vocabulary: At most so many words, the most frequent of those that the limits leave.
         min_documents: Leave out words that are in fewer documents.
         max_share: Leave out words that are in more than this share of the documents.
         stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with a word a line.
     """
 
+    model: str = "etm"
+    k: list[int] = field(default_factory=lambda: [25])
+    seeds: int = 1
+    fit: int = 100_000
     vocabulary: int = 10_000
     min_documents: int = 5
     max_share: float = 0.5
     stop_words: str = "english"
 
     def __post_init__(self) -> None:
-        require(self.vocabulary >= 2, "vocabulary", self.vocabulary, "at least 2")
-        require(self.min_documents >= 1, "min_documents", self.min_documents, "at least 1")
+        require(bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2")
+        require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
+        for name, least in (("seeds", 1), ("fit", 2), ("vocabulary", 2), ("min_documents", 1)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         require(0 < self.max_share <= 1, "max_share", self.max_share, "in (0, 1]")
 
     def left_out(self) -> frozenset[str]:
@@ -42,9 +51,9 @@ class WordLimits:
         Raises:
             ConfigError: If their file cannot be read.
         """
-        if self.stop_words == NONE:
+        if self.stop_words == "none":
             return frozenset()
-        if self.stop_words == ENGLISH:
+        if self.stop_words == "english":
             from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
             return frozenset(ENGLISH_STOP_WORDS)
@@ -55,30 +64,6 @@ class WordLimits:
             said = error.strerror if isinstance(error, OSError) else error
             allowed = f"english, none, or a file with a word a line ({said}){nearest_path(path)}"
             raise ConfigError(f"stop_words={self.stop_words!r}: must be {allowed}") from error
-
-
-@dataclass(frozen=True)
-class TopicSettings(WordLimits):
-    """How topics are fitted.
-
-    Attributes:
-        model: ``etm`` (embedded topic model) or ``lda``, with settings as in ``etm:epochs=50,vectors=FILE``.
-        k: Numbers of topics; of several the best is taken, by coherence times diversity.
-        seeds: Fits of each number of topics from other beginnings; the best is kept.
-        fit: Documents to fit on, drawn by a hash; any number is assigned.
-    """
-
-    model: str = "etm"
-    k: list[int] = field(default_factory=lambda: [25])
-    seeds: int = 1
-    fit: int = 100_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2")
-        require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
-        require(self.fit >= 2, "fit", self.fit, "at least 2")
 
     def identity(self) -> dict[str, Any]:
         """Plain values for a fingerprint of one fit: all but numbers of topics and of seeds."""

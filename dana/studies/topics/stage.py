@@ -1,37 +1,182 @@
-"""``dana topics``: general text to fitted topics, to lines that say what they are, and to each document's shares."""
+"""``dana topics``: general text to topics, the number to take, what they are in tables, and each document's shares."""
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from dana.core.artifacts import Artifact, Draft, fingerprint, make, open_artifact
+from dana.core.artifacts import OWN, Artifact, Draft, fingerprint, make, open_artifact
 from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed
+from dana.core.schemas import write_parts
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.sharded import ShardedTable, key_columns
 from dana.stages.general import open_general
 from dana.stages.settings import RunSettings
-from dana.studies.topics.assigning import Assignment
-from dana.studies.topics.base import Topics, check_enough, fit_topics
-from dana.studies.topics.choice import choose_topics, measure_topics
-from dana.studies.topics.learned import EXAMPLE_DOCUMENTS, SOURCES, TOPICS, topic_tables
+from dana.studies.topics.model import (
+    Bags,
+    Topics,
+    count_known_words,
+    count_words_of_topics,
+    fit_topics,
+    require_documents,
+)
 from dana.studies.topics.settings import TOPIC_MODELS
-from dana.studies.topics.vocabulary import Bags, count_words_of_topics
 
 log = get_logger(__name__)
 
 MODEL, SHARES = "topic-model", "topics"
-FITS, CHOICE = "fits.csv", "choice.csv"
 HINT = "dana topics fit --general FILES --out DIR"
-SHOWN = (TOPICS, SOURCES, EXAMPLE_DOCUMENTS)
+COHERENT_WORDS, DIVERSE_WORDS = 10, 25
+MEASURES = ["coherence", "diversity", "quality"]
+EXAMPLES = 3
+EXCERPT = 160  # characters
+TOPICS, WORDS, SOURCES, EXAMPLE_DOCUMENTS = "topics.csv", "words.csv", "sources.csv", "examples.csv"
+
 SOURCES_SHOWN = 4
+
+# topic: the largest one, from 0.  share: its share of the document.  words: how many words of the document are in the
+# topics' vocabulary.  theta: the share of every topic; they sum to 1, and are equal for a document without such words.
+TOPIC_SHARES = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("topic", pa.int32(), nullable=False),
+        pa.field("share", pa.float32(), nullable=False),
+        pa.field("words", pa.int64(), nullable=False),
+        pa.field("theta", pa.list_(pa.float32()), nullable=False),
+    ]
+)
+
+
+def top_words(beta: np.ndarray, count: int) -> np.ndarray:
+    """The most probable words of each topic, the first of equally probable ones first.
+
+    Args:
+        beta: Shape (topics, words).
+        count: How many; fewer where there are fewer words.
+
+    Returns:
+        int64 of shape (topics, count), places in the vocabulary.
+    """
+    return np.argsort(-beta, axis=1, kind="stable")[:, :count]
+
+
+def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
+    """Mean normalised pointwise mutual information of all pairs of each topic's words, by documents.
+
+    NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / −log p(v, w), where p is the share of the documents that have the word,
+    or both words. −1 for two words that no document has together, 0 for two that every document has, where it is 0/0.
+
+    Args:
+        top: int of shape (topics, words a topic), of :func:`top_words`.
+        counts: Sparse, shape (documents, vocabulary).
+
+    Returns:
+        float64 of shape (topics,), in [-1, 1]; higher = its words are in the same documents. nan with one word a topic.
+
+    References:
+        Bouma 2009, Normalized (pointwise) mutual information in collocation extraction. Dieng, Ruiz and Blei 2020,
+        section 6: the ten most likely words; their release takes eleven.
+    """
+    used, places = np.unique(top, return_inverse=True)
+    present = (counts[:, used] > 0).astype(np.float64)
+    together = np.asarray((present.T @ present).todense()) / counts.shape[0]
+    alone = together.diagonal()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        npmi = np.log(together / np.outer(alone, alone)) / -np.log(together)
+    npmi[together == 0] = -1.0
+    npmi[together == 1] = 0.0
+    one, other = np.triu_indices(top.shape[1], k=1)
+    return np.array([npmi[row[one], row[other]].mean() if one.size else np.nan for row in places.reshape(top.shape)])
+
+
+def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
+    """Mean coherence of the topics, their diversity, and the product of both, ``quality``.
+
+    Diversity is the share of distinct words among the 25 most probable of all topics: 1 = no two topics share one.
+
+    Args:
+        beta: Of the fit, shape (K, V).
+        counts: Documents in which words count as together, sparse of shape (documents, V).
+    """
+    coherence = float(topic_coherence(top_words(beta, COHERENT_WORDS), counts).mean())
+    diverse = top_words(beta, DIVERSE_WORDS)
+    diversity = np.unique(diverse).size / diverse.size
+    return dict(zip(MEASURES, (coherence, diversity, coherence * diversity), strict=True))
+
+
+def choose_topics(fits: pd.DataFrame) -> tuple[pd.DataFrame, int, int, str]:
+    """Choose the number with the best mean quality over seeds, of equals the smallest; and its best fit.
+
+    Args:
+        fits: A row a fit: k, seed, and :func:`measure_topics`.
+
+    Returns:
+        A table with a row a number of topics (k, fits, mean and standard deviation with ddof 1 of each measure); the
+        number; the seed of its best fit; the reason, in a sentence.
+
+    References:
+        Dieng, Ruiz and Blei 2020, section 6: coherence times diversity is the quality of topics.
+    """
+    by_number = fits.groupby("k")[MEASURES]
+    table = by_number.mean().join(by_number.std().add_suffix("_std")).assign(fits=by_number.size()).reset_index()
+    best = table.iloc[int(table["quality"].argmax())]
+    k, of = int(best["k"]), f", the best of {', '.join(map(str, table['k']))}" if len(table) > 1 else ""
+    own = fits[fits["k"] == k].sort_values("seed")
+    kept = own.iloc[int(own["quality"].argmax())]
+    seed = int(kept["seed"])
+    mean = f" as mean of {len(own)} seeds{of}; seed {seed} is kept, with {kept['quality']:.3f}"
+    return table, k, seed, f"{k} topics: coherence x diversity is {best['quality']:.3f}{mean if len(own) > 1 else of}"
+
+
+def topic_tables(topics: Topics, documents: Units, bags: Bags) -> dict[str, pd.DataFrame]:
+    """Tables of what topics are, by file name.
+
+    Args:
+        topics: Fitted.
+        documents: With a word of the vocabulary each.
+        bags: Theirs.
+
+    Returns:
+        ``topics.csv``: a row a topic: topic, coherence, share (mean over documents), documents (of which it is the
+        largest topic), words (the ten most probable). ``words.csv``: topic, rank, word, probability, 25 a topic.
+        ``sources.csv``: topic, source, share (mean over the source's documents), documents (of the source).
+        ``examples.csv``: topic, rank, doc_id, source, share, text: of the largest share, how they begin.
+    """
+    theta, beta = topics.fitted.theta(bags.counts), topics.beta
+    numbers, vocabulary = np.arange(len(beta)), np.array(topics.words, dtype=object)
+    top, more = top_words(beta, COHERENT_WORDS), top_words(beta, DIVERSE_WORDS)
+    about = pd.DataFrame({"topic": numbers, "coherence": topic_coherence(top, bags.counts)})
+    about["share"] = theta.mean(0, dtype=np.float64)
+    about["documents"] = np.bincount(theta.argmax(1), minlength=len(beta))
+    about["words"] = [" ".join(row) for row in vocabulary[top]]
+    words = pd.DataFrame({"topic": numbers.repeat(more.shape[1])})
+    words["rank"] = words.groupby("topic").cumcount() + 1
+    words["word"], words["probability"] = vocabulary[more.ravel()], np.take_along_axis(beta, more, 1).ravel()
+    by_source = pd.DataFrame(theta.astype(np.float64)).groupby(np.array(documents.sources))
+    sources = by_source.mean().rename_axis(index="source", columns="topic").unstack().rename("share").reset_index()
+    sources["documents"] = sources["source"].map(by_source.size())
+    return {TOPICS: about, WORDS: words, SOURCES: sources, EXAMPLE_DOCUMENTS: _examples(theta, documents)}
+
+
+def _examples(theta: np.ndarray, documents: Units) -> pd.DataFrame:
+    names, rows = np.array(documents.doc_ids), []
+    for topic, shares in enumerate(theta.T):
+        for rank, place in enumerate(np.lexsort((names, -shares))[:EXAMPLES].tolist(), start=1):
+            text = " ".join(documents.texts[place][: 2 * EXCERPT].split())[:EXCERPT]
+            row = {"topic": topic, "rank": rank, "doc_id": names[place], "source": documents.sources[place]}
+            rows.append(row | {"share": shares[place], "text": text})
+    return pd.DataFrame(rows)
 
 
 def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
@@ -44,24 +189,20 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         is_named: Whether the general text was named now; else the corpus in the run's folder is taken.
 
     Returns:
-        The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.base.Topics.save`), the tables of
-        :func:`dana.studies.topics.learned.topic_tables`, ``fits.csv`` (a row a fit) and ``choice.csv`` (a row a k).
+        The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), the tables of
+        :func:`topic_tables`, ``fits.csv`` (a row a fit) and ``choice.csv`` (a row a k).
 
     Raises:
-        ConfigError: If there is no general text.
-        DataError: If too few words are left, or fewer documents than topics.
+        ConfigError: If there is no general text, or there are fewer documents than topics.
+        DataError: If too few words are left.
     """
-    out = Path(settings.out)
-    identity = settings.section("topics").identity()  # files that it names are looked at before any text is read
+    out, limits = Path(settings.out), settings.section("topics")
+    identity = limits.identity()  # files that it names are looked at before any text is read
     corpus = open_general(settings, is_named)
     depends_on = {"general": corpus.fingerprint, "topics": identity, "seed": settings.selection.seed}
-    wanted = {"k": sorted(settings.section("topics").k), "seeds": settings.section("topics").seeds}
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
-
-    def write(draft: Draft) -> None:
-        _write_model(draft, corpus, settings, depends_on, fits)
-
-    artifact = make(out / MODEL, MODEL, depends_on | wanted, write)
+    write = partial(_write_model, corpus=corpus, settings=settings, depends_on=depends_on, folder=fits)
+    artifact = make(out / MODEL, MODEL, depends_on | {"k": sorted(limits.k), "seeds": limits.seeds}, write)
     shutil.rmtree(fits, ignore_errors=True)
     return artifact
 
@@ -69,28 +210,27 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
 def _write_model(
     draft: Draft, corpus: GeneralCorpus, settings: RunSettings, depends_on: dict[str, Any], folder: Path
 ) -> None:
-    drawn, chosen = derive_seed(settings.selection.seed, "topics", "sample"), settings.section("topics")
+    limits, seed = settings.section("topics"), derive_seed(settings.selection.seed, "topics", "sample")
     with progress(what="reading words", unit="documents", total=corpus.documents) as bar:
-        sample = draw(_watched(corpus, bar), {"topics": (drawn, chosen.fit)})["topics"]
-    bags = count_words_of_topics(sample.texts, chosen, TOPIC_MODELS.create(chosen.model).known_words)
+        sample = draw(_watched(corpus, bar), {"topics": (seed, limits.fit)})["topics"]
+    bags = count_words_of_topics(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
     log.info("topics    %s words in %s of %s documents", *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))))
-    check_enough(rows.size, max(chosen.k))
     documents, bags = sample.rows(rows), bags.rows(rows)
-    made = {}
-    for k, number in product(sorted(chosen.k), range(chosen.seeds)):
-        depends_on_fit = {**depends_on, "k": k, "number": number}
+    require_documents(max(limits.k), bags)
+    parts = {}
+    for k, number in product(sorted(limits.k), range(limits.seeds)):
         write = partial(_write_fit, bags=bags, settings=settings, k=k, number=number)
-        made[k, number] = make(folder / f"k{k}-{number}", "topic-fit", depends_on_fit, write)
-    fits = pd.DataFrame({"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in made.items())
-    choice = choose_topics(fits)
-    topics = Topics.load(made[choice.k, choice.seed].path)
+        given = {**depends_on, "k": k, "number": number}
+        parts[k, number] = make(folder / f"k{k}-{number}", "topic-fit", given, write)
+    fits = pd.DataFrame({"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in parts.items())
+    choice, k, number, draft.notes["reason"] = choose_topics(fits)
+    topics = Topics.load(parts[k, number].path)
     topics.save(draft.path)
-    for name, table in (topic_tables(topics, documents, bags) | {FITS: fits, CHOICE: choice.table}).items():
+    for name, table in (topic_tables(topics, documents, bags) | {"fits.csv": fits, "choice.csv": choice}).items():
         table.to_csv(draft.path / name, index=False)
     draft.counts = {"documents": corpus.documents, "fitted_on": rows.size, "words": len(bags.words)}
-    draft.seeds = {"sample": drawn}
-    draft.notes["reason"] = choice.reason
+    draft.seeds = {"sample": seed}
 
 
 def _watched(corpus: GeneralCorpus, bar: progress) -> Iterator[Units]:
@@ -105,13 +245,59 @@ def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: 
     topics.save(draft.path)
     draft.seeds = {"fit": seed}
     draft.notes["measures"] = measures = measure_topics(topics.beta, bags.counts)
-    said = "  ".join(f"{name} {value:.3f}" for name, value in measures.items())
-    log.info("topics    k=%d seed %d: %s", k, number, said)
+    log.info("topics    k=%d seed %d: %s", k, number, "  ".join(f"{name} {of:.3f}" for name, of in measures.items()))
 
 
 def fitted_topics(folder: Path) -> Artifact:
     """The topics that :func:`run_topic_fit` left in a run's folder."""
     return open_artifact(folder / MODEL, MODEL, HINT)
+
+
+@dataclass(frozen=True)
+class Assignment(ShardedTable):
+    """Assignment of topics: a corpus and fitted topics to a table of each document's shares, in shards.
+
+    Attributes:
+        general: The corpus.
+        model: What ``dana topics fit`` wrote.
+        folder: Where ``part-*.parquet`` goes (:data:`TOPIC_SHARES`, one row a document, corpus order).
+        selection: A unit is a document.
+    """
+
+    general: GeneralCorpus
+    model: Artifact
+    folder: Path
+    selection: WholeDocuments = field(default_factory=WholeDocuments)
+    kind: ClassVar[str] = "topics"
+    learned: ClassVar[str] = "topic-model"
+    schema: ClassVar[pa.Schema] = TOPIC_SHARES
+    command: ClassVar[str] = "dana topics assign"
+
+    @property
+    def depends_on(self) -> dict[str, Any]:
+        """All that decides the shares."""
+        return {"general": self.general.fingerprint, "topics": self.model.fingerprint}
+
+    def learn(self, draft: Draft) -> None:
+        """Nothing: what was fitted is put beside the shards."""
+        Topics.load(self.model.path).save(draft.path / OWN / self.learned)
+
+    def load(self, folder: Path) -> Topics:
+        """The fitted topics."""
+        return Topics.load(folder)
+
+    def rows(self, units: Units, fitted: Topics) -> pa.Table:
+        """Documents and their topics."""
+        bags = count_known_words(units.texts, fitted.words)
+        theta = fitted.fitted.theta(bags.counts)
+        largest = theta.argmax(1).astype(np.int32)
+        columns = [largest, theta[np.arange(len(units)), largest], bags.sizes]
+        shares = pa.FixedSizeListArray.from_arrays(pa.array(theta.ravel()), theta.shape[1]).cast(pa.list_(pa.float32()))
+        return pa.Table.from_arrays([*key_columns(units)[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES)
+
+    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
+        """The table alone."""
+        return write_parts(shards, draft.path, TOPIC_SHARES)
 
 
 def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True) -> Artifact:
@@ -123,7 +309,7 @@ def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True)
         is_named: See :func:`run_topic_fit`.
 
     Returns:
-        The artifact ``OUT/topics`` (:data:`dana.studies.topics.tables.TOPICS`).
+        The artifact ``OUT/topics`` (:data:`TOPIC_SHARES`).
 
     Raises:
         ArtifactError: If there are no topics in that folder.
@@ -140,16 +326,17 @@ def topics_text(folder: Path) -> str:
         ArtifactError: If there are none.
     """
     artifact = fitted_topics(folder)
-    tables = {name: pd.read_csv(artifact.path / name, keep_default_na=False) for name in SHOWN}
+    names = (TOPICS, SOURCES, EXAMPLE_DOCUMENTS)
+    topics, sources, examples = (pd.read_csv(artifact.path / name, keep_default_na=False) for name in names)
+    sources = sources.sort_values(["share", "source"], ascending=[False, True])
     lines = []
-    for row in tables[TOPICS].sort_values(["share", "topic"], ascending=[False, True]).to_dict("records"):
-        of = {name: table[table["topic"] == row["topic"]] for name, table in tables.items()}
-        own = of[SOURCES].sort_values(["share", "source"], ascending=[False, True]).head(SOURCES_SHOWN)
-        sources = ", ".join(f"{one['source']} {one['share']:.2f}" for one in own.to_dict("records"))
-        lines.append(f"topic {row['topic']}: share {row['share']:.3f}, coherence {row['coherence']:.3f}")
-        lines += [f"  words    {row['words']}", f"  sources  {sources}"]
-        for one in of[EXAMPLE_DOCUMENTS].to_dict("records"):
-            lines.append(f"  {one['share']:.2f}     {one['doc_id']} ({one['source']}): {one['text']}")
+    for row in topics.sort_values(["share", "topic"], ascending=[False, True]).itertuples():
+        own = sources[sources["topic"] == row.topic].head(SOURCES_SHOWN)
+        listed = ", ".join(f"{source} {share:.2f}" for source, share in zip(own["source"], own["share"], strict=True))
+        lines.append(f"topic {row.topic}: share {row.share:.3f}, coherence {row.coherence:.3f}")
+        lines += [f"  words    {row.words}", f"  sources  {listed}"]
+        for one in examples[examples["topic"] == row.topic].itertuples():
+            lines.append(f"  {one.share:.2f}     {one.doc_id} ({one.source}): {one.text}")
     counts = artifact.manifest["counts"]
     about = f"of {counts['fitted_on']:,} documents with a word of the vocabulary of {counts['words']:,}"
     return "\n".join([*lines, "", f"{artifact.manifest['reason']}; {about}"])

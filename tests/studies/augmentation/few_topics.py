@@ -3,8 +3,7 @@
 import torch
 
 from dana.studies.augmentation.synthetic import LabelledText
-from dana.studies.topics.base import Topics
-from dana.studies.topics.lda import FittedDirichletTopics
+from dana.studies.topics.model import FittedDirichletTopics, Topics
 
 WORDS = ("film", "actor", "scene", "court", "judge", "appeal", "yeast", "enzyme", "cell", "drama")
 FILMS, COURTS, CELLS = 0, 1, 2

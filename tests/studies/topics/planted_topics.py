@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from dana.studies.topics.vocabulary import Bags
+from dana.studies.topics.model import Bags
 
 TOPICS, WORDS, DOCUMENTS, LENGTH = 3, 30, 600, 60
 

@@ -13,9 +13,8 @@ from torch.distributions import Normal, kl_divergence
 from dana.core import logging
 from dana.core.errors import ConfigError, DataError
 from dana.encoders.word_vectors import WordVectors
-from dana.studies.topics.base import Topics, fit_topics
-from dana.studies.topics.etm import FittedEmbeddedTopics, SparseBatch, elbo
-from dana.studies.topics.etm_fit import EmbeddedTopics
+from dana.studies.topics.etm import EmbeddedTopics, FittedEmbeddedTopics, elbo
+from dana.studies.topics.model import Topics, fit_topics
 from tests.studies.topics.planted_topics import agreement, planted
 
 SMALL = {"dims": 20, "hidden": 48, "batch": 100, "epochs": 50}
@@ -54,7 +53,7 @@ def test_the_bound_of_one_document_by_hand():
         words=torch.tensor([[np.log(3.0)], [0.0]], dtype=torch.float32),
         topics=torch.tensor([[1.0], [0.0]]),  # β = (3/4, 1/4), (1/2, 1/2)
     )
-    likelihood, divergence = elbo(parameters, SparseBatch.of(csr_matrix([[1, 3]])), torch.tensor([[-1.0, 2.0]]))
+    likelihood, divergence = elbo(parameters, csr_matrix([[1, 3]]), torch.tensor([[-1.0, 2.0]]))
     delta = np.array([1.0 - 1.0, 0.0 + 2.0 * np.exp(0.5)])
     theta = np.exp(delta) / np.exp(delta).sum()
     first, second = theta @ [[0.75, 0.25], [0.5, 0.5]]
@@ -66,7 +65,7 @@ def test_the_sparse_bound_is_the_dense_one():
     parameters = _random_parameters(7, 3, 5, 4)
     counts = np.array([[2, 0, 1, 0, 0, 3, 0], [0] * 7, [1, 1, 1, 1, 1, 1, 1], [0, 9, 0, 0, 0, 0, 0]])
     noise = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
-    likelihood, divergence = elbo(parameters, SparseBatch.of(csr_matrix(counts)), noise)
+    likelihood, divergence = elbo(parameters, csr_matrix(counts), noise)
     dense = torch.tensor(counts, dtype=torch.float32)
     hidden = torch.relu(dense / dense.sum(1, keepdim=True).clamp(min=1) @ parameters.first + parameters.first_bias)
     hidden = torch.relu(hidden @ parameters.second.T + parameters.second_bias)
@@ -93,8 +92,7 @@ def test_planted_topics_are_found(fitted):
 
 def test_the_bound_rises_and_beats_one_topic(fitted):
     bags, _, _ = planted()
-    batch = SparseBatch.of(bags.counts)
-    likelihood, divergence = elbo(fitted, batch, torch.zeros(len(batch.sizes), 3))
+    likelihood, divergence = elbo(fitted, bags.counts, torch.zeros(bags.counts.shape[0], 3))
     frequencies = np.asarray(bags.counts.sum(0)).ravel() / bags.counts.sum()
     one_topic = float((bags.counts @ np.log(frequencies)).mean())
     assert (likelihood - divergence).mean().item() > one_topic + 10

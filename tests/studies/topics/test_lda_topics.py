@@ -5,11 +5,9 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation
 
-from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
+from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.rng import derive_seed
-from dana.studies.topics.base import Topics, fit_topics
-from dana.studies.topics.lda import DirichletTopics
-from dana.studies.topics.vocabulary import Bags
+from dana.studies.topics.model import Bags, DirichletTopics, Topics, fit_topics
 from tests.studies.topics.planted_topics import agreement, planted
 
 
@@ -60,9 +58,7 @@ def test_documents_without_words_do_not_count():
     plain = fit_topics("lda:epochs=1", bags, 3, seed=0)
     assert np.array_equal(fit_topics("lda:epochs=1", with_empty, 3, seed=0).beta, plain.beta)
     few = Bags(bags.words, with_empty.counts[:52])
-    with pytest.raises(
-        DataError, match="k=3: 2 documents have a word of the vocabulary; ask for at most so many topics"
-    ):
+    with pytest.raises(ConfigError, match="k=3: must be at most 2: so many documents have a word of the vocabulary"):
         fit_topics("lda", few, 3, seed=0)
 
 

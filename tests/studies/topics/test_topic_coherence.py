@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from dana.studies.topics.choice import choose_topics, measure_topics
-from dana.studies.topics.coherence import top_words, topic_coherence, topic_diversity
+from dana.studies.topics.stage import choose_topics, measure_topics, top_words, topic_coherence
 
 
 def test_coherence_by_hand():
@@ -53,8 +52,10 @@ def test_coherence_is_between_minus_one_and_one_and_knows_no_order(seed, width):
 
 
 def test_diversity_by_hand():
-    assert topic_diversity(np.array([[0, 1, 2, 3], [3, 4, 5, 6]])) == 7 / 8
-    assert topic_diversity(np.array([[0, 1], [0, 1], [0, 1]])) == 1 / 3
+    """All topics have the same four words."""
+    counts = csr_matrix(np.ones((2, 4), dtype=int))
+    assert measure_topics(np.full((2, 4), 0.25), counts)["diversity"] == 1 / 2
+    assert measure_topics(np.full((3, 4), 0.25), counts)["diversity"] == 1 / 3
 
 
 def test_top_words_by_probability_then_place():
@@ -76,19 +77,19 @@ def _fits(rows):
 
 def test_the_number_with_the_best_mean_over_seeds_is_taken_and_its_best_seed():
     fits = _fits([(10, 0, 0.5, 0.5, 0.25), (10, 1, 0.1, 0.1, 0.01), (5, 0, 0.3, 0.5, 0.15), (5, 1, 0.4, 0.5, 0.20)])
-    choice = choose_topics(fits)
-    assert (choice.k, choice.seed) == (5, 1)
-    assert choice.table["k"].tolist() == [5, 10]
-    assert choice.table["quality"].tolist() == pytest.approx([0.175, 0.13])
-    assert choice.table["quality_std"].tolist() == pytest.approx([0.05 / 2**0.5, 0.24 / 2**0.5])
-    assert choice.reason == (
+    table, k, seed, reason = choose_topics(fits)
+    assert (k, seed) == (5, 1)
+    assert table["k"].tolist() == [5, 10]
+    assert table["quality"].tolist() == pytest.approx([0.175, 0.13])
+    assert table["quality_std"].tolist() == pytest.approx([0.05 / 2**0.5, 0.24 / 2**0.5])
+    assert reason == (
         "5 topics: coherence x diversity is 0.175 as mean of 2 seeds, the best of 5, 10; seed 1 is kept, with 0.200"
     )
 
 
 def test_of_equally_good_numbers_the_smallest_is_taken():
-    choice = choose_topics(_fits([(9, 0, 0.5, 0.5, 0.25), (4, 0, 0.5, 0.5, 0.25)]))
-    assert choice.k == 4
-    assert choice.reason == "4 topics: coherence x diversity is 0.250, the best of 4, 9"
-    assert choice.table["quality_std"].isna().all()
-    assert choose_topics(_fits([(4, 0, 0.5, 0.5, 0.25)])).reason == "4 topics: coherence x diversity is 0.250"
+    table, k, _, reason = choose_topics(_fits([(9, 0, 0.5, 0.5, 0.25), (4, 0, 0.5, 0.5, 0.25)]))
+    assert k == 4
+    assert reason == "4 topics: coherence x diversity is 0.250, the best of 4, 9"
+    assert table["quality_std"].isna().all()
+    assert choose_topics(_fits([(4, 0, 0.5, 0.5, 0.25)]))[3] == "4 topics: coherence x diversity is 0.250"

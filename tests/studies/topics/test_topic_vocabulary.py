@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
-from dana.studies.topics.settings import TopicSettings, WordLimits
-from dana.studies.topics.vocabulary import count_known_words, count_words_of_topics
+from dana.studies.topics.model import count_known_words, count_words_of_topics
+from dana.studies.topics.settings import TopicSettings
 
-ALL = WordLimits(min_documents=1, max_share=1.0, stop_words="none")
+ALL = TopicSettings(min_documents=1, max_share=1.0, stop_words="none")
 
 
 def test_words_are_runs_of_three_letters_without_contractions():
@@ -20,30 +20,30 @@ def test_words_are_runs_of_three_letters_without_contractions():
 
 def test_limits_by_documents_are_inclusive():
     texts = ["common middle rare common", "common middle", "common single", "common pair pair"]
-    limits = WordLimits(min_documents=2, max_share=0.5, stop_words="none")
+    limits = TopicSettings(min_documents=2, max_share=0.5, stop_words="none")
     with pytest.raises(DataError, match=r"1 of the 5 words of 4 documents is in at least 2 of them \(min_documents\)"):
         count_words_of_topics(texts, limits)
-    every = count_words_of_topics(texts, WordLimits(min_documents=1, max_share=0.5, stop_words="none"))
+    every = count_words_of_topics(texts, TopicSettings(min_documents=1, max_share=0.5, stop_words="none"))
     assert every.words == ("middle", "pair", "rare", "single")
     assert every.sizes.tolist() == [2, 1, 1, 2]
-    assert "common" in count_words_of_topics(texts, WordLimits(min_documents=2, max_share=1.0)).words
+    assert "common" in count_words_of_topics(texts, TopicSettings(min_documents=2, max_share=1.0)).words
 
 
 def test_the_most_frequent_words_are_kept_equally_frequent_ones_by_the_alphabet():
-    limits = WordLimits(vocabulary=3, min_documents=1, max_share=1.0, stop_words="none")
+    limits = TopicSettings(vocabulary=3, min_documents=1, max_share=1.0, stop_words="none")
     assert count_words_of_topics(["pear plum apple plum", "fig pear plum"], limits).words == ("plum", "pear", "apple")
 
 
 def test_stop_words_are_english_or_those_of_a_file(tmp_path):
     texts = ["the judge and the cell", "those judges"]
-    english = WordLimits(min_documents=1, max_share=1.0)
+    english = TopicSettings(min_documents=1, max_share=1.0)
     assert count_words_of_topics(texts, english).words == ("cell", "judge", "judges")
     path = tmp_path / "stop.txt"
     path.write_text("Judge\ncell\n", encoding="utf-8")
-    own = WordLimits(min_documents=1, max_share=1.0, stop_words=str(path))
+    own = TopicSettings(min_documents=1, max_share=1.0, stop_words=str(path))
     assert count_words_of_topics(texts, own).words == ("the", "and", "judges", "those")
     with pytest.raises(ConfigError, match=r"stop_words=.*: must be english, none, or a file with a word a line"):
-        count_words_of_topics(texts, WordLimits(min_documents=1, max_share=1.0, stop_words="german"))
+        count_words_of_topics(texts, TopicSettings(min_documents=1, max_share=1.0, stop_words="german"))
 
 
 def test_only_known_words_are_chosen_where_they_are_given():
@@ -69,7 +69,7 @@ def test_known_words_are_counted_in_any_text():
 )
 def test_limits_outside_their_range_are_refused(name, value):
     with pytest.raises(ConfigError, match=f"{name}={value}"):
-        WordLimits(**{name: value})
+        TopicSettings(**{name: value})
 
 
 def test_it_is_what_scikit_learn_counts(dana_data):
@@ -79,11 +79,11 @@ def test_it_is_what_scikit_learn_counts(dana_data):
 
     from sklearn.feature_extraction.text import CountVectorizer
 
-    from dana.studies.topics.vocabulary import WORD
+    from dana.studies.topics.model import WORD
 
     with gzip.open(dana_data / "general" / "pubmed.jsonl.gz", "rt", encoding="utf-8") as stream:
         texts = [json.loads(line)["text"] for _, line in zip(range(300), stream, strict=False)]
-    bags = count_words_of_topics(texts, WordLimits())
+    bags = count_words_of_topics(texts, TopicSettings())
     theirs = CountVectorizer(token_pattern=WORD, min_df=5, max_df=0.5, stop_words="english")
     counts = theirs.fit_transform(texts)
     assert sorted(bags.words) == theirs.get_feature_names_out().tolist()

@@ -16,9 +16,8 @@ from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.sharded import shards_of
 from dana.studies.topics import stage
-from dana.studies.topics.assigning import Assignment
-from dana.studies.topics.base import Topics
-from dana.studies.topics.tables import TOPICS
+from dana.studies.topics.model import Topics
+from dana.studies.topics.stage import TOPIC_SHARES, Assignment
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
 FEW = ["--min-documents", "2", "--max-share", "1"]
@@ -56,7 +55,7 @@ def fitted(pool, tmp_path_factory):
 
 def test_text_becomes_topics_that_separate_it(fitted):
     table = pd.read_parquet(fitted / "topics")
-    assert list(table.columns) == TOPICS.names
+    assert list(table.columns) == TOPIC_SHARES.names
     assert len(table) == 81
     theta = np.stack(table["theta"])
     np.testing.assert_allclose(theta.sum(1), 1, atol=1e-5)
