@@ -212,7 +212,7 @@ LATE = [
     (GAP + "--topics-k 1000", "k=1000:"),
     (GAP + "topics.min_documents=900", "vocabulary: 0 of the"),
     (GAP + "--topics 0 7", "topics=[0, 7]: must be numbers of topics, which are 0 to 1"),
-    (TOPICS_OF + "--k 101", "k=101: 20 documents have a word of the vocabulary; ask for at most so many topics"),
+    (TOPICS_OF + "--k 101", "k=101: must be at most 20: so many documents have a word of the vocabulary"),
     (TOPICS_OF + "--min-documents 101", "vocabulary: 0 of the"),
     (TOPICS_OF + "--model etm:vectors={folder}/other.vec", "has a vector"),
     (TOPICS_OF + "--model etm:vectors={folder}/notes.txt", "notes.txt:1: could not convert string to float"),

@@ -164,7 +164,8 @@ def topic_tables(topics: Topics, documents: Units, bags: Bags) -> dict[str, pd.D
     words["rank"] = words.groupby("topic").cumcount() + 1
     words["word"], words["probability"] = vocabulary[more.ravel()], np.take_along_axis(beta, more, 1).ravel()
     by_source = pd.DataFrame(theta.astype(np.float64)).groupby(np.array(documents.sources))
-    sources = by_source.mean().rename_axis(index="source", columns="topic").unstack().rename("share").reset_index()
+    means = by_source.mean().rename_axis(index="source", columns="topic")
+    sources = means.T.reset_index().melt("topic", value_name="share").sort_values(["topic", "source"])
     sources["documents"] = sources["source"].map(by_source.size())
     return {TOPICS: about, WORDS: words, SOURCES: sources, EXAMPLE_DOCUMENTS: _examples(theta, documents)}
 
