@@ -16,7 +16,7 @@ import pytest
 import dana
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
-from dana.scoring.engines.joining import join_scores
+from dana.scoring.engines.parts import join_scores
 from dana.scoring.saved_selector import load_selector
 from tests.stages.two_topics import CELLS, COURTS, one_document
 

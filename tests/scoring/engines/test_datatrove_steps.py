@@ -19,9 +19,7 @@ import dana
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents, read_table
-from dana.scoring.engines.document_scores import DocumentWeights, document_cut
-from dana.scoring.engines.joining import join_scores
-from dana.scoring.engines.scored_parts import as_folder, task_part
+from dana.scoring.engines.parts import as_folder, join_scores, task_part
 from dana.scoring.saved_selector import LEARNED, load_selector
 from dana.stages.verify import verified
 
@@ -30,7 +28,7 @@ pytest.importorskip("datatrove", reason="datatrove is not installed: pip install
 from datatrove.data import Document
 from datatrove.pipeline.writers import JsonlWriter
 
-from dana.scoring.engines.datatrove import DanaFilter, DanaScore
+from dana.scoring.engines.datatrove import DanaFilter, DanaScore, DocumentWeights, document_cut
 
 
 def given(records):
@@ -409,7 +407,7 @@ def test_weights_of_documents_take_no_more_memory_than_planned(write_weights):
 
 
 def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(tmp_path, write_weights, monkeypatch):
-    import dana.scoring.engines.document_scores as module
+    import dana.scoring.engines.datatrove as module
 
     random = np.random.default_rng(0)
     sizes = random.integers(1, 9, 50)
@@ -445,7 +443,7 @@ def test_a_score_that_is_none_is_refused(score):
 def test_without_datatrove_the_extra_is_named_and_parts_are_joined_all_the_same():
     code = (
         "import sys; sys.modules['datatrove'] = None\n"
-        "import dana.scoring.engines.joining, dana.scoring.engines.document_scores\n"
+        "import dana.scoring.engines.parts\n"
         "from dana.core.errors import PluginError\n"
         "try:\n    import dana.scoring.engines.datatrove\n"
         "except PluginError as error:\n    print(error)\n"
