@@ -13,7 +13,7 @@ from dana.core import registry
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.scoring.inputs import TaskText
-from dana.scoring.ranking import fits as rank_fits
+from dana.scoring.ranking import comparison as rank_fits
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import SAMPLES, build_selector
 from dana.selectors.detector import DetectorSelector

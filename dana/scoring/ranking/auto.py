@@ -13,8 +13,7 @@ from dana.core.config import require
 from dana.core.logging import get_logger
 from dana.core.origin import origin_of
 from dana.corpus.unit_stream import Units
-from dana.scoring.ranking.candidates import choose_selector
-from dana.scoring.ranking.held_out_scores import PIECES, texts_to_compare
+from dana.scoring.ranking.candidates import PIECES, choose_selector, texts_to_compare
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector, plain_selector
 from dana.selectors.fusion import FusionSelector
@@ -55,7 +54,7 @@ class AutoSelector(Selector):
     """Comparison of selectors on held-out task text; the best one, or the fusion of all, scores.
 
     Every candidate is cross-validated over groups of the task's documents, against pieces of general documents that it
-    has not seen (:mod:`dana.scoring.ranking.held_out_scores`); the choice is by average precision
+    has not seen (:mod:`dana.scoring.ranking.candidates`); the choice is by average precision
     (:func:`dana.scoring.ranking.candidates.choose_selector`). Then the chosen one is fitted on the whole task.
 
     Attributes:

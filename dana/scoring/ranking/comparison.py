@@ -1,25 +1,49 @@
 """Comparison of detectors: embedded samples to a row a detector and the name of the one that is chosen.
 
-Each detector is fitted through the selector that ``dana score`` deploys. DANA, section 3.1 and Table 1.
+Texts are embedded once. Each detector is fitted through the selector that ``dana score`` deploys, and scores folds that
+it was not fitted on. DANA, section 3.1 and Table 1.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from dana.core.config import require
 from dana.core.errors import DanaError, PluginError
 from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed
-from dana.scoring.ranking.fits import Embedded, as_the_paper, over_folds
-from dana.scoring.ranking.recall import Resampling
-from dana.scoring.ranking.separation import Ranked, choose_by_f1, choose_by_recall, within_one_error
+from dana.core.statistics import percentile_interval
+from dana.corpus.unit_stream import draw
+from dana.encoders.base import Encoder, encode
+from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.ranking.folds import folds_of, task_groups
+from dana.scoring.ranking.measures import (
+    HELD_OUT,
+    Fold,
+    Ranked,
+    Resampling,
+    choose_by_f1,
+    choose_by_recall,
+    recalls,
+    separation,
+    separations,
+    split,
+    stability,
+    summarise,
+    within_one_error,
+)
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.settings import Selection
-from dana.selectors.detector import DetectorSelector
+from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 
 log = get_logger(__name__)
+
+NEGATIVES = 2000  # general units whose quantile is the threshold: its standard error is a hundredth
 
 RULES = {
     "grouped": "folds hold out whole documents with all that is nearly the same; recall is the share of held-out "
@@ -31,6 +55,83 @@ RULES = {
     "the training scores; negatives = as many general units, disjoint from all that is fitted; chosen is the highest "
     "mean F1",
 }
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Vectors of the task and of the general samples.
+
+    Attributes:
+        task: Shape (task units, dims).
+        groups: int64 of shape (task units,): units of one number are held out together.
+        samples: General samples by name, of shape (units, dims) each.
+        documents: int64 of shape (negatives,): document of each unit of the sample ``negatives``; empty without it.
+        counts: For the record.
+        sample_ids: ``(doc_id, unit)`` of every sample, for the record.
+    """
+
+    task: Tensor
+    groups: np.ndarray
+    samples: dict[str, Tensor]
+    documents: np.ndarray
+    counts: dict[str, Any]
+    sample_ids: dict[str, Any]
+
+
+def embed(
+    task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings, encoder: Encoder
+) -> Embedded:
+    """Draw the general samples, and encode them and the task.
+
+    Args:
+        task: Its units, at most ``max_task_units``.
+        general: Where the samples come from.
+        selection: How text is cut and embedded.
+        settings: The protocol, which decides the samples.
+        encoder: Built from the selection.
+
+    Raises:
+        ConfigError: If a sample has fewer than two units.
+        DataError: If the task has too few units.
+    """
+    found = task.units(selection)
+    split(len(found), seed=0)  # too few units fail before the encoder runs
+    groups, was_cut = task_groups(found)
+    asked: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
+    for spec in settings.specs():
+        asked.update(DetectorSelector(spec, general_share=selection.general_share).samples(len(found)))
+    order = ("contamination", "geometry", "background")
+    fitted: dict[str, int] = {name: asked[name] for name in order if name in asked}
+    # The fit's samples first: they are those of the deployed fit. The paper's negatives are as many as the held-out.
+    wanted = fitted | {"negatives": NEGATIVES}
+    if settings.protocol == "paper":
+        held_out = max(1, round(len(found) * HELD_OUT))
+        wanted = fitted | {f"negatives/{seed}": held_out for seed in range(settings.seeds)}
+    seeds = {name: derive_seed(selection.seed, "general", *name.split("/")) for name in wanted}
+    samples = draw(general.units(selection), {name: (seeds[name], size) for name, size in wanted.items()})
+    fewest = min(map(len, samples.values()))
+    require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
+    texts = [found.texts, *(sample.texts for sample in samples.values())]
+    with progress(what="embedding", unit="units", total=sum(map(len, texts))) as bar:
+        task_vectors, *vectors = [_encode(encoder, part, selection.encoder, bar) for part in texts]
+    ids = {name: sample.ids for name, sample in samples.items()}
+    counts = {
+        "task_units": len(found),
+        "task_documents": len(set(found.doc_ids)),
+        "task_groups": int(groups.max()) + 1,
+        "one_document_in_stretches": was_cut,
+        **{name: len(sample) for name, sample in samples.items()},
+    }
+    documents = np.unique([doc_id for doc_id, _ in ids.get("negatives", [])], return_inverse=True)[1]
+    return Embedded(task_vectors, groups, dict(zip(samples, vectors, strict=True)), documents, counts, ids)
+
+
+def _encode(encoder: Encoder, texts: Sequence[str], spec: str, bar: progress, chunk: int = 1024) -> Tensor:
+    parts = []
+    for start in range(0, len(texts), chunk):
+        parts.append(encode(encoder, texts[start : start + chunk], spec))
+        bar.update(len(parts[-1]))
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -70,7 +171,7 @@ def compare_detectors(
     """
     grouped = settings.protocol == "grouped"
     rows: list[Ranked] = []
-    recalls: list[np.ndarray] = []
+    replicates: list[np.ndarray] = []
     failed = settings.broken()
     if grouped:
         seed = derive_seed(selection.seed, "ranking", "bootstrap")
@@ -80,10 +181,10 @@ def compare_detectors(
             selector = DetectorSelector(context=selection.context(spec))  # what is ranked is what is deployed
             try:
                 if grouped:
-                    row, found = over_folds(selector, embedded, settings, budget, resampling, selection.seed, bar)
-                    recalls.append(found)
+                    row, found = _over_folds(selector, embedded, settings, budget, resampling, selection.seed, bar)
+                    replicates.append(found)
                 else:
-                    row = as_the_paper(selector, embedded, settings, selection.seed, bar)
+                    row = _as_the_paper(selector, embedded, settings, selection.seed, bar)
             except DanaError as error:
                 if not settings.is_all:
                     raise
@@ -96,15 +197,71 @@ def compare_detectors(
         raise PluginError(f"no detector is left to rank: {'; '.join(failed.values())}")
     if not grouped:
         return DetectorComparison(rows, choose_by_f1(rows), failed)
-    rows = [replace(row, tied=near) for row, near in zip(rows, within_one_error(recalls), strict=True)]
-    _warn_of_chance(rows, budget)
+    rows = [replace(row, tied=near) for row, near in zip(rows, within_one_error(replicates), strict=True)]
+    best = max(rows, key=lambda row: row.recall or 0)
+    if (best.recall_low or 0) <= budget:
+        chance = "no detector tells the task from this general text"
+        log.warning("ranking   %s: a budget of %g holds %.2f of it, as by chance", chance, budget, best.recall)
     return DetectorComparison(rows, choose_by_recall(rows), failed)
 
 
-def _warn_of_chance(rows: Sequence[Ranked], budget: float) -> None:
-    best = max(rows, key=lambda row: row.recall or 0)
-    if (best.recall_low or 0) <= budget:
-        said = (
-            "ranking   no detector tells the task from this general text: a budget of %g holds %.2f of it, as by chance"
-        )
-        log.warning(said, budget, best.recall)
+def _over_folds(
+    selector: DetectorSelector,
+    embedded: Embedded,
+    settings: RankSettings,
+    budget: float,
+    resampling: Resampling,
+    root: int,
+    bar: progress,
+) -> tuple[Ranked, np.ndarray]:
+    """One detector, cross-validated over groups of documents: its row, and its recall on every bootstrap replicate."""
+    folds, runs, seconds = [], [], []
+    for seed in range(settings.seeds):
+        fold = folds_of(embedded.groups, settings.folds, derive_seed(root, "ranking", "folds", seed))
+        of_seed = []
+        for number in range(int(fold.max()) + 1):
+            inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            parts = (embedded.task[torch.from_numpy(outside)], embedded.samples["negatives"])
+            fit_seed = derive_seed(root, "ranking", "detector", seed, number)
+            scores, spent = _fit_and_score(selector, embedded, inside, parts, fit_seed)
+            of_seed.append(Fold(outside, *scores))
+            seconds.append(spent)
+            bar.update(1)
+        folds += of_seed
+        runs += separations(of_seed, settings.prevalence)
+    stable = stability([fold.general for fold in folds])
+    found = recalls(folds, resampling, budget)
+    low, high = percentile_interval(found[1:])
+    row = summarise(selector.settings.detector, runs, stable, seconds, settings.seeds)
+    return replace(row, recall=float(found[0]), recall_low=low, recall_high=high), found
+
+
+def _as_the_paper(
+    selector: DetectorSelector, embedded: Embedded, settings: RankSettings, root: int, bar: progress
+) -> Ranked:
+    """One detector by the protocol of the paper: fitted on 90 % of the task units, compared on the other tenth."""
+    runs, samples, seconds = [], [], []
+    alone = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
+    for seed in range(settings.seeds):
+        rows = split(len(embedded.task), derive_seed(root, seed))
+        parts = [embedded.task[torch.from_numpy(part)] for part in rows]
+        parts += [embedded.samples[f"negatives/{seed}"], embedded.samples["geometry"]]
+        fit_seed = derive_seed(root, "ranking", "detector", seed)
+        (training, task, general, sample), spent = _fit_and_score(alone, embedded, rows[0], parts, fit_seed)
+        runs.append(separation(training, task, general, settings.prevalence))
+        samples.append(sample)
+        seconds.append(spent)
+        bar.update(1)
+    return summarise(selector.settings.detector, runs, stability(samples), seconds, settings.seeds)
+
+
+def _fit_and_score(
+    selector: DetectorSelector, embedded: Embedded, rows: np.ndarray, parts: Sequence[Tensor], seed: int
+) -> tuple[list[np.ndarray], tuple[float, float]]:
+    """Scores of `parts` by a fit on some rows of the task, and the seconds of the fit and of the scoring."""
+    general = {name: embedded.samples[name][:size] for name, size in selector.samples(rows.size).items()}
+    began = time.perf_counter()
+    fitted = selector.fit_embedded(embedded.task[torch.from_numpy(rows)], general, seed)
+    ready = time.perf_counter()
+    scores = [fitted.score_embedded(part) for part in parts]
+    return scores, (ready - began, time.perf_counter() - ready)

@@ -8,8 +8,13 @@ import pytest
 
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, units_of
-from dana.scoring.ranking.candidates import choose_selector
-from dana.scoring.ranking.held_out_scores import HeldOutScores, fused_scores, held_out_scores, texts_to_compare
+from dana.scoring.ranking.candidates import (
+    HeldOutScores,
+    choose_selector,
+    fused_scores,
+    held_out_scores,
+    texts_to_compare,
+)
 from dana.selectors.base import FittedSelector, Selector
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, draw, units_of
-from dana.scoring.ranking.pieces import cut_like, pieces_of
+from dana.scoring.ranking.folds import cut_like, pieces_of
 
 
 def lines(text):

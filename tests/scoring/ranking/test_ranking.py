@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.errors import DataError
-from dana.scoring.ranking.separation import (
+from dana.scoring.ranking.measures import (
     Ranked,
     choose_by_f1,
     choose_by_recall,
@@ -113,11 +113,11 @@ def test_f1_does_not_depend_on_how_many_general_units_there_are():
 
 def test_summary_has_means_and_sample_standard_deviation():
     runs = [separation(np.arange(10.0), np.array([1.0, shift]), np.array([20.0, 3.0])) for shift in (2.0, 30.0)]
-    row = summarise("knn", runs, 0.5, [1, 3], [2, 4], 2)
+    row = summarise("knn", runs, 0.5, [(1, 2), (3, 4)], 2)
     f1 = [run.f1 for run in runs]
     assert row.f1_mean == pytest.approx(np.mean(f1))
     assert row.f1_std == pytest.approx(np.std(f1, ddof=1))
     assert (row.fit_s, row.score_s, row.n_seeds, row.stability) == (2, 3, 2, 0.5)
     assert (row.recall, row.recall_low, row.recall_high, row.tied) == (None, None, None, False)
-    alone = summarise("knn", runs[:1], None, [1], [2], 1)
+    alone = summarise("knn", runs[:1], None, [(1, 2)], 1)
     assert (alone.f1_mean, alone.f1_std, alone.auroc_std) == (f1[0], 0.0, 0.0)

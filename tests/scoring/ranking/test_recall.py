@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.statistics import percentile_interval
-from dana.scoring.ranking.recall import REPLICATES, Fold, Resampling, recalls, separations
+from dana.scoring.ranking.measures import REPLICATES, Fold, Resampling, recalls, separations
 
 
 def one_fold(task, general):

@@ -5,9 +5,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
-from dana.scoring.ranking import stacking
-from dana.scoring.ranking.precision import average_precisions, recalls_at
-from dana.scoring.ranking.stacking import stacking_weights
+from dana.scoring.ranking import candidates
+from dana.scoring.ranking.candidates import stacking_weights
+from dana.scoring.ranking.measures import average_precisions, recalls_at
 
 
 def scores(rows, means, seed):
@@ -15,35 +15,32 @@ def scores(rows, means, seed):
 
 
 def test_without_the_ridge_the_model_is_scikit_learns_logistic_regression(monkeypatch):
-    monkeypatch.setattr(stacking, "RIDGE", 0.0)
+    monkeypatch.setattr(candidates, "RIDGE", 0.0)
     task, general = scores(300, [-1.5, -0.7], 0), scores(900, [0, 0], 1)
-    found = stacking_weights(task, general)
+    weights, slope, intercept = stacking_weights(task, general)
     labels = np.repeat([0, 1], [300, 900])
     model = LogisticRegression(C=1e9, class_weight="balanced").fit(np.concatenate([task, general]), labels)
-    np.testing.assert_allclose(found.weights * found.slope, model.coef_[0], rtol=1e-2)
-    assert found.intercept == pytest.approx(model.intercept_[0], rel=2e-2)
-    assert found.weights.sum() == pytest.approx(1)
+    np.testing.assert_allclose(weights * slope, model.coef_[0], rtol=1e-2)
+    assert intercept == pytest.approx(model.intercept_[0], rel=2e-2)
+    assert weights.sum() == pytest.approx(1)
 
 
-def test_the_better_selector_weighs_more_and_the_ridge_draws_towards_equal_weights():
+def test_the_better_selector_weighs_more_and_the_ridge_draws_towards_equal_weights(monkeypatch):
     task, general = scores(400, [-2.0, -0.5], 0), scores(400, [0, 0], 1)
-    found = stacking_weights(task, general).weights
+    found = stacking_weights(task, general)[0]
     assert found[0] > 0.6
-    stacking_ridge, stacking.RIDGE = stacking.RIDGE, 100.0
-    try:
-        assert stacking_weights(task, general).weights == pytest.approx([0.5, 0.5], abs=0.01)
-    finally:
-        stacking.RIDGE = stacking_ridge
+    monkeypatch.setattr(candidates, "RIDGE", 100.0)
+    assert stacking_weights(task, general)[0] == pytest.approx([0.5, 0.5], abs=0.01)
 
 
 def test_a_selector_that_points_the_wrong_way_gets_no_weight():
     task, general = scores(400, [-2.0, 2.0], 0), scores(400, [0, 0], 1)
-    assert stacking_weights(task, general).weights == pytest.approx([1, 0], abs=0.02)
+    assert stacking_weights(task, general)[0] == pytest.approx([1, 0], abs=0.02)
 
 
 def test_selectors_that_tell_nothing_weigh_the_same():
     task, general = scores(200, [3.0, 3.0, 3.0], 0), scores(200, [0, 0, 0], 1)
-    assert stacking_weights(task, general).weights == pytest.approx([1 / 3] * 3, abs=0.05)
+    assert stacking_weights(task, general)[0] == pytest.approx([1 / 3] * 3, abs=0.05)
 
 
 def test_average_precision_is_scikit_learns_at_the_prevalence():
