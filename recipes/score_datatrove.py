@@ -32,7 +32,7 @@ from datatrove.utils.hashing import HashConfig
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import DanaError
-from dana.core.urls import check_url, is_url
+from dana.core.storage import check_url, is_url
 from dana.scoring.engines.datatrove import DanaFilter, DanaScore, DanaWords, join_scores
 from dana.scoring.saved_selector import load_selector
 
@@ -49,23 +49,14 @@ def jobs(given: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
     for url in filter(is_url, (given.input, str(given.output))):
         check_url(url)
     read = READERS[given.format](given.input)
-    work, language = f"{given.output}/minhash", given.language
+    signatures, pairs, removed = (f"{given.output}/minhash/{name}" for name in ("signatures", "pairs", "removed"))
+    scores = [read, MinhashDedupFilter(removed), DanaScore(given.run, f"{given.output}/scored")]
     kept = [] if given.below is None else [DanaFilter(below=given.below)]
     return [
-        ("signatures", [read, MinhashDedupSignature(f"{work}/signatures", MINHASH, DanaWords(language))], given.tasks),
-        ("buckets", [MinhashDedupBuckets(f"{work}/signatures", f"{work}/pairs", config=MINHASH)], MINHASH.num_buckets),
-        ("clusters", [MinhashDedupCluster(f"{work}/pairs", f"{work}/removed", config=MINHASH)], 1),
-        (
-            "scores",
-            [
-                read,
-                MinhashDedupFilter(f"{work}/removed"),
-                DanaScore(given.run, f"{given.output}/scored"),
-                *kept,
-                JsonlWriter(f"{given.output}/documents"),
-            ],
-            given.tasks,
-        ),
+        ("signatures", [read, MinhashDedupSignature(signatures, MINHASH, DanaWords(given.language))], given.tasks),
+        ("buckets", [MinhashDedupBuckets(signatures, pairs, config=MINHASH)], MINHASH.num_buckets),
+        ("clusters", [MinhashDedupCluster(pairs, removed, config=MINHASH)], 1),
+        ("scores", [*scores, *kept, JsonlWriter(f"{given.output}/documents")], given.tasks),
     ]
 
 
@@ -92,29 +83,19 @@ def executor(given: Namespace) -> PipelineExecutor:
     """The last job, which starts those that it depends on."""
     last = None
     for name, steps, tasks in jobs(given):
+        gpus = given.gpus if name == "scores" else 0
         shared = {"tasks": tasks, "workers": given.workers, "logging_dir": f"{given.output}/logs/{name}"}
-        shared["depends"] = last
-        if given.executor == "slurm":
-            last = SlurmPipelineExecutor(
-                steps,
-                time=given.time,
-                partition=given.partition,
-                job_name=f"dana_{name}",
-                cpus_per_task=given.cpus,
-                gpus_per_task=given.gpus if name == "scores" else 0,
-                mem_per_cpu_gb=given.memory,
-                env_command=given.env,
-                qos=None,
-                **shared,
-            )
-        elif given.executor == "ray":
-            gpus = given.gpus if name == "scores" else 0
-            last = RayPipelineExecutor(
-                steps, cpus_per_task=given.cpus, gpus_per_task=gpus, mem_per_cpu_gb=given.memory, **shared
-            )
-        else:
+        shared |= {"depends": last}
+        if given.executor == "local":
             shared["workers"] = given.workers if given.workers > 0 else os.cpu_count()
             last = LocalPipelineExecutor(steps, **shared)
+            continue
+        shared |= {"cpus_per_task": given.cpus, "gpus_per_task": gpus, "mem_per_cpu_gb": given.memory}
+        if given.executor == "ray":
+            last = RayPipelineExecutor(steps, **shared)
+        else:
+            shared |= {"time": given.time, "partition": given.partition, "job_name": f"dana_{name}", "qos": None}
+            last = SlurmPipelineExecutor(steps, env_command=given.env, **shared)
     return last
 
 

@@ -129,10 +129,10 @@ def s3(store, monkeypatch):
     """The file system of s3://, which is that server; with an empty bucket ``pool``; waits are short."""
     import fsspec
 
-    from dana.core import urls
+    from dana.core import storage
 
     monkeypatch.setitem(fsspec.config.conf, "s3", store.options)
-    monkeypatch.setattr(urls, "WAITS", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(storage, "WAITS", (0.01, 0.01, 0.01))
     store.cut(0, 0)
     fs = fsspec.filesystem("s3")
     fs.invalidate_cache()

@@ -11,7 +11,7 @@ import pytest
 
 from dana.core.artifacts import make
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 
 FOLDER = Path(__file__).parent.parent / "recipes" / "papers" / "dana"
 

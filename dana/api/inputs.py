@@ -17,10 +17,9 @@ from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import replacing
-from dana.core.urls import is_url
+from dana.core.storage import is_url
 from dana.corpus.hub import is_hub
-from dana.corpus.inputs import Inputs
-from dana.corpus.records import MISSING, field_at
+from dana.corpus.inputs import MISSING, Inputs, field_at
 from dana.tasks.card import SPLITS
 from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind

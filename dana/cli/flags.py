@@ -10,8 +10,8 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 from dana.core.errors import nearest
 from dana.core.secrets import without_secrets
+from dana.core.storage import is_url
 from dana.core.studies import missing_studies
-from dana.core.urls import is_url
 
 Run = Callable[[argparse.Namespace], None]
 AddCommand = Callable[..., argparse.ArgumentParser]  # add_parser of argparse's subparsers

@@ -1,23 +1,148 @@
-"""Files at URLs: listed, identified by what their file system tells of the content, and read in blocks."""
+"""Files at URLs, by fsspec: listed, identified by what their file system tells of the content, and read in blocks.
+
+A URL holds no credentials: they come from where the file system's own package looks for them. Dropped connections are
+tried again, errors told in a line.
+"""
 
 import io
-from collections.abc import Iterable
+import re
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DanaError, DataError
 from dana.core.logging import get_logger
-from dana.core.urls import attempt, place_of
+from dana.core.secrets import without_secrets
 
 log = get_logger(__name__)
 
+T = TypeVar("T")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of dana, by protocol
+WAITS = (0.5, 2.0, 8.0)  # seconds before a second, third and fourth attempt
+CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError")  # botocore's
+FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ValueError)
 BLOCK = 1 << 23  # bytes of a request
 BEHIND = 1 << 16  # bytes of a request behind what a reader asked for; twice as many each time that is too few
 # What file systems say of a file's content, the surest first; then the times at which it was written.
-MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
-TIMES = ("mtime", "LastModified", "Last-Modified", "last_modified", "created")
+MARKS = (
+    *("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c"),
+    *("mtime", "LastModified", "Last-Modified", "last_modified", "created"),
+)
+
+
+def is_url(name: str) -> bool:
+    """Whether a name is a URL of fsspec: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://`` and so on."""
+    return bool(URL.match(name))
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that holds credentials, which would come to stand in logs and manifests, or is a chain of URLs.
+
+    Raises:
+        ConfigError: If it is one, without showing what is secret.
+    """
+    if without_secrets(url) != url:
+        raise ConfigError(
+            f"{without_secrets(url)}: holds credentials; leave them to the environment or to the configuration of the"
+            " file system's package, where no log or manifest shows them"
+        )
+    if "::" in url:
+        raise ConfigError(f"{url}: a chain of URLs is not read; name the file itself (.gz and .zst are unpacked)")
+
+
+def place_of(url: str) -> tuple[Any, str]:
+    """The file system of a URL and the path in it; nothing is asked of it yet.
+
+    Raises:
+        ConfigError: If the protocol is unknown or its package is missing, or the URL holds credentials.
+    """
+    import fsspec
+
+    check_url(url)
+    protocol = url.partition("://")[0]
+    try:
+        return fsspec.url_to_fs(url)
+    except ImportError as error:
+        extra = EXTRAS.get(protocol)
+        install = f"pip install 'dana[{extra}]'" if extra else said(error)
+        raise ConfigError(f"{url}: {protocol}:// needs a package that is not installed: {install}") from error
+    except ValueError as error:
+        raise ConfigError(f"{url}: {said(error)}") from error
+
+
+def attempt(work: Callable[[], T], url: str, after: str = "") -> T:
+    """What `work` reads; where the connection fails it is done again, up to three times, after 0.5, 2 and 8 seconds.
+
+    Args:
+        work: Done as a whole each time.
+        url: What it is about.
+        after: What the same command will do if it is run again, for the message.
+
+    Raises:
+        DataError: If it fails for good: nothing of the name is there, it may not be read, or the last attempt failed.
+    """
+    for wait in (*WAITS, None):
+        try:
+            return work()
+        except DanaError:
+            raise
+        except Exception as raised:  # of whatever package the file system is
+            error = _answer(raised)
+            if why := _final(error):
+                raise DataError(f"{url}: cannot be read: {why}") from error
+            if wait is None:
+                going = f"; {after}" if after else ""
+                tried = f"{said(error)} ({len(WAITS) + 1} attempts){going}"
+                raise DataError(f"{url}: cannot be read: {tried}") from error
+            log.info("storage   %s: %s; again in %.1f s", url, said(error), wait)
+            time.sleep(wait)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def waits_after(error: Exception, failures: int) -> float | None:
+    """Seconds to wait before another attempt at a stream; None if there should be none.
+
+    Args:
+        error: What ended it.
+        failures: How often it has failed already without an advance.
+    """
+    package = type(error).__module__.partition(".")[0]
+    dropped = isinstance(error, OSError) or package in ("aiohttp", "fsspec", "httpx", "httpx2", "httpcore", "requests")
+    return WAITS[failures] if dropped and not _final(error) and failures < len(WAITS) else None
+
+
+def _answer(error: Exception) -> Exception:
+    """What a server of HTTP answered, where fsspec says instead, whatever it was, that nothing is there."""
+    cause = error.__cause__
+    told = isinstance(error, FileNotFoundError) and type(cause).__module__.startswith("aiohttp")
+    return cause if told and isinstance(cause, Exception) else error
+
+
+def _final(error: Exception) -> str:
+    """Why another attempt would fail, too; empty if it might not."""
+    kind = type(error).__name__
+    status = getattr(error, "status", 0) or getattr(getattr(error, "response", None), "status_code", 0)
+    answer = getattr(error.__cause__, "response", None)  # of botocore
+    if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == "RequestTimeTooSkewed":
+        return f"the clocks of this machine and of the store disagree; set this one: {said(error)}"
+    if status in (401, 403) or isinstance(error, PermissionError) or kind in CREDENTIALS:
+        return f"no permission: {said(error)}"
+    if status in (404, 410) or isinstance(error, FileNotFoundError):
+        return "no such file, folder or bucket"
+    if kind == "OfflineModeIsEnabled":
+        return "the Hub is not asked while HF_HUB_OFFLINE is set"
+    refused = 400 <= status < 500 and status not in (408, 429)
+    return said(error) if refused or isinstance(error, FINAL) else ""
+
+
+def said(error: BaseException) -> str:
+    """What an error of another package says, in a line without secrets."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return without_secrets(lines[0])
 
 
 @dataclass(frozen=True)
@@ -130,7 +255,7 @@ class _Blocks(io.RawIOBase):
         wanted = self._until - self._at
         size = max(0, min(len(buffer), self._file.size - self._at, wanted if wanted > 0 else max(BEHIND, -wanted)))
         if size:
-            buffer[:size] = attempt(lambda: self._fetch(size), self._file.url, "read", "a rerun reads it again")
+            buffer[:size] = attempt(lambda: self._fetch(size), self._file.url, "a rerun reads it again")
             self._at += size
         return size
 
@@ -179,7 +304,7 @@ def list_url(url: str) -> Listing:
         root = fs.unstrip_protocol(path).rstrip("/")
         return Listing("folder", root, _files(fs, fs.find(path, detail=True)))
 
-    found = attempt(ask, url, "read", "a rerun asks again")
+    found = attempt(ask, url, "a rerun asks again")
     if not found.files:
         raise DataError(f"{url}: no file there")
     return found
@@ -204,7 +329,7 @@ def _files(fs: Any, found: dict[str, dict[str, Any]]) -> list[RemoteFile]:
 def _remote(url: str, about: dict[str, Any]) -> RemoteFile:
     lfs = about.get("lfs") or {}
     marks = {**about, "blob_id": lfs.get("sha256") or about.get("blob_id")}
-    key = next((key for key in (*MARKS, *TIMES) if marks.get(key)), "")
+    key = next((key for key in MARKS if marks.get(key)), "")
     size = about.get("size")
     if size is None:
         raise DataError(f"{url}: its file system does not tell its size, so it cannot be read in parts")

@@ -22,8 +22,8 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.files import replacing
 from dana.core.logging import get_logger
-from dana.core.urls import attempt, is_url, said, waits_after
-from dana.corpus.records import Record
+from dana.core.storage import attempt, is_url, said, waits_after
+from dana.corpus.inputs import Record
 
 log = get_logger(__name__)
 
@@ -98,22 +98,19 @@ def pin_url(url: str, run: Path) -> str:
 
 
 def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
+    """The commit that a revision stands for: remembered by the run's folder, or asked of the Hub."""
     if COMMIT.fullmatch(revision):
         return revision
     path, key = run / REVISIONS, f"{kind}s/{name}@{revision or 'main'}"
     known = read_json(path) if path.is_file() else {}
     if key not in known:
-        known[key] = _asked(kind, name, revision, source)
+        from huggingface_hub import HfApi
+
+        found = attempt(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source)
+        known[key] = str(found.sha)
         write_json(path, known)
         log.info("input     %s: commit %s, which %s remembers", source, known[key], path)
     return known[key]
-
-
-def _asked(kind: str, name: str, revision: str, source: str) -> str:
-    from huggingface_hub import HfApi
-
-    found = attempt(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source, "read")
-    return str(found.sha)
 
 
 def is_hub(source: object) -> bool:
@@ -152,37 +149,28 @@ class _Stream:
 
     def __init__(self, source: str | HubSet) -> None:
         self._folder = source.rows if isinstance(source, HubSet) else None
-        self._name, self._revision, self._config, self._split = _parsed(str(source))
-        if isinstance(source, HubSet):
-            self._revision = source.commit
+        self._name, revision, self._config, self._split = _parsed(str(source))
+        self._revision = (source.commit if isinstance(source, HubSet) else revision) or None
 
     def rows_after(self, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Rows after so many, each with its number from 1."""
         number, state = 0, None
         for part in self._parts():
             kept = json.loads(gzip.decompress(part.read_bytes()))
-            for fields in kept["rows"]:
-                number += 1
+            state = kept["state"]
+            for number, fields in enumerate(kept["rows"], number + 1):  # noqa: B020 - the count goes on
                 if number > done:
                     yield number, fields
-            state = kept["state"]
-        if state != ENDED:
-            yield from self._streamed(number, state, done)
-
-    def _parts(self) -> list[Path]:
-        return sorted(self._folder.glob("*.json.gz")) if self._folder else []
-
-    def _streamed(self, number: int, state: dict[str, Any] | None, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        if state == ENDED:
+            return
         from datasets import load_dataset
 
-        revision = self._revision or None
-        stream = load_dataset(self._name, self._config, split=self._split, streaming=True, revision=revision)
+        stream = load_dataset(self._name, self._config, split=self._split, streaming=True, revision=self._revision)
         if state is not None:
             stream.load_state_dict(state)
             log.info("input     %s: goes on after row %s", self._name, f"{number:,}")
         waiting: list[dict[str, Any]] = []
-        for row in stream:
-            number += 1
+        for number, row in enumerate(stream, number + 1):  # noqa: B020
             waiting.append(dict(row))
             if len(waiting) == ROWS_AT_ONCE:
                 self._keep(waiting, stream.state_dict())
@@ -190,6 +178,9 @@ class _Stream:
             if number > done:
                 yield number, dict(row)
         self._keep(waiting, ENDED)
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json.gz")) if self._folder else []
 
     def _keep(self, rows: list[dict[str, Any]], state: dict[str, Any]) -> None:
         """Write rows down, unless JSON would not give them back as they are (dates, pictures): such sets begin anew."""

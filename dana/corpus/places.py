@@ -17,8 +17,7 @@ from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.lines import COMPRESSIONS
 from dana.core.logging import get_logger
-from dana.core.storage import File, RemoteFile, list_url
-from dana.core.urls import is_url
+from dana.core.storage import File, RemoteFile, is_url, list_url
 from dana.corpus.hub import HubSet, is_hub, pin, pin_url
 
 log = get_logger(__name__)
@@ -31,12 +30,12 @@ WRITTEN = "folder that dana wrote"
 Source = str | RemoteFile | HubSet  # as it was named; or a file found at a URL; or a pinned data set
 
 
-def find_files(sources: Sequence[str], own: Path) -> list[Source]:
+def find_files(sources: Sequence[str], run: Path) -> list[Source]:
     """The files of all sources by name, or as found at a URL, and pinned ``hf:`` names, in order; logs what is skipped.
 
     Args:
         sources: Files, folders, globs, URLs, ``hf:`` names.
-        own: Folder of the run; of sources around it, nothing in it is read.
+        run: Folder of the run; of sources around it, nothing in it is read.
 
     Raises:
         ConfigError: If a source is empty, or is the run's own folder.
@@ -45,10 +44,10 @@ def find_files(sources: Sequence[str], own: Path) -> list[Source]:
     found: list[Source] = []
     for source in sources:
         if is_hub(source):
-            found.append(pin(str(source), own))
+            found.append(pin(str(source), run))
             continue
         passed: Counter[str] = Counter()
-        files = expand(pin_url(source, own), own, passed)
+        files = expand(pin_url(source, run), run, passed)
         found += [path if isinstance(path, RemoteFile) else str(path) for path in files]
         if passed:
             counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(passed.items()))
@@ -56,16 +55,16 @@ def find_files(sources: Sequence[str], own: Path) -> list[Source]:
     return found
 
 
-def expand(source: Source, own: Path | None = None, passed: Counter[str] | None = None) -> list[File]:
+def expand(source: Source, run: Path | None = None, passed: Counter[str] | None = None) -> list[File]:
     """The files of a source, sorted by name.
 
     Args:
         source: A file, folder or glob, here or at a URL.
-        own: A folder whose files are left out where a folder or glob holds it.
+        run: A folder whose files are left out where a folder or glob holds it.
         passed: Counts what is passed over, by suffix or reason.
 
     Raises:
-        ConfigError: If the source is empty, or is `own`.
+        ConfigError: If the source is empty, or is `run`.
         DataError: If there is no file, one has an unknown format or is a link to nothing, or a folder cannot be read.
     """
     if isinstance(source, RemoteFile):
@@ -76,67 +75,66 @@ def expand(source: Source, own: Path | None = None, passed: Counter[str] | None 
     passed = Counter() if passed is None else passed
     files: Sequence[File]
     try:
-        files = _at_url(source, passed) if is_url(source) else _files(source, own.resolve() if own else None, passed)
+        files = _at_url(source, passed) if is_url(source) else _files(source, run.resolve() if run else None, passed)
     except OSError as error:
         raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from error
+    passed += Counter()  # drops what is zero
     for file in files:
-        if isinstance(file, Path):
-            _check_name(file)
+        try:
+            str(file).encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{os.fsencode(str(file))!r}: the name is not UTF-8; rename the file") from error
         format_of(file)
     if not files:
         raise DataError(f"{source}: no file of a known format there ({' '.join(FORMATS)}, also with .gz or .zst)")
     return list(files)
 
 
-def _files(source: str, avoided: Path | None, passed: Counter[str]) -> list[Path]:
+def _files(source: str, run: Path | None, passed: Counter[str]) -> list[Path]:
     path = Path(source)
     if path.is_file():
         return [path]
     if path.is_dir():
-        if path.resolve() == avoided:
+        if path.resolve() == run:
             raise ConfigError(f"{source}: is the run's own folder, whose files would be read; choose another --out")
-        return sorted(_known(_walk(path, avoided, passed), passed))
+        return sorted(_known(_walk(path, run, passed), passed))
     if has_magic(source):
-        return sorted(_globbed(source, avoided, passed))
+        return sorted(_globbed(source, run, passed))
     raise DataError(f"{source}: no such file or folder{nearest_path(source)}")
 
 
-def _walk(root: Path, avoided: Path | None, passed: Counter[str]) -> Iterator[Path]:
-    """Files in a folder and below it, without hidden and own folders; each real folder once (links may be cyclic)."""
+def _walk(root: Path, run: Path | None, passed: Counter[str]) -> Iterator[Path]:
+    """Files in a folder and below it, without hidden folders and those of dana; each real one once: links may go round.
+
+    Raises:
+        OSError: If a folder cannot be read.
+    """
     seen: set[str] = set()
-    for folder, below, names in os.walk(root, followlinks=True, onerror=_unreadable):
+    for folder, below, names in os.walk(root, followlinks=True, onerror=_raise):
         real = os.path.realpath(folder)
         if real in seen:
             below.clear()
             continue
         seen.add(real)
-        own = {name for name in below if _is_own(Path(folder, name), avoided)}
-        passed[WRITTEN] += len(own - {OWN})
-        below[:] = sorted(name for name in below if name not in own and not name.startswith("."))
+        written = {name for name in below if _is_written(Path(folder, name), run)}
+        passed[WRITTEN] += len(written - {OWN})
+        below[:] = sorted(name for name in below if name not in written and not name.startswith("."))
         yield from (Path(folder, name) for name in names if not name.startswith("."))
-    passed += Counter()  # drops what is zero
 
 
-def _check_name(file: Path) -> None:
-    try:
-        str(file).encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"{os.fsencode(file)!r}: the name is not UTF-8; rename the file") from error
+def _raise(error: OSError) -> None:
+    raise error
 
 
-def _unreadable(error: OSError) -> None:
-    raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from error
-
-
-def _is_own(folder: Path, avoided: Path | None) -> bool:
+def _is_written(folder: Path, run: Path | None) -> bool:
     """Whether dana wrote a folder: the run's, one with a manifest, or the folder of another run."""
-    if folder.name == OWN or (avoided and folder.resolve() == avoided):
+    if folder.name == OWN or (run and folder.resolve() == run):
         return True
     return any((folder / part / OWN).is_dir() for part in ("", "corpus"))
 
 
 def _at_url(url: str, passed: Counter[str]) -> list[RemoteFile]:
-    """Files at a URL: what it names, the matches of a glob, or all below a folder but hidden and own ones."""
+    """Files at a URL: what it names, the matches of a glob, or all below a folder but hidden ones and those of dana."""
     found = list_url(url)
     if found.kind == "file":
         return found.files
@@ -147,14 +145,12 @@ def _at_url(url: str, passed: Counter[str]) -> list[RemoteFile]:
     manifests = {way[: way.index(OWN)] for way in ways.values() if OWN in way}
     runs = {way[:-1] for way in manifests if way[-1:] == ("corpus",)}
     written = {way for way in manifests | runs if way}  # but the source itself
-    passed[WRITTEN] += sum(not _below(way, written) for way in written)
-    hidden = {file for file, way in ways.items() if any(part.startswith(".") for part in way)}
-    files = [file for file, way in ways.items() if OWN not in way and not _below(way, written)]
-    passed += Counter()  # drops what is zero
-    return list(_known((file for file in files if file not in hidden), passed))
+    passed[WRITTEN] += sum(not _is_below(way, written) for way in written)
+    read = (file for file, way in ways.items() if OWN not in way and not _is_below(way, written))
+    return list(_known((file for file in read if not any(part.startswith(".") for part in ways[file])), passed))
 
 
-def _below(way: tuple[str, ...], folders: set[tuple[str, ...]]) -> bool:
+def _is_below(way: tuple[str, ...], folders: set[tuple[str, ...]]) -> bool:
     return any(way[:size] in folders for size in range(1, len(way)))
 
 
@@ -169,22 +165,19 @@ def _known(files: Iterable[F], passed: Counter[str]) -> Iterator[F]:
             raise DataError(f"{file}: a link to nothing")
 
 
-def _globbed(pattern: str, avoided: Path | None, passed: Counter[str]) -> list[Path]:
+def _globbed(pattern: str, run: Path | None, passed: Counter[str]) -> list[Path]:
     """Files of a pattern, each real one once. A pattern that begins within the run's folder means what is there."""
-    fixed = Path(*(part for part in Path(pattern).parts[: _first_magic(pattern)]))
-    within = avoided is not None and fixed.resolve().is_relative_to(avoided)
+    parts = Path(pattern).parts
+    fixed = Path(*parts[: next(place for place, part in enumerate(parts) if has_magic(part))])
+    within = run is not None and fixed.resolve().is_relative_to(run)
     files: dict[Path, Path] = {}
     for name in sorted(glob(pattern, recursive=True)):  # noqa: PTH207
         real = Path(name).resolve()
-        if avoided and not within and real.is_relative_to(avoided):
+        if run and not within and real.is_relative_to(run):
             passed["of the run's own folder"] += real.is_file()
         elif real.is_file() and OWN not in Path(name).parts:
             files.setdefault(real, Path(name))
     return list(files.values())
-
-
-def _first_magic(pattern: str) -> int:
-    return next(place for place, part in enumerate(Path(pattern).parts) if has_magic(part))
 
 
 def format_of(path: File) -> str:
@@ -194,10 +187,9 @@ def format_of(path: File) -> str:
         DataError: If it is not one of the known ones.
     """
     found = _format(path)
+    known = f"{' '.join(FORMATS)}, also .gz .zst"
     if found not in FORMATS:
-        raise DataError(
-            f"{path}: unknown format {found or 'without a suffix'!r}; known: {' '.join(FORMATS)}, also .gz .zst"
-        )
+        raise DataError(f"{path}: unknown format {found or 'without a suffix'!r}; known: {known}")
     return found
 
 

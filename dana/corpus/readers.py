@@ -4,26 +4,35 @@
 ``.jsonl .json``    one object a line
 ``.csv .tsv``       a header line, then a record a line
 ``.parquet``        a record a row
-``.txt``            a document a line, a paragraph or a file: see :mod:`dana.corpus.plain_text`
+``.txt``            a document a line, a paragraph or a file
 ``hf:name``         ``hf:org/name[@revision][:config][:split]``, streamed
 ==================  ==========================================================
 
 The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mod:`dana.corpus.places`.
 """
 
+import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
 
-from dana.core.errors import Damage
+from dana.core.errors import Damage, DataError
 from dana.core.lines import read_lines
-from dana.core.storage import File, size_of
-from dana.corpus.csv_rows import parse_csv
+from dana.core.storage import File, RemoteFile, readable, size_of
 from dana.corpus.hub import is_hub, read_hub
-from dana.corpus.parquet import read_parquet
+from dana.corpus.inputs import Record
 from dana.corpus.places import Source, expand, format_of
-from dana.corpus.plain_text import parse_text
-from dana.corpus.records import Record
+
+Lines = Iterable[tuple[int, str]]  # with their numbers
+
+FIRST_LOOK = 1 << 24  # characters of plain text that decide its layout
+PARAGRAPH = 20  # lines: longer ones on average, and the blank lines between are strays
+LONGEST_RECORD = 100_000  # lines of a CSV
+SUSPICIOUS = 20  # lines of a record of a CSV; those of longer ones are checked for being rows themselves
+ALIKE = 0.9  # share of these lines that are rows where the quote is taken for unclosed
 
 
 def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Iterator[Record]:
@@ -56,47 +65,219 @@ def read_file(
     try:
         if size_of(path) == 0:
             raise Damage(1, "the file is empty")
-        yield from _read_format(path, groups, text_documents, errors)
+        match format_of(path):
+            case ".parquet":
+                yield from _parquet(path, groups)
+            case ".txt":
+                yield from _plain_text(str(path), lambda: read_lines(path, errors), text_documents)
+            case ".csv" | ".tsv" as suffix:
+                yield from _csv(str(path), read_lines(path, errors), "," if suffix == ".csv" else "\t")
+            case _:
+                yield from parse_json_lines(path, read_lines(path, errors))
     except Damage as damage:
         yield Record(str(path), damage.line, {}, str(damage), rest_lost=True)
 
 
-def _read_format(path: File, groups: range | None, text_documents: str, errors: str) -> Iterator[Record]:
-    match format_of(path):
-        case ".parquet":
-            yield from read_parquet(path, groups)
-        case ".txt":
-            yield from parse_text(path, partial(read_lines, errors=errors), text_documents)
-        case ".csv":
-            yield from parse_csv(path, read_lines(path, errors), ",")
-        case ".tsv":
-            yield from parse_csv(path, read_lines(path, errors), "\t")
-        case _:
-            yield from parse_json_lines(path, read_lines(path, errors))
-
-
-def parse_json_lines(path: File, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
-    """A record a line.
-
-    Args:
-        path: Where they come from.
-        lines: With their numbers.
-    """
+def parse_json_lines(path: File, lines: Lines) -> Iterator[Record]:
+    """A record a line."""
     for number, line in lines:
         if not line.strip():
             continue
         try:
             value = json.loads(line.lstrip("\ufeff"))  # joined files have marks within
         except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
-            yield Record(str(path), number, {}, f"not JSON: {error}{_of_array(line)}")
-            continue
-        if isinstance(value, dict):
-            yield Record(str(path), number, value)
+            value, problem = None, f"not JSON: {error}"
         else:
-            problem = f"not a JSON object but {type(value).__name__}{_of_array(line)}"
-            yield Record(str(path), number, {}, problem)
+            problem = "" if isinstance(value, dict) else f"not a JSON object but {type(value).__name__}"
+        if problem and line.lstrip().startswith("["):
+            problem += "; a line must be an object, which jq -c '.[]' makes of an array"
+        yield Record(str(path), number, {} if problem else value, problem)
 
 
-def _of_array(line: str) -> str:
-    """What to do about a line that begins an array."""
-    return "; a line must be an object, which jq -c '.[]' makes of an array" if line.lstrip().startswith("[") else ""
+def _plain_text(origin: str, lines: Callable[[], Lines], layout: str) -> Iterator[Record]:
+    """A record a line, a paragraph (blank lines part them) or a file."""
+    if layout == "auto":
+        layout = _layout(lines())
+    waiting: list[str] = []
+    started = 1
+    for number, line in lines():
+        blank = not line.strip()
+        if layout == "line" and not blank:
+            yield Record(origin, number, {"text": line}, kind=layout)
+        elif layout == "file" or not blank:
+            started = started if waiting else number
+            waiting.append(line)
+        elif waiting:
+            yield Record(origin, started, {"text": "".join(waiting)}, kind=layout)
+            waiting = []
+    if waiting or layout == "file":
+        yield Record(origin, started, {"text": "".join(waiting)}, kind=layout)
+
+
+def _layout(lines: Lines) -> str:
+    """``paragraph`` where blank lines part the first 16 million characters every 20 lines or so, else ``line``.
+
+    A few blank lines among many do not make paragraphs of lines.
+    """
+    filled = paragraphs = characters = 0
+    within = False
+    try:
+        for _, line in lines:
+            full = bool(line.strip())
+            filled += full
+            paragraphs += full and not within
+            within = full
+            characters += len(line)
+            if characters > FIRST_LOOK:
+                break
+    except Damage:  # whoever reads on comes to it
+        pass
+    return "paragraph" if paragraphs > 1 and filled <= PARAGRAPH * paragraphs else "line"
+
+
+def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
+    """A record a row, after a header.
+
+    A quote that is opened and not closed, or closed so far below that the lines between are rows themselves, makes a
+    bad record of its own line alone: the lines below are read again.
+
+    Raises:
+        Damage: If the header names a column twice.
+    """
+    csv.field_size_limit(1 << 30)
+    feed = _Feed(lines)
+    reader = csv.reader(feed, delimiter=delimiter, strict=True)  # else an open quote swallows the file in silence
+    header: list[str] | None = None
+    while True:
+        feed.taken.clear()
+        try:
+            row = next(reader, None)
+            problem = ""
+        except csv.Error as error:
+            row, problem = [], f"not CSV: {error}"
+        if row is None:
+            return
+        line = feed.taken[0][0]
+        if header is None and not problem:
+            header = [name.strip() for name in row]
+            if twice := [name for place, name in enumerate(header) if name and name in header[:place]]:
+                raise Damage(line, f"the header names the column {twice[0]!r} twice")
+            continue
+        columns = len(header or ())
+        if not problem and row and len(row) != columns:
+            problem = f"{len(row)} columns where the header has {columns}"
+        elif not problem and (swallowed := _rows_within(feed.taken, columns, delimiter)):
+            problem = (
+                f"not CSV: a quote that opens here closes {len(feed.taken) - 1:,} lines below, and {swallowed:,} of the"
+                " lines between are rows themselves"
+            )
+        if problem:
+            feed.again.extendleft(reversed(feed.taken[1:]))
+            yield Record(origin, line, {}, problem)
+        elif row:
+            yield Record(origin, line, dict(zip(header or (), row, strict=True)), kind="row")
+
+
+def _rows_within(taken: list[tuple[int, str]], columns: int, delimiter: str) -> int:
+    """Lines within a record that are rows of the table themselves; 0 where fewer than 90 % of them are."""
+    within = [line for _, line in islice(taken, 1, len(taken) - 1) if line.strip()]
+    if len(within) < SUSPICIOUS or columns < 2:
+        return 0
+    rows = 0
+    for line in within:
+        try:
+            rows += len(next(csv.reader([line], delimiter=delimiter, strict=True))) == columns
+        except csv.Error:
+            continue
+    return rows if rows >= ALIKE * len(within) else 0
+
+
+class _Feed:
+    """Lines for a CSV reader; what is put into `again` is read before the rest."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.taken: list[tuple[int, str]] = []
+        self.again: deque[tuple[int, str]] = deque()
+        self._lines = iter(lines)
+
+    def __iter__(self) -> "_Feed":
+        return self
+
+    def __next__(self) -> str:
+        if len(self.taken) == LONGEST_RECORD:  # the reader takes it for the end of the file
+            raise StopIteration
+        self.taken.append(self.again.popleft() if self.again else next(self._lines))
+        return self.taken[-1][1].replace("\x00", "")
+
+
+def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
+    """A record a row of a file, or of some of its row groups; rows are numbered from the file's beginning.
+
+    What lies before a damaged place is read: whole row groups, and of the damaged one what its reader gives before it.
+
+    Raises:
+        DataError: Naming file and row, if the machine cannot read the file.
+        Damage: If it is no Parquet file, or a damaged one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row = 0
+    try:
+        about = metadata_of(path) if groups else None
+        wanted = readable(path, _end_of(about.row_group(groups[-1])) if about and groups else None)
+        file = pq.ParquetFile(wanted, metadata=about, pre_buffer=False)  # else the whole file is read ahead
+        row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
+        for group in groups or range(file.num_row_groups):  # a batch of two would be lost with either
+            for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
+                for fields, problem in _rows(batch):
+                    row += 1
+                    yield Record(str(path), row, fields, problem)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error
+        raise Damage(row + 1, f"not a Parquet file, or a damaged one: {' '.join(str(error).split())}") from error
+
+
+def metadata_of(path: File) -> Any:
+    """What a file's end tells of its row groups: of a remote file fetched once for all slices that a process reads."""
+    return _fetched(path) if isinstance(path, RemoteFile) and path.mark else _metadata(path)
+
+
+def _metadata(path: File) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(readable(path))
+
+
+_fetched = lru_cache(maxsize=1)(_metadata)  # slices come in the order of their files
+
+
+def _end_of(group: Any) -> int:
+    """The byte behind a row group's last."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    # A dictionary, where there is one, is the first page.
+    return max(((c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in columns), default=0)
+
+
+def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Fields of each row, and its problem; empty for a good one."""
+    try:
+        yield from ((fields, "") for fields in batch.to_pylist())
+        return
+    except (ValueError, OverflowError):  # text that is not UTF-8, a date Python does not know: see which row has it
+        columns = list(zip(batch.schema.names, batch.columns, strict=True))
+    for row in range(batch.num_rows):
+        try:
+            yield {name: _value(column[row]) for name, column in columns}, ""
+        except (ValueError, OverflowError) as error:
+            yield {}, f"a value cannot be read: {error}"
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        if not hasattr(scalar, "as_buffer"):  # within a list or struct
+            raise
+        return scalar.as_buffer().to_pybytes().decode("utf-8", "replace")

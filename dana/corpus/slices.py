@@ -1,21 +1,29 @@
-"""Large files to slices that several processes read in parallel: byte ranges of JSON lines, row groups of Parquet.
+"""Sources to parsed records, in order, by one process or several; large files are read in slices.
 
-Other files, compressed ones among them, are one slice each: they can only be read from their beginning. The records of
-a slice come back from another process in one piece, so only small slices go to one; a large file that cannot be cut is
-streamed by the process that asks, in constant memory.
+A slice is a byte range of JSON lines or row groups of Parquet. Other files, compressed ones among them, are one slice
+each: they can only be read from their beginning. What is parsed of a slice comes back from another process in one
+piece, so only small slices go to one; a large file that cannot be cut is streamed by the process that asks, in
+constant memory.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from pathlib import Path
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.lines import COMPRESSIONS, may_be_cut
+from dana.core.schemas import Document
 from dana.core.storage import BEHIND, File, RemoteFile, open_until, size_of
-from dana.corpus.parquet import metadata_of
-from dana.corpus.places import Source, expand, format_of
-from dana.corpus.readers import parse_json_lines, read_file
-from dana.corpus.records import Record
+from dana.core.workers import workers
+from dana.corpus.hub import is_hub
+from dana.corpus.inputs import MISSING, Inputs, Record, field_at
+from dana.corpus.places import Source, expand, format_of, stem
+from dana.corpus.readers import metadata_of, parse_json_lines, read_file, read_records
+from dana.corpus.text import document_id, normalise
 
 SLICE_BYTES = 1 << 20  # of a file that can be cut; as records they take some ten times as much
 WHOLE_BYTES = 1 << 24  # of a file that cannot
@@ -23,6 +31,119 @@ PACKED_BYTES = WHOLE_BYTES // 8  # of a whole compressed file (or Parquet): unpa
 SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
 SHARED_CORES = 4
 MOST_READERS = 8  # the process that asks has no more to do than so many can
+
+_PLAIN = Inputs()  # plain text has no fields, so that neither their names nor a parser says anything of it
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A record on its own: the document it makes, or why it makes none.
+
+    Attributes:
+        record: It; of another process it comes without its fields.
+        reason: Why it is left out, in a word or two.
+        problem: What is wrong with it; empty where nothing is.
+        document: What it makes.
+    """
+
+    record: Record
+    reason: str
+    problem: str
+    document: Document | None
+
+    @classmethod
+    def of(cls, record: Record, inputs: Inputs) -> "Parsed":
+        """Parse a record."""
+        return cls(record, *_document(record, inputs))
+
+
+def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None]:
+    """A record's document; or why it has none, and what is wrong if anything is."""
+    if record.problem:
+        return "damaged file" if record.rest_lost else "unreadable", record.problem, None
+    fields = record.fields
+    inputs = _PLAIN if record.is_plain else inputs
+    if inputs.parser:
+        made, problem = inputs.parser.parse(fields)
+        if made is None:
+            return ("record parser failed" if problem else "left out by the record parser"), problem, None
+        fields = made
+    found = ((name, field_at(fields, name)) for name in inputs.text_field)
+    name, text = next((pair for pair in found if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
+    if not isinstance(text, str):
+        held = f"is {type(text).__name__}"
+        if text is MISSING:
+            held = f"is missing; found {', '.join(map(str, fields))}; --text-field names another"
+        return "no text", f"the field {name!r} {held}", None
+    given = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
+    if given is MISSING:
+        return "no id", f"the field {inputs.id_field!r} is missing; found {', '.join(map(str, fields))}", None
+    text = normalise(text)
+    if not text:
+        return "empty", "", None
+    origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
+    source = normalise(str(fields.get("source") or "")) or origin
+    doc_id = "" if given is None else normalise(str(given))
+    return "", "", Document(doc_id or document_id(source, text), source, text)
+
+
+def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[Parsed]:
+    """Every record of all sources, parsed, in order, by one process or several."""
+    if processes == 1:
+        yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
+        return
+    with workers(processes) as pool:
+        for of_hub, some in groupby(sources, is_hub):
+            if of_hub:
+                yield from _all_parsed(read_records(list(some)), inputs)
+            else:  # across files: each may be too small for more than one process
+                yield from _joined(pool, chain.from_iterable(map(slices_of, some)), processes + 2, inputs)
+
+
+def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:
+    return (Parsed.of(record, inputs) for record in records)
+
+
+def _joined(pool: Executor, parts: Iterable["Slice"], most: int, inputs: Inputs) -> Iterator[Parsed]:
+    """Records of all slices as those of whole files: lines count on, and where the rest of a file is lost it ends."""
+    lines, lost = 0, False
+    for part, future in _in_order(pool, parts, most, inputs):
+        if part.first == 0:  # a file begins, perhaps the one before once more
+            lines, lost = 0, False
+        if lost:
+            continue
+        records, many = future.result() if future else (_all_parsed(read_slice(part, inputs.text_documents), inputs), 0)
+        for parsed in records:
+            lost = parsed.record.rest_lost
+            yield replace(parsed, record=replace(parsed.record, line=parsed.record.line + lines)) if lines else parsed
+        lines += many
+
+
+def _in_order(
+    pool: Executor, parts: Iterable["Slice"], most: int, inputs: Inputs
+) -> Iterator[tuple["Slice", Future[tuple[list[Parsed], int]] | None]]:
+    """All slices, in order, with no more than `most` of them in memory; None for a large file, which is streamed."""
+    waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]] | None]] = deque()
+    failed: Exception | None = None
+    try:
+        for part in parts:
+            waiting.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
+            if len(waiting) == most:
+                yield waiting.popleft()
+    except (DataError, OSError) as error:  # of a file behind those that wait: theirs come first
+        failed = error
+    yield from waiting
+    if failed:
+        raise failed
+
+
+def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[Parsed], int]:
+    """A slice's records, parsed, and by how much the numbers of the next slice's lines are behind."""
+    passed = Passed()
+    found = list(_all_parsed(read_slice(part, inputs.text_documents, passed), inputs))
+    for parsed in found:
+        parsed.record.fields.clear()
+    return found, passed.lines
 
 
 @dataclass(frozen=True)
@@ -47,20 +168,18 @@ class Slice:
 
 
 def slices_of(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    """The slices of a source, in order; see :func:`dana.corpus.readers.expand` for what a source is.
+    """The slices of a source, in order; see :func:`dana.corpus.places.expand` for what a source is.
 
     Args:
         source: A file, folder or glob, here or at a URL.
         size: Bytes that a slice has at most, where the format can be cut.
     """
     for path in expand(source):
-        yield from slices_of_file(path, size)
+        yield from _slices(path, size)
 
 
-def slices_of_file(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    """The slices of one file, in order."""
-    length = size_of(path)
-    kind = format_of(path)
+def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
+    length, kind = size_of(path), format_of(path)
     if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
         yield Slice(path)
     elif kind == ".parquet":
@@ -95,8 +214,7 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
 class Passed:
     """How many lines of a byte range were read: by so much the next range's numbers are behind; 0 of other slices."""
 
-    def __init__(self) -> None:
-        self.lines = 0
+    lines = 0
 
 
 def read_slice(part: Slice, text_documents: str = "auto", passed: Passed | None = None) -> Iterator[Record]:
@@ -146,7 +264,7 @@ def reading_processes(files: Sequence[File]) -> int:
         return 1
     shared = 0
     for path in files:  # no more of them are looked into than it takes
-        shared += size_of(path) if next(slices_of_file(path)).is_small else 0
+        shared += size_of(path) if next(_slices(path)).is_small else 0
         if shared >= SHARED_FROM:
             return count
     return 1

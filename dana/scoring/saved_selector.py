@@ -22,7 +22,7 @@ from dana.core.logging import get_logger
 from dana.core.origin import OURS, blamed, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
 from dana.core.seals import refuse_damage, seal
-from dana.core.urls import is_url
+from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import Splitter
@@ -64,13 +64,11 @@ class SavedSelector:
         fitted: Units to anomaly scores, higher = more foreign to the task.
         splitter: Text to the spans of its units.
         about: Content of ``saved.json``.
-        other_code: Which components have other code here than when it was fitted; it may or may not round otherwise.
     """
 
     fitted: FittedSelector
     splitter: Splitter
     about: dict[str, Any]
-    other_code: tuple[str, ...] = ()
 
     def score(self, texts: Sequence[str], ids: Sequence[str] | None = None) -> "pd.DataFrame":
         """Anomaly scores of the units of texts, a row a unit, higher = more foreign to the task.
@@ -162,7 +160,11 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
         PluginError: If selector, detector or encoder are of a package that is not installed.
     """
     require(isinstance(folder, str | Path), "folder", folder, "a saved selector's, or that of a run or of its scores")
-    place = selector_place(folder)
+    require(not is_url(str(folder)), "folder", folder, "a local folder; copy it here first")
+    place = next((Path(folder, place) for place in PLACES if Path(folder, place, SAVED).is_file()), None)
+    if place is None:
+        made_by = "make one with: dana score --task ... --general ... --out DIR"
+        raise ArtifactError(f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}")
     about = _read(place / SAVED)
     chosen, rounds = dict(about["selection"]), about["selection"]["store_dtype"]
     chosen["encoder"] = encoder or chosen["encoder"]
@@ -174,23 +176,8 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
     if store is None:
         context = RoundingContext(**{part.name: getattr(context, part.name) for part in fields(context)})
     selector = create_selector(about["selector"], context)
-    other_code = _check_same(place, about, {**selector.identity(), "code": origin_of(selector)})
-    return SavedSelector(selector.load(place), selection.splitter(), about, other_code)
-
-
-def selector_place(folder: str | Path) -> Path:
-    """Where a saved selector lies: in a folder of its own, in that of a run or of its scores.
-
-    Raises:
-        ArtifactError: If nowhere.
-        ConfigError: If it is a URL.
-    """
-    require(not is_url(str(folder)), "folder", folder, "a local folder; copy it here first")
-    found = [Path(folder, place) for place in PLACES if Path(folder, place, SAVED).is_file()]
-    if found:
-        return found[0]
-    made_by = "make one with: dana score --task ... --general ... --out DIR"
-    raise ArtifactError(f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}")
+    _check_same(place, about, {**selector.identity(), "code": origin_of(selector)})
+    return SavedSelector(selector.load(place), selection.splitter(), about)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -210,8 +197,8 @@ def _read(path: Path) -> dict[str, Any]:
     return about
 
 
-def _check_same(place: Path, about: dict[str, Any], found: dict[str, Any]) -> tuple[str, ...]:
-    """Refuse another encoder or other parameters than a description names; warn of other code, and return what has it.
+def _check_same(place: Path, about: dict[str, Any], found: dict[str, Any]) -> None:
+    """Refuse another encoder or other parameters than a description names; warn of other code.
 
     Raises:
         ArtifactError: Naming the first difference.
@@ -225,7 +212,6 @@ def _check_same(place: Path, about: dict[str, Any], found: dict[str, Any]) -> tu
             raise ArtifactError(said + needs * name.startswith("encoder."))
     if differing:
         log.warning("%s: fitted by other code (%s); scores may differ", place, ", ".join(differing))
-    return tuple(differing)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
 from dana.core.registry import ENCODERS
-from dana.core.urls import is_url
+from dana.core.storage import is_url
 from dana.corpus.units import Splitter, has_rules, parse_units
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from dana.core.launch import first
 from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
 from dana.core.shared import make_shared
-from dana.corpus.documents import Tally, read_documents, source_digests
+from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import expand, find_files
 from dana.corpus.slices import reading_processes
-from dana.corpus.tables import document_tables
 from dana.tasks.hygiene import Cleaner
 from dana.tasks.settings import Hygiene
 

@@ -7,7 +7,7 @@ import numpy as np
 from dana.core.artifacts import Artifact, Draft, make, open_artifact
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 
 DOCUMENTS_AT_MOST = 500
 SHARE = 0.05  # of a corpus too small to spare 500 documents

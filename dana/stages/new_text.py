@@ -10,10 +10,9 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.corpus.hub import is_hub
-from dana.corpus.inputs import Inputs
+from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.places import stem
 from dana.corpus.readers import read_records
-from dana.corpus.records import MISSING, Record, field_at
 from dana.tasks.card import Template
 from dana.tasks.examples import Example, empty_text, make_text
 from dana.tasks.kinds.base import Kind

@@ -12,7 +12,7 @@ from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, iterate_documents, parts, write_parts
 from dana.core.studies import loaded
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection

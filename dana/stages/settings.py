@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.errors import PluginError
+from dana.core.storage import check_url, is_url
 from dana.core.studies import missing_studies, settings_of_studies
-from dana.core.urls import check_url, is_url
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.ranking.settings import RankSettings

@@ -5,11 +5,10 @@ from pathlib import Path
 from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
 from dana.core.schemas import DOCUMENTS, write_parts
-from dana.corpus.documents import Tally, source_digests
+from dana.corpus.documents import Tally, document_tables, source_digests
 from dana.corpus.hub import forget_rows
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
-from dana.corpus.tables import document_tables
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
 from dana.tasks.hygiene import Cleaner
 from dana.tasks.settings import Hygiene

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.launch import first
 from dana.core.logging import get_logger
@@ -67,6 +68,28 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     # The task first: it is read in no time, and what is wrong with it should not be said after an hour of the corpus.
     seed, inputs = settings.selection.seed, settings.inputs
     task = first(lambda: task_stage(settings.task, out / "task", settings.data, seed, cleaner, inputs))
-    bad, share = settings.on_bad_record, settings.shared
-    general = first(lambda: corpus_stage(settings.general, out / "corpus", bad, cleaner, inputs, share))
-    return TaskText(task), GeneralCorpus(general)
+    return TaskText(task), _read_general(settings, cleaner)
+
+
+def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
+    """The corpus in the run's folder, read from the general text unless it is there and no text is named now.
+
+    Args:
+        settings: Of the run.
+        is_named: Whether the general text was named now.
+
+    Raises:
+        ConfigError: If there is neither a corpus nor general text.
+        DataError: If a record is bad, or no document is left.
+    """
+    folder = Path(settings.out) / "corpus"
+    if not is_named and first(lambda: (folder / MANIFEST).is_file()):
+        return GeneralCorpus.open(folder)
+    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
+    return _read_general(settings, Cleaner(settings.hygiene, settings.data, settings.selection.language))
+
+
+def _read_general(settings: RunSettings, cleaner: Cleaner) -> GeneralCorpus:
+    folder, bad = Path(settings.out) / "corpus", settings.on_bad_record
+    inputs, share = settings.inputs, settings.shared
+    return GeneralCorpus(first(lambda: corpus_stage(settings.general, folder, bad, cleaner, inputs, share)))

@@ -12,13 +12,12 @@ from dana.core.errors import DataError, nearest, nearest_path
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed, document_key, generator, hash_uniform, unit_keys
 from dana.core.schemas import Document
-from dana.core.urls import is_url
+from dana.core.storage import is_url
 from dana.corpus.documents import SKIPPING, Tally, read_documents
 from dana.corpus.hub import is_hub
-from dana.corpus.inputs import Inputs
+from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.places import Source
 from dana.corpus.readers import read_records
-from dana.corpus.records import MISSING, Record, field_at
 from dana.corpus.text import document_id, normalise
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card
 from dana.tasks.finder import card_names

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core.errors import DataError
-from dana.corpus import documents as documents_module
+from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.slices import slices_of
 
@@ -47,7 +47,7 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
     damage(tmp_path / name)
     (tmp_path / "y.jsonl").write_text("".join(json.dumps({"text": f"other {n}"}) + "\n" for n in range(100)))
     sources = [str(tmp_path / name), str(tmp_path / "y.jsonl"), str(tmp_path / name)]
-    monkeypatch.setattr(documents_module, "slices_of", lambda source: slices_of(source, 1000))
+    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 1000))
     caplog.set_level(logging.INFO)
     one, two = (_read(sources, processes, caplog) for processes in (1, 2))
     assert one == two
@@ -62,7 +62,7 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
 @pytest.mark.parametrize(("name", "damage", "before"), DAMAGED)
 def test_a_damaged_file_ends_the_run_with_the_same_words(tmp_path, monkeypatch, name, damage, before):
     damage(tmp_path / name)
-    monkeypatch.setattr(documents_module, "slices_of", lambda source: slices_of(source, 1000))
+    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 1000))
     said = []
     for processes in (1, 2):
         with pytest.raises(DataError, match=rf"{name}:{before + 1}: ") as error:

@@ -11,7 +11,7 @@ from dana.core.errors import DataError
 from dana.core.storage import BEHIND, RemoteFile, list_url
 from dana.corpus import slices
 from dana.corpus.documents import Tally, read_documents
-from dana.corpus.parquet import metadata_of
+from dana.corpus.readers import metadata_of
 from dana.corpus.slices import SLICE_BYTES, Passed, read_slice, slices_of
 from dana.stages import corpus as corpus_module
 from dana.stages.corpus import corpus_stage

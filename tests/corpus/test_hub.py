@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import OfflineModeIsEnabled
 
-from dana.core import urls
+from dana.core import storage
 from dana.core.artifacts import read_json
 from dana.core.errors import DataError
 from dana.corpus import hub
@@ -60,7 +60,7 @@ def there(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", info)
     monkeypatch.setattr(hub, "ROWS_AT_ONCE", 10)
-    monkeypatch.setattr(urls, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(storage, "WAITS", (0.0, 0.0, 0.0))
     return state
 
 
@@ -102,7 +102,7 @@ def test_offline_the_hub_is_not_asked(there, tmp_path, monkeypatch):
         raise OfflineModeIsEnabled("cannot reach")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refuse)
-    monkeypatch.setattr(urls, "WAITS", (100.0,))  # it is not tried again
+    monkeypatch.setattr(storage, "WAITS", (100.0,))  # it is not tried again
     with pytest.raises(
         DataError, match=r"^hf:org/name: cannot be read: the Hub is not asked while HF_HUB_OFFLINE is set"
     ):

@@ -13,11 +13,9 @@ import pytest
 from dana.cli.main import main
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import iterate_documents
-from dana.corpus import documents as documents_module
+from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
-from dana.corpus.inputs import Inputs
-from dana.corpus.record_parser import load_parser
-from dana.corpus.records import MISSING, field_at
+from dana.corpus.inputs import MISSING, Inputs, field_at, load_parser
 from dana.corpus.slices import slices_of
 from dana.stages.corpus import corpus_stage
 
@@ -190,7 +188,7 @@ def test_a_parser_goes_without_names_of_fields():
 def test_a_parser_works_in_every_process(tmp_path, parser, monkeypatch):
     spec = parser("return {'text': record['body'].upper(), 'id': record['n']}")
     source = _write(tmp_path / "x.jsonl", [{"n": n, "body": f"text {n}"} for n in range(200)])
-    monkeypatch.setattr(documents_module, "slices_of", lambda source: slices_of(source, 500))
+    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 500))
     inputs = Inputs(record_parser=spec)
     one, two = (list(read_documents([source], "fail", Tally(), n, inputs)) for n in (1, 2))
     assert one == two

@@ -14,10 +14,10 @@ import zstandard
 from dana.core.errors import Damage, DataError
 from dana.core.files import text_digest
 from dana.core.schemas import read_batches
-from dana.corpus import csv_rows, plain_text, readers
+from dana.corpus import readers
+from dana.corpus.inputs import Record
 from dana.corpus.places import expand, stem
 from dana.corpus.readers import read_records
-from dana.corpus.records import Record
 
 ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
 
@@ -242,7 +242,7 @@ def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(tmp_path, mo
 
 
 def test_a_first_look_at_long_lines_is_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain_text, "FIRST_LOOK", 10)
+    monkeypatch.setattr(readers, "FIRST_LOOK", 10)
     path = tmp_path / "x.txt"
     path.write_text("a long line\nb\n\nc\n", encoding="utf-8")
     assert _fields(path) == [{"text": "a long line\n"}, {"text": "b\n"}, {"text": "c\n"}]
@@ -279,7 +279,7 @@ def test_an_open_quote_costs_its_own_line_and_no_other(tmp_path, closes):
 
 
 def test_many_open_quotes_that_never_close_take_bounded_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_rows, "LONGEST_RECORD", 50)
+    monkeypatch.setattr(readers, "LONGEST_RECORD", 50)
     records = _table(tmp_path, ['1,"two""three'] * 3000)
     assert sum(bool(record.problem) for record in records) == 3000
     assert records[-1].fields == {"id": "5000", "text": "the end"}

@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core.errors import DataError
-from dana.corpus import documents as documents_module
 from dana.corpus import slices as slices_module
-from dana.corpus.documents import Tally, parse_slice, read_documents
+from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.slices import Passed, Slice, read_slice, slices_of
+from dana.corpus.slices import Passed, Slice, parse_slice, read_slice, slices_of
 
 
 class Failing(io.BytesIO):
@@ -91,7 +90,7 @@ def test_compressed_files_and_other_formats_are_one_slice(tmp_path):
 def test_several_processes_give_the_documents_and_counts_of_one(jsonl, tmp_path, monkeypatch):
     (tmp_path / "more.txt").write_text("text 5 \n\nanother\n\nthird")
     original = slices_of
-    monkeypatch.setattr(documents_module, "slices_of", lambda source: original(source, 500))
+    monkeypatch.setattr(slices_module, "slices_of", lambda source: original(source, 500))
     sources, tallies = [str(jsonl), str(tmp_path / "more.txt")], [Tally(), Tally()]
     one, two = (list(read_documents(sources, "skip", tally, n)) for tally, n in zip(tallies, (1, 2), strict=True))
     assert one == two
@@ -128,8 +127,5 @@ def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tm
     monkeypatch.setattr(slices_module, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
     assert not part.is_small
-    ((_, future),) = documents_module._in_order(_NoPool(), [part], 4, Inputs())
-    found, behind = documents_module._outcome(part, future, Inputs())
-    assert not isinstance(found, list)
+    found = slices_module._joined(_NoPool(), [part], 4, Inputs())
     assert [parsed.document.text for parsed in found] == texts
-    assert behind == 0

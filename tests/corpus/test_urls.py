@@ -17,11 +17,10 @@ import pytest
 import zstandard
 
 from dana.cli.main import main
-from dana.core import urls
+from dana.core import storage
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.secrets import without_secrets
-from dana.core.storage import RemoteFile, list_url
-from dana.core.urls import is_url
+from dana.core.storage import RemoteFile, is_url, list_url
 from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
@@ -145,13 +144,13 @@ def test_a_clock_that_disagrees_with_the_stores_is_named_at_once():
         raise translate_boto_error(ClientError({"Error": told}, "GetObject"))
 
     with pytest.raises(DataError, match=r"cannot be read: the clocks of this machine and of the store disagree; set"):
-        urls.attempt(work, "s3://pool/a.txt", "read")
+        storage.attempt(work, "s3://pool/a.txt")
     assert len(asked) == 1
 
 
 def test_a_bucket_without_permission_is_named_at_once(s3, monkeypatch):
     s3.pipe_file("pool/a.txt", b"text")
-    monkeypatch.setattr(urls, "WAITS", (100.0,))  # another attempt would take that long
+    monkeypatch.setattr(storage, "WAITS", (100.0,))  # another attempt would take that long
     assert len(expand("s3://pool/a.txt")) == 1
     monkeypatch.setattr(moto.settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)  # the server knows no key from now on
     with pytest.raises(DataError, match=r"^s3://pool/a\.txt: cannot be read: no permission: "):
@@ -196,14 +195,14 @@ def web():
     ],
 )
 def test_what_a_server_of_http_refuses_is_told_at_once(status, said, web, monkeypatch):
-    monkeypatch.setattr(urls, "WAITS", (0.0,))
+    monkeypatch.setattr(storage, "WAITS", (0.0,))
     with pytest.raises(DataError, match=rf"{status}\.txt: cannot be read: {said}") as error:
         expand(f"{web}/{status}.txt")
     assert "attempts" not in str(error.value)
 
 
 def test_a_server_of_http_that_is_busy_is_asked_again(web, monkeypatch):
-    monkeypatch.setattr(urls, "WAITS", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(storage, "WAITS", (0.01, 0.01, 0.01))
     assert [file.size for file in expand(f"{web}/busy.txt")] == [5]
     for status in (408, 429, 503):
         with pytest.raises(DataError, match=rf"cannot be read: {status}, .*\(4 attempts\)"):
@@ -216,7 +215,7 @@ def test_a_server_that_gives_no_parts_of_files_is_told_at_once(memory, monkeypat
     memory.pipe_file("/whole.jsonl", b'{"text": "one"}\n' * 1000)
     (file,) = expand("memory://whole.jsonl")
     monkeypatch.setattr(type(memory), "cat_file", lambda self, path, start=None, end=None: b" " * 20000)
-    monkeypatch.setattr(urls, "WAITS", (0.0,))
+    monkeypatch.setattr(storage, "WAITS", (0.0,))
     said = r"cannot be read: the server gives no parts of files .*; copy the file here first"
     with file.open() as stream, pytest.raises(DataError, match=said) as error:
         stream.read(100)
@@ -318,7 +317,7 @@ def test_a_file_system_without_checksums_is_read_once_for_a_digest(memory, monke
 
 def test_a_file_that_is_cut_short_is_no_whole_file(memory, monkeypatch):
     memory.pipe_file("/a.txt", b"0123456789")
-    monkeypatch.setattr(urls, "WAITS", (0.0,))
+    monkeypatch.setattr(storage, "WAITS", (0.0,))
     with pytest.raises(DataError, match=r"10 of 12 bytes came from byte 0 on \(2 attempts\)"):
         RemoteFile("memory://a.txt", 12, "").open().read()
 

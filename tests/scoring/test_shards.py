@@ -23,7 +23,7 @@ from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.launch import Share
 from dana.core.logging import tick
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 from dana.encoders.hashing import HashingEncoder
 from dana.scoring import scoring as scoring_module
 from dana.scoring import sharded

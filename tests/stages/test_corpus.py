@@ -9,7 +9,8 @@ import pytest
 from dana.cli.main import main
 from dana.core.errors import ArtifactError, DataError
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, parts
-from dana.corpus import slices, tables
+from dana.corpus import documents as documents_module
+from dana.corpus import slices
 from dana.stages import corpus as stage
 from dana.stages.corpus import corpus_stage
 
@@ -107,9 +108,9 @@ def test_a_corpus_is_a_source_of_documents_itself(sources, tmp_path):
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
 def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
-    monkeypatch.setattr(tables, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(documents_module, "ROWS_AT_ONCE", 2)
     documents = [Document(str(n), "s", f"text {n}") for n in range(count)]
-    rows = [row for table in tables.document_tables(documents) for row in table.to_pylist()]
+    rows = [row for table in documents_module.document_tables(documents) for row in table.to_pylist()]
     assert [row["text"] for row in rows] == [document.text for document in documents]
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from dana.core.errors import DataError
 from dana.core.schemas import parts
-from dana.corpus import documents as documents_module
-from dana.corpus.documents import Tally, parse_sources, read_documents
+from dana.corpus import slices as slices_module
+from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
-from dana.corpus.slices import slices_of
+from dana.corpus.slices import parse_sources, slices_of
 from dana.stages import corpus as stage
 from dana.stages.corpus import corpus_stage
 
@@ -43,7 +43,7 @@ def test_small_files_are_read_side_by_side_however_they_are_named(tmp_path, monk
     def workers(count):
         yield pool
 
-    monkeypatch.setattr(documents_module, "workers", workers)
+    monkeypatch.setattr(slices_module, "workers", workers)
     monkeypatch.setattr(stage, "reading_processes", lambda files: 3)
     sources = sorted(map(str, folder.iterdir())) if source == "each" else [str(folder / source)]
     made = corpus_stage(sources, tmp_path / "out")
@@ -70,7 +70,7 @@ def mixed(tmp_path):
 
 
 def test_every_record_and_every_byte_are_those_of_one_process(mixed, tmp_path, monkeypatch):
-    monkeypatch.setattr(documents_module, "slices_of", lambda source: slices_of(source, 500))
+    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 500))
     parsed, made = {}, {}
     for count in (1, 2, 4):
         monkeypatch.setattr(stage, "reading_processes", lambda files, count=count: count)

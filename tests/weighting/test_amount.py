@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from dana.core.errors import DataError
 from dana.core.schemas import DOCUMENTS, SCORES, Document, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 from dana.weighting import amount
 from dana.weighting.amount import choose_amount
 from dana.weighting.pool import Pool

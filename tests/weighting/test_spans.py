@@ -12,7 +12,7 @@ import pytest
 
 from dana.core.errors import DanaError, DataError
 from dana.core.schemas import DOCUMENTS, SCORES, WEIGHTS, Document, count_rows, parts, read_rows, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 from dana.weighting import spans as spans_module
 from dana.weighting.kept_text import ONE, KeptText
 from dana.weighting.pool import Pool

@@ -28,10 +28,9 @@ from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, text_digest
 from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents
 from dana.core.seals import refuse_damage
-from dana.core.urls import attempt, is_url, place_of
-from dana.corpus.documents import Tally
+from dana.core.storage import attempt, is_url, place_of
+from dana.corpus.documents import Tally, document_tables
 from dana.corpus.seen import Seen
-from dana.corpus.tables import document_tables
 from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
 
@@ -233,7 +232,7 @@ class _Parts:
         Raises:
             ArtifactError: Naming what is missing or of another pipeline.
         """
-        found = attempt(lambda: _tasks_done(folder), folder.path, "read", AGAIN)
+        found = attempt(lambda: _tasks_done(folder), folder.path, AGAIN)
         if not found:
             raise ArtifactError(f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output")
         wanted = {"format": FORMAT, "tasks": max(record["tasks"] for record in found.values())}
@@ -303,6 +302,6 @@ class _Parts:
             except FileNotFoundError as error:
                 raise ArtifactError(f"{url}: is missing; {again}") from error
 
-        attempt(copy, url, "read", AGAIN)
+        attempt(copy, url, AGAIN)
         if file_digest(place) != self.records[rank]["digests"][name]:
             raise ArtifactError(f"{url}: damaged; {again}")

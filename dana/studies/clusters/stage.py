@@ -9,9 +9,9 @@ from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.text_table import aligned
 from dana.report.page import write_page
-from dana.stages.general import open_general
 from dana.stages.grid.cell import Cell
 from dana.stages.settings import RunSettings
+from dana.stages.texts import open_general
 from dana.studies.clusters.cluster_domains import TrueDomains
 from dana.studies.clusters.cluster_frames import read_clusters
 from dana.studies.clusters.cluster_page import cluster_report

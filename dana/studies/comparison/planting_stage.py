@@ -6,10 +6,9 @@ from pathlib import Path
 from dana.core.artifacts import Artifact, Draft, make, open_artifact
 from dana.core.errors import ConfigError, DataError, suggestion
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
-from dana.corpus.documents import Tally, source_digests
+from dana.corpus.documents import Tally, document_tables, source_digests
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
-from dana.corpus.tables import document_tables
 from dana.studies.comparison.planting import PLANTED, part_texts, pool_of, sample_fit
 from dana.studies.comparison.settings import SOURCE
 from dana.studies.comparison.surface import Surface

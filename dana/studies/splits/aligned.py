@@ -9,9 +9,9 @@ from pathlib import Path
 from dana.core.config import require
 from dana.core.errors import Damage, DataError, nearest_path
 from dana.core.lines import COMPRESSIONS, read_lines
+from dana.corpus.inputs import MISSING, field_at
 from dana.corpus.places import FORMATS
 from dana.corpus.readers import read_file
-from dana.corpus.records import MISSING, field_at
 from dana.corpus.text import one_line
 
 PAIR, PLAIN = ("source", "target"), ("text",)

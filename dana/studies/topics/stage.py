@@ -20,8 +20,8 @@ from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.sharded import ShardedTable, key_columns
-from dana.stages.general import open_general
 from dana.stages.settings import RunSettings
+from dana.stages.texts import open_general
 from dana.studies.topics.model import (
     Bags,
     Topics,

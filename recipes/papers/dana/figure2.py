@@ -20,7 +20,7 @@ from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_json
 from dana.core.config import load
 from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 from dana.stages.adapt import adapt_stage
 from dana.stages.finetune import finetune_stage
 from dana.stages.held_out import held_out_folders, held_out_stage

@@ -15,8 +15,7 @@ from dana.core.artifacts import Draft, make
 from dana.core.errors import DanaError, DataError
 from dana.core.rng import derive_seed
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
-from dana.corpus.documents import Tally, read_documents, source_digests
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import draw, units_of
 from dana.corpus.units import parse_units

@@ -23,7 +23,7 @@ from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.errors import DataError
 from dana.core.files import slug
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
-from dana.corpus.tables import document_tables
+from dana.corpus.documents import document_tables
 from dana.stages.settings import RunSettings
 from dana.studies.comparison.measure import document_scores, score_pool
 from dana.studies.comparison.recall import budget_measures, ranking_measures
