@@ -240,7 +240,7 @@ class _Parts:
         for rank, record in found.items():
             place = f"{folder.path}/{_record_name(rank)}"
             if any(_part_name(table, rank) not in record["digests"] for table in TABLES):
-                raise ArtifactError(f"{place}: is another task's record, {', '.join(record['files'])}; remove it")
+                raise ArtifactError(f"{place}: is another task's record, {', '.join(record['digests'])}; remove it")
             for key, value in wanted.items():
                 if record[key] != value:
                     differs = f"{place}: {key} is {record[key]}, not {value}"
