@@ -69,15 +69,15 @@ def rank_stage(
 
     def write(draft: Draft) -> None:
         embedded = embed(task, general, selection, settings, encoder)
-        found = compare_detectors(specs, embedded, selection, settings, budget)
-        rows = sorted_rows(found.rows)
+        ranked, chosen, failed = compare_detectors(specs, embedded, selection, settings, budget)
+        rows = sorted_rows(ranked)
         pd.DataFrame(rows).to_csv(draft.path / TABLE, index=False)
         write_json(draft.path / SAMPLES, embedded.sample_ids)
         draft.counts = embedded.counts
         draft.notes = {
-            "chosen": found.chosen,
+            "chosen": chosen,
             "detectors": rows,
-            "left_out": found.failed,
+            "left_out": failed,
             **{name: getattr(selection, name) for name in ("geometry", "encoder", "units", "general_share")},
             "repetitions": settings.seeds,
             "protocol": settings.protocol,

@@ -134,21 +134,6 @@ def _encode(encoder: Encoder, texts: Sequence[str], spec: str, bar: progress, ch
     return torch.cat(parts)
 
 
-@dataclass(frozen=True)
-class DetectorComparison:
-    """The outcome.
-
-    Attributes:
-        rows: One a detector.
-        chosen: Name of the detector to use.
-        failed: Detectors that were left out, and why.
-    """
-
-    rows: list[Ranked]
-    chosen: str
-    failed: dict[str, str]
-
-
 def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
     """Name class and version of each detector, for a fingerprint; see :func:`dana.core.origin.origin_of`."""
     return {spec: DetectorSelector(spec).detector_origin for spec in specs}
@@ -156,7 +141,7 @@ def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
 
 def compare_detectors(
     specs: Sequence[str], embedded: Embedded, selection: Selection, settings: RankSettings, budget: float
-) -> DetectorComparison:
+) -> tuple[list[Ranked], str, dict[str, str]]:
     """Fit, score and choose.
 
     Args:
@@ -165,6 +150,9 @@ def compare_detectors(
         selection: As in the scoring that the ranking is for.
         settings: The protocol; where it names no detector, one that fails is left out with a warning.
         budget: Share of the general units that will be kept, β.
+
+    Returns:
+        A row a detector; the name of the one to use; and those that were left out, and why.
 
     Raises:
         PluginError: If a detector that was asked for by name fails, or none is left.
@@ -196,13 +184,13 @@ def compare_detectors(
     if not rows:
         raise PluginError(f"no detector is left to rank: {'; '.join(failed.values())}")
     if not grouped:
-        return DetectorComparison(rows, choose_by_f1(rows), failed)
+        return rows, choose_by_f1(rows), failed
     rows = [replace(row, tied=near) for row, near in zip(rows, within_one_error(replicates), strict=True)]
     best = max(rows, key=lambda row: row.recall or 0)
     if (best.recall_low or 0) <= budget:
         chance = "no detector tells the task from this general text"
         log.warning("ranking   %s: a budget of %g holds %.2f of it, as by chance", chance, budget, best.recall)
-    return DetectorComparison(rows, choose_by_recall(rows), failed)
+    return rows, choose_by_recall(rows), failed
 
 
 def _over_folds(
