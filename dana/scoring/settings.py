@@ -64,10 +64,6 @@ class Selection:
             names |= {"encoder"}
         return {key: value for key, value in self.identity().items() if key in names}
 
-    def units_identity(self) -> dict[str, Any]:
-        """The part of :meth:`cut` that decides which units a corpus has, whatever is drawn of them."""
-        return {key: value for key, value in self.cut().items() if key not in ("max_task_units", "seed")}
-
     def context(self, detector: str) -> "SelectorContext":
         """What selectors share; `detector` is a spec."""
         from dana.selectors.base import SelectorContext
