@@ -243,7 +243,7 @@ FLAGS = [
     (TRAIN + "--objective masked:whole_word=perhaps", "whole_word"),
     (TRAIN + "--objective caussal", "caussal"),
     (TRAIN + "--objective masked:rate=0.3", "mask_rate"),
-    (TRAIN + "--set adapt.mask_rate=0.3", "objective: masked:mask_rate=0.15"),
+    (TRAIN + "--set adapt.mask_rate=0.3", "unknown key 'adapt.mask_rate'"),
     (TRAIN + "--set adapt.whole_word=true", "objective: masked:whole_word=true"),
     (TRAIN + "--extend {folder}/nope", "schedule"),
     (TRAIN + "--schedule constant --set adapt.warmup=0 --extend {folder}/nope", "nope"),

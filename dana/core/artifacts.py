@@ -30,7 +30,6 @@ SCHEMA = 2
 # Pandas, pyarrow, Spark and datasets pass over a folder of such a name, so that they open a table's folder as it is.
 OWN = "__dana__"
 MANIFEST = f"{OWN}/manifest.json"
-OLD_MANIFEST = "manifest.json"  # where it was up to schema 1
 MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
 HELD_BY_ALL = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
 
@@ -133,7 +132,6 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
             short or not its own.
     """
     if not (path / MANIFEST).is_file():
-        _refuse_old(path)
         made_by = f"; make one with: {hint}" if hint else ""
         raise ArtifactError(f"{path}: no {kind} here (no {MANIFEST}){nearest_path(path)}{made_by}")
     manifest = read_manifest(path)
@@ -245,7 +243,6 @@ def reused(path: Path, kind: str, wanted: dict[str, Any]) -> Artifact | None:
     if path.exists() and not path.is_dir():
         raise ArtifactError(f"{path}: is a file, and a folder is to be written; choose another name")
     if path.exists() and any(path.iterdir()):
-        _refuse_old(path)
         raise ArtifactError(f"{path}: not empty and not made by dana; choose another folder")
     return None
 
@@ -272,11 +269,6 @@ def _commit(path: Path, kind: str, wanted: dict[str, Any], draft: Draft | None) 
     sync(path.parent)
     log.info("%-9s written  %s  (%.1f s)", kind, path, manifest["seconds"])
     return open_artifact(path, kind)
-
-
-def _refuse_old(path: Path) -> None:
-    if (path / OLD_MANIFEST).is_file():
-        raise ArtifactError(f"{path}: was made by an older dana ({OLD_MANIFEST}); remove it and make it again")
 
 
 def notes_of(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -152,9 +152,7 @@ def _reject_unknown(cls: type, values: dict[str, Any], origin: str, where: str =
     hints = get_type_hints(cls)
     for key, value in values.items():
         if key not in known:
-            moved = getattr(cls, "MOVED", {}).get(key)
-            hint = f", write {moved}" if moved else suggestion(str(key), known)
-            raise ConfigError(f"{origin}: unknown key {where + str(key)!r}{hint}")
+            raise ConfigError(f"{origin}: unknown key {where + str(key)!r}{suggestion(str(key), known)}")
         if value is None and not _may_be_null(hints[key]):
             kinds = [kind] if (kind := get_origin(hints[key]) or hints[key]) is not UnionType else get_args(hints[key])
             names = [getattr(get_origin(kind) or kind, "__name__", str(kind)) for kind in kinds]

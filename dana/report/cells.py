@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.core.artifacts import MANIFEST, OLD_MANIFEST
+from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
 from dana.report.files import flatten, read_columns, read_object, require_keys
 from dana.report.lineage import Adaptation, Lineage, Weights, trace
@@ -198,8 +198,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: If it is not one.
     """
-    file = next((folder / name for name in (MANIFEST, OLD_MANIFEST) if (folder / name).is_file()), None)
-    if file is None:
+    file = folder / MANIFEST
+    if not file.is_file():
         return {}
     manifest = read_object(file)
     require_keys(manifest, ("depends_on",), file)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import MANIFEST, OLD_MANIFEST, OWN, is_sealed, read_manifest
+from dana.core.artifacts import MANIFEST, OWN, is_sealed, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import progress
@@ -91,7 +91,7 @@ def _opened(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]:
                 found.problems.append(f"{file}: its bytes are not those that were written")
             found.problems += _unknown(path, manifest["files"], artifacts - {path})
             yield found, manifest["files"]
-    for file in sorted(folder.rglob(f"*-checkpoints/*/{OLD_MANIFEST}")):
+    for file in sorted(folder.rglob("*-checkpoints/*/manifest.json")):
         try:
             seals = json.loads(file.read_text(encoding="utf-8"))["files"]
             yield _begun(file.parent, "checkpoint", seals), seals

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
 from dana.core.registry import OBJECTIVES
@@ -129,12 +129,6 @@ class TrainSettings:
         final: ``last``, or ``best``: the evaluated weights with the lowest loss on held-out task text.
         execution: How to run it.
     """
-
-    MOVED: ClassVar[dict[str, str]] = {
-        "mask_rate": "objective: masked:mask_rate=0.15",
-        "whole_word": "objective: masked:whole_word=true",
-        "next_sentence": "objective: next_sentence",
-    }
 
     objective: str = "masked"
     steps: int | None = None

@@ -118,16 +118,6 @@ def test_opening_says_what_is_wrong_and_how_to_mend_it(tmp_path):
         open_artifact(tmp_path / "x", "thing")
 
 
-def test_a_folder_of_an_older_dana_is_named_as_one(tmp_path):
-    write_json(tmp_path / "manifest.json", {"kind": "thing", "schema": 1, "fingerprint": "ab"})
-    for attempt in (
-        lambda: open_artifact(tmp_path, "thing"),
-        lambda: make(tmp_path, "thing", {}, _write("x")),
-    ):
-        with pytest.raises(ArtifactError, match="made by an older dana"):
-            attempt()
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [

@@ -90,16 +90,6 @@ def test_another_precision_is_named(arms):
     assert unlike(arms) == ["precision bf16 against no"]
 
 
-def test_the_manifest_of_an_older_dana_is_read(arms):
-    for arm in ("base", "dana"):
-        (arms / arm / MANIFEST).rename(arms / arm / "manifest.json")
-    assert unlike(arms) == []
-    manifest = arms / "base" / "manifest.json"
-    depends_on = json.loads(manifest.read_text())["depends_on"]
-    _edit(manifest, depends_on={**depends_on, "max_train": 5})
-    assert unlike(arms) == ["max_train not recorded against 5"]
-
-
 def test_other_test_examples_are_named_even_where_nothing_else_tells(arms):
     _predictions(arms, lambda table: table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")))
     assert unlike(arms) == ["the test examples differ (20 are in one alone)"]
