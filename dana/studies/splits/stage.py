@@ -149,51 +149,65 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
     for name, sides in domains.items():
         outcome = outcomes[name] = keep_first(*sides)
         _leave(outcome, sides, held_out)
-        kept = np.sort(sides[0][outcome == Outcome.TRAIN])
-        if len(kept) <= settings.dev + settings.test:
+        kept, limits = _limits(outcome, sides[0], settings.test, settings.dev + settings.test)
+        if limits is None:
             raise DataError(
-                f"{name}: {len(kept):,} of {len(outcome):,} rows are kept (no line twice), and dev ({settings.dev:,})"
+                f"{name}: {kept:,} of {len(outcome):,} rows are kept (no line twice), and dev ({settings.dev:,})"
                 f" and test ({settings.test:,}) would leave none for train; make these smaller"
             )
-        _take(outcome, sides[0] < kept[settings.dev + settings.test], Outcome.DEV)
-        outcome[(outcome == Outcome.DEV) & (sides[0] < kept[settings.test])] = Outcome.TEST
+        for limit, becomes in zip(limits, (Outcome.TEST, Outcome.DEV), strict=True):
+            _take(outcome, sides[0] < limit, becomes)
         drawn = outcome >= Outcome.DEV
         held_out = [np.sort(np.append(old, new[drawn])) for old, new in zip(held_out, sides, strict=False)]
     for name, sides in domains.items():
         outcome = outcomes[name]
         _leave(outcome, sides, held_out)
-        kept = np.sort(sides[0][outcome == Outcome.TRAIN])
-        if not len(kept):
+        kept, limits = _limits(outcome, sides[0], settings.cap or 0)
+        if not kept:
             raise DataError(f"{name}: all that is left for train is in dev or test of another domain")
-        if settings.cap is not None and len(kept) > settings.cap:
-            _take(outcome, sides[0] >= kept[settings.cap], Outcome.OVER_CAP)
+        if settings.cap is not None and limits is not None:
+            _take(outcome, sides[0] >= limits[0], Outcome.OVER_CAP)
     return outcomes
 
 
-def keep_first(*sides: np.ndarray) -> np.ndarray:
+def keep_first(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
     """TRAIN for the rows that are kept, else why not: :class:`Outcome` as uint8 of shape (rows,).
 
     Args:
-        sides: Hashes of each side, shape (rows,): source, or source and target.
+        source: Hashes, shape (rows,).
+        target: Hashes, shape (rows,); None for rows of one side.
     """
-    outcome = np.zeros(len(sides[0]), np.uint8)
-    repeated, seen = [], []  # the lines of a side that occur more than once, and which of them are kept so far
-    for hashes in sides:
-        outcome[hashes == EMPTY] = Outcome.BLANK
-        ordered = np.sort(hashes)
-        repeated.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
-        seen.append(bytearray(len(repeated[-1]) + 1))  # the last stands for lines that occur once: never set
-    for start in range(0, len(outcome), BLOCK):
+    outcome = np.zeros(len(source), np.uint8)
+    outcome[source == EMPTY] = Outcome.BLANK
+    sources, targets = _repeated(source), np.zeros(len(source), np.int32)
+    if target is not None:
+        outcome[target == EMPTY] = Outcome.BLANK
+        targets = _repeated(target)
+    source_seen, target_seen = bytearray(sources.max(initial=0) + 1), bytearray(targets.max(initial=0) + 1)
+    for start in range(0, len(source), BLOCK):
         part = slice(start, start + BLOCK)
-        places = np.stack([find_places(known, side[part]) for known, side in zip(repeated, sides, strict=True)])
-        rows = np.flatnonzero((places >= 0).any(0) & (outcome[part] == Outcome.TRAIN))
-        for row, lines in zip((rows + start).tolist(), places[:, rows].T.tolist(), strict=True):
-            bits = sum(marks[line] << side for side, (marks, line) in enumerate(zip(seen, lines, strict=True)))
-            outcome[row] = bits
-            if not bits:
-                for marks, line in zip(seen, lines, strict=True):
-                    marks[line] = line >= 0
+        asked = np.flatnonzero(((sources[part] > 0) | (targets[part] > 0)) & (outcome[part] == Outcome.TRAIN))
+        lines = (asked + start).tolist(), sources[part][asked].tolist(), targets[part][asked].tolist()
+        for row, own, other in zip(*lines, strict=True):
+            if seen := source_seen[own] + 2 * target_seen[other]:
+                outcome[row] = seen
+            else:
+                source_seen[own], target_seen[other] = own > 0, other > 0
     return outcome
+
+
+def _repeated(hashes: np.ndarray) -> np.ndarray:
+    """A number above 0 for each line that occurs more than once, the same for equal lines, else 0: int32 (rows,)."""
+    numbers = np.zeros(len(hashes), np.int32)
+    first = hashes.view(np.uint8)[7::8] >> 4  # top four bits: a sixteenth of the rows is sorted at a time
+    last = 0
+    for sixteenth in range(16):
+        rows = np.flatnonzero(first == sixteenth)
+        _, line, counts = np.unique(hashes[rows], return_inverse=True, return_counts=True)
+        often = counts > 1
+        numbers[rows] = np.where(often, last + np.cumsum(often), 0)[line]
+        last += int(often.sum())
+    return numbers
 
 
 def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes]:
@@ -242,6 +256,15 @@ def _leave(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -
         part = slice(start, start + BLOCK)
         for hashes, known in zip(sides, held_out, strict=False):
             _take(outcome[part], find_places(known, hashes[part]) >= 0, Outcome.HELD_OUT_ELSEWHERE)
+
+
+def _limits(outcome: np.ndarray, source: np.ndarray, *ranks: int) -> tuple[int, np.ndarray | None]:
+    """How many rows are in train, and the hashes below which so many of them are; None if there are not more."""
+    kept = source[outcome == Outcome.TRAIN]
+    if len(kept) <= ranks[-1]:
+        return len(kept), None
+    kept.partition(ranks)
+    return len(kept), kept[list(ranks)]
 
 
 def _take(outcome: np.ndarray, rows: np.ndarray, becomes: Outcome) -> None:
