@@ -1,24 +1,33 @@
-"""Results of a fine-tuning: metrics.json, predictions.parquet and a text table."""
+"""Results of a fine-tuning: each seed as it finishes; metrics.json, predictions.parquet and a text table of all."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from safetensors.torch import load_model, save_model
+from torch.nn import Module
 
 from dana.core.artifacts import read_json, write_json
+from dana.core.errors import Contradiction
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
+from dana.train.checkpoints import Checkpoints
+from dana.train.execution import refuse_precision
 
 METRICS = "metrics.json"
 PREDICTIONS = "predictions.parquet"
+RESULT = "result.json"
+OUTPUTS = "probabilities.npy"
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,81 @@ class SeedResult:
     def dev_score(self) -> float:
         """The task's metric on the development data after the epoch that was tested."""
         return self.dev_scores[min(self.epoch, len(self.dev_scores)) - 1]
+
+
+@dataclass(frozen=True)
+class Seeds(Checkpoints):
+    """The finished seeds of one fine-tuning in ``OUT-seeds``: ``seed-0``, ``seed-1``; and the model of the best so far.
+
+    Whichever process ran a seed commits it by one rename, so that a killed run loses only the seeds it was in. They
+    depend on model, task, data and hyper-parameters, not on which seeds are run: a rerun may ask for more.
+
+    Attributes:
+        precision: What they are computed in.
+        seeds: Those that are run, in order.
+        sign: 1 where a higher development score is better, -1 where a lower one is.
+    """
+
+    keep: int = 0
+    precision: str = "no"
+    seeds: tuple[int, ...] = ()
+    sign: int = 1
+
+    def count(self) -> int:
+        """How many are finished."""
+        return len(list(self.folder.glob("seed-*")))
+
+    def read(self, seed: int) -> SeedResult | None:
+        """What a seed gave; None if it is not finished, or damaged.
+
+        Raises:
+            Contradiction: If it is of another fine-tuning; the difference is named.
+            ConfigError: If it was run in another precision.
+        """
+        if (saved := self.open(f"seed-{seed}")) is None:
+            return None
+        refuse_precision(self.folder, saved.manifest["precision"], self.precision)
+        return SeedResult(**read_json(saved.path / RESULT), outputs=np.load(saved.path / OUTPUTS, allow_pickle=False))
+
+    def write(self, result: SeedResult) -> None:
+        """Commit what a seed gave."""
+        told = {name: value for name, value in vars(result).items() if name != "outputs"}
+
+        def fill(folder: Path) -> None:
+            write_json(folder / RESULT, told)
+            np.save(folder / OUTPUTS, result.outputs, allow_pickle=False)
+
+        self.commit(f"seed-{result.seed}", fill, {"precision": self.precision})
+
+    def keep_model(self, result: SeedResult, classifier: Module) -> None:
+        """Keep a seed's weights until all have run, unless a better seed's wait; worse ones go.
+
+        Processes do this side by side: the best of all is never removed, because there is none better.
+        """
+        waiting = {seed: saved for seed in self.seeds if (saved := self.open(f"model-{seed}")) and seed != result.seed}
+        ranks = {seed: self._rank(seed, saved.manifest["dev_score"]) for seed, saved in waiting.items()}
+        rank = self._rank(result.seed, result.dev_score)
+        if any(other > rank for other in ranks.values()):
+            return
+        notes = {"dev_score": result.dev_score, "precision": self.precision}
+        self.commit(f"model-{result.seed}", lambda folder: save_model(classifier, str(folder / WEIGHTS)), notes)
+        for saved in waiting.values():
+            shutil.rmtree(saved.path, ignore_errors=True)
+
+    def restore(self, seed: int, classifier: Module) -> bool:
+        """Put a seed's weights into a classifier; returns whether they were kept, whole."""
+        if (saved := self.open(f"model-{seed}")) is None or saved.manifest["precision"] != self.precision:
+            return False
+        load_model(classifier, saved.path / WEIGHTS)
+        return True
+
+    def _rank(self, seed: int, dev_score: float) -> tuple[float, int]:
+        """The larger the better; of equal scores the earlier seed."""
+        return self.sign * dev_score, -self.seeds.index(seed)
+
+    def refuse(self, path: Path, made_from: dict[str, Any], differences: str) -> NoReturn:
+        """See :meth:`dana.train.checkpoints.Checkpoints.refuse`."""
+        raise Contradiction(self.folder, "finetune", made_from, self.depends_on, differences)
 
 
 def write_results(

@@ -17,18 +17,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
-from dana.models.classifier import inputs_of, load_tokenizer, new_classifier
+from dana.core.logging import get_logger
+from dana.finetuning.encoded import Encoded
+from dana.finetuning.results import SeedResult, scores_of
+from dana.models.classifier import Classifier, inputs_of, load_tokenizer, new_classifier
 from dana.models.folder import check_checkpoint, loading, quiet_transformers
 from dana.models.heads import positions_of
+from dana.tasks.card import TaskCard
+from dana.tasks.examples import Example
 from dana.tasks.kinds import KINDS, kind_of_model
 from dana.tasks.kinds.base import Kind
 
+log = get_logger(__name__)
+
 HEAD = "head.safetensors"
 BACKBONE = "backbone"
+PROBE = 8  # test examples on which a written model must agree with the trained one
+
+CARD = """---
+library_name: transformers
+pipeline_tag: {pipeline}
+tags: [dana]
+---
+
+# {model}, fine-tuned on {task} by dana
+
+{title}
+
+| | |
+|---|---|
+| base | {model} |
+| task | {task}, version {version} |
+| labels | {labels} |
+| seed | {seed}: the best of its run on the development data, after epoch {epoch} |
+| {metric} | {dev:.4f} on the development data, {test:.4f} on the test data |
+| longest text | {most} tokens |
+
+Mean and deviation over seeds are in the run's `metrics.json`; this is one seed of it, chosen on the development data.
+
+{how}{pairs}
+
+Everything it was made from is in `__dana__/manifest.json`.
+"""
+ALONE = """It opens with `{auto}.from_pretrained`, or with `pipeline("{pipeline}")`
+(give `truncation=True` for texts longer than {most} tokens), and `dana predict FOLDER FILE` labels text with it."""
+PAIRS = """ It reads pairs of texts: `tokenizer(text, text_pair)`, or
+`pipeline(...)({"text": ..., "text_pair": ...})`."""
+PARTS = """Transformers has no head like this one for {kind} models, so the folder holds the parts: `backbone/`, which
+`AutoModel` opens, and `head.safetensors`. Label text with `dana predict FOLDER FILE`, or open it in Python with
+`dana.finetuning.saved.open_classifier(FOLDER)`."""
+
 CLOSE = 1e-4  # largest difference of two logits that are the same
 MAKE = "make one with: dana finetune --save"
 
@@ -81,6 +125,59 @@ def _auto(kind: Kind) -> Any:
 
 def _called(kind: Kind, model: Any) -> nn.Module:
     return _HostedWords(model) if kind.per_word else _Hosted(model)
+
+
+def write_model(
+    draft: Draft,
+    classifier: Classifier,
+    result: SeedResult,
+    card: TaskCard,
+    tokenizer: Any,
+    test: Sequence[Example],
+    base: str,
+) -> None:
+    """Fill a draft with a model, its tokenizer and its card.
+
+    Args:
+        draft: Of the artifact.
+        classifier: As it was tested.
+        result: What its seed gave.
+        card: The task.
+        tokenizer: Its tokenizer, with the ``model_max_length`` it was trained with.
+        test: The test examples.
+        base: Name of the checkpoint it was made from.
+    """
+    classifier.to("cpu")
+    most, architecture = tokenizer.model_max_length, classifier.backbone.config.model_type
+    some = Encoded.of(list(test[:PROBE]), tokenizer, most)
+    probe = some.batch(np.arange(len(some.tokens)), torch.device("cpu"))
+    alone = save_classifier(classifier, tokenizer, card.target, probe, draft.path)
+    scores, _ = scores_of(result, card.target, test)
+    if not alone:
+        log.info("model     %s models have no head like ours in transformers; open it with dana predict", architecture)
+    auto = "AutoModelForTokenClassification" if card.target.per_word else "AutoModelForSequenceClassification"
+    named = {"pipeline": card.target.pipeline, "auto": auto}
+    text = CARD.format(
+        pipeline=card.target.pipeline,
+        model=base,
+        task=card.name,
+        title=card.title,
+        version=card.version,
+        labels=", ".join(card.target.outputs),
+        seed=result.seed,
+        epoch=result.epoch,
+        metric=card.metric,
+        dev=result.dev_score,
+        test=scores[card.metric],
+        most=most,
+        how=(ALONE if alone else PARTS).format(most=most, kind=architecture, **named),
+        pairs=PAIRS if card.text_pair else "",
+    )
+    write_text(draft.path / "README.md", text)
+    draft.seeds["seed"] = result.seed
+    draft.notes |= {"text_field": card.text, "id_field": card.id, "opens_with": "transformers" if alone else "dana"}
+    optional = {"text_pair_field": card.text_pair, "template": card.template}
+    draft.notes |= {name: value for name, value in optional.items() if value is not None}
 
 
 def save_classifier(classifier: Any, tokenizer: Any, kind: Kind, probe: tuple[Tensor, ...], folder: Path) -> bool:

@@ -5,26 +5,34 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dana.core.artifacts import Artifact, Draft, canonical, make_together, open_artifact, read_json, read_manifest
+from dana.core.artifacts import (
+    Artifact,
+    Draft,
+    canonical,
+    differing,
+    make,
+    make_together,
+    open_artifact,
+    read_json,
+    read_manifest,
+)
 from dana.core.config import require
-from dana.core.errors import Preempted
+from dana.core.errors import ArtifactError, Contradiction, Preempted
 from dana.core.launch import alone, first
 from dana.core.locks import locked
 from dana.core.logging import get_logger
 from dana.core.stop import StopRequest
 from dana.corpus.documents import source_digests
 from dana.finetuning.encoded import Encoded
-from dana.finetuning.kept import Kept, write_model
 from dana.finetuning.loop import Watch, run_seed
-from dana.finetuning.results import METRICS, SeedResult, read_results, results_table, write_results
-from dana.finetuning.seeds import Seeds
+from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
+from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.classifier import Classifier, load_tokenizer, new_classifier
 from dana.models.folder import model_identity
@@ -81,10 +89,12 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         "preset": hyper,
         "max_train": settings.max_train,
     }
-    seeds = Seeds(out.with_name(f"{out.name}-seeds"), {**origin, "precision": precision.name})
+    waiting = out.with_name(f"{out.name}-seeds")
+    order = tuple(preset.seed_list)
+    seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
     job = _Finetuning(model, task, preset, settings, tokenizer, data, seeds, accelerator, precision, out)
     if settings.save:
-        job.kept.check()
+        job.check_model()
     return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
 
 
@@ -133,7 +143,7 @@ class _Finetuning:
         if manifest and not extended:
             return self.out, []
         folder = self._unpack(manifest) if extended else self.out
-        missing = [seed for seed in self.preset.seed_list if not self.seeds.has(seed)]
+        missing = [seed for seed in self.preset.seed_list if self.seeds.read(seed) is None]
         _say(missing, self.preset.seed_list, self.seeds.folder)
         return folder, missing
 
@@ -156,8 +166,8 @@ class _Finetuning:
         """
         refuse_precision(self.out, manifest.get("precision"), self.precision.name)
         for result in read_results(self.out, self.task.target):
-            if not self.seeds.has(result.seed):
-                self.seeds.run(result.seed, partial(replace, result))
+            if self.seeds.read(result.seed) is None:
+                self.seeds.write(result)
         folder = self.seeds.folder / ".more"  # hidden: it is no result of the run yet
         shutil.rmtree(folder, ignore_errors=True)
         return folder
@@ -197,14 +207,15 @@ class _Finetuning:
         own = missing[self.accelerator.process_index :: self.accelerator.num_processes]
         with StopRequest() as stop, alone():
             for seed in own:
-                self.seeds.run(seed, self._seed(seed, encoded, stop, self._keep))
+                self.seeds.write(self._seed(seed, encoded, stop, self._keep))
         ran = {result.seed: result for result in gather_object([self.seeds.read(seed) for seed in own])}
         if not self.accelerator.is_main_process:
             return []
-        return [ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list]
+        results = (ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list)
+        return [result for result in results if result is not None]
 
-    def _seed(self, seed: int, encoded: dict[str, Encoded], stop: StopRequest, keep: Keep) -> Callable[[], SeedResult]:
-        """What runs a seed, and leaves it at the next step when told to stop."""
+    def _seed(self, seed: int, encoded: dict[str, Encoded], stop: StopRequest, keep: Keep) -> SeedResult:
+        """Run a seed, and leave it at the next step when told to stop."""
 
         def check_in() -> None:
             if stop.received:
@@ -213,17 +224,38 @@ class _Finetuning:
 
         name = f"{self.task.name} {arm_name(self.out, self.model)}"
         watch = Watch(name, check_in, keep)
-        return lambda: run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, watch)
-
-    @property
-    def kept(self) -> Kept:
-        """Where models go."""
-        target = self.out.with_name(f"{self.out.name}-model")
-        return Kept(target, self.seeds.folder, self.seeds.depends_on, self.preset.seed_list, self.task.sign)
+        return run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, watch)
 
     def _keep(self, classifier: Classifier, result: SeedResult) -> None:
         if self.settings.save:
-            self.kept.keep(result, classifier)
+            self.seeds.keep_model(result, classifier)
+
+    def _model_of(self, seed: int | None) -> dict[str, Any]:
+        """What the model of a seed depends on, as it is read back."""
+        return json.loads(canonical({**self.seeds.depends_on, "precision": self.precision.name, "seed": seed}))
+
+    def check_model(self) -> None:
+        """Refuse, before any work, a folder for the model that holds something else.
+
+        Raises:
+            ArtifactError: Naming the difference.
+            ConfigError: If it was trained in another precision.
+        """
+        target, manifest = self.model_folder, read_manifest(self.model_folder)
+        if not manifest and target.exists() and any(target.iterdir()):
+            raise ArtifactError(f"{target}: not empty and not made by dana; move it away or choose another --out")
+        if manifest:
+            there = manifest["depends_on"]
+            before, now = there.get("precision"), self._model_of(there.get("seed"))
+            same = {**there, "precision": self.precision.name}
+            if differences := "; ".join(differing(same, now)):
+                raise Contradiction(target, "finetune", same, now, differences)
+            refuse_precision(target, before, self.precision.name)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the model goes."""
+        return self.out.with_name(f"{self.out.name}-model")
 
     def _commit_model(self) -> None:
         """Commit the model of the best seed; that seed is run again if its weights were not kept."""
@@ -240,16 +272,21 @@ class _Finetuning:
 
             kind = self.task.target
             classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
-            if self.kept.restore(best.seed, classifier):
+            if self.seeds.restore(best.seed, classifier):
                 write_it(classifier, best)
                 return
             log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
             with StopRequest() as stop:
-                again = self._seed(best.seed, self._encoded(splits), stop, write_it)()
+                again = self._seed(best.seed, self._encoded(splits), stop, write_it)
             if not np.allclose(again.outputs, best.outputs, atol=1e-4, rtol=1e-4):
                 log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
 
-        self.kept.commit(best.seed, write)
+        there = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
+        if there != best.seed:  # of the same fine-tuning with fewer seeds
+            log.info("model     seed %d is better than seed %d, which was kept before", best.seed, there)
+            self.seeds.folder.mkdir(parents=True, exist_ok=True)
+            self.model_folder.rename(self.seeds.folder / ".worse")
+        make(self.model_folder, "classifier", self._model_of(best.seed), write)
 
 
 def arm_name(out: Path, model: str) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -80,26 +80,26 @@ class Checkpoints:
         Raises:
             ArtifactError: If the disk does not take it; the older ones stay.
         """
-        name = BEST if best else f"step-{step:08d}"
-        final = self.folder / name
-        with written_whole(final):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._write(final, write, {"step": step, "depends_on": self.depends_on, **notes})
+        self.commit(BEST if best else f"step-{step:08d}", write, {"step": step, **notes})
         if not best:
             for old in self._newest_first()[max(1, self.keep) :]:
                 shutil.rmtree(old)
 
-    def _write(self, final: Path, write: Callable[[Path], None], about: dict[str, Any]) -> None:
-        with aside(self.folder / "saving") as draft:
-            write(draft)
-            write_json(draft / MANIFEST, {**about, "files": seal(draft)})
-            before = final.with_name(f".{final.name}.old")
-            if final.exists():  # the best so far stays until the better one is whole
+    def commit(self, name: str, write: Callable[[Path], None], notes: dict[str, Any]) -> None:
+        """Write a folder aside, seal it, and put it in the place of one of its name; see :meth:`save`."""
+        final = self.folder / name
+        before = final.with_name(f".{name}.old")
+        with written_whole(final):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with aside(self.folder / "saving") as draft:
+                write(draft)
+                write_json(draft / MANIFEST, {"depends_on": self.depends_on, **notes, "files": seal(draft)})
+                if final.exists():  # the best so far stays until the better one is whole
+                    shutil.rmtree(before, ignore_errors=True)
+                    final.rename(before)
+                draft.rename(final)
+                sync(self.folder)
                 shutil.rmtree(before, ignore_errors=True)
-                final.rename(before)
-            draft.rename(final)
-            sync(self.folder)
-            shutil.rmtree(before, ignore_errors=True)
 
     def newest(self) -> Saved | None:
         """The sound checkpoint of the latest step, the best included; broken ones are passed over with a warning.
@@ -108,7 +108,7 @@ class Checkpoints:
             ArtifactError: If it is of another run; the difference is named.
         """
         best = self.best()
-        newest = next((saved for path in self._newest_first() if (saved := self._open(path)) is not None), None)
+        newest = next((saved for path in self._newest_first() if (saved := self.open(path.name)) is not None), None)
         if best is None or newest is None:
             return newest or best
         return best if best.manifest["step"] > newest.manifest["step"] else newest
@@ -116,7 +116,7 @@ class Checkpoints:
     def best(self) -> Saved | None:
         """The best so far, if there is a sound one."""
         for name in (BEST, f".{BEST}.old"):  # killed between two renames, the old one is still there
-            if (self.folder / name).is_dir() and (saved := self._open(self.folder / name)) is not None:
+            if (saved := self.open(name)) is not None:
                 return saved
         return None
 
@@ -127,24 +127,37 @@ class Checkpoints:
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), reverse=True)
 
-    def _open(self, path: Path) -> Saved | None:
+    def open(self, name: str) -> Saved | None:
+        """What was committed under a name, if it is there and every byte is right; a broken one is warned of.
+
+        Raises:
+            ArtifactError: If it is of another run.
+        """
+        path = self.folder / name
+        if not path.is_dir():
+            return None
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             for flaw in flaws(path, manifest["files"], digests=True):
                 raise OSError(flaw)
-            _, made_from = int(manifest["step"]), manifest["depends_on"]
-        except KeyError as error:
-            log.warning("checkpoint %s is broken (its manifest has no %s); looking for an older one", path, error)
+            made_from = manifest["depends_on"]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            why = f"its manifest has no {error}" if isinstance(error, KeyError) else error
+            log.warning("checkpoint %s is broken (%s) and passed over", path, why)
             return None
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("checkpoint %s is broken (%s); looking for an older one", path, error)
-            return None
-        differences = "; ".join(differing(made_from, self.depends_on))
-        if differences:
-            raise ArtifactError(
-                f"{path} belongs to another run ({differences}). Take the settings and inputs back, {self.otherwise}"
-            )
+        if differences := "; ".join(differing(made_from, self.depends_on)):
+            self.refuse(path, made_from, differences)
         return Saved(path, manifest)
+
+    def refuse(self, path: Path, made_from: dict[str, Any], differences: str) -> NoReturn:
+        """Refuse what another run left.
+
+        Raises:
+            ArtifactError: Naming the difference.
+        """
+        raise ArtifactError(
+            f"{path} belongs to another run ({differences}). Take the settings and inputs back, {self.otherwise}"
+        )
 
 
 @dataclass

@@ -66,16 +66,16 @@ def train_supervised(
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for step, batch in enumerate(batches):
-        total = 0.0
+        total, now = 0.0, rate(step)
         for part in losses(batch):
             part.backward()
             total += part.item()
         if not math.isfinite(total):
-            raise DanaError(f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={rate(step)}")
+            raise DanaError(f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={now}")
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         for group in optimizer.param_groups:
-            group["lr"] = rate(step)
+            group["lr"] = now
         optimizer.step()
         optimizer.zero_grad()
         yield total

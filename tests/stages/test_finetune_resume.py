@@ -62,7 +62,7 @@ def test_killed_in_seed_2_the_rerun_runs_2_and_3_and_writes_the_same(checkpoint,
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("where", ["_update", "predict"])
+@pytest.mark.parametrize("where", ["learning_rate_at", "predict"])
 def test_told_to_stop_it_leaves_at_the_next_step_and_keeps_what_is_finished(
     checkpoint, card, tmp_path, ran, monkeypatch, told, where
 ):
