@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from dana.encoders.store import StoredEncoder
-from dana.studies.clusters.fit import fit_candidates
-from dana.studies.clusters.model import FittedClusters, fit_space
+from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 UNITS, BATCH, DIMS, CLUSTERS, FIT = 970_843, 8192, 384, 15, 10_000
@@ -88,10 +87,8 @@ def main() -> None:
         folder = Path(name)
         fill(folder / "store", units)
         sample = StoredEncoder(Clouds(), folder / "store").encode(sentences(0, min(FIT, units)))
-        space = fit_space(sample, "center+l2", 50)
-        (found,) = fit_candidates(space.place(sample), [CLUSTERS], ClusterSettings(k=[CLUSTERS], seeds=1), 0)
-        assert found.mixture is not None
-        FittedClusters(space, found.mixture).save(folder / "model")
+        fitted, _, _ = fit_clusters(sample, "center+l2", ClusterSettings(k=[CLUSTERS], seeds=1), 0)
+        fitted.save(folder / "model")
         for processes in (1, 2):
             bounds = [units * part // processes for part in range(processes + 1)]
             began = time.monotonic()

@@ -12,7 +12,7 @@ STUDY = Study(
         )
     },
     cells=f"{__name__}.stage:cells",
-    sections=f"{__name__}.pool_section:sections",
-    tables=f"{__name__}.tables:TABLES",
+    sections=f"{__name__}.pool:sections",
+    tables=f"{__name__}.settings:TABLES",
     unused=f"{__name__}.command:UNUSED",
 )

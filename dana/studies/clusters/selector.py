@@ -14,9 +14,8 @@ from dana.core.logging import get_logger
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
-from dana.studies.clusters.learned import fit_clusters
-from dana.studies.clusters.model import FittedClusters
-from dana.studies.clusters.names import cluster_names, cluster_words
+from dana.studies.clusters.description import cluster_names, cluster_words
+from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 log = get_logger(__name__)
@@ -65,11 +64,11 @@ class ClustersSelector(Selector):
     takes: ClassVar[tuple[str, ...]] = ("encoder", "geometry")
 
     def __post_init__(self) -> None:
-        self._clusters(self.pca)
+        self._settings(self.pca)
         require(self.sample >= 2, "sample", self.sample, "at least 2")
         require(0 < self.smoothing < float("inf"), "smoothing", self.smoothing, "above 0, and finite")
 
-    def _clusters(self, pca: int) -> ClusterSettings:
+    def _settings(self, pca: int) -> ClusterSettings:
         return ClusterSettings(k=[self.k], pca=pca, covariance=self.covariance, seeds=self.seeds)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
@@ -84,22 +83,22 @@ class ClustersSelector(Selector):
         """
         if not len(task):
             raise DataError("the task has no unit")
-        drawn = general[SAMPLE].texts
-        texts = [drawn[row] for row in distinct_rows(drawn)]
+        sample = general[SAMPLE]
+        texts = sample.rows(distinct_rows(sample.texts)).texts
         vectors = self.settings.embed(texts)
-        settings = self._clusters(self._components(len(texts)))
+        settings = self._settings(self._components(len(texts)))
         fitted, _, choice = fit_clusters(vectors, self.settings.geometry, settings, seed)
         counts = fitted.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
         share = (counts + self.smoothing / choice.k) / (len(task) + self.smoothing)
         names = cluster_names(cluster_words(texts, fitted.assign(vectors).clusters, choice.k), choice.k)
-        first = np.argsort(-share, kind="stable")[:TOLD]
-        log.info("clusters  of the task: %s", "; ".join(f"{share[at]:.0%} in {names[at]}" for at in first))
+        largest = np.argsort(-share, kind="stable")[:TOLD]
+        log.info("clusters  of the task: %s", "; ".join(f"{share[row]:.0%} in {names[row]}" for row in largest))
         rows = [{"name": name, "task_share": float(part)} for name, part in zip(names, share, strict=True)]
         return FittedClustersSelector(self, fitted, share, {"components": settings.pca, "clusters": rows})
 
     def _components(self, units: int) -> int:
         """Components to keep of so many units: what is asked for, or what they can fill."""
-        most = max(self._clusters(self.pca).candidates)
+        most = max(self._settings(self.pca).candidates)
         return min(self.pca, max(2, units // (UNITS_EACH * most)))
 
     def load(self, folder: Path) -> "FittedClustersSelector":
@@ -134,8 +133,8 @@ class FittedClustersSelector(FittedSelector):
         """-log Σ_k r_k(u) p_k in nats, at least 0."""
         if not len(units):
             return np.zeros(0)
-        found = self.clusters.assign(self.selector.settings.embed(units.texts)).responsibilities
-        return np.maximum(-np.log((found * self.share).sum(1)), 0)
+        responsibilities = self.clusters.assign(self.selector.settings.embed(units.texts)).responsibilities
+        return np.maximum(-np.log((responsibilities * self.share).sum(1)), 0)
 
     def save(self, folder: Path) -> None:
         """Write the clusters, see :meth:`dana.studies.clusters.model.FittedClusters.save`, and ``selector.json``."""

@@ -1,26 +1,142 @@
-"""``dana clusters``: general text to clusters of its units, and what each of them is."""
+"""``dana clusters``: general text to clusters of its units, in shards, and what each of them is."""
 
+import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar
 
-from dana.core.artifacts import Artifact
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from dana.core.artifacts import Artifact, Draft
+from dana.core.errors import DataError
 from dana.core.launch import first
-from dana.core.logging import get_logger
+from dana.core.logging import get_logger, progress, ticking
+from dana.core.rng import derive_seed
+from dana.core.schemas import write_parts
 from dana.core.text_table import aligned
+from dana.corpus.text import distinct_rows
+from dana.corpus.unit_stream import Units
 from dana.report.page import write_page
+from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.settings import Selection
+from dana.scoring.sharded import ShardedTable, key_columns
+from dana.selectors.base import SelectorContext
+from dana.stages.texts import open_general
 from dana.stages.grid.cell import Cell
 from dana.stages.settings import RunSettings
-from dana.stages.texts import open_general
-from dana.studies.clusters.cluster_domains import TrueDomains
-from dana.studies.clusters.cluster_frames import read_clusters
-from dana.studies.clusters.cluster_page import cluster_report
-from dana.studies.clusters.clustering import Clustering
+from dana.studies.clusters.description import FOLDER, describe_clusters
+from dana.studies.clusters.domains import true_domains
+from dana.studies.clusters.model import FittedClusters
+from dana.studies.clusters.page import cluster_report, read_pool
+from dana.studies.clusters.settings import ClusterSettings
 from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
 
-CLUSTERS = "clusters"
+# cluster: the most likely one, from 0.  responsibility: its probability, given the unit.
+# log_density: natural logarithm of the mixture's density at the unit; the lower, the more of an outlier.
+SCHEMA = pa.schema(
+    [
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("unit", pa.int32(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("cluster", pa.int32(), nullable=False),
+        pa.field("responsibility", pa.float32(), nullable=False),
+        pa.field("log_density", pa.float32(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Clustering(ShardedTable):
+    """One clustering of one corpus.
+
+    Attributes:
+        general: The corpus.
+        selection: How its text is cut and embedded.
+        settings: How its units are clustered.
+        folder: Where ``part-*.parquet`` goes (:data:`SCHEMA`, one row a unit, corpus order), with
+            ``__dana__/mixture/``: the model, the sample it was fitted on, and all fits.
+    """
+
+    general: GeneralCorpus
+    selection: Selection
+    settings: ClusterSettings
+    folder: Path
+    kind: ClassVar[str] = "clusters"
+    learned: ClassVar[str] = "mixture"
+    schema: ClassVar[pa.Schema] = SCHEMA
+    command: ClassVar[str] = "dana clusters"
+
+    @cached_property
+    def _context(self) -> SelectorContext:
+        return self.selection.context("")
+
+    @property
+    def depends_on(self) -> dict[str, Any]:
+        """All that decides the clusters."""
+        cut = {key: value for key, value in self.selection.cut().items() if key != "max_task_units"}
+        space = {"encoder": self._context.encoder_identity(), "geometry": self.selection.geometry}
+        return {"general": self.general.fingerprint, "selection": cut, **space, "clusters": self.settings.identity()}
+
+    def load(self, folder: Path) -> FittedClusters:
+        """The fitted model."""
+        return FittedClusters.load(folder)
+
+    def rows(self, units: Units, fitted: FittedClusters) -> pa.Table:
+        """Units and their clusters."""
+        assignment = fitted.assign(self._embed(units))
+        likeliest = assignment.responsibilities.max(1).astype(np.float32)
+        columns = [assignment.clusters, likeliest, assignment.log_densities.astype(np.float32)]
+        return pa.Table.from_arrays([*key_columns(units), *map(pa.array, columns)], schema=SCHEMA)
+
+    def _embed(self, units: Units) -> Tensor:
+        """Vectors of units.
+
+        Raises:
+            DataError: If one is not finite; names the unit.
+        """
+        vectors = self._context.embed(units.texts)
+        finite = torch.isfinite(vectors).all(1)
+        if not finite.all():
+            bad = int((~finite).nonzero()[0])
+            raise DataError(f"unit {units.numbers[bad]} of document {units.doc_ids[bad]!r}: its vector is not finite")
+        return vectors
+
+    def learn(self, draft: Draft) -> None:
+        """Draw a sample, fit every candidate on its distinct units, choose one.
+
+        Raises:
+            DataError: If there are too few units, or nothing tells so many clusters apart.
+        """
+        seed = self.selection.seed
+        drawn = derive_seed(seed, "clusters", "sample")
+        count, samples = self.draw_samples({"clusters": (drawn, self.settings.fit)})
+        sample = samples["clusters"]
+        sample = sample.rows(distinct_rows(sample.texts))
+        with progress(what="embedding", unit="units", total=len(sample)) as bar, ticking(bar):
+            vectors = self._embed(sample)
+            bar.update(len(sample) - bar.n)
+        description = describe_clusters(sample, vectors, self.selection.geometry, self.settings, seed)
+        log.info("clusters  %s", description.reason)
+        description.save(draft.path / FOLDER)
+        draft.seeds["sample"] = drawn
+        draft.counts = {"general_units": count, "fitted_on": len(sample)}
+        draft.notes |= description.notes
+
+    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
+        """The table, with what was learned."""
+        shutil.copytree(prepared.path / FOLDER, draft.path / FOLDER)
+        draft.notes |= {key: prepared.manifest[key] for key in ("k", "reason", "names", "map_variance")}
+        return write_parts(shards, draft.path, SCHEMA)
 
 
 def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
@@ -31,10 +147,9 @@ def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
         texts: The part of them that reading looks at.
     """
     weights = [arm.weigh for arm in settings.described_arms if arm.weigh and arm.weigh.balance]
-    if any(parse_balance(str(weigh.balance)).table == CLUSTERS for weigh in weights):
-        given = replace(texts, selection=settings.selection, **{CLUSTERS: settings.section(CLUSTERS)})
-        arguments = {"settings": given, "is_named": False}
-        yield Cell(CLUSTERS, f"{__name__}:run_clusters", arguments, ("texts",))
+    if any(parse_balance(str(weigh.balance)).table == "clusters" for weigh in weights):
+        given = replace(texts, selection=settings.selection, **{"clusters": settings.section("clusters")})
+        yield Cell("clusters", f"{__name__}:run_clusters", {"settings": given, "is_named": False}, ("texts",))
 
 
 def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
@@ -57,15 +172,11 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     selection.splitter()  # what is named is looked up before any text is read
     selection.context("").encoder_identity()
     corpus = open_general(settings, is_named)
-    wanted = settings.section(CLUSTERS)
-    domains = TrueDomains.among(wanted.true_domains, corpus.artifact.manifest["counts"]["by_source"])
-    artifact = Clustering(corpus, selection, wanted, out / CLUSTERS).whole()
-    first(lambda: _write_page(artifact.path, out, domains))
+    wanted = settings.section("clusters")
+    domains = true_domains(wanted.true_domains, corpus.artifact.manifest["counts"]["by_source"])
+    artifact = Clustering(corpus, selection, wanted, out / "clusters").whole()
+    first(lambda: write_page(cluster_report(out.resolve().name, read_pool(artifact.path), domains), out, "clusters"))
     return artifact
-
-
-def _write_page(clusters: Path, out: Path, domains: TrueDomains | None) -> None:
-    write_page(cluster_report(out.resolve().name, read_clusters(clusters), domains), out, CLUSTERS)
 
 
 def clusters_text(out: Path) -> str:
@@ -74,7 +185,5 @@ def clusters_text(out: Path) -> str:
     Args:
         out: The run's folder, in which :func:`run_clusters` has written.
     """
-    import pandas as pd
-
     rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
     return aligned([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])

@@ -27,41 +27,51 @@ from dana.core.files import slug
 from dana.core.rng import generator
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import WholeDocuments
-from dana.studies.clusters.cluster_figures import cluster_map, confusion_figure
-from dana.studies.clusters.learned import LearnedClusters, learn_clusters
-from dana.studies.clusters.outliers import outlier_examples, outlier_table, surface_of
-from dana.studies.clusters.purity import confusion, contingency, domain_purity, majority
-from dana.studies.clusters.representatives import log_density_of_own
+from dana.studies.clusters.description import ClusterDescription, describe_clusters
+from dana.studies.clusters.domains import (
+    confusion,
+    contingency,
+    domain_purity,
+    majority,
+    outlier_examples,
+    outlier_table,
+    surface_of,
+)
+from dana.studies.clusters.figures import cluster_map, confusion_figure
 from dana.studies.clusters.settings import ClusterSettings
 
 EXAMPLES = 5  # of a pair of domains
 
 
-def learn(domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int) -> LearnedClusters:
+def describe(
+    domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
+) -> ClusterDescription:
     """Clusters of all sentences, which stand in a random order: a figure draws the first thousand."""
     order = generator(seed, "figures", "order").permutation(len(domains.documents))
     documents = [domains.documents[row] for row in order]
     units = Units.join(list(units_of(documents, WholeDocuments().splitter())))
-    return learn_clusters(units, vectors[order], geometry, settings, seed)
+    return describe_clusters(units, vectors[order], geometry, settings, seed)
 
 
-def draw(learned: LearnedClusters, domains: Domains) -> tuple[list, dict[str, pd.DataFrame], float]:
+def draw(clusters: ClusterDescription, domains: Domains) -> tuple[list, dict[str, pd.DataFrame], float]:
     """Figures, tables by file name, and the purity of the clusters."""
-    sample, names = learned.sample, domains.names
+    sample, names = clusters.sample, domains.names
     true = np.array([names.index(source) for source in sample["source"]])
-    counts = contingency(sample["cluster"].to_numpy(), true, learned.choice.k, len(names))
+    counts = contingency(sample["cluster"].to_numpy(), true, clusters.k, len(names))
     owners = majority(counts)
     assigned = owners[sample["cluster"]]
     taken = confusion(counts)
-    bare = replace(learned, ellipses=learned.ellipses[:0])
+    bare = replace(clusters, ellipses=clusters.ellipses[:0])
     alt = "Sentences by two principal components of their vectors, coloured by domain"
     figures = [
         cluster_map(bare, true.tolist(), names, "figure1", f"{alt}."),
-        replace(confusion_figure(taken, names), name="figure2"),
-        cluster_map(learned, true.tolist(), names, "figure3", f"{alt}, under the clusters' ellipses.", owners.tolist()),
+        confusion_figure(taken, names, "figure2"),
+        cluster_map(
+            clusters, true.tolist(), names, "figure3", f"{alt}, under the clusters' ellipses.", owners.tolist()
+        ),
     ]
     points = sample[["doc_id", "source", "cluster", "x", "y"]].assign(assigned=[names[at] for at in assigned])
-    ellipses = learned.ellipses.assign(domain=[names[at] for at in owners], units=counts.sum(1))
+    ellipses = clusters.ellipses.assign(domain=[names[at] for at in owners], units=counts.sum(1))
     shares = taken / np.maximum(taken.sum(1, keepdims=True), 1)
     rows = [
         {"true": names[one], "assigned": names[other], "sentences": taken[one, other], "share": shares[one, other]}
@@ -82,12 +92,12 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
     """Table 2: true, assigned, sentence and the log density of its cluster, the nearest to the wrong centre first.
 
     Args:
-        sample: See :class:`dana.studies.clusters.learned.LearnedClusters`.
+        sample: See :class:`dana.studies.clusters.description.ClusterDescription`.
         true: int of shape (sentences,), each one's domain.
         assigned: The domain that its cluster is mapped to.
         names: Of the domains.
     """
-    nearness = log_density_of_own(sample["log_density"].to_numpy(), sample["responsibility"].to_numpy())
+    nearness = sample["own"].to_numpy()
     found = outlier_examples(true, assigned, nearness, sample["text"].tolist(), EXAMPLES)
     rows = [
         {"true": names[one], "assigned": names[other], "sentence": sample["text"][at], "log_density": nearness[at]}
@@ -99,8 +109,8 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
 
 def write(figures: list, tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Write every figure as SVG and PNG, every table as CSV."""
-    for drawn in figures:
-        drawn.write(folder)
+    for figure in figures:
+        figure.write(folder)
     for name, table in tables.items():
         write_text(folder / f"{name}.csv", table.to_csv(index=False))
 
@@ -120,7 +130,7 @@ def figures(domains: Domains, given: argparse.Namespace) -> None:
     settings = ClusterSettings(k=[given.k], pca=given.pca)
     for spec in given.encoders:
         vectors = vectors_of(domains.texts, spec, given.out / "embeddings")
-        drawn, tables, purity = draw(learn(domains, vectors, given.geometry, settings, given.seed), domains)
+        drawn, tables, purity = draw(describe(domains, vectors, given.geometry, settings, given.seed), domains)
         write(drawn, tables, given.out / slug(spec))
         outliers = tables["outliers"].round(3).to_string(index=False)
         print(f"{spec}, k={given.k}: purity {100 * purity:.2f}\n{outliers}")

@@ -26,10 +26,8 @@ from dana.core.rng import derive_seed
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.encoders.word_training import train_word_vectors
-from dana.studies.clusters.baselines import random_clusters, topic_clusters
-from dana.studies.clusters.fit import check_vectors, fit_candidates
-from dana.studies.clusters.model import fit_space
-from dana.studies.clusters.purity import contingency, domain_purity
+from dana.studies.clusters.domains import contingency, domain_purity, random_clusters, topic_clusters
+from dana.studies.clusters.model import fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 FITS = "fits.csv"
@@ -61,15 +59,13 @@ def purities(domains: Domains, vectors: Tensor, geometry: str, settings: Cluster
         settings: Numbers of clusters, components, seeds.
         seed: Root seed.
     """
-    check_vectors(vectors, max(settings.candidates))
-    points = fit_space(vectors, geometry, settings.pca).place(vectors)
-    rows = []
-    for candidate in fit_candidates(points, settings.candidates, settings, seed):
-        for fit in candidate.fits:
-            counts = contingency(fit.clusters, domains.own, candidate.k, len(domains.names))
-            about = {"k": candidate.k, "pca": settings.pca, "seed": fit.seed, "purity": 100 * domain_purity(counts)}
-            rows.append({**about, "iterations": fit.iterations, "converged": fit.converged})
-    return pd.DataFrame(rows)
+    _, fits, _ = fit_clusters(vectors, geometry, settings, seed)
+    counts = [
+        contingency(fits.assignments[f"k{k}-{number}"], domains.own, k, len(domains.names))
+        for k, number in fits.table[["k", "seed"]].itertuples(index=False)
+    ]
+    rows = fits.table.assign(pca=settings.pca, purity=[100 * domain_purity(count) for count in counts])
+    return rows[["k", "pca", "seed", "purity", "iterations", "converged"]]
 
 
 def cell(domains: Domains, method: str, geometry: str, pca: int, k: int, given: argparse.Namespace) -> pd.DataFrame:

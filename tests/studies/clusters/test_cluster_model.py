@@ -1,16 +1,29 @@
-"""Vectors of an encoder to clusters: each row for itself to the bit, and as scikit-learn would have it."""
+"""Vectors to clusters: as scikit-learn would have it, each row for itself to the bit; fits, the choice, refusals."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.decomposition import PCA
+from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
 
-from dana.core.errors import DataError
-from dana.studies.clusters.fit import fit_candidates
-from dana.studies.clusters.model import BLOCK, FittedClusters, Space, fit_space
-from dana.studies.clusters.settings import ClusterSettings
-
-SETTINGS = ClusterSettings(k=[3], pca=5, seeds=1)
+from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.rng import derive_seed
+from dana.encoders.geometry import parse_geometry
+from dana.studies.clusters.model import (
+    BLOCK,
+    FILE,
+    FittedClusters,
+    MixtureFits,
+    check_vectors,
+    choose,
+    fit_clusters,
+    fit_mixtures,
+    seed_stability,
+)
+from dana.studies.clusters.settings import COVARIANCES, ClusterSettings
+from tests.studies.clusters.toy_mixtures import round_mixture
 
 
 def _vectors(units, dims=24, seed=0):
@@ -19,10 +32,9 @@ def _vectors(units, dims=24, seed=0):
     return torch.randn(units, dims, generator=random) + topics
 
 
-def _fitted(vectors, geometry="center+l2", pca=5):
-    space = fit_space(vectors, geometry, pca)
-    (candidate,) = fit_candidates(space.place(vectors), [3], SETTINGS, seed=0)
-    return FittedClusters(space, candidate.mixture)
+def _fitted(vectors, geometry="center+l2", pca=5, **given):
+    settings = ClusterSettings(**{"k": [3], "pca": pca, "seeds": 1, **given})
+    return fit_clusters(vectors, geometry, settings, seed=0)[0]
 
 
 @pytest.mark.parametrize(("geometry", "pca"), [("center+l2", 5), ("none", 0), ("whiten:8", 3)])
@@ -46,21 +58,21 @@ def test_no_vectors_have_no_clusters():
 
 def test_points_are_scikit_learns_principal_components():
     vectors = _vectors(200)
-    placed = fit_space(vectors, "none", 4, skip_first=2).place(vectors)
+    placed = _fitted(vectors, "none", 4, skip_first=2).place(vectors)
     expected = PCA(6, svd_solver="full").fit_transform(vectors.double().numpy())[:, 2:]
     np.testing.assert_allclose(np.abs(placed), np.abs(expected), atol=1e-8)
 
 
 def test_without_pca_the_points_are_the_vectors():
     vectors = _vectors(50)
-    assert np.array_equal(fit_space(vectors, "none", 0).place(vectors), vectors.double().numpy())
+    assert np.array_equal(_fitted(vectors, "none", 0).place(vectors), vectors.double().numpy())
 
 
 def test_more_components_than_there_are_is_refused():
     with pytest.raises(DataError, match=r"pca=9: 10 units of 8 dims span at most 8 components; keep fewer"):
-        fit_space(_vectors(10, 8), "none", 9)
+        _fitted(_vectors(10, 8), "none", 9)
     with pytest.raises(DataError, match=r"pca=3 and skip_first=2: 5 units of 8 dims span at most 4 components"):
-        fit_space(_vectors(5, 8), "none", 3, skip_first=2)
+        _fitted(_vectors(5, 8), "none", 3, skip_first=2)
 
 
 @pytest.mark.parametrize("pca", [5, 0])
@@ -69,9 +81,14 @@ def test_what_was_saved_gives_the_same_bits(tmp_path, pca):
     fitted = _fitted(vectors, pca=pca)
     fitted.save(tmp_path)
     loaded = FittedClusters.load(tmp_path)
-    assert (loaded.space.reduction is None) == (pca == 0)
-    assert np.array_equal(loaded.assign(vectors).responsibilities, fitted.assign(vectors).responsibilities)
-    assert isinstance(loaded.space, Space)
+    assert (loaded.components is None) == (pca == 0)
+    for name in ("clusters", "responsibilities", "log_densities"):
+        assert np.array_equal(getattr(loaded.assign(vectors), name), getattr(fitted.assign(vectors), name))
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(b"cut short")
+    with pytest.raises(ArtifactError, match=r"mixture\.safetensors: damaged"):
+        FittedClusters.load(tmp_path)
 
 
 def test_a_vector_that_is_not_finite_is_named():
@@ -80,3 +97,190 @@ def test_a_vector_that_is_not_finite_is_named():
     vectors[7, 3] = float("nan")
     with pytest.raises(DataError, match=r"vector 7 of 100 is not finite \(1 in all\)"):
         fitted.assign(vectors)
+
+
+def _unmoved(mixture):
+    """A mixture of vectors as they are."""
+    return FittedClusters(parse_geometry("none").fit(torch.zeros(3, mixture.means_.shape[1])), None, mixture)
+
+
+def test_two_components_by_hand():
+    one = 0.25 * np.exp(-0.5) / np.sqrt(2 * np.pi)
+    other = 0.75 * np.exp(-1 / 8) / np.sqrt(2 * np.pi * 4)
+    fitted = _unmoved(round_mixture([[0.0], [2.0]], weights=[0.25, 0.75], variances=[1.0, 4.0]))
+    assignment = fitted.assign(torch.tensor([[1.0]]))
+    np.testing.assert_allclose(assignment.responsibilities, [[one / (one + other), other / (one + other)]], rtol=1e-12)
+    np.testing.assert_allclose(assignment.log_densities, [np.log(one + other)], rtol=1e-12)
+    assert assignment.clusters.tolist() == [1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_component_without_weight_gets_nothing():
+    fitted = _unmoved(round_mixture([[0.0], [0.0]], weights=[0.0, 1.0]))
+    assert fitted.assign(torch.zeros(1, 1)).responsibilities.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_it_equals_scikit_learn_whatever_the_shape(covariance):
+    vectors = _vectors(300, 4)
+    fitted = _fitted(vectors, "none", 0, covariance=covariance)
+    start = derive_seed(0, "clusters", 0) % 2**32
+    with threadpool_limits(1):
+        expected = GaussianMixture(3, covariance_type=covariance, max_iter=150, random_state=start)
+        expected.fit(vectors.double().numpy())
+    order, probes = np.argsort(-expected.weights_), (vectors * 1.5).double().numpy()
+    assignment = fitted.assign(vectors * 1.5)
+    assert fitted.mixture.weights_.tolist() == sorted(expected.weights_, reverse=True)
+    np.testing.assert_allclose(assignment.responsibilities, expected.predict_proba(probes)[:, order], atol=1e-6)
+    np.testing.assert_allclose(assignment.log_densities, expected.score_samples(probes), rtol=1e-6)
+    assert order[assignment.clusters].tolist() == expected.predict(probes).tolist()
+
+
+TOPICS = np.repeat([0, 1, 2], [40, 60, 100])
+
+
+def _points(apart=8.0):
+    return np.random.default_rng(0).normal(size=(200, 2)) + apart * np.eye(3, 2)[TOPICS]
+
+
+def test_planted_clusters_are_found_from_every_beginning():
+    fits = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=3), seed=0)
+    assert seed_stability([*fits.assignments.to_numpy().T, TOPICS]) == 1
+    assert fits.mixtures[3].weights_.tolist() == pytest.approx([0.5, 0.3, 0.2], abs=1e-4)
+    assert fits.table["seed"].tolist() == [0, 1, 2]
+    assert fits.table["converged"].all()
+    assert fits.table["kept"].sum() == 1
+
+
+def test_a_fit_is_scikit_learns_of_a_derived_seed():
+    points = _points(1.0)
+    settings = ClusterSettings(k=[4], seeds=2, covariance="diag", iterations=7)
+    fits = fit_mixtures(points, [4], settings, seed=5)
+    seed = derive_seed(5, "clusters", 1) % 2**32
+    expected = GaussianMixture(4, covariance_type="diag", max_iter=7, random_state=seed).fit(points)
+    fit = fits.table.iloc[1]
+    assert fit["bic"] == pytest.approx(expected.bic(points), rel=1e-12)
+    assert fit["log_likelihood"] == pytest.approx(expected.score(points), rel=1e-10)
+    assert (fit["iterations"], fit["converged"]) == (expected.n_iter_, expected.converged_)
+    assert np.argsort(-expected.weights_)[fits.assignments["k4-1"]].tolist() == expected.predict(points).tolist()
+
+
+def test_the_likeliest_fit_is_kept():
+    points = _points(1.0)
+    fits = fit_mixtures(points, [5], ClusterSettings(k=[5], seeds=4), seed=0)
+    likelihoods = fits.table["log_likelihood"]
+    assert fits.table["kept"].tolist() == (likelihoods == likelihoods.max()).tolist()
+    assert likelihoods.nunique() > 1
+    assert fits.mixtures[5].score(points) == pytest.approx(likelihoods.max())
+
+
+def test_a_fit_that_leaves_a_cluster_empty_is_not_kept(monkeypatch):
+    original, given = GaussianMixture.fit, []
+
+    def emptied(mixture, points):
+        """Of every fit but the second one component is nowhere."""
+        original(mixture, points)
+        given.append(mixture)
+        if len(given) != 2:
+            mixture.means_[0] += 1e6
+        return mixture
+
+    monkeypatch.setattr(GaussianMixture, "fit", emptied)
+    fits = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=3), seed=0)
+    assert fits.table["kept"].tolist() == [False, True, False]
+    none_left = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=1), seed=0)
+    assert none_left.mixtures == {}
+    with pytest.raises(DataError, match="k=3: every fit leaves a cluster empty; ask for fewer clusters"):
+        choose(none_left)
+    given.clear()
+    one_left = fit_mixtures(_points(), [3, 4], ClusterSettings(k=[3, 4], seeds=2), seed=0)
+    assert choose(one_left).k == 3
+    assert choose(one_left).table["bic"].isna().tolist() == [False, True]
+
+
+def test_the_number_of_threads_changes_no_bit():
+    points = np.random.default_rng(1).normal(size=(3000, 20))
+    means = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            fits = fit_mixtures(points, [4], ClusterSettings(k=[4], seeds=1, iterations=3), seed=0)
+        means.append(fits.mixtures[4].means_.tobytes())
+    assert means[0] == means[1]
+
+
+def _fits(*candidates):
+    """Fits of (k, BIC, clusters of every seed)."""
+    rows, assignments = [], {}
+    for k, bic, *clusters in candidates:
+        for seed, labels in enumerate(clusters):
+            rows.append({"k": k, "seed": seed, "log_likelihood": -1.0, "bic": bic, "kept": seed == 0})
+            assignments[f"k{k}-{seed}"] = labels
+    return MixtureFits(pd.DataFrame(rows), pd.DataFrame(assignments), {})
+
+
+ALIKE = ([0, 0, 1, 1], [1, 1, 0, 0])
+UNLIKE = ([0, 0, 1, 1], [0, 1, 0, 1])
+
+
+def test_stability_is_the_mean_adjusted_rand_index():
+    assert seed_stability(ALIKE) == 1
+    assert seed_stability(UNLIKE) == pytest.approx(-0.5)  # 0 pairs shared of 2 and 2: (0 - 2/3) / (2 - 2/3)
+    assert seed_stability([ALIKE[0], ALIKE[1], UNLIKE[1]]) == pytest.approx((1 - 0.5 - 0.5) / 3)
+    assert np.isnan(seed_stability([[0, 1]]))
+
+
+def test_the_lowest_criterion_among_the_stable_is_chosen():
+    chosen = choose(_fits((2, 50.0, *ALIKE), (3, 40.0, *ALIKE), (4, 10.0, *UNLIKE)))
+    assert chosen.k == 3
+    assert chosen.table["chosen"].tolist() == [False, True, False]
+    assert chosen.table["stability"].tolist() == [1, 1, pytest.approx(-0.5)]
+    assert chosen.reason.startswith("3 clusters, chosen of 3 numbers: of the numbers whose stability is within 0.1")
+    assert chosen.reason.endswith("(BIC 40, stability 1.00)")
+
+
+def test_a_single_number_is_not_said_to_be_chosen():
+    assert choose(_fits((2, 50.0, [0, 1]))).reason == "2 clusters (BIC 50)"
+
+
+def test_too_little_to_cluster_is_one_line():
+    rows = torch.arange(8.0)[:, None].repeat(1, 3)
+    check_vectors(rows, 8)
+    with pytest.raises(DataError, match="k=9: there are 8 distinct units to fit on; ask for at most so many"):
+        check_vectors(rows, 9)
+    with pytest.raises(DataError, match="k=8: the units have 7 distinct vectors; nothing tells so many"):
+        check_vectors(torch.cat([rows[:7], rows[:1]]), 8)
+    with pytest.raises(DataError, match="k=2: all units have the same vector"):
+        check_vectors(torch.ones(9, 3), 2)
+    rows[3, 1] = float("inf")
+    with pytest.raises(DataError, match=r"vector 3 of 8 is not finite \(1 in all\)"):
+        check_vectors(rows, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"k": [1]}, "k=\\[1\\]: must be auto, or whole numbers of at least 2"),
+        ({"k": []}, "k="),
+        ({"k": ["many"]}, "k="),
+        ({"k": [5, "auto"]}, "k="),
+        ({"k": [5, 5]}, "distinct"),
+        ({"pca": -1}, "pca"),
+        ({"skip_first": -1}, "skip_first"),
+        ({"pca": 0, "skip_first": 1}, "skip_first=1: must be 0 without PCA"),
+        ({"covariance": "round"}, "covariance='round': must be one of full, tied, diag, spherical"),
+        ({"iterations": 0}, "iterations"),
+        ({"seeds": 1}, "seeds=1: must be at least 2 to choose k"),
+        ({"k": [5], "seeds": 0}, "seeds=0: must be at least 1"),
+        ({"fit": 1}, "fit"),
+    ],
+)
+def test_settings_that_are_refused(changes, says):
+    with pytest.raises(ConfigError, match=says):
+        ClusterSettings(**changes)
+
+
+def test_candidates_ascend_and_true_domains_change_no_cluster():
+    assert ClusterSettings(k=[15, 5]).candidates == (5, 15)
+    assert ClusterSettings().candidates[0] == 2
+    assert ClusterSettings(k=[5], seeds=1).seeds == 1
+    assert ClusterSettings(true_domains=["all"]).identity() == ClusterSettings().identity()

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dana.core.errors import ConfigError
 from dana.report.page import to_html, to_markdown
-from dana.studies.clusters.cluster_domains import TrueDomains
-from dana.studies.clusters.cluster_frames import ClusterFrames
-from dana.studies.clusters.cluster_page import cluster_report, cluster_table
+from dana.studies.clusters.description import ClusterDescription
+from dana.studies.clusters.model import FittedClusters
+from dana.studies.clusters.page import ClusteredPool, cluster_report, cluster_table, representatives
+from tests.studies.clusters.toy_mixtures import round_mixture
 
 TEXTS = [
     "The <judge> asked the jury whether it had come to a verdict.",
@@ -21,7 +21,7 @@ TEXTS = [
 
 
 @pytest.fixture
-def frames():
+def pool():
     """Ten units of two sources in three clusters, of which four were fitted on."""
     units = [(0, "law", 5, 1, 4.8, -10.0), (0, "bio", 1, 0, 1.0, -2.0), (1, "bio", 3, 0, 3.0, -9.0)]
     units += [(2, "law", 1, 0, 0.9, -8.0)]
@@ -33,10 +33,10 @@ def frames():
     }
     sample |= {"x": [0.0, 1.0, 0.1, 2.0], "y": [0.0, 1.0, 0.1, 0.0], "own": [-1.0, -2.0, -9.4, -4.1]}
     ellipse = {"x": 0.0, "y": 0.0, "width": 1.0, "height": 0.5, "angle": 30.0}
-    return ClusterFrames(
+    clusters = ClusterDescription(
+        fitted=FittedClusters(None, None, round_mixture([[0.0], [3.0], [2.0]])),
         names=["judge, jury", "enzyme, cell", "cluster 2"],
         reason="3 clusters, chosen of 2 numbers: of the numbers, one (BIC 20, stability 0.80)",
-        units=pd.DataFrame(units, columns=["cluster", "source", "units", "between", "responsibility", "log_density"]),
         sample=pd.DataFrame(sample),
         assignments=pd.DataFrame(
             {"k2-0": [0, 1, 0, 1], "k2-1": [0, 0, 0, 1], "k3-0": [0, 1, 0, 2], "k3-1": [0, 1, 2, 2]}
@@ -46,16 +46,17 @@ def frames():
         words=pd.DataFrame({"cluster": [0], "word": ["judge"]}),
         ellipses=pd.DataFrame([{"cluster": at, **ellipse} for at in range(3)]),
         variance=(0.4, 0.1),
-        distances=np.array([[0.0, 3.0, 2.0], [3.0, 0.0, 1.0], [2.0, 1.0, 0.0]]),
     )
+    columns = ["cluster", "source", "units", "between", "responsibility", "log_density"]
+    return ClusteredPool(clusters, pd.DataFrame(units, columns=columns))
 
 
 def _section(report, question):
     return next(section for section in report.sections if section.question.startswith(question))
 
 
-def test_a_row_a_cluster(frames):
-    frame = cluster_table(frames).frame
+def test_a_row_a_cluster(pool):
+    frame = cluster_table(pool).frame
     assert frame["units"].tolist() == [6, 3, 1]
     assert frame["share"].tolist() == [0.6, 0.3, 0.1]
     assert frame["between"].tolist() == [pytest.approx(1 / 6), 0, 0]
@@ -73,16 +74,16 @@ def _whole(*sources):
     return [f"{source} 100\N{NO-BREAK SPACE}%" for source in sources]
 
 
-def test_an_empty_row_of_the_table_is_still_a_cluster(frames):
-    fewer = replace(frames, units=frames.units[frames.units["cluster"] != 1])
+def test_an_empty_row_of_the_table_is_still_a_cluster(pool):
+    fewer = replace(pool, units=pool.units[pool.units["cluster"] != 1])
     frame = cluster_table(fewer).frame
     assert frame["units"].tolist() == [6, 0, 1]
     assert frame["sources"][1] == ""
     assert frame["responsibility"][1] == 0
 
 
-def test_the_page_says_what_is_in_the_pool(frames):
-    report = cluster_report("pool", frames)
+def test_the_page_says_what_is_in_the_pool(pool):
+    report = cluster_report("pool", pool)
     assert (
         report.verdict
         == "10 units fall into 3 clusters; the largest, 'judge, jury', holds 60.0\N{NO-BREAK SPACE}% of them."
@@ -110,8 +111,8 @@ def test_the_page_says_what_is_in_the_pool(frames):
     assert list(chosen.tables[0].rows()) == [(["2", "30", "0.50"], False), (["3", "20", "0.80"], True)]
 
 
-def test_both_pages_hold_every_word_safely(frames):
-    report = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+def test_both_pages_hold_every_word_safely(pool):
+    report = cluster_report("pool", pool, ["bio", "law"])
     html, markdown = to_html(report), to_markdown(report)
     assert "The &lt;judge&gt; asked" in html
     assert "The \\<judge\\> asked" in markdown
@@ -120,14 +121,15 @@ def test_both_pages_hold_every_word_safely(frames):
     assert "Units on the map" not in markdown, "what has no columns is for files only"
 
 
-def test_a_single_source_needs_no_second_map(frames):
-    alone = replace(frames, units=frames.units.assign(source="law"), sample=frames.sample.assign(source="law"))
+def test_a_single_source_needs_no_second_map(pool):
+    clusters = replace(pool.clusters, sample=pool.clusters.sample.assign(source="law"))
+    alone = ClusteredPool(clusters, pool.units.assign(source="law"))
     figures = cluster_report("pool", alone).figures
     assert [drawn.name for drawn in figures] == ["cluster_map"]
 
 
-def test_figures_are_pixels_and_the_same_each_time(frames):
-    figures = cluster_report("pool", frames, TrueDomains(("bio", "law"))).figures
+def test_figures_are_pixels_and_the_same_each_time(pool):
+    figures = cluster_report("pool", pool, ["bio", "law"]).figures
     again, _ = figures[0].png, figures[1].png
     assert again.startswith(b"\x89PNG")
     assert figures[0].png == again
@@ -135,8 +137,8 @@ def test_figures_are_pixels_and_the_same_each_time(frames):
     assert figures[2].name == "cluster_confusion"
 
 
-def test_true_domains_are_told_by_purity_confusions_and_outliers(frames):
-    report = cluster_report("pool", frames, TrueDomains(("bio", "law")))
+def test_true_domains_are_told_by_purity_confusions_and_outliers(pool):
+    report = cluster_report("pool", pool, ["bio", "law"])
     purity = _section(report, "Do clusters find")
     assert "Purity is 90.0\N{NO-BREAK SPACE}%: so many of 10 units" in purity.answer
     assert "It cannot be below 60.0\N{NO-BREAK SPACE}%" in purity.answer
@@ -159,20 +161,26 @@ def _cells(*texts):
     return [text.replace(" %", "\N{NO-BREAK SPACE}%") for text in texts]
 
 
-def test_other_sources_count_in_no_purity(frames):
-    units = pd.concat([frames.units, pd.DataFrame([{**frames.units.iloc[0], "source": "web", "units": 90}])])
-    sample = frames.sample.assign(source=["law", "bio", "web", "bio"])
-    report = cluster_report("pool", replace(frames, units=units, sample=sample), TrueDomains(("bio", "law")))
+def test_other_sources_count_in_no_purity(pool):
+    units = pd.concat([pool.units, pd.DataFrame([{**pool.units.iloc[0], "source": "web", "units": 90}])])
+    clusters = replace(pool.clusters, sample=pool.clusters.sample.assign(source=["law", "bio", "web", "bio"]))
+    report = cluster_report("pool", ClusteredPool(clusters, units), ["bio", "law"])
     assert "so many of 10 units" in _section(report, "Do clusters find").answer
     assert "Of the 3 units fitted on" in _section(report, "Which units are taken").tables[0].caption
 
 
-def test_true_domains_are_sources_of_the_text():
-    sources = {"law": {}, "bio": {}, "web": {}}
-    assert TrueDomains.among([], sources) is None
-    assert TrueDomains.among(["all"], sources).names == ("bio", "law", "web")
-    assert TrueDomains.among(["web", "law"], sources).names == ("law", "web")
-    with pytest.raises(ConfigError, match="true_domains='lwa': no source of the text; did you mean 'law'"):
-        TrueDomains.among(["law", "lwa"], sources)
-    with pytest.raises(ConfigError, match="true_domains='law': one domain"):
-        TrueDomains.among(["all"], {"law": {}})
+def _sentence(word):
+    return f"This is a sentence of eight words with {word}"
+
+
+def test_representatives_are_the_lowest_of_each_cluster_and_readable():
+    texts = [_sentence("a"), "Yes.", _sentence("b"), _sentence("c"), _sentence("a"), _sentence("d")]
+    documents = ["p", "q", "r", "s", "t", "r"]
+    clusters = np.array([0, 0, 0, 1, 0, 0])
+    order = np.array([3.0, 0.0, 1.0, 5.0, 2.0, 0.5])
+    assert representatives(texts, documents, clusters, order, 2) == {0: [5, 4], 1: [3]}
+    assert representatives(texts, documents, clusters, order, 9) == {0: [5, 4], 1: [3]}, "each document, each text once"
+    fragments = representatives(["Yes.", "No."], ["p", "q"], np.array([0, 1]), np.zeros(2), 1)
+    assert fragments == {0: [0], 1: [1]}, "of a cluster without sentences what it has"
+    nameless = representatives(texts, [""] * 6, clusters, order, 9)
+    assert nameless == {0: [5, 2, 4], 1: [3]}

@@ -12,8 +12,8 @@ from dana.core.artifacts import MANIFEST, make, read_manifest
 from dana.core.errors import ArtifactError
 from dana.core.schemas import read_table, write_parts
 from dana.stages.report import report_stage
-from dana.studies.clusters.cluster_spread import read_spread
-from dana.studies.clusters.tables import CLUSTERS
+from dana.studies.clusters.pool import cluster_amounts, spread_table
+from dana.studies.clusters.stage import SCHEMA
 from tests.report.conftest import write_selection
 
 
@@ -22,10 +22,10 @@ def write_clusters(run, clusters, k=4, general=None):
     table = read_table(run / "weights")
     size = table.num_rows
     columns = [pa.array(np.asarray(clusters(table["weight"].to_numpy())), pa.int32()), *[pa.array(np.ones(size))] * 2]
-    rows = pa.Table.from_arrays([*(table[name] for name in CLUSTERS.names[:5]), *columns], names=CLUSTERS.names)
+    rows = pa.Table.from_arrays([*(table[name] for name in SCHEMA.names[:5]), *columns], names=SCHEMA.names)
 
     def write(draft):
-        write_parts([rows], draft.path, CLUSTERS)
+        write_parts([rows], draft.path, SCHEMA)
         draft.notes |= {"k": k, "names": [f"name {at}" for at in range(k)]}
 
     make(run / "clusters", "clusters", {"general": general or read_manifest(run / "corpus")["fingerprint"]}, write)
@@ -35,6 +35,10 @@ def write_clusters(run, clusters, k=4, general=None):
 def run(tmp_path):
     write_selection(tmp_path / "run")
     return tmp_path / "run"
+
+
+def read_spread(run, weights):
+    return spread_table(cluster_amounts(run / "clusters", weights, 4)).frame
 
 
 def test_kept_text_of_one_cluster_is_told_beside_an_even_pool(run):
@@ -73,16 +77,22 @@ def test_every_arm_of_a_run_has_a_row_and_a_unit_counts_by_its_weight(run):
 
 
 def test_clusters_of_another_corpus_or_of_other_units_are_not_told(run):
-    assert read_spread(run, {"dana": run / "weights"}) is None
-    write_clusters(run, lambda weight: np.zeros(weight.size), general="another")
-    assert read_spread(run, {"dana": run / "weights"}) is None
+    for others in (None, "another"):
+        if others:
+            write_clusters(run, lambda weight: np.zeros(weight.size), general=others)
+        report_stage(run)
+        assert "What is the pool made of?" not in (run / "report.md").read_text()
+        assert not (run / "tables" / "spread.csv").exists()
     shutil.rmtree(run / "clusters")
     write_clusters(run, lambda weight: np.zeros(weight.size))
     table = read_table(run / "weights")
     write_parts([table.slice(1)], run / "shifted", table.schema)
     write_parts([table.set_column(6, "weight", pa.array(np.zeros(len(table))))], run / "nothing", table.schema)
     write_parts([table], run / "parts", table.schema, rows_per_part=500)
-    assert read_spread(run, {name: run / name for name in ("shifted", "nothing", "parts")}) is None
+    others = {name: run / name for name in ("shifted", "nothing", "parts")}
+    assert read_spread(run, others).empty
+    amounts = cluster_amounts(run / "clusters", others, 4)
+    assert amounts.isna().any().to_dict() == {"units": False, "shifted": True, "nothing": False, "parts": True}
     report_stage(run)
     assert pd.read_csv(run / "tables" / "spread.csv")["kept"].tolist() == [1.0]
 
@@ -94,4 +104,4 @@ def test_a_manifest_without_a_number_of_clusters_is_named(run):
     del content["k"]
     file.write_text(json.dumps(content))
     with pytest.raises(ArtifactError, match=r"clusters/__dana__/manifest\.json: no key k; make it again"):
-        read_spread(run, {"dana": run / "weights"})
+        report_stage(run)

@@ -17,11 +17,10 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import shards_of
 from dana.stages.corpus import corpus_stage
-from dana.studies.clusters.clustering import LEARNED, Clustering
-from dana.studies.clusters.learned import ASSIGNMENTS, SAMPLE
+from dana.studies.clusters.description import FILES, FOLDER
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.settings import ClusterSettings
-from dana.studies.clusters.tables import CLUSTERS
+from dana.studies.clusters.stage import SCHEMA, Clustering
 from tests.stages.two_topics import SELECTION
 
 SETTINGS = ClusterSettings(k=[2, 3], pca=8, seeds=2, fit=150)
@@ -47,7 +46,7 @@ def content(folder):
 def test_every_unit_has_a_row(clustering):
     made = clustering(settings=replace(SETTINGS, k=[2])).whole()
     table = pd.read_parquet(made.path)
-    assert list(table.columns) == CLUSTERS.names
+    assert list(table.columns) == SCHEMA.names
     assert len(table) == made.manifest["counts"]["units"] == made.manifest["counts"]["general_units"] > 400
     assert sorted(table["cluster"].unique()) == [0, 1]
     assert not table.duplicated(["doc_id", "unit"]).any()
@@ -104,7 +103,7 @@ def _counted(original, counted):
 
 def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clustering):
     made = clustering().whole()
-    sample = pd.read_parquet(made.path / LEARNED / SAMPLE)
+    sample = pd.read_parquet(made.path / FOLDER / FILES["sample"])
     assert len(sample) == made.manifest["counts"]["fitted_on"] <= SETTINGS.fit
     assert sample["text"].is_unique
     both = sample.merge(pd.read_parquet(made.path), on=["doc_id", "unit", "source"], suffixes=("", "_row"))
@@ -112,10 +111,10 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clusterin
     assert (both["cluster"] == both["cluster_row"]).all()
     assert np.array_equal(both["log_density"].astype("float32"), both["log_density_row"])
     assert np.array_equal(both["responsibility"].astype("float32"), both["responsibility_row"])
-    fits = pd.read_parquet(made.path / LEARNED / ASSIGNMENTS)
+    fits = pd.read_parquet(made.path / FOLDER / FILES["assignments"])
     assert list(fits.columns) == ["k2-0", "k2-1", "k3-0", "k3-1"]
     assert len(fits) == len(sample)
-    rows = pd.read_csv(made.path / LEARNED / "fits.csv")
+    rows = pd.read_csv(made.path / FOLDER / "fits.csv")
     assert rows.groupby("k")["kept"].sum().tolist() == [1, 1]
     kept = rows[rows["kept"] & (rows["k"] == made.manifest["k"])].iloc[0]
     assert fits[f"k{kept['k']}-{kept['seed']}"].tolist() == sample["cluster"].tolist()
@@ -123,8 +122,8 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clusterin
 
 def test_the_model_that_is_kept_assigns_new_text(clustering):
     made = clustering().whole()
-    sample = pd.read_parquet(made.path / LEARNED / SAMPLE)
-    fitted = FittedClusters.load(made.path / LEARNED)
+    sample = pd.read_parquet(made.path / FOLDER / FILES["sample"])
+    fitted = FittedClusters.load(made.path / FOLDER)
     vectors = SELECTION.context("").embed(list(sample["text"][:5]))
     assert fitted.assign(vectors).clusters.tolist() == sample["cluster"][:5].tolist()
 

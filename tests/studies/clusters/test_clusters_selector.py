@@ -19,7 +19,7 @@ from dana.core.rng import derive_seed
 from dana.corpus.text import distinct_rows
 from dana.encoders.geometry import parse_geometry
 from dana.selectors.base import SelectorContext
-from dana.studies.clusters.model import FittedClusters, Space
+from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.selector import ClustersSelector, FittedClustersSelector
 from tests.selectors.topics import WORDS, texts
 from tests.studies.clusters.toy_mixtures import round_mixture
@@ -40,7 +40,7 @@ class Points:
 
 
 def by_hand(share, means=((-1.0,), (1.0,))):
-    fitted = FittedClusters(Space(parse_geometry("none").fit(torch.zeros(3, 1)), None), round_mixture(means))
+    fitted = FittedClusters(parse_geometry("none").fit(torch.zeros(3, 1)), None, round_mixture(means))
     selector = ClustersSelector()
     selector.__dict__["settings"] = Points()
     return FittedClustersSelector(selector, fitted, np.array(share), {})
@@ -93,7 +93,7 @@ def test_of_a_small_sample_fewer_components_are_kept():
     assert a_selector(k="auto", pca=50)._components(60) == 2  # of the 20 clusters that may come out
     assert a_selector(pca=0)._components(60) == 0
     kept = a_selector(pca=7, k=9).fit(texts("task", 9, 3), GENERAL)  # 90 units for 9 clusters
-    assert kept.clusters.mixture.means.shape == (9, 5)
+    assert kept.clusters.mixture.means_.shape == (9, 5)
     assert kept.notes["components"] == 5
 
 

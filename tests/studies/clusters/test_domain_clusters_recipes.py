@@ -14,7 +14,7 @@ import torch
 from dana.core.errors import DataError
 from dana.core.schemas import Document
 from dana.selectors.classifier import ClassifierSelector
-from dana.studies.clusters.fit import Candidate, Fit
+from dana.studies.clusters.model import MixtureFits
 from dana.studies.clusters.settings import ClusterSettings
 from tests import toy_task
 
@@ -109,11 +109,9 @@ def test_domains_that_cannot_be_compared_are_refused_by_name(script, files, tmp_
 def test_purities_are_those_of_the_fits_counted_by_hand(script, monkeypatch):
     table1 = script("table1")
     documents = [Document(f"{name}-{at}", name, f"sentence {at}") for at, name in enumerate("aabbbb")]
-    fits = [
-        Fit(seed, 0.0, 0.0, 3, True, np.array(clusters))
-        for seed, clusters in enumerate([[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1]])
-    ]
-    monkeypatch.setattr(table1, "fit_candidates", lambda *_: [Candidate(2, tuple(fits), None, -1)])
+    table = pd.DataFrame({"k": [2, 2], "seed": [0, 1], "iterations": 3, "converged": True})
+    assignments = pd.DataFrame({"k2-0": [0, 0, 0, 0, 1, 1], "k2-1": [0, 0, 1, 1, 1, 1]})
+    monkeypatch.setattr(table1, "fit_clusters", lambda *_: (None, MixtureFits(table, assignments, {}), None))
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
     domains = table1.Domains(("a", "b"), documents, "")
     found = table1.purities(domains, vectors, "none", ClusterSettings(k=[2], pca=2, seeds=2), 0)

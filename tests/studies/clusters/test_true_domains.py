@@ -1,20 +1,28 @@
-"""Clusters against domains that are known: purity, confusions, outliers."""
+"""Clusters against domains that are known: purity, confusions, outliers; baselines that see no vector."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics.cluster import contingency_matrix
 
-from dana.studies.clusters.outliers import outlier_examples, outlier_table, surface_of
-from dana.studies.clusters.purity import (
+from dana.core.errors import ConfigError, DataError
+from dana.core.rng import derive_seed
+from dana.studies.clusters.domains import (
     confusion,
     contingency,
     domain_purity,
     majority,
-    mean_and_deviation,
-    purity_floor,
+    outlier_examples,
+    outlier_table,
+    random_clusters,
+    surface_of,
+    topic_clusters,
+    true_domains,
 )
+from tests.stages.two_topics import CELLS, COURTS, one_document
 
 CLUSTERS = np.array([0, 0, 0, 1, 1, 2, 2, 2])
 DOMAINS = np.array([0, 0, 1, 1, 1, 0, 2, 0])  # majorities: 0, 1, 0
@@ -25,7 +33,6 @@ def test_purity_by_hand():
     assert counts.tolist() == [[2, 1, 0], [0, 2, 0], [2, 0, 1]]
     assert majority(counts).tolist() == [0, 1, 0]
     assert domain_purity(counts) == 6 / 8
-    assert purity_floor(counts) == 4 / 8
     assert confusion(counts).tolist() == [[4, 0, 0], [1, 2, 0], [1, 0, 0]]
 
 
@@ -40,12 +47,12 @@ LABELS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, m
 
 
 @given(LABELS)
-def test_purity_is_that_of_scikit_learns_contingency_matrix_and_never_below_its_floor(pairs):
+def test_purity_is_that_of_scikit_learns_contingency_matrix_and_never_below_the_largest_domains_share(pairs):
     clusters, domains = np.array(pairs).T
     counts = contingency(clusters, domains, 5, 4)
     expected = contingency_matrix(domains, clusters).max(0).sum() / len(pairs)
     assert domain_purity(counts) == pytest.approx(expected)
-    assert purity_floor(counts) - 1e-12 <= domain_purity(counts) <= 1
+    assert np.bincount(domains).max() / len(pairs) - 1e-12 <= domain_purity(counts) <= 1
     right = np.trace(confusion(counts)) / len(pairs)
     assert right == pytest.approx(domain_purity(counts)), "the accuracy of the majority map"
 
@@ -57,13 +64,6 @@ def test_a_random_assignment_lies_above_the_floor_that_the_paper_prints_less_tha
     found = [domain_purity(contingency(random.integers(0, k, 10_000), domains, k, 5)) for _ in range(20)]
     assert np.mean(found) == pytest.approx(expected, abs=0.002)
     assert min(found) > 0.2
-
-
-def test_the_deviation_is_that_of_a_sample():
-    assert mean_and_deviation([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
-    mean, deviation = mean_and_deviation([0.7])
-    assert mean == 0.7
-    assert np.isnan(deviation)
 
 
 def test_surface_by_hand():
@@ -97,3 +97,56 @@ def test_examples_are_the_outliers_nearest_to_the_wrong_centre():
     texts = ["a", "b", "b", "c", "d"]
     assert outlier_examples(true, assigned, nearness, texts, 2) == {(0, 1): [1, 0], (1, 0): [3]}
     assert outlier_examples(true, assigned, nearness, texts, 1) == {(0, 1): [1], (1, 0): [3]}
+
+
+def test_true_domains_are_sources_of_the_text():
+    sources = {"law": {}, "bio": {}, "web": {}}
+    assert true_domains([], sources) == []
+    assert true_domains(["all"], sources) == ["bio", "law", "web"]
+    assert true_domains(["web", "law"], sources) == ["law", "web"]
+    with pytest.raises(ConfigError, match="true_domains='lwa': no source of the text; did you mean 'law'"):
+        true_domains(["law", "lwa"], sources)
+    with pytest.raises(ConfigError, match="true_domains='law': one domain"):
+        true_domains(["all"], {"law": {}})
+
+
+TOPICS = np.arange(200) % 2
+
+
+@pytest.fixture(scope="module")
+def texts():
+    random = np.random.default_rng(0)
+    return [one_document((CELLS, COURTS)[domain], random, 2) for domain in TOPICS]
+
+
+def _purity(clusters, k):
+    return domain_purity(contingency(clusters, TOPICS, k, 2))
+
+
+def test_topics_are_those_of_scikit_learn(texts):
+    found = topic_clusters(texts, 3, seed=5)
+    counts = CountVectorizer(token_pattern=r"(?u)\b\w\w+\b").fit_transform(texts)
+    model = LatentDirichletAllocation(3, random_state=derive_seed(5, "topics") % 2**32)
+    assert found.tolist() == model.fit_transform(counts).argmax(1).tolist()
+
+
+def test_a_topic_model_finds_two_topics_and_chance_does_not(texts):
+    assert _purity(topic_clusters(texts, 2, seed=0), 2) > 0.95
+    assert _purity(random_clusters(200, 2, seed=0), 2) < 0.65
+
+
+def test_a_text_without_words_is_of_the_first_topic(texts):
+    assert topic_clusters(["12 + 7", *texts], 2, seed=0)[0] == 0
+    with pytest.raises(DataError, match="k=2: no topics without words: none of the 2 texts has one"):
+        topic_clusters(["12", "?"], 2, seed=0)
+
+
+def test_seeds_differ_and_repeat(texts):
+    for find in (lambda seed: random_clusters(1000, 5, seed), lambda seed: topic_clusters(texts, 4, seed)):
+        assert np.array_equal(find(1), find(1))
+        assert not np.array_equal(find(1), find(2))
+
+
+def test_every_cluster_is_equally_likely():
+    clusters = random_clusters(100_000, 5, seed=0)
+    np.testing.assert_allclose(np.bincount(clusters), 20_000, rtol=0.03)

@@ -10,7 +10,7 @@ import pytest
 from dana.cli.main import main
 from dana.encoders.store import create_encoder
 from dana.studies.clusters.model import FittedClusters
-from dana.studies.clusters.pool_section import UNKNOWN_TASK, pool_bars, pool_finding, pool_table
+from dana.studies.clusters.pool import UNKNOWN_TASK, pool_bars, pool_finding, pool_table
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
 POOL = pd.DataFrame(

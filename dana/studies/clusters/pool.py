@@ -1,0 +1,220 @@
+"""Clusters of a run's pool: clusters, weights and vectors to a report's section on what is like the task, and kept."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dana.core.artifacts import MANIFEST, fingerprint
+from dana.core.files import text_digest
+from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
+from dana.encoders.rounding import unpack_vectors
+from dana.encoders.store import META, VectorFolder, read_meta
+from dana.report.collect import embedding_store, scores_folder, weight_folders
+from dana.report.figures import MOST_BARS, WIDTH, shorten
+from dana.report.files import read_columns, read_object, require_keys
+from dana.report.frames import RunFrames
+from dana.report.page import Column, Section, Table, each, number, percent
+from dana.report.svg import COLOURS, Figure
+from dana.report.unit_texts import texts_of
+from dana.weighting.spread import effective_number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KEY = ["doc_id", "unit"]
+FEWEST = 10  # of the task's units; fewer say nothing of its shares
+UNKNOWN_TASK = (
+    "How the task's text falls into them is not known here: the vectors of its held-out units by the clusters' encoder "
+    "are not stored."
+)
+
+
+def sections(run: RunFrames) -> list[Section]:
+    """What a report says of the pool's clusters; nothing where the corpus has none. Of a table a part is in memory.
+
+    Raises:
+        ArtifactError: If a file is not what dana writes.
+    """
+    file, corpus = run.path / "clusters" / MANIFEST, run.path / "corpus" / MANIFEST
+    if not (file.is_file() and corpus.is_file()):
+        return []
+    manifest = read_object(file)
+    require_keys(manifest, ("k", "names", "depends_on"), file)
+    if manifest["depends_on"].get("general") != read_object(corpus).get("fingerprint"):
+        return []
+    amounts = cluster_amounts(run.path / "clusters", weight_folders(run.path), manifest["k"])
+    pool = pd.DataFrame({"cluster": range(manifest["k"]), "name": manifest["names"], "units": amounts["units"]})
+    pool["kept"] = amounts.iloc[:, 1] if amounts.shape[1] > 1 else np.nan
+    table = pool_table(pool.assign(task_units=_task_units(run.path, manifest)))
+    is_weighed = run.selected is not None and "weight" in run.selected.units
+    answer = pool_finding(table, is_weighed)
+    spread = spread_table(amounts)
+    if len(spread.frame):
+        row = spread.frame.iloc[0]
+        answer += (
+            f" By the effective number of clusters the kept text is spread over {number(row['kept'], 1)} of"
+            f" {row['clusters']}, the pool over {number(row['pool'], 1)}."
+        )
+    return [Section("What is the pool made of?", answer, (pool_bars(table),), (table, spread))]
+
+
+def cluster_amounts(clusters: Path, weights: Mapping[str, Path], k: int) -> pd.DataFrame:
+    """Units of each cluster, and the sum of their weights in each arm; NaN where an arm was weighed in other units.
+
+    Args:
+        clusters: Folder of a clusters table.
+        weights: Arm to folder of its weights.
+        k: Number of clusters.
+
+    Returns:
+        A row a cluster: units, then a column an arm.
+    """
+    labels = (read_columns(part, ["cluster"])["cluster"].to_numpy() for part in parts(clusters))
+    amounts = pd.DataFrame({"units": sum(np.bincount(part, minlength=k) for part in labels)})
+    for arm, folder in weights.items():
+        amounts[arm] = 0.0 if len(parts(folder)) == len(parts(clusters)) else np.nan
+        for of_clusters, of_weights in zip(parts(clusters), parts(folder), strict=False):
+            left, right = read_columns(of_clusters, [*KEY, "cluster"]), read_columns(of_weights, [*KEY, "weight"])
+            if not left.select(KEY).equals(right.select(KEY)):
+                amounts[arm] = np.nan
+                break
+            amounts[arm] += np.bincount(left["cluster"].to_numpy(), weights=right["weight"].to_numpy(), minlength=k)
+    return amounts
+
+
+def _task_units(path: Path, manifest: dict[str, Any]) -> np.ndarray | float:
+    """Distinct held-out units of the task by cluster, shape (k,); NaN where their vectors are not stored."""
+    scores = scores_folder(path)
+    folder = embedding_store(path) / fingerprint(manifest["depends_on"].get("encoder"))
+    if scores is None or not ((scores / HELD_OUT_TASK).is_file() and (folder / META).is_file()):
+        return np.nan
+    texts = texts_of(read_columns(scores / HELD_OUT_TASK, SCORES.names), path / "task" / "held_out")
+    meta = read_meta(folder)
+    rows, known = VectorFolder(folder, meta).find(list(dict.fromkeys(map(text_digest, texts))))
+    if known.sum() < FEWEST:
+        return np.nan
+    from dana.studies.clusters.description import FOLDER  # with torch, which a report needs only here
+    from dana.studies.clusters.model import FittedClusters
+
+    fitted = FittedClusters.load(path / "clusters" / FOLDER)
+    clusters = fitted.assign(unpack_vectors(rows[known], meta["dtype"])).clusters
+    return np.bincount(clusters, minlength=manifest["k"])
+
+
+def spread_table(amounts: pd.DataFrame) -> Table:
+    """A row an arm that keeps something of these units: over how many clusters pool and kept text are spread.
+
+    Args:
+        amounts: Of :func:`cluster_amounts`.
+    """
+    k, pool = len(amounts), effective_number(amounts["units"].to_numpy())
+    rows = [
+        {"arm": arm, "clusters": k, "pool": pool, "kept": effective_number(amounts[arm].to_numpy())}
+        for arm in amounts.columns[1:]
+        if amounts[arm].sum() > 0
+    ]
+    caption = (
+        "Clusters that text is spread over: the exponential of the entropy of their shares (Hill 1973). It is the"
+        " number of clusters where all hold the same, and 1 where one holds all."
+    )
+    columns = (
+        Column("arm", lambda row: row.arm, numeric=False),
+        Column("effective, kept text", lambda row: number(row.kept, 1)),
+        Column("effective, pool", lambda row: number(row.pool, 1)),
+        Column("clusters", lambda row: number(row.clusters, 0)),
+    )
+    return Table("spread", caption, pd.DataFrame(rows), columns)
+
+
+def pool_table(pool: pd.DataFrame) -> Table:
+    """A row a cluster, those that look most like the task first; without the task those that most is kept of.
+
+    Args:
+        pool: A row a cluster: cluster, name, units, kept (the sum of their weights), task_units (of the task's held-out
+            text); NaN where one is not known.
+    """
+    frame = pool.assign(share_of_units=pool["units"] / pool["units"].sum())
+    for name in ("task_units", "kept"):
+        frame[f"share_of_{name}"] = pool[name] / max(pool[name].sum(), 1e-300)
+    frame["times_in_task"] = frame["share_of_task_units"] / frame["share_of_units"].clip(lower=1e-300)
+    frame["share_of_its_units_kept"] = pool["kept"] / pool["units"].clip(lower=1)
+    order = ["times_in_task", "share_of_kept", "units"]
+    frame = frame.sort_values(order, ascending=False, kind="stable").reset_index(drop=True)
+    columns = [
+        Column("cluster", lambda row: f"{row.cluster}: {row.name}", numeric=False),
+        Column("units", lambda row: number(row.units, 0)),
+        Column("share of the pool", lambda row: percent(row.share_of_units)),
+    ]
+    caption = "Clusters by the words that set them apart; shares are of units. Kept is the sum of weights."
+    if _is_known(frame, "task_units"):
+        columns.append(Column("share of the task", lambda row: percent(row.share_of_task_units)))
+        columns.append(Column("task over pool", lambda row: number(row.times_in_task, 1)))
+        count = number(pool["task_units"].sum(), 0)
+        caption += f" The task's: {count} distinct held-out units, each in its likeliest cluster."
+    if _is_known(frame, "kept"):
+        columns.append(Column("of its units kept", lambda row: percent(row.share_of_its_units_kept)))
+        columns.append(Column("share of what is kept", lambda row: percent(row.share_of_kept)))
+    return Table("pool_clusters", caption, frame, tuple(columns), most=MOST_BARS)
+
+
+def _is_known(frame: pd.DataFrame, name: str) -> bool:
+    return bool(frame[name].notna().all() and frame[name].sum() > 0)
+
+
+def pool_finding(table: Table, is_weighed: bool) -> str:
+    """Sentences on which clusters look like the task, and how much of them is kept.
+
+    Args:
+        table: Of :func:`pool_table`.
+        is_weighed: Whether the run has weights.
+    """
+    frame = table.frame
+    sentences = [f"The pool falls into {len(frame)} clusters; clusters.html says what each is."]
+    is_kept = _is_known(frame, "kept")
+    similar = frame[frame["times_in_task"] > 1]
+    if not _is_known(frame, "task_units"):
+        sentences.append(UNKNOWN_TASK)
+    elif len(similar):
+        names = ", ".join(map(repr, similar["name"].head(3))) + (" and others" if len(similar) > 3 else "")
+        task, units, kept = (percent(similar[f"share_of_{part}"].sum()) for part in ("task_units", "units", "kept"))
+        holds = f"{task} of the task's held-out text, {units} of the pool" + f" and {kept} of what is kept" * is_kept
+        sentences.append(f"Where the task has a larger share than the pool ({names}), there is {holds}.")
+    if is_kept:
+        most = frame.iloc[frame["share_of_kept"].argmax()]
+        sentences.append(
+            f"The largest part of what is kept, {percent(most['share_of_kept'])}, is of {most['name']!r}: "
+            f"{percent(most['share_of_its_units_kept'])} of its units."
+        )
+    elif is_weighed:
+        sentences.append("The weights keep nothing, or are of other units than the clusters.")
+    return " ".join(sentences)
+
+
+def pool_bars(table: Table) -> Figure:
+    """A cluster's share of the pool as a tick, of what is kept as a bar, of the task as a circle, as far as known."""
+    frame = table.frame.head(MOST_BARS).iloc[::-1]
+    is_kept, has_task = (_is_known(table.frame, name) for name in ("kept", "task_units"))
+    marks = ["kept (bar)"] * is_kept + ["pool (tick)"] + ["task (circle)"] * has_task
+
+    def paint(axes: "Axes") -> None:
+        from matplotlib.ticker import PercentFormatter
+
+        places = np.arange(len(frame))
+        if is_kept:
+            axes.barh(places, frame["share_of_kept"], height=0.62, color=COLOURS["dana"])
+        shares = frame["share_of_units"]
+        axes.scatter(shares, places, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3)
+        if has_task:
+            axes.scatter(frame["share_of_task_units"], places, s=34, color=COLOURS["task"], zorder=4, clip_on=False)
+        axes.set_yticks(places, [f"{row.cluster}: {shorten(row.name)}" for row in each(frame)])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=None))
+        axes.set_xlabel(", ".join(marks))
+        axes.set_xlim(0)
+
+    alt = f"Shares of {len(frame)} clusters in: {', '.join(mark.split()[0] for mark in marks)}."
+    return Figure("pool-clusters", alt, (WIDTH, 0.75 + 0.27 * len(frame)), paint)
