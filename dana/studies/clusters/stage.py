@@ -27,9 +27,9 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable, key_columns
 from dana.selectors.base import SelectorContext
-from dana.stages.texts import open_general
 from dana.stages.grid.cell import Cell
 from dana.stages.settings import RunSettings
+from dana.stages.texts import open_general
 from dana.studies.clusters.description import FOLDER, describe_clusters
 from dana.studies.clusters.domains import true_domains
 from dana.studies.clusters.model import FittedClusters
