@@ -11,8 +11,7 @@ from dana.core.registry import ENCODERS
 from dana.encoders.base import encoder_identity
 from dana.encoders.store import create_encoder
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, embed
-from dana.scoring.ranking.measures import sorted_rows
+from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, embed, sorted_rows
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import SAMPLES
 from dana.scoring.settings import Selection

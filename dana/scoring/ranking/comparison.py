@@ -6,7 +6,8 @@ it was not fitted on. DANA, section 3.1 and Table 1.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -14,35 +15,23 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.core.errors import DanaError, PluginError
+from dana.core.errors import DanaError, DataError, PluginError
 from dana.core.logging import get_logger, progress
-from dana.core.rng import derive_seed
+from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import draw
 from dana.encoders.base import Encoder, encode
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.folds import folds_of, task_groups
-from dana.scoring.ranking.measures import (
-    HELD_OUT,
-    Fold,
-    Ranked,
-    Resampling,
-    choose_by_f1,
-    choose_by_recall,
-    recalls,
-    separation,
-    separations,
-    split,
-    stability,
-    summarise,
-    within_one_error,
-)
+from dana.scoring.ranking.measures import Fold, Resampling, Separation, recalls, separation, separations, stability
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.settings import Selection
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 
 log = get_logger(__name__)
 
+HELD_OUT = 0.1  # the paper's 90/10 split
+MIN_TASK_UNITS = 20  # two held-out units: below that an F1 says nothing
 NEGATIVES = 2000  # general units whose quantile is the threshold: its standard error is a hundredth
 
 RULES = {
@@ -55,6 +44,45 @@ RULES = {
     "the training scores; negatives = as many general units, disjoint from all that is fitted; chosen is the highest "
     "mean F1",
 }
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One detector's row of the ranking. Times are seconds a fit, means over fits.
+
+    Attributes:
+        name: Its spec.
+        recall: Share of held-out task units that would be kept at the budget; None in the paper's protocol.
+        recall_low: Lower end of its interval of 95 % over documents.
+        recall_high: Upper end.
+        tied: Whether it is within one standard error of the best recall, so that the choice is open to it.
+        f1_mean: Means over fits, see :class:`Separation`.
+        f1_std: Standard deviation over fits (ddof 1). Fits share most of what they are fitted on: it is no error.
+        auroc_mean: See f1_mean.
+        auroc_std: See f1_std.
+        ap_mean: See f1_mean.
+        best_f1_mean: See f1_mean.
+        stability: See :func:`stability`.
+        fit_s: Fitting.
+        score_s: Scoring what is held out, and the general units.
+        n_seeds: Repetitions.
+    """
+
+    name: str
+    recall: float | None
+    recall_low: float | None
+    recall_high: float | None
+    tied: bool
+    f1_mean: float
+    f1_std: float
+    auroc_mean: float
+    auroc_std: float
+    ap_mean: float
+    best_f1_mean: float
+    stability: float | None
+    fit_s: float
+    score_s: float
+    n_seeds: int
 
 
 @dataclass(frozen=True)
@@ -253,3 +281,71 @@ def _fit_and_score(
     ready = time.perf_counter()
     scores = [fitted.score_embedded(part) for part in parts]
     return scores, (ready - began, time.perf_counter() - ready)
+
+
+def split(units: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the 90 % that fits and of the held-out tenth.
+
+    Raises:
+        DataError: If there are fewer than 20 units.
+    """
+    if units < MIN_TASK_UNITS:
+        raise DataError(
+            f"the task has {units} units; ranking holds some of them out and needs at least {MIN_TASK_UNITS}"
+        )
+    order = generator(seed, "ranking", "split").permutation(units)
+    held_out = round(units * HELD_OUT)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+def summarise(
+    name: str, runs: Sequence[Separation], stable: float | None, seconds: Sequence[tuple[float, float]], seeds: int
+) -> Ranked:
+    """Mean and standard deviation (ddof 1; 0 with one fit) of one detector's fits; no recall yet.
+
+    Args:
+        name: Of the detector.
+        runs: A fit each.
+        stable: See :func:`stability`.
+        seconds: Of each fit and of its scoring.
+        seeds: Repetitions.
+    """
+    f1, auroc = [run.f1 for run in runs], [run.auroc for run in runs]
+    f1_std, auroc_std = (stdev(values) if len(runs) > 1 else 0.0 for values in (f1, auroc))
+    ap, best_f1 = fmean(run.ap for run in runs), fmean(run.best_f1 for run in runs)
+    fit_s, score_s = map(fmean, zip(*seconds, strict=True))
+    means = (fmean(f1), f1_std, fmean(auroc), auroc_std, ap, best_f1)
+    return Ranked(name, None, None, None, False, *means, stable, fit_s, score_s, seeds)
+
+
+def choose_by_f1(ranked: Sequence[Ranked]) -> str:
+    """The paper's rule: the highest mean F1; a tie goes to the higher AUROC, then to the earlier name."""
+    return max(sorted(ranked, key=lambda row: row.name), key=lambda row: (row.f1_mean, row.auroc_mean)).name
+
+
+def within_one_error(replicates: Sequence[np.ndarray]) -> list[bool]:
+    """Which recalls are within one standard error of the best, by the bootstrap of the paired difference.
+
+    Args:
+        replicates: One array a detector, what :func:`recalls` gives, over the same
+            replicates.
+
+    References:
+        Breiman, Friedman, Olshen and Stone 1984, Classification and regression trees, section 3.4.3 (the 1 SE rule).
+    """
+    best = max(replicates, key=lambda found: found[0])
+    return [bool(best[0] - found[0] <= np.std((best - found)[1:], ddof=1)) for found in replicates]
+
+
+def choose_by_recall(ranked: Sequence[Ranked]) -> str:
+    """Of the detectors within one standard error of the best recall, the stablest; then the best, then by name.
+
+    Stability counts to two decimals. Seconds do not decide: they differ from run to run, and the choice must not.
+    """
+    tied = sorted((row for row in ranked if row.tied), key=lambda row: row.name)
+    return max(tied, key=lambda row: (round(row.stability or 0.0, 2), row.recall)).name
+
+
+def sorted_rows(ranked: Sequence[Ranked]) -> list[dict]:
+    """Plain rows, best recall first; without recall, best F1 first."""
+    return [asdict(row) for row in sorted(ranked, key=lambda row: (-(row.recall or 0), -row.f1_mean, row.name))]

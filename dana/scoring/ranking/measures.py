@@ -1,4 +1,4 @@
-"""Measures of how scores tell held-out task text from general text, with bootstraps; and the choice of a detector.
+"""Measures of how anomaly scores tell held-out task text from general text, with bootstraps over documents.
 
 DANA, section 3.1 ("Ranking anomaly detection algorithms"), reads the score as a classifier between held-out task units
 (positive) and general units; in the protocol of the paper the choice is by F1. Ours is by recall at the budget: a
@@ -7,9 +7,9 @@ selector keeps the share β of the pool with the lowest scores, so its threshold
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from dana.core.errors import DataError
 from dana.core.rng import generator
 from dana.core.statistics import draw_groups
 
-HELD_OUT = 0.1  # the paper's 90/10 split
 CONTAMINATION = 0.1  # share of the training scores above the threshold, the default of PyOD; the paper gives none
-MIN_TASK_UNITS = 20  # two held-out units: below that an F1 says nothing
 REPLICATES = 500  # of recall; an average precision, which takes a sort each, has 200
 PRECISION_REPLICATES = 200
 
@@ -41,60 +39,6 @@ class Separation:
     ap: float
     best_f1: float
     threshold: float
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """One detector's row of the ranking. Times are seconds a fit, means over fits.
-
-    Attributes:
-        name: Its spec.
-        recall: Share of held-out task units that would be kept at the budget; None in the paper's protocol.
-        recall_low: Lower end of its interval of 95 % over documents.
-        recall_high: Upper end.
-        tied: Whether it is within one standard error of the best recall, so that the choice is open to it.
-        f1_mean: Means over fits, see :class:`Separation`.
-        f1_std: Standard deviation over fits (ddof 1). Fits share most of what they are fitted on: it is no error.
-        auroc_mean: See f1_mean.
-        auroc_std: See f1_std.
-        ap_mean: See f1_mean.
-        best_f1_mean: See f1_mean.
-        stability: See :func:`stability`.
-        fit_s: Fitting.
-        score_s: Scoring what is held out, and the general units.
-        n_seeds: Repetitions.
-    """
-
-    name: str
-    recall: float | None
-    recall_low: float | None
-    recall_high: float | None
-    tied: bool
-    f1_mean: float
-    f1_std: float
-    auroc_mean: float
-    auroc_std: float
-    ap_mean: float
-    best_f1_mean: float
-    stability: float | None
-    fit_s: float
-    score_s: float
-    n_seeds: int
-
-
-def split(units: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the 90 % that fits and of the held-out tenth.
-
-    Raises:
-        DataError: If there are fewer than 20 units.
-    """
-    if units < MIN_TASK_UNITS:
-        raise DataError(
-            f"the task has {units} units; ranking holds some of them out and needs at least {MIN_TASK_UNITS}"
-        )
-    order = generator(seed, "ranking", "split").permutation(units)
-    held_out = round(units * HELD_OUT)
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
 def separation(training: np.ndarray, task: np.ndarray, general: np.ndarray, prevalence: float = 0.5) -> Separation:
@@ -142,59 +86,6 @@ def stability(scores_by_fit: Sequence[np.ndarray]) -> float | None:
     ranks = [rankdata(scores) for scores in scores_by_fit]
     pairs = [float(np.corrcoef(a, b)[0, 1]) for a, b in combinations(ranks, 2)]
     return fmean(pairs) if pairs else None
-
-
-def summarise(
-    name: str, runs: Sequence[Separation], stable: float | None, seconds: Sequence[tuple[float, float]], seeds: int
-) -> Ranked:
-    """Mean and standard deviation (ddof 1; 0 with one fit) of one detector's fits; no recall yet.
-
-    Args:
-        name: Of the detector.
-        runs: A fit each.
-        stable: See :func:`stability`.
-        seconds: Of each fit and of its scoring.
-        seeds: Repetitions.
-    """
-    f1, auroc = [run.f1 for run in runs], [run.auroc for run in runs]
-    f1_std, auroc_std = (stdev(values) if len(runs) > 1 else 0.0 for values in (f1, auroc))
-    ap, best_f1 = fmean(run.ap for run in runs), fmean(run.best_f1 for run in runs)
-    fit_s, score_s = map(fmean, zip(*seconds, strict=True))
-    means = (fmean(f1), f1_std, fmean(auroc), auroc_std, ap, best_f1)
-    return Ranked(name, None, None, None, False, *means, stable, fit_s, score_s, seeds)
-
-
-def choose_by_f1(ranked: Sequence[Ranked]) -> str:
-    """The paper's rule: the highest mean F1; a tie goes to the higher AUROC, then to the earlier name."""
-    return max(sorted(ranked, key=lambda row: row.name), key=lambda row: (row.f1_mean, row.auroc_mean)).name
-
-
-def within_one_error(replicates: Sequence[np.ndarray]) -> list[bool]:
-    """Which recalls are within one standard error of the best, by the bootstrap of the paired difference.
-
-    Args:
-        replicates: One array a detector, what :func:`recalls` gives, over the same
-            replicates.
-
-    References:
-        Breiman, Friedman, Olshen and Stone 1984, Classification and regression trees, section 3.4.3 (the 1 SE rule).
-    """
-    best = max(replicates, key=lambda found: found[0])
-    return [bool(best[0] - found[0] <= np.std((best - found)[1:], ddof=1)) for found in replicates]
-
-
-def choose_by_recall(ranked: Sequence[Ranked]) -> str:
-    """Of the detectors within one standard error of the best recall, the stablest; then the best, then by name.
-
-    Stability counts to two decimals. Seconds do not decide: they differ from run to run, and the choice must not.
-    """
-    tied = sorted((row for row in ranked if row.tied), key=lambda row: row.name)
-    return max(tied, key=lambda row: (round(row.stability or 0.0, 2), row.recall)).name
-
-
-def sorted_rows(ranked: Sequence[Ranked]) -> list[dict]:
-    """Plain rows, best recall first; without recall, best F1 first."""
-    return [asdict(row) for row in sorted(ranked, key=lambda row: (-(row.recall or 0), -row.f1_mean, row.name))]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,16 @@ import numpy as np
 import pytest
 
 from dana.core.errors import DataError
-from dana.scoring.ranking.measures import (
+from dana.scoring.ranking.comparison import (
     Ranked,
     choose_by_f1,
     choose_by_recall,
-    separation,
     sorted_rows,
     split,
-    stability,
     summarise,
     within_one_error,
 )
+from dana.scoring.ranking.measures import separation, stability
 
 
 def test_f1_at_the_ninetieth_percentile_by_hand():
