@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dana.encoders.store import StoredEncoder
+from dana.encoders.cache import StoredEncoder
 from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 

@@ -53,7 +53,7 @@ ALLOWED = {
     "stages": {
         "core": "artifacts, settings, launch",
         "corpus": "reads both texts",
-        "encoders": "checks and tends stores",
+        "encoders": "ranking's vectors, stored files",
         "finetuning": "finetune, predict, evaluate",
         "models": "base models, tokenizers",
         "report": "writes the report",
@@ -226,7 +226,7 @@ def test_nothing_happens_on_import():
 
 
 # What goes on while others look at it: a count, a draft, a run. All other dataclasses are parameters or outcomes.
-CHANGING = {"_File", "Notices", "Tally", "_Removed", "Verified", "_Clock", "VectorFolderCheck", "Draft", "Meter"}
+CHANGING = {"_File", "Notices", "Tally", "_Removed", "Verified", "_Clock", "Draft", "Meter"}
 CHANGING |= {"CheckpointPolicy", "Prepared"}
 
 

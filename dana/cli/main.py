@@ -13,7 +13,6 @@ from dana.cli.contradiction import explain
 from dana.cli.flags import Parser
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
-from dana.cli.stores import add_stores
 from dana.cli.tasks import add_tasks
 from dana.cli.training import add_training
 from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere
@@ -121,7 +120,6 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
         add_training,
         add_tasks,
         add_components,
-        add_stores,
     ):
         group(add)
     left_out = dict(missing_studies())

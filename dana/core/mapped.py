@@ -9,39 +9,34 @@ import numpy as np
 from dana.core.errors import ArtifactError
 from dana.core.files import sync
 
-# What safetensors calls the types that we store.
-NAMES = {"uint8": "U8", "int8": "I8", "uint16": "U16", "int32": "I32", "uint32": "U32", "int64": "I64"}
-NAMES |= {"uint64": "U64", "float16": "F16", "float32": "F32"}
-DTYPES = {name: np.dtype(dtype) for dtype, name in NAMES.items()}
-
 
 class ArrayWriter:
-    """Appends to named arrays on disk and joins them into one safetensors file at the end.
+    """Appends to named one-dimensional arrays on disk and joins them into one safetensors file at the end.
 
     Args:
         path: The file to be.
-        dtypes: Name to numpy type of each array.
+        dtypes: Name to numpy type of each array: whole numbers or floats.
     """
 
     def __init__(self, path: Path, dtypes: dict[str, str]) -> None:
-        self._path, self._dtypes = path, dtypes
+        self._path = path
+        self._dtypes = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
         self._raw = {name: path.with_name(f".{path.name}.{name}.raw") for name in dtypes}
         self._streams = {name: raw.open("wb") for name, raw in self._raw.items()}
 
     def append(self, **arrays: np.ndarray) -> None:
-        """Add to the end of every array."""
+        """Add to the end of every array, in row order."""
         for name, array in arrays.items():
-            self._streams[name].write(np.ascontiguousarray(array, dtype=self._dtypes[name]).tobytes())
+            self._streams[name].write(np.ascontiguousarray(array, dtype=self._dtypes[name]).data)
 
     def close(self) -> None:
         """Write the file, header first, and remove the pieces."""
         header, end = {}, 0
         for name, stream in self._streams.items():
             stream.close()
-            size = self._raw[name].stat().st_size
-            dtype = np.dtype(self._dtypes[name])
-            shape = [size // dtype.itemsize]
-            header[name] = {"dtype": NAMES[dtype.name], "shape": shape, "data_offsets": [end, end + size]}
+            size, dtype = self._raw[name].stat().st_size, self._dtypes[name]
+            kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # what safetensors calls it
+            header[name] = {"dtype": kind, "shape": [size // dtype.itemsize], "data_offsets": [end, end + size]}
             end += size
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)  # data begin at a multiple of 8, as the format asks
@@ -55,30 +50,23 @@ class ArrayWriter:
 
 
 def map_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file, read-only, paged in as they are used.
+    """The arrays of a file of :class:`ArrayWriter`, read-only, paged in as they are used.
 
     Raises:
-        ArtifactError: If the file is missing, or shorter than its header says.
+        ArtifactError: If the file is missing, its header is damaged, or its size is not what that says.
     """
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file")
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if not 2 <= length <= path.stat().st_size - 8:
-            raise ArtifactError(f"{path}: not a safetensors file")
-        header = json.loads(stream.read(length))
-    found = {}
-    for name, about in header.items():
-        if name == "__metadata__":
-            continue
-        first, last = about["data_offsets"]
-        if 8 + length + last > path.stat().st_size:
-            raise ArtifactError(f"{path}: cut short: {name} should end at byte {8 + length + last}")
-        dtype, shape = DTYPES[about["dtype"]], tuple(about["shape"])
-        empty = first == last  # a memory map cannot be empty
-        found[name] = (
-            np.zeros(shape, dtype)
-            if empty
-            else np.memmap(path, dtype=dtype, mode="r", offset=8 + length + first, shape=shape)
-        )
-    return found
+    try:
+        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        begin = end = 8 + int(mapped[:8].view("<u8")[0])
+        arrays = {}
+        for name, about in json.loads(mapped[8:begin].tobytes()).items():
+            first, end = (begin + offset for offset in about["data_offsets"])
+            dtype = f"<{about['dtype'][0].lower()}{int(about['dtype'][1:]) // 8}"
+            arrays[name] = mapped[first:end].view(dtype).reshape(about["shape"])
+        if end != len(mapped):
+            raise ValueError(f"it has {len(mapped):,} bytes, its header says {end:,}")
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ArtifactError(f"{path}: damaged: not a safetensors file as it was written ({error})") from error
+    return arrays

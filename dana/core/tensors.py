@@ -1,9 +1,12 @@
 """Frozen dataclasses of tensors and plain values, on disk: tensors as safetensors, the rest as JSON."""
 
-import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ArtifactError
@@ -25,10 +28,9 @@ def save_tensors(value: Any, folder: Path, name: str, **about: Any) -> None:
         about: Further JSON values, such as the registered name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    saved = [field.name for field in fields(value) if field.metadata.get("saved", True)]
-    parts = {key: getattr(value, key) for key in saved}
-    tensors = {key: part.detach().cpu().contiguous() for key, part in parts.items() if _is_tensor(part)}
-    _write_tensors(tensors, folder / f"{name}.safetensors")
+    parts = {field.name: getattr(value, field.name) for field in fields(value) if field.metadata.get("saved", True)}
+    tensors = {key: part.detach().cpu().contiguous().numpy() for key, part in parts.items() if hasattr(part, "detach")}
+    save_file(tensors, folder / f"{name}.safetensors")
     write_json(folder / f"{name}.json", {**about, "parameters": {k: v for k, v in parts.items() if k not in tensors}})
 
 
@@ -38,59 +40,21 @@ def load_tensors(cls: type[T], folder: Path, name: str) -> T:
     Raises:
         ArtifactError: If a file is missing or damaged.
     """
-    from safetensors import SafetensorError
-
-    about = read_about(folder, name)
+    about = read_json(folder / f"{name}.json")
     file = folder / f"{name}.safetensors"
     try:
-        return cls(**about["parameters"], **_read_tensors(file))
+        tensors = {key: _tensor(array) for key, array in load_file(file).items()}
+        return cls(**about["parameters"], **tensors)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{file}: damaged: {error}") from error
     except (KeyError, TypeError) as error:
         raise ArtifactError(f"{folder / name}.json: damaged: not the parameters of {cls.__name__}: {error}") from error
 
 
-def _is_tensor(part: Any) -> bool:
-    """Whether a value is a tensor; where nothing has imported torch none is."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(part, torch.Tensor)
+def _tensor(array: np.ndarray) -> "torch.Tensor":
+    import torch  # not at the top: what has no tensors is saved and loaded without it
 
-
-def _write_tensors(parts: "dict[str, torch.Tensor]", file: Path) -> None:
-    """A file of tensors; one without any is written without torch."""
-    if parts:
-        from safetensors.torch import save_file
-
-        save_file(parts, file)
-    else:
-        from safetensors.numpy import save_file as save_none  # the same bytes
-
-        save_none({}, file)
-
-
-def _read_tensors(file: Path) -> "dict[str, torch.Tensor]":
-    """Name to tensor; a file without any is read without torch."""
-    from safetensors import safe_open
-
-    with safe_open(file, "numpy") as opened:
-        if not opened.keys():
-            return {}
-    from safetensors.torch import load_file
-
-    return load_file(file)
-
-
-def read_about(folder: Path, name: str) -> dict[str, Any]:
-    """The JSON object beside the tensors.
-
-    Raises:
-        ArtifactError: If it is missing or damaged.
-    """
-    path = folder / f"{name}.json"
-    about = read_json(path)
-    if not isinstance(about, dict):
-        raise ArtifactError(f"{path}: holds a {type(about).__name__}, not an object")
-    return about
+    return torch.from_numpy(array)
 
 
 def to_device(value: T, device: "torch.device | str") -> T:

@@ -12,12 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dana.core.files import text_digest
 from dana.core.rng import generator
 from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
+from dana.encoders.cache import META, stored_vectors
 from dana.encoders.geometry import parse_geometry
-from dana.encoders.rounding import unpack_vectors
-from dana.encoders.store import META, VectorFolder, read_meta
 from dana.report.files import read_columns
 from dana.report.unit_texts import texts_of
 
@@ -71,25 +69,19 @@ def text_map(
     held_out = held_out.take(pa.array(random.permutation(held_out.num_rows)[:MEASURED]))
     texts = {name: texts_of(table.take(pa.array(drawn)), corpus) for name, drawn in rows.items()}
     texts["task"] = texts_of(held_out, task / "held_out")
-    keys = {name: list(dict.fromkeys(map(text_digest, own))) for name, own in texts.items()}
-    vectors = _stored(store, keys)
+    vectors = _stored(store, texts)
     if min(map(len, vectors.values()), default=0) < FEWEST:
         return None
-    stored = sum(map(len, vectors.values())) / sum(map(len, keys.values()))
+    stored = sum(map(len, vectors.values())) / sum(len(set(own)) for own in texts.values())
     geometry = parse_geometry("center+l2").fit(vectors["general"])
     return _placed({name: geometry.apply(found).numpy() for name, found in vectors.items()}, stored)
 
 
-def _stored(store: Path, keys: dict[str, list[bytes]]) -> "dict[str, torch.Tensor]":
-    """Vectors of texts by their distinct digests, of the encoder that has most of them; empty without a store."""
+def _stored(store: Path, texts: dict[str, list[str]]) -> "dict[str, torch.Tensor]":
+    """Vectors of distinct texts, of the encoder that has most of them; empty without a store."""
     best: dict[str, torch.Tensor] = {}
     for folder in sorted(meta.parent for meta in store.glob(f"*/{META}")):
-        meta = read_meta(folder)
-        vectors = VectorFolder(folder, meta)
-        found = {}
-        for name, own in keys.items():
-            rows, known = vectors.find(own)
-            found[name] = unpack_vectors(rows[known], meta["dtype"])
+        found = {name: stored_vectors(folder, own) for name, own in texts.items()}
         if sum(map(len, found.values())) > sum(map(len, best.values())):
             best = found
     return best

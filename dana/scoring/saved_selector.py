@@ -27,8 +27,7 @@ from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import Splitter
 from dana.encoders.base import Encoder
-from dana.encoders.rounding import RoundedEncoder
-from dana.encoders.store import create_encoder
+from dana.encoders.cache import StoredEncoder, create_encoder
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import DOCUMENTS_PER_SHARD, key_columns
 from dana.selectors.base import FittedSelector, Selector, SelectorContext, as_units
@@ -53,7 +52,7 @@ class RoundingContext(SelectorContext):
     @cached_property
     def _encoder(self) -> Encoder:
         made = create_encoder(self.encoder)
-        return made if self.store is None else RoundedEncoder(made, self.store_dtype)
+        return made if self.store is None else StoredEncoder(made, None, self.store_dtype)
 
 
 @dataclass(frozen=True)

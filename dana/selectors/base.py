@@ -19,8 +19,8 @@ from dana.core.errors import DataError
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode, encoder_identity
+from dana.encoders.cache import DTYPES, create_encoder
 from dana.encoders.geometry import parse_geometry
-from dana.encoders.rounding import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,8 +55,6 @@ class SelectorContext:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        from dana.encoders.store import create_encoder
-
         return create_encoder(self.encoder, self.store, self.store_dtype)
 
     def embed(self, texts: Sequence[str]) -> "Tensor":

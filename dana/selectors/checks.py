@@ -28,7 +28,7 @@ from dana.corpus.unit_stream import Units, units_of
 from dana.detectors.base import background_units, fit_detector
 from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.encoders.base import Encoder, encode, encoder_identity
-from dana.encoders.store import StoredEncoder
+from dana.encoders.cache import StoredEncoder
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dana.encoders.base import Encoder
-from dana.encoders.store import create_encoder
+from dana.encoders.cache import create_encoder
 from dana.selectors.base import SelectorContext
 
 if TYPE_CHECKING:

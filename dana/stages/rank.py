@@ -9,7 +9,7 @@ from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, 
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.encoders.base import encoder_identity
-from dana.encoders.store import create_encoder
+from dana.encoders.cache import create_encoder
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, embed, sorted_rows
 from dana.scoring.ranking.settings import RankSettings

@@ -12,8 +12,7 @@ from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import progress
 from dana.core.seals import flaws, strangers
-from dana.encoders.segment import PATTERN, digest_of
-from dana.encoders.store import META, read_meta
+from dana.encoders.cache import META, PATTERN, read_meta
 from dana.stages.remember import remembered
 
 
@@ -113,7 +112,7 @@ def _unknown(artifact: Path, sealed: Collection[str], others: set[Path]) -> Iter
 
 
 def _without_manifest(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]:
-    """Settings of runs, which people edit, and folders of embeddings, whose segments are named by their digests."""
+    """Settings of runs, which people edit, and folders of embeddings, whose files are named by their digests."""
     for file in sorted(folder.rglob(SETTINGS)):
         found = Verified(file, "settings", 1, file.stat().st_size)
         try:
@@ -122,7 +121,10 @@ def _without_manifest(folder: Path) -> Iterator[tuple[Verified, dict[str, Any]]]
             found.problems.append(str(error))
         yield found, {}
     for part in sorted({file.parent for file in folder.rglob(PATTERN) if (file.parent / META).is_file()}):
-        seals = {file.name: {"bytes": file.stat().st_size, "digest": digest_of(file)} for file in part.glob(PATTERN)}
+        seals = {
+            file.name: {"bytes": file.stat().st_size, "digest": file.stem.partition("-")[2]}
+            for file in part.glob(PATTERN)
+        }
         found = _begun(part, "embeddings", seals)
         try:
             read_meta(part)

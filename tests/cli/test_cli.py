@@ -37,7 +37,6 @@ RECIPES = Path(__file__).parents[2] / "recipes"
         (["adapt", "x", "--model", "m", "--unweighted", "--weights", "w"], "leave out --weights or --unweighted"),
         (["score", "--selector", "random", "--detector", "knn"], "--detector is not looked at with --selector random"),
         (["detectors", "list", "knn"], "takes no name"),
-        (["store", "info", ".", "--keep", "minilm"], "--keep and --max-bytes belong to prune"),
         (
             ["score", "--selector", "cascade:encoder=static", "--encoder", "static"],
             "--encoder is not looked at with --selector cascade:encoder=static",

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from dana.encoders.store import create_encoder
-
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "matplotlib")
 ENDED = f"""
 import sys
@@ -71,10 +69,3 @@ def test_a_report_without_stored_vectors_imports_no_torch(run, tmp_path):
     assert code == "0"
     assert not {"torch", "transformers"} & set(imported)
     assert (reported / "report.html").is_file()
-
-
-def test_what_a_store_holds_is_listed_without_torch(tmp_path):
-    stored = create_encoder("hashing:dims=8", str(tmp_path / "store"))
-    stored.encode(["one text", "another"])
-    stored.close()
-    assert ended("store", "info", str(tmp_path / "store")) == ["0"]

@@ -1,6 +1,5 @@
 """Embedding store: encodes only unknown texts, returns equal bits, survives kills and flipped bits."""
 
-import json
 import logging
 import os
 import shutil
@@ -16,14 +15,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dana.encoders.segment as segments
-import dana.encoders.store as store
+import dana.encoders.cache as cache
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.files import file_digest
+from dana.core.mapped import map_arrays
 from dana.encoders.base import encoder_identity
+from dana.encoders.cache import PATTERN, StoredEncoder, VectorFolder, checksums, pack_vectors, unpack_vectors
 from dana.encoders.hashing import HashingEncoder
-from dana.encoders.rounding import error_bound, pack_vectors, unpack_vectors
-from dana.encoders.segment import PATTERN, Segment
-from dana.encoders.store import StoredEncoder
 
 TEXTS = [f"sentence number {number} of the corpus" for number in range(200)]
 
@@ -44,9 +42,36 @@ class Counting:
 
 @pytest.fixture
 def small(monkeypatch):
-    """Segments of 16 rows, merged by ranges of 64, so that few texts do what many would."""
-    monkeypatch.setattr(store, "FLUSH", 16)
-    monkeypatch.setattr(segments, "BLOCK", 64)
+    """Files of 16 rows, merged by ranges of 64, so that few texts do what many would."""
+    monkeypatch.setattr(cache, "FLUSH", 16)
+    monkeypatch.setattr(cache, "BLOCK", 64)
+
+
+def columns(path):
+    """High and low half of the keys, checksums and rows of a file."""
+    high, low, checks, rows = map_arrays(path).values()
+    return high, low, checks, rows.reshape(len(high), -1)
+
+
+def assert_whole(part):
+    """Every file of a cache has the digest of its name, ascending keys, and rows whose checksums hold."""
+    for path in part.glob(PATTERN):
+        high, low, checks, rows = columns(path)
+        assert path.stem == f"vectors-{file_digest(path)}"
+        assert (high[1:] > high[:-1]).all()
+        assert (checksums(high, low, rows) == checks).all()
+
+
+def stored(texts):
+    """What a cache gives for texts: the encoder's vectors, rounded."""
+    return unpack_vectors(pack_vectors(HashingEncoder(32).encode(texts), "float16"), "float16")
+
+
+def error_bound(vectors, dtype):
+    """How far each number may move."""
+    if dtype == "float16":
+        return vectors.abs() * 2.0**-11 + 2.0**-25  # half a unit in the last place; subnormals have fixed steps
+    return vectors.abs().max(1, keepdim=True).values.expand_as(vectors) * ((1 + 1e-5) / 254) + 1e-44
 
 
 def fill(folder, texts=TEXTS, dtype="float16", batch=10):
@@ -85,8 +110,7 @@ def test_order_and_repeats_in_a_batch(tmp_path):
     fill(tmp_path, TEXTS[:5])
     encoder = StoredEncoder(Counting(), tmp_path)
     mixed = [TEXTS[7], TEXTS[3], TEXTS[7], TEXTS[0], TEXTS[9], TEXTS[3]]
-    expected = unpack_vectors(pack_vectors(HashingEncoder(32).encode(mixed), "float16"), "float16")
-    assert torch.equal(encoder.encode(mixed), expected)
+    assert torch.equal(encoder.encode(mixed), stored(mixed))
     assert encoder.encoder.asked == [TEXTS[7], TEXTS[9]]
     assert encoder.encode([]).shape == (0, 32)
 
@@ -146,39 +170,56 @@ def test_what_cannot_be_kept_is_refused(dtype, value):
         StoredEncoder(HashingEncoder(), "nowhere", "float8")
 
 
-def test_merging_keeps_every_row_in_few_segments(tmp_path, small):
+def test_an_encoder_without_a_folder_rounds_alike(tmp_path):
+    alike = StoredEncoder(HashingEncoder(32), None)
+    assert torch.equal(alike.encode(TEXTS), fill(tmp_path).encode(TEXTS))
+    assert alike.identity() == StoredEncoder(HashingEncoder(32), tmp_path).identity()
+
+
+def test_merging_keeps_every_row_in_few_files(tmp_path, small):
     many = [f"text {number}" for number in range(1500)]
     fill(tmp_path, many, batch=16)
     part = next(tmp_path.iterdir())
     files = sorted(part.glob(PATTERN))
     assert len(files) < 20  # of 94 that were written
-    assert sum(len(Segment.open(path)) for path in files) == 1500
-    assert all(Segment.open(path).flaws() == [] for path in files)
+    assert sum(len(columns(path)[0]) for path in files) == 1500
+    assert_whole(part)
     encoder = StoredEncoder(Counting(), tmp_path)
-    expected = unpack_vectors(pack_vectors(HashingEncoder(32).encode(many), "float16"), "float16")
-    assert torch.equal(encoder.encode(many), expected)
+    assert torch.equal(encoder.encode(many), stored(many))
     assert encoder.encoder.asked == []
 
 
+def folder_of(path, *parts):
+    """A folder with a file for each mapping of keys to rows of four bytes."""
+    folder = VectorFolder(path, {"encoder": {}, "dtype": "int8"})
+    for rows in parts:
+        folder.add(list(rows), np.array(list(rows.values()), dtype=np.uint8))
+        folder.flush()
+    return folder
+
+
 def test_a_merge_drops_doubles_and_equal_content_has_one_name(tmp_path):
-    keys = np.array([[1, 1], [1, 2], [2, 0]], dtype=np.uint64)
-    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    one = segments.write_segment(tmp_path, 2, 4, [(keys[:2], rows[:2])], ["x"])
-    two = segments.write_segment(tmp_path, 2, 4, [(keys[1:], rows[1:])], ["y"])
-    merged = segments.merge_segments(tmp_path, [Segment.open(one), Segment.open(two)])
-    assert list(tmp_path.iterdir()) == [merged]
-    assert merged == segments.write_segment(tmp_path, 3, 4, [(keys, rows)], ["x", "y"])
-    opened = Segment.open(merged)
-    assert opened.find(np.array([[1, 2], [1, 3], [2, 0], [9, 9], [1, 1]], dtype=np.uint64)).tolist() == [
-        1,
-        -1,
-        2,
-        -1,
-        0,
-    ]
+    one, two, three = ({bytes([9 - number]) * 16: [number] * 4} for number in range(3))
+    folder = folder_of(tmp_path / "a", one | two, two | three)
+    folder.merge(list(folder._files))
+    (merged,) = (tmp_path / "a").glob(PATTERN)
+    assert_whole(tmp_path / "a")
+    folder_of(tmp_path / "b", three | one | two)
+    assert [path.name for path in (tmp_path / "b").glob(PATTERN)] == [merged.name]
+    rows, known = folder.find([*two, b"x" * 16, *three, *one])
+    assert known.tolist() == [True, False, True, True]
+    assert rows[known][:, 0].tolist() == [1, 2, 0]
 
 
-def test_a_segment_opens_as_safetensors(tmp_path):
+def test_of_two_texts_that_share_half_a_key_one_is_encoded_again(tmp_path):
+    first, second = b"same..8." + b"aaaaaaaa", b"same..8." + b"bbbbbbbb"
+    folder = folder_of(tmp_path, {first: [1] * 4, second: [2] * 4})
+    rows, known = folder.find([second, first])
+    assert known.sum() == 1
+    assert rows[known].tolist() == [[1] * 4 if known[1] else [2] * 4]
+
+
+def test_a_file_of_a_cache_opens_as_safetensors(tmp_path):
     from safetensors.numpy import load_file
 
     fill(tmp_path)
@@ -188,7 +229,7 @@ def test_a_segment_opens_as_safetensors(tmp_path):
         "high": (200,),
         "low": (200,),
         "checks": (200,),
-        "rows": (200, 64),
+        "rows": (200 * 64,),
     }
     assert (np.diff(tensors["high"].astype(object)) > 0).all()
 
@@ -216,7 +257,7 @@ def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, caplog):
         again.encode(TEXTS[:3])
     assert torch.equal(vectors, expected)
     assert len(again.encoder.asked) == (1 if damage in ("row", "key") else 200)
-    if damage != "key":  # a key that no text has is simply never found; `dana store verify` tells
+    if damage != "key":  # a key that no text has is simply never found; `dana verify` tells
         assert [str(path) in record.message for record in caplog.records] == [True]
     again.close()
     healed = StoredEncoder(Counting(), tmp_path)
@@ -230,18 +271,32 @@ def test_a_merge_leaves_damaged_rows_behind(tmp_path, small):
     content = bytearray(path.read_bytes())
     content[-1] ^= 0x01
     path.write_bytes(content)
-    merged = segments.merge_segments(path.parent, [Segment.open(path)])
-    assert len(Segment.open(merged)) == 15
-    assert Segment.open(merged).flaws() == []
+    folder = VectorFolder(path.parent, {"dtype": "float16"})
+    folder.find([b"x" * 16])
+    folder.merge([path])
+    (merged,) = path.parent.glob(PATTERN)
+    assert len(columns(merged)[0]) == 15
+    assert_whole(path.parent)
+
+
+def test_what_a_dead_process_left_unfinished_is_removed_after_a_day(tmp_path):
+    fill(tmp_path, TEXTS[:5])
+    part = next(tmp_path.iterdir())
+    dead, alive = part / f"{cache.UNFINISHED}dead", part / f"{cache.UNFINISHED}alive"
+    for folder in (dead, alive):
+        folder.mkdir()
+    os.utime(dead, (time.time() - 2 * 86400,) * 2)
+    fill(tmp_path, TEXTS[:10])
+    assert [folder.exists() for folder in (dead, alive)] == [False, True]
 
 
 APPEND = """
 import sys
-import dana.encoders.store as store
+import dana.encoders.cache as cache
 from dana.encoders.hashing import HashingEncoder
 
-store.FLUSH = 16
-encoder = store.StoredEncoder(HashingEncoder(32), sys.argv[1])
+cache.FLUSH = 16
+encoder = cache.StoredEncoder(HashingEncoder(32), sys.argv[1])
 for start in range(int(sys.argv[2]), int(sys.argv[3]), 8):
     encoder.encode([f"sentence number {number} of the corpus" for number in range(start, start + 8)])
     print(start, flush=True)
@@ -264,12 +319,10 @@ def test_a_killed_process_leaves_a_valid_store(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.communicate()
     part = next(tmp_path.iterdir())
-    assert all(Segment.open(path).flaws() == [] for path in part.glob(PATTERN))
+    assert_whole(part)
     encoder = StoredEncoder(Counting(), tmp_path)
     texts = [f"sentence number {number} of the corpus" for number in range(408)]
-    assert torch.equal(
-        encoder.encode(texts), unpack_vectors(pack_vectors(HashingEncoder(32).encode(texts), "float16"), "float16")
-    )
+    assert torch.equal(encoder.encode(texts), stored(texts))
     assert len(encoder.encoder.asked) <= 16  # what waited in memory
 
 
@@ -279,13 +332,11 @@ def test_two_processes_append_at_once(tmp_path):
         process.communicate()
         assert process.returncode == 0
     part = next(tmp_path.iterdir())
-    assert all(Segment.open(path).flaws() == [] for path in part.glob(PATTERN))
+    assert_whole(part)
     assert not list(part.glob(".*"))
     encoder = StoredEncoder(Counting(), tmp_path)
     texts = [f"sentence number {number} of the corpus" for number in range(800)]
-    assert torch.equal(
-        encoder.encode(texts), unpack_vectors(pack_vectors(HashingEncoder(32).encode(texts), "float16"), "float16")
-    )
+    assert torch.equal(encoder.encode(texts), stored(texts))
     assert encoder.encoder.asked == []
 
 
@@ -311,14 +362,15 @@ def test_what_cannot_be_written_at_the_end_is_a_warning(tmp_path, heard):
 def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     encoder = StoredEncoder(Counting(), tmp_path / "file")
-    with pytest.raises(ArtifactError, match="cannot keep a store here: Not a directory"):
+    with pytest.raises(ArtifactError, match="cannot keep vectors here: Not a directory"):
         encoder.encode(["x"])
     assert encoder.encoder.asked == []
     fill(tmp_path / "store")
     meta = next((tmp_path / "store").glob("*/meta.json"))
-    meta.write_text(json.dumps({"dims": 32}))
-    with pytest.raises(ArtifactError, match=r"meta.json: not the meta.json of a store"):
-        StoredEncoder(Counting(), tmp_path / "store").encode(["x"])
+    for content in ('{"dims": 32}', "[]", "{"):
+        meta.write_text(content)
+        with pytest.raises(ArtifactError, match=r"meta.json"):
+            cache.stored_vectors(meta.parent, ["x"])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int8"])
@@ -328,22 +380,16 @@ def test_vectors_are_packed_whatever_their_strides(dtype):
         assert (pack_vectors(strided, dtype) == pack_vectors(plain, dtype)).all()
 
 
-def test_no_flipped_byte_of_a_segment_gives_a_wrong_vector(tmp_path):
-    keys = np.array([[1, 5], [1, 7], [9, 0]], dtype=np.uint64)
-    rows = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    whole = segments.write_segment(tmp_path, 3, 4, [(keys, rows)], ["x"]).read_bytes()
+@pytest.mark.parametrize("flip", [0x41, 0x01])
+def test_no_flipped_byte_of_a_file_gives_a_wrong_vector(tmp_path, flip):
+    vectors = {bytes([number]) * 16: [number] * 4 for number in (1, 7, 9)}
+    folder_of(tmp_path / "whole", vectors)
+    (path,) = (tmp_path / "whole").glob(PATTERN)
+    whole = path.read_bytes()
     lost = 0
     for place in range(len(whole)):
-        path = tmp_path / f"flipped-{place}"
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
-        try:
-            segment = Segment.open(path)
-        except ArtifactError:
-            lost += 1
-            continue
-        places = segment.find(keys)
-        here = places >= 0
-        found, good = segment.read(keys[here], places[here])
-        assert (found[good] == rows[here][good]).all()
-        assert segment.flaws()
-    assert 0 < lost < len(whole)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :])
+        rows, known = VectorFolder(tmp_path / "whole", {"dtype": "int8"}).find(list(vectors))
+        assert rows[known].tolist() == [row for row, here in zip(vectors.values(), known, strict=True) if here]
+        lost += not known.all()
+    assert lost > len(whole) / 2  # padding and the names of columns aside

@@ -5,8 +5,8 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import ENCODERS
+from dana.encoders.cache import StoredEncoder
 from dana.encoders.minilm import minilm
-from dana.encoders.store import StoredEncoder
 from dana.encoders.transformer import TransformerEncoder
 
 TEXTS = [

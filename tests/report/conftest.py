@@ -13,8 +13,7 @@ import torch
 from dana.core.artifacts import make, write_json
 from dana.core.files import text_digest
 from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
-from dana.encoders.rounding import pack_vectors
-from dana.encoders.store import VectorFolder
+from dana.encoders.cache import VectorFolder, pack_vectors
 from dana.report.unit_texts import texts_of
 from dana.tasks.kinds.single_label import SingleLabel
 
@@ -135,10 +134,9 @@ def write_vectors(run: Path) -> None:
 
 def store_vectors(folder: Path, texts: list[str], vectors: torch.Tensor) -> None:
     """One encoder's part of a store."""
-    store = VectorFolder(folder, {"encoder": {}, "dtype": "float16", "spec": "made up"})
-    keys = {text_digest(text): text for text in texts}
+    store = VectorFolder(folder, {"encoder": {}, "dtype": "float16"})
     row = {text_digest(text): number for number, text in enumerate(texts)}
-    store.add(keys, pack_vectors(vectors[[row[key] for key in keys]], "float16"), vectors.shape[1])
+    store.add(list(row), pack_vectors(vectors[list(row.values())], "float16"))
     store.flush()
 
 

@@ -106,7 +106,7 @@ def test_a_changed_manifest_ranking_or_embedding_is_named(texts, tmp_path, capsy
     assert main(["rank", *names, "--encoder", "hashing:dims=64", "--detectors", "pca"]) == 0
     assert main(["verify", str(out)]) == 0
     manifest, ranking = out / "corpus" / MANIFEST, out / "ranking" / "ranking.csv"
-    (segment,) = out.glob("embeddings/*/segment-*.safetensors")
+    (segment,) = out.glob("embeddings/*/vectors-*.safetensors")
     manifest.write_text(manifest.read_text().replace('"kept": 120', '"kept": 121'))
     _flip(ranking)
     _flip(segment)

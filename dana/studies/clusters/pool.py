@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import MANIFEST, fingerprint
-from dana.core.files import text_digest
 from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
-from dana.encoders.rounding import unpack_vectors
-from dana.encoders.store import META, VectorFolder, read_meta
+from dana.encoders.cache import META, stored_vectors
 from dana.report.collect import embedding_store, scores_folder, weight_folders
 from dana.report.figures import MOST_BARS, WIDTH, shorten
 from dana.report.files import read_columns, read_object, require_keys
@@ -92,15 +90,14 @@ def _task_units(path: Path, manifest: dict[str, Any]) -> np.ndarray | float:
     if scores is None or not ((scores / HELD_OUT_TASK).is_file() and (folder / META).is_file()):
         return np.nan
     texts = texts_of(read_columns(scores / HELD_OUT_TASK, SCORES.names), path / "task" / "held_out")
-    meta = read_meta(folder)
-    rows, known = VectorFolder(folder, meta).find(list(dict.fromkeys(map(text_digest, texts))))
-    if known.sum() < FEWEST:
+    vectors = stored_vectors(folder, texts)
+    if len(vectors) < FEWEST:
         return np.nan
     from dana.studies.clusters.description import FOLDER  # with torch, which a report needs only here
     from dana.studies.clusters.model import FittedClusters
 
     fitted = FittedClusters.load(path / "clusters" / FOLDER)
-    clusters = fitted.assign(unpack_vectors(rows[known], meta["dtype"])).clusters
+    clusters = fitted.assign(vectors).clusters
     return np.bincount(clusters, minlength=manifest["k"])
 
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from dana.core import tensors
-from dana.core.artifacts import write_json
+from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.rng import derive_seed
@@ -171,11 +171,11 @@ class Topics:
             ArtifactError: If it is missing or damaged.
             PluginError: If its model is not installed.
         """
-        about = tensors.read_about(folder, FILE)
+        about = read_json(folder / f"{FILE}.json")
         if "model" not in about:
             raise ArtifactError(f"{folder / FILE}.json: names no topic model")
         fitted = tensors.load_tensors(TOPIC_MODELS.create(about["model"]).fitted_type, folder, FILE)
-        return cls(about["model"], tuple(tensors.read_about(folder, VOCABULARY)["words"]), fitted)
+        return cls(about["model"], tuple(read_json(folder / f"{VOCABULARY}.json")["words"]), fitted)
 
 
 def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:

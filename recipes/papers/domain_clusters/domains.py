@@ -20,7 +20,7 @@ from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import draw, units_of
 from dana.corpus.units import parse_units
 from dana.encoders.base import encode
-from dana.encoders.store import StoredEncoder, create_encoder
+from dana.encoders.cache import StoredEncoder, create_encoder
 
 AT_ONCE = 1024  # sentences, after which their vectors are on the disk
 

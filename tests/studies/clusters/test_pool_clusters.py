@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dana.cli.main import main
-from dana.encoders.store import create_encoder
+from dana.encoders.cache import create_encoder
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.pool import UNKNOWN_TASK, pool_bars, pool_finding, pool_table
 from tests.stages.two_topics import CELLS, COURTS, one_document
