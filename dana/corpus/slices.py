@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
+from typing import Any
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
@@ -48,43 +49,42 @@ class Parsed:
 
     record: Record
     reason: str
-    problem: str
-    document: Document | None
-
-    @classmethod
-    def of(cls, record: Record, inputs: Inputs) -> "Parsed":
-        """Parse a record."""
-        return cls(record, *_document(record, inputs))
+    problem: str = ""
+    document: Document | None = None
 
 
-def _document(record: Record, inputs: Inputs) -> tuple[str, str, Document | None]:
+def _parsed(record: Record, inputs: Inputs) -> Parsed:
     """A record's document; or why it has none, and what is wrong if anything is."""
     if record.problem:
-        return "damaged file" if record.rest_lost else "unreadable", record.problem, None
+        return Parsed(record, "damaged file" if record.rest_lost else "unreadable", record.problem)
     fields = record.fields
     inputs = _PLAIN if record.is_plain else inputs
     if inputs.parser:
         made, problem = inputs.parser.parse(fields)
         if made is None:
-            return ("record parser failed" if problem else "left out by the record parser"), problem, None
+            return Parsed(record, "record parser failed" if problem else "left out by the record parser", problem)
         fields = made
     found = ((name, field_at(fields, name)) for name in inputs.text_field)
     name, text = next((pair for pair in found if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
+    if text is MISSING:
+        lacks = f"the field {name!r} is missing; found {_names(fields)}; --text-field names another"
+        return Parsed(record, "no text", lacks)
     if not isinstance(text, str):
-        held = f"is {type(text).__name__}"
-        if text is MISSING:
-            held = f"is missing; found {', '.join(map(str, fields))}; --text-field names another"
-        return "no text", f"the field {name!r} {held}", None
+        return Parsed(record, "no text", f"the field {name!r} is {type(text).__name__}")
     given = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
     if given is MISSING:
-        return "no id", f"the field {inputs.id_field!r} is missing; found {', '.join(map(str, fields))}", None
+        return Parsed(record, "no id", f"the field {inputs.id_field!r} is missing; found {_names(fields)}")
     text = normalise(text)
     if not text:
-        return "empty", "", None
+        return Parsed(record, "empty")
     origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
     source = normalise(str(fields.get("source") or "")) or origin
     doc_id = "" if given is None else normalise(str(given))
-    return "", "", Document(doc_id or document_id(source, text), source, text)
+    return Parsed(record, "", "", Document(doc_id or document_id(source, text), source, text))
+
+
+def _names(fields: dict[str, Any]) -> str:
+    return ", ".join(map(str, fields))
 
 
 def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[Parsed]:
@@ -101,7 +101,7 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
 
 
 def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:
-    return (Parsed.of(record, inputs) for record in records)
+    return (_parsed(record, inputs) for record in records)
 
 
 def _joined(pool: Executor, parts: Iterable["Slice"], most: int, inputs: Inputs) -> Iterator[Parsed]:
