@@ -24,7 +24,7 @@ ALLOWED = {
     "encoders": {"core": "registry, files, errors", "models": "checkpoints, tokenizers, vocabularies"},
     "tasks": {"core": "errors, files, artifacts", "corpus": "reads and compares texts"},
     "train": {"core": "launch, files, random numbers", "models": "checkpoints, heads, tokenizers"},
-    "weighting": {"core": "columns, schemas, statistics", "models": "budgets in tokens, perplexity"},
+    "weighting": {"core": "schemas, statistics, artifacts", "models": "budgets in tokens, perplexity"},
     "selectors": {
         "core": "registry, random numbers, errors",
         "corpus": "units and their n-grams",

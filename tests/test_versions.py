@@ -20,9 +20,9 @@ from dana.detectors.pyod import as_detector
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
 from dana.train.examples import Examples
-from dana.weighting.policies import apply_policy
 from dana.weighting.settings import POLICIES, WeighSettings
 from tests import toy_task
+from tests.weighting.in_memory import apply_policy
 
 PINS = Path(__file__).with_name("versions.json")
 TASK = ("protein", "binds", "kinase", "receptor", "inhibits", "gene", "cell", "ligand", "assay", "enzyme")

@@ -134,7 +134,7 @@ def _weigh_targets(
     runs: list[Path], proportions: Sequence[float] | None, to: Folder | None, settings: dict[str, Any]
 ) -> "pd.DataFrame":
     from dana.core.schemas import read_table
-    from dana.stages.weigh_targets import weigh_targets_stage
+    from dana.stages.weigh import weigh_targets_stage
 
     require(to is not None, "to", to, "a folder for the weights of several targets")
     require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one a target")

@@ -201,7 +201,7 @@ def _weigh(parsed: argparse.Namespace) -> None:
 def _weigh_targets(parsed: argparse.Namespace) -> tuple["Artifact", "RunSettings", Path]:
     """Weigh the pool of several runs, one a target; the settings are those that the first run remembers."""
     from dana.core.errors import ConfigError
-    from dana.stages.weigh_targets import weigh_targets_stage
+    from dana.stages.weigh import weigh_targets_stage
 
     runs = [parsed.folder, *parsed.others]
     if parsed.proportions is None:

@@ -24,7 +24,7 @@ from dana.core.rng import derive_seed
 from dana.corpus.harvest import Harvested, distinct, docstrings, installed, package_texts, without_near_duplicates
 from dana.stages.settings import RunSettings
 from dana.tasks.settings import HarvestSettings
-from dana.weighting.kept_text import KEPT_TEXT
+from dana.weighting.texts import KEPT_TEXT
 
 RECIPE = "quickstart"
 CARD_NAME = "scipy_docs"

@@ -1,6 +1,6 @@
-"""``dana weigh``: a scores artifact to a table of weights and the text that is kept. DANA, section 3.2."""
+"""``dana weigh``: scores of one target or several to a table of weights and the kept text. DANA, section 3.2."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,25 +11,35 @@ import pyarrow as pa
 
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.errors import ConfigError, DataError, nearest_path
+from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
 from dana.core.studies import studies
 from dana.core.text_table import aligned
-from dana.weighting.groups import GROUP, Groups
-from dana.weighting.kept_text import KEPT_TEXT, ONE, KeptText
-from dana.weighting.mixture import PoolSample
-from dana.weighting.policies import Rule, apply_policy, make_rule, within_documents
-from dana.weighting.pool import Block, Pool
-from dana.weighting.purity import KeptPool, halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
-from dana.weighting.segments import gather
+from dana.weighting.mixture import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
+from dana.weighting.pool import GROUP, Groups, Pool, Sample
+from dana.weighting.selection import (
+    Choice,
+    Target,
+    check_targets,
+    choose,
+    choose_for_targets,
+    gather,
+    warn_of_nothing,
+    weigh_in_memory,
+    within_documents,
+)
 from dana.weighting.settings import WeighSettings, parse_balance
-from dana.weighting.spread import effective_number
-from dana.weighting.tally import GroupTally, SourceTally, UnitTally
-from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
+from dana.weighting.tally import Tally
+from dana.weighting.texts import KEPT_TEXT, ONE, CountingTokenizer, KeptText, count_tokens
+from dana.weighting.weights import effective_number
 
 if TYPE_CHECKING:
     from dana.weighting.amount import Amount
 
 CURVE = f"{OWN}/beta.csv"
+LARGEST_POOL = 1_000_000  # units whose in-domain share is estimated; of more, a part of the documents is taken
+TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: no target takes the unit
+SCORE_FIRST = "dana score --task ... --general ... --out DIR"
 
 
 def weigh_stage(
@@ -38,7 +48,7 @@ def weigh_stage(
     """Weigh a scores artifact.
 
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
-    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.kept_text.KeptText`). The
+    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.KeptText`). The
     manifest says how much of the kept text is like the task, estimated from the scores of held-out task text.
 
     Where beta is ``auto``, half of the held-out documents of the task choose it and the others say how much is like the
@@ -58,39 +68,94 @@ def weigh_stage(
         ArtifactError: If the tokenizer cannot be read, or the folder holds weights of other settings or of another one.
         DataError: If there is no unit, or no held-out task text to choose beta by.
     """
-    scored = open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
+    scored = open_artifact(scores, "scores", SCORE_FIRST)
     opened = open_artifact(corpus, "corpus")
     if opened.fingerprint != scored.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
-    balanced = _groups_of(opened, settings.balance, groups) if settings.balance else None
+    balance = _groups_of(opened, settings.balance, groups) if settings.balance else None
     tokenizer = CountingTokenizer.of(settings)
-    depends_on = _depends_on(scored, settings, balanced, tokenizer)
+    depends_on = {"scores": scored.fingerprint, "settings": settings.identity()}
+    depends_on |= {} if balance is None else {"groups": table_identity(balance.path)}
+    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer.digest}
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
-        task, chosen, chose, segments = held_out_task(scores), settings, 0, None
-        with TemporaryDirectory(dir=draft.path / OWN) as scratch:
-            pool, shares = _pool(scored, opened, settings, balanced, tokenizer, Path(scratch))
-            if settings.is_auto:
-                from dana.weighting.amount import choose_amount
+        task, chosen, chose, segments, shares = held_out_task(scores), settings, 0, None, None
+        pool = _pool(scores, corpus, tokenizer, draft)
+        if balance is not None:
+            pool = pool.beside(group=balance.of_pool(pool))
+            shares = balance.shares(parse_balance(str(settings.balance)))
+        if settings.is_auto:
+            from dana.weighting.amount import choose_amount
 
-                chooses, task = halved_documents(task, settings.seed)
-                segments = gather(pool, settings, Path(scratch))
-                amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
-                chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
-                _write_curve(amount, draft)
-            rule = make_rule(pool, chosen, Path(scratch), shares, segments)
-            kept = _write_weights(pool, rule, chosen, draft, balanced)
-            if settings.policy != "sigmoid":
-                text = KeptText(draft.path, {ONE: scores}, corpus)
-                draft.counts["selected_texts"] = text.write(draft.path / KEPT_TEXT)
-            if balanced is None:
-                draft.notes["in_domain"] = purity(task, kept, chosen, rule.components, chose)
-            else:
-                draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
+            chooses, task = halved_documents(task, settings.seed)
+            segments = gather(pool, settings)
+            amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
+            chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
+            _write_curve(amount, draft)
+        choice = choose(pool, chosen, shares, segments)
+        kept = _write_weights({ONE: pool}, choice, chosen, draft, balance)
+        _write_text(draft, {ONE: scores}, corpus, settings)
+        if balance is None:
+            draft.notes["in_domain"] = purity(task, *kept[ONE], pool.rows, chosen, choice.components(0), chose)
+        else:
+            draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
 
     artifact = make(folder, "weights", depends_on, write)
     warn_of_low_purity(artifact.manifest["in_domain"])
+    return artifact
+
+
+def weigh_targets_stage(
+    runs: Sequence[Path], proportions: Sequence[float], settings: WeighSettings, folder: Path
+) -> Artifact:
+    """Weigh one pool for several targets with a budget in common; a segment is kept for one target at most.
+
+    Writes what :func:`weigh_stage` writes, with a column ``target``: the name of the target that each kept unit is
+    for, its run's folder. Training reads it as any other weights. The outcome does not depend on the order of the runs.
+
+    Args:
+        runs: A run's folder for each target, with ``scores`` and ``corpus``; all of the same general text.
+        proportions: Of the budget, one a run, summing to 1.
+        settings: The policy and its parameters, the same for all; budget or beta is that of all together.
+        folder: Where the weights go.
+
+    Raises:
+        ConfigError: If the proportions do not fit, a run is given twice, or the runs scored other text or other units.
+        DataError: If there is no unit.
+    """
+    check_targets(proportions, len(runs), settings)
+    scored = [open_artifact(run / "scores", "scores", SCORE_FIRST) for run in runs]
+    _check_alike(runs, scored)
+    names = [run.resolve().name for run in runs]
+    names = names if len({*names}) == len(names) else [str(run.resolve()) for run in runs]
+    folders = dict(sorted(zip(names, [artifact.path for artifact in scored], strict=True)))
+    shares = dict(zip(names, map(float, proportions), strict=True))
+    prints = {name: artifact.fingerprint for name, artifact in zip(names, scored, strict=True)}
+    depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
+    tokenizer, corpus = CountingTokenizer.of(settings), runs[0] / "corpus"
+    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer.digest}
+
+    def write(draft: Draft) -> None:
+        pool = _pool(scored[0].path, corpus, tokenizer, draft)
+        for run in runs[1:]:
+            error = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
+            for _ in pool.read_beside(scored_pool(run / "scores"), [], error):
+                pass  # that the units are the same is known before anything is written
+        pools = {name: scored_pool(path).beside(**pool.columns) for name, path in folders.items()}
+        choice = choose_for_targets([Target(name, shares[name], own) for name, own in pools.items()], settings)
+        kept = _write_weights(pools, choice, settings, draft)
+        warn_of_nothing({name: weight for name, (_, weight) in kept.items()})
+        _write_text(draft, folders, corpus, settings)
+        draft.notes["targets"] = {}
+        for row, (name, of_target) in enumerate(kept.items()):
+            found = purity(held_out_task(folders[name]), *of_target, pool.rows, settings, choice.components(row))
+            about = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
+            draft.notes["targets"][name] = about
+
+    artifact = make(folder, "weights", depends_on, write)
+    for name, about in artifact.manifest["targets"].items():
+        warn_of_low_purity(about["in_domain"], name)
     return artifact
 
 
@@ -105,37 +170,8 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
         Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail; and its weight in
         [0, 1], float32 of shape (units,).
     """
-    weighed = apply_policy(scores, settings)
-    return weighed.segment.astype(np.int32), weighed.weight.astype(np.float32)
-
-
-def _depends_on(
-    scored: Artifact, settings: WeighSettings, groups: Groups | None, tokenizer: CountingTokenizer | None
-) -> dict[str, Any]:
-    """What decides the weights."""
-    found = {"scores": scored.fingerprint, "settings": settings.identity()}
-    if groups is not None:
-        found["groups"] = table_identity(groups.path)
-    if tokenizer is not None:
-        found["tokenizer"] = tokenizer.digest
-    return found
-
-
-def _pool(
-    scored: Artifact,
-    corpus: Artifact,
-    settings: WeighSettings,
-    groups: Groups | None,
-    tokenizer: CountingTokenizer | None,
-    folder: Path,
-) -> tuple[Pool, np.ndarray | None]:
-    """The scores, with the tokens and groups that the budget needs, and the share of each group."""
-    pool = scored_pool(scored.path)
-    if tokenizer is not None:
-        pool = with_tokens(pool, count_tokens(scored.path, corpus.path, tokenizer, folder))
-    if groups is None:
-        return pool, None
-    return groups.beside(pool), groups.shares(parse_balance(str(settings.balance)))
+    segment, weight, _ = weigh_in_memory(scores, settings)
+    return segment.astype(np.int32), weight.astype(np.float32)
 
 
 def scored_pool(scores: Path) -> Pool:
@@ -144,42 +180,60 @@ def scored_pool(scores: Path) -> Pool:
     Raises:
         DataError: If there is none.
     """
-    pool = Pool.of_folder(scores)
+    pool = Pool(scores)
     if pool.rows == 0:
         raise DataError(f"{scores}: holds no unit, so there is nothing to weigh")
     return pool
 
 
-def _write_weights(pool: Pool, rule: Rule, settings: WeighSettings, draft: Draft, groups: Groups | None) -> KeptPool:
-    """The table, a block in memory at a time, and what the manifest says of it."""
-    tally, sources, sample = UnitTally(pool.rows), SourceTally(), PoolSample(pool.rows, settings.seed)
-    by_group = None if groups is None else GroupTally(len(groups.values))
-    columns = [*WEIGHTS.names[:5], "score", *([] if by_group is None else [GROUP])]
+def _pool(scores: Path, corpus: Path, tokenizer: CountingTokenizer | None, draft: Draft) -> Pool:
+    """The scores, with the tokens that the budget counts."""
+    pool = scored_pool(scores)
+    if tokenizer is None:
+        return pool
+    with TemporaryDirectory(dir=draft.path / OWN) as scratch:
+        return pool.beside(tokens=count_tokens(scores, corpus, tokenizer, Path(scratch)))
+
+
+def _write_weights(
+    pools: Mapping[str, Pool], choice: Choice, settings: WeighSettings, draft: Draft, groups: Groups | None = None
+) -> dict[str, tuple[Sample, float]]:
+    """Write the table, a block in memory at a time, and what the manifest says of it.
+
+    Returns:
+        Of each target a sample of the pool's units, and the weight of all its units.
+    """
+    rows = next(iter(pools.values())).rows
+    tally = Tally(len(pools), len(groups.values) if groups else 0)
+    samples = [Sample(rows, LARGEST_POOL, generator(settings.seed, "mixture")) for _ in pools]
+    labels, schema = np.array([*pools, None], dtype=object), TARGETS if len(pools) > 1 else WEIGHTS
 
     def weighed() -> Iterator[pa.Table]:
-        for block in pool.blocks(columns, settings):
-            values, weight = rule.weigh(block)
-            table = weights_table(block, weight, settings)
-            tally.add(weight, block.inside)
-            sources.add(table)
-            if by_group is None:
-                sample.add(values, block.documents)
-            else:
-                by_group.add(block.table[GROUP].to_numpy(), weight)
-            yield table
+        names = [*WEIGHTS.names[:5], "score", *([GROUP] if groups else [])]
+        for blocks in zip(*(pool.blocks(names, settings) for pool in pools.values()), strict=True):
+            block, found = blocks[0], choice.weigh(blocks)
+            tally.add(block, found)
+            for row, (sample, values) in enumerate(zip(samples, found.values, strict=True)):
+                weight = np.where(found.target == row, found.weight, 0.0)
+                columns = {"value": values, "weight": weight, "document": block.documents}
+                sample.add(block.documents, pa.table(columns))
+            made = [within_documents(block, settings), found.weight, labels[found.target]][: len(schema) - 5]
+            arrays = [block.table[name] for name in WEIGHTS.names[:5]]
+            arrays += [pa.array(column, field.type) for column, field in zip(made, list(schema)[5:], strict=True)]
+            yield pa.Table.from_arrays(arrays, schema=schema)
 
-    write_parts(weighed(), draft.path, WEIGHTS)
-    draft.counts = {**rule.counts, "units": tally.counts, "by_source": sources.by_source}
-    draft.notes |= {**rule.notes, **tally.notes}
-    if groups is not None and by_group is not None:
-        draft.notes["balance"] = _balance_notes(groups, by_group, str(settings.balance))
-    return KeptPool(sample, rule.ranked, pool.rows, tally.weight)
+    write_parts(weighed(), draft.path, schema)
+    draft.counts = {**choice.counts, **tally.counts}
+    draft.notes |= {**choice.notes, "effective_sample_size": tally.effective_sample_size}
+    if groups:
+        draft.notes["balance"] = _balance_notes(groups, tally.groups, str(settings.balance))
+    return dict(zip(pools, zip(samples, tally.weights, strict=True), strict=True))
 
 
-def weights_table(block: Block, weight: np.ndarray, settings: WeighSettings) -> pa.Table:
-    """A block's rows of :data:`dana.core.schemas.WEIGHTS`."""
-    columns = [pa.array(within_documents(block, settings), pa.int32()), pa.array(weight, pa.float32())]
-    return pa.Table.from_arrays([*(block.table[name] for name in WEIGHTS.names[:5]), *columns], schema=WEIGHTS)
+def _write_text(draft: Draft, scores: Mapping[str, Path], corpus: Path, settings: WeighSettings) -> None:
+    """Write the kept text, of the policies that keep or drop."""
+    if settings.policy != "sigmoid":
+        draft.counts["selected_texts"] = KeptText(draft.path, scores, corpus).write(draft.path / KEPT_TEXT)
 
 
 def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
@@ -195,26 +249,12 @@ def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
     return Groups.open(path)
 
 
-def _balance_notes(groups: Groups, tally: GroupTally, balance: str) -> dict[str, Any]:
+def _balance_notes(groups: Groups, amounts: np.ndarray, balance: str) -> dict[str, Any]:
     """For the manifest: of each group its share of the budget, its units and those kept; how varied both are."""
-    shares = groups.shares(parse_balance(balance))
-    columns = (groups.values, groups.names, shares.tolist(), tally.units.tolist(), tally.kept.tolist())
-    names = ("group", "name", "share", "units", "kept_units")
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    varied = {"pool": effective_number(tally.units), "kept": effective_number(tally.kept)}
-    return {"groups": rows, "effective_groups": varied}
-
-
-def balance_text(balance: dict[str, Any]) -> str:
-    """The balance in a manifest as aligned columns, and how varied pool and kept text are."""
-    shown = [
-        {"group": row["group"], "of the budget": f"{row['share']:.1%}", "units": f"{row['units']:,}"}
-        | {"kept": f"{row['kept_units']:,.0f}", "name": row["name"]}
-        for row in balance["groups"]
-    ]
-    varied = balance["effective_groups"]
-    said = f"spread: {varied['kept']:.1f} groups of the kept text, {varied['pool']:.1f} of the pool (effective number)"
-    return f"{aligned(shown)}\n{said}\n"
+    shares, (units, kept) = groups.shares(parse_balance(balance)).tolist(), amounts
+    columns = zip(groups.values, groups.names, shares, units.astype(int).tolist(), kept.tolist(), strict=True)
+    rows = [dict(zip(("group", "name", "share", "units", "kept_units"), row, strict=True)) for row in columns]
+    return {"groups": rows, "effective_groups": {"pool": effective_number(units), "kept": effective_number(kept)}}
 
 
 def _task_of(scored: Artifact, corpus: Path) -> Path:
@@ -225,20 +265,51 @@ def _task_of(scored: Artifact, corpus: Path) -> Path:
     return task.path
 
 
+def _check_alike(runs: Sequence[Path], scored: Sequence[Artifact]) -> None:
+    """Refuse scores that are given twice or are not of the first run's corpus."""
+    corpus = open_artifact(runs[0] / "corpus", "corpus").fingerprint
+    seen: dict[str, Path] = {}
+    for run, artifact in zip(runs, scored, strict=True):
+        if artifact.manifest["depends_on"]["general"] != corpus:
+            raise ConfigError(f"{run}: its scores are not of {runs[0] / 'corpus'}; score the same general text for all")
+        if artifact.fingerprint in seen:
+            raise ConfigError(f"{run}: the same target as {seen[artifact.fingerprint]}; give each once")
+        seen[artifact.fingerprint] = run
+
+
 def _write_curve(amount: "Amount", draft: Draft) -> None:
     """The table and the plot of a choice of beta, and its notes for the manifest."""
     import pandas as pd
 
     from dana.report.amount_curve import amount_curve
 
-    curve = pd.DataFrame([asdict(cut) for cut in amount.curve])
+    curve = pd.DataFrame(amount.curve)
     curve.to_csv(draft.path / CURVE, index=False)
-    figure = amount_curve(curve, amount.beta)
-    write_text((draft.path / CURVE).with_suffix(".svg"), figure.svg)
+    write_text((draft.path / CURVE).with_suffix(".svg"), amount_curve(curve, amount.beta).svg)
     draft.notes["beta"] = asdict(amount)
 
 
-def curve_text(beta: dict[str, Any]) -> str:
+def weights_text(weights: Artifact) -> str:
+    """A weights artifact as text: what was kept of each source, how much of it is like the task, and the files."""
+    manifest, text = weights.manifest, weights.path / KEPT_TEXT
+    counts = manifest["counts"]
+    units = counts["units"]
+    lines = [
+        *([_curve_text(manifest["beta"])] if "beta" in manifest else []),
+        f"{_kept_table(counts['by_source'])}\n",
+        *([_balance_text(manifest["balance"])] if "balance" in manifest else []),
+        *([purity_text(manifest["in_domain"])] if "in_domain" in manifest else []),
+    ]
+    for name, about in manifest.get("targets", {}).items():
+        share = f"{name} ({about['proportion']:.0%}): {about['weight']:,.0f} units"
+        lines.append(f"{share}; {purity_text(about['in_domain'])}")
+    lines.append(f"written: {weights.path} ({units['kept']:,} of {units['in']:,} units weigh more than 0)")
+    if text.is_file():
+        lines.append(f"text:    {text} ({counts['selected_texts']:,} passages)")
+    return "\n".join(lines)
+
+
+def _curve_text(beta: dict[str, Any]) -> str:
     """The choice of beta in a manifest as aligned columns, and in words."""
     import pandas as pd
 
@@ -248,30 +319,15 @@ def curve_text(beta: dict[str, Any]) -> str:
     return f"{shown}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n"
 
 
-def weights_text(weights: Artifact) -> str:
-    """A weights artifact as text: what was kept of each source, how much of it is like the task, and the files."""
-    counts, place = weights.manifest["counts"], weights.path
-    units, kept = counts["units"], place / KEPT_TEXT
-    lines = [
-        *([curve_text(weights.manifest["beta"])] if "beta" in weights.manifest else []),
-        f"{_kept_table(counts['by_source'])}\n",
-        *([balance_text(weights.manifest["balance"])] if "balance" in weights.manifest else []),
-        *in_domain_lines(weights.manifest),
-        f"written: {place} ({units['kept']:,} of {units['in']:,} units weigh more than 0)",
+def _balance_text(balance: dict[str, Any]) -> str:
+    """The balance in a manifest as aligned columns, and how varied pool and kept text are."""
+    shown = [
+        {"group": row["group"], "of the budget": f"{row['share']:.1%}", "units": f"{row['units']:,}"}
+        | {"kept": f"{row['kept_units']:,.0f}", "name": row["name"]}
+        for row in balance["groups"]
     ]
-    if kept.is_file():
-        lines.append(f"text:    {kept} ({counts['selected_texts']:,} passages)")
-    return "\n".join(lines)
-
-
-def in_domain_lines(manifest: dict[str, Any]) -> list[str]:
-    """A line on how much of what is kept is like the task; of several targets one each."""
-    if "targets" not in manifest:
-        return [purity_text(manifest["in_domain"])]
-    return [
-        f"{name} ({about['proportion']:.0%}): {about['weight']:,.0f} units; {purity_text(about['in_domain'])}"
-        for name, about in manifest["targets"].items()
-    ]
+    kept, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
+    return f"{aligned(shown)}\nspread: {kept:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n"
 
 
 def _kept_table(by_source: dict[str, dict[str, float]]) -> str:

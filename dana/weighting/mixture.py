@@ -1,26 +1,53 @@
-"""Mixture proportion estimation: scores of the pool and of held-out task text to the in-domain share of the pool.
+"""Estimate how much of a pool, and of what is kept, is like the task, from scores of both and of held-out task text.
 
 The pool is read as a mixture: a share π of text like the task's, whose scores are distributed as those of held-out
 task text, and other text. For every threshold t, the share G(t) of the pool at or below it is at least π T(t), T being
 that of held-out task text; so π is at most G(t) / T(t), and nearly that where hardly any other text scores so low.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from scipy.optimize import isotonic_regression
 
+from dana.core.logging import get_logger
 from dana.core.rng import generator
+from dana.core.schemas import HELD_OUT_TASK, SCORES
 from dana.core.statistics import percentile_interval
+from dana.weighting.pool import Sample, document_numbers, document_starts
+from dana.weighting.settings import WeighSettings
+from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means
+
+log = get_logger(__name__)
 
 REPLICATES = 200
 THRESHOLDS = 200  # of the task's scores, at equal quantiles
 CAUTION = 2.0  # standard errors: the half-width of the limits of T(t) and G(t) that choose the threshold
 LEAST_DOCUMENTS = 10  # of the task at or below a threshold; of fewer the share would be chance
-LARGEST_POOL = 1_000_000  # units; of more, a part of the documents is taken
+LEAST_UNITS = 20  # of held-out task text; of fewer nothing is estimated
+LOW = 0.7  # in-domain share of the kept text below which there is a warning
+RARE = 0.01  # in-domain share of the pool below which no smaller budget is advised
 
-Ranked = Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]  # values, units and weights of groups, in blocks
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of units, and the document of each.
+
+    Attributes:
+        scores: Shape (units,), higher = more foreign.
+        documents: int64 of shape (units,), numbered from 0 without a gap.
+    """
+
+    scores: np.ndarray
+    documents: np.ndarray
+
+    def drawn_again(self, random: np.random.Generator) -> np.ndarray:
+        """A bootstrap replicate: how often each unit's document was drawn, float64 of shape (units,)."""
+        return random.poisson(1.0, int(self.documents.max()) + 1)[self.documents].astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -53,74 +80,13 @@ class InDomain:
     kept: Estimate
     mostly: float
 
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores of units, and the document of each.
-
-    Attributes:
-        scores: Shape (units,), higher = more foreign.
-        documents: int64 of shape (units,), numbered from 0 without a gap.
-    """
-
-    scores: np.ndarray
-    documents: np.ndarray
-
-    def weights(self, random: np.random.Generator) -> np.ndarray:
-        """A bootstrap replicate: how often each unit's document was drawn, float64 of shape (units,)."""
-        return random.poisson(1.0, int(self.documents.max()) + 1)[self.documents].astype(np.float64)
-
-
-class PoolSample:
-    """Scores of a pool that comes in blocks of whole documents; of a large pool, of documents drawn at random.
-
-    Of few huge documents maybe none is drawn. Every n-th unit is taken then, of about all documents.
-
-    Args:
-        units: Of the whole pool.
-        seed: Of the draw, and of a bootstrap after it.
-
-    Attributes:
-        random: Where the bootstrap goes on.
-    """
-
-    def __init__(self, units: int, seed: int) -> None:
-        self.random = generator(seed, "mixture")
-        self._share = LARGEST_POOL / units if units > LARGEST_POOL else 1.0
-        self._scores: list[np.ndarray] = []
-        self._documents: list[np.ndarray] = []
-        self._before = self._drawn = self._units = 0
-        self._step = -(-units // LARGEST_POOL)
-        self._spare: list[tuple[np.ndarray, np.ndarray]] = []  # where no document is drawn
-
-    def add(self, scores: np.ndarray, documents: np.ndarray) -> None:
-        """The next units: their scores, and the document of each, numbered over the pool from 0."""
-        count, own = int(documents[-1]) + 1 - self._before, documents - self._before
-        self._before += count
-        if self._share < 1:
-            if self._drawn == 0:
-                nth = (self._units + np.arange(scores.size)) % self._step == 0
-                self._spare.append((scores[nth], documents[nth]))
-            self._units += scores.size
-            drawn = self.random.random(count) < self._share
-            own, scores = (np.cumsum(drawn) - 1)[own[drawn[own]]], scores[drawn[own]]
-            count = int(drawn.sum())
-        documents = self._drawn + own  # of those drawn, so that a bootstrap draws no others
-        self._drawn += count
-        self._scores.append(scores)
-        self._documents.append(documents)
-
     @property
-    def scored(self) -> Scored:
-        """What was drawn."""
-        if self._drawn == 0 and self._spare:
-            scores, documents = map(np.concatenate, zip(*self._spare, strict=True))
-            return Scored(scores, np.unique(documents, return_inverse=True)[1])
-        self._scores, self._documents = [np.concatenate(self._scores)], [np.concatenate(self._documents)]  # once
-        return Scored(self._scores[0], self._documents[0])
+    def tells_apart(self) -> bool:
+        """Whether the scores say anything: else all of the pool could be like the task."""
+        return self.pool.high <= 0.95
 
 
-def in_domain(task: Scored, keep: np.ndarray, sample: PoolSample, kept_share: float) -> InDomain:
+def in_domain(task: Scored, keep: np.ndarray, pool: Scored, kept_share: float, random: np.random.Generator) -> InDomain:
     """Estimate how much of the pool, and of what is kept, is like the task.
 
     π is G(t) / T(t) at the threshold where its upper limit is lowest. Where no threshold parts the task from the most
@@ -129,26 +95,20 @@ def in_domain(task: Scored, keep: np.ndarray, sample: PoolSample, kept_share: fl
     Args:
         task: Task text that nothing was fitted on.
         keep: Shape (task units,), the weight that the selection would give each, in [0, 1].
-        sample: Of the scored corpus.
+        pool: The scored corpus, or a sample of its documents.
         kept_share: Mean weight of the pool's units.
+        random: Of the bootstrap.
 
     References:
         Blanchard, Lee and Scott 2010, Semi-supervised novelty detection (π as the infimum of G / T). Garg, Wu, Smola,
         Balakrishnan and Lipton 2021, Mixture proportion estimation and PU learning: a modern approach, algorithm 1
         (best bin estimation); the limits here are Wilson's, not uniform ones, which ask for thousands of units.
     """
-    random, pool = sample.random, sample.scored
     grid = _grid(task)
     task_bin, pool_bin = (np.searchsorted(grid, side.scores) for side in (task, pool))
-    documents = np.unique(task.documents).size
-
     below_task, below_pool = (np.cumsum(np.bincount(part, minlength=grid.size + 1)) for part in (task_bin, pool_bin))
-    best = _threshold(
-        below_task[:-1] / task.scores.size,
-        below_pool[:-1] / pool.scores.size,
-        documents,
-        np.unique(pool.documents).size,
-    )
+    of_task, of_pool = below_task[:-1] / task.scores.size, below_pool[:-1] / pool.scores.size
+    best = _threshold(of_task, of_pool, np.unique(task.documents).size, np.unique(pool.documents).size)
 
     def once(task_weight: np.ndarray, pool_weight: np.ndarray) -> tuple[float, float]:
         units = max(task_weight.sum(), 1.0)
@@ -157,11 +117,11 @@ def in_domain(task: Scored, keep: np.ndarray, sample: PoolSample, kept_share: fl
         return min(1.0, float(share)), float((task_weight * keep).sum() / units)
 
     pairs = [once(np.ones(task.scores.size), np.ones(pool.scores.size))]
-    pairs += [once(task.weights(random), pool.weights(random)) for _ in range(REPLICATES)]
+    pairs += [once(task.drawn_again(random), pool.drawn_again(random)) for _ in range(REPLICATES)]
     shares, recalls = np.array(pairs).T
-    purity = np.minimum(1.0, shares * recalls / max(kept_share, 1e-12))
+    kept = np.minimum(1.0, shares * recalls / max(kept_share, 1e-12))
     mostly = float((in_domain_probability(task, pool, float(shares[0])) >= 0.5).mean())
-    return InDomain(Estimate.of(shares), Estimate.of(recalls), Estimate.of(purity), mostly)
+    return InDomain(Estimate.of(shares), Estimate.of(recalls), Estimate.of(kept), mostly)
 
 
 def in_domain_probability(task: Scored, pool: Scored, share: float) -> np.ndarray:
@@ -210,36 +170,143 @@ def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
     return (share + variance / 2 + side * np.sqrt(variance * (share * (1 - share) + variance / 4))) / (1 + variance)
 
 
-def local_mean(ranked: Callable[[], Ranked], units: int, at: np.ndarray, share: float = 0.01) -> np.ndarray:
+def local_mean(values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01) -> np.ndarray:
     """Mean weight of the units nearest in rank, a hundredth of all, to each value asked about.
 
     Args:
-        ranked: Begins, in the order of what decides how a unit is weighted, groups of units that go by one value: the
-            value, units and weight of each.
-        units: In all; those in no group come last, and weigh nothing.
+        values: Shape (units,), what decides how each is weighted.
+        weights: Of each.
         at: Values asked about, shape (n,).
         share: Of the units, that a mean is taken over.
     """
-    place = np.zeros(at.size, dtype=np.int64)
-    for values, sizes, _ in ranked():
-        place += np.append(0, np.cumsum(sizes))[np.searchsorted(values, at)]
-    half = max(1, round(share * units / 2))
-    first, last = np.maximum(place - half, 0), np.minimum(place + half, units)
-    first = np.minimum(first, units - 1)
-    return (_weight_before(ranked(), last) - _weight_before(ranked(), first)) / (last - first)
+    order = np.argsort(values, kind="stable")
+    before, place = np.append(0, np.cumsum(weights[order])), np.searchsorted(values[order], at)
+    half = max(1, round(share * values.size / 2))
+    first, last = np.clip(place - half, 0, values.size - 1), np.minimum(place + half, values.size)
+    return (before[last] - before[first]) / (last - first)
 
 
-def _weight_before(ranked: Ranked, ranks: np.ndarray) -> np.ndarray:
-    """Weight of all units before each rank."""
-    found, total, before = np.empty(ranks.size), 0.0, 0
-    open_ = np.ones(ranks.size, dtype=bool)
-    for _, sizes, weights in ranked:
-        ends = before + np.append(0, np.cumsum(sizes))
-        totals = np.cumsum(np.append(total, sizes * weights))  # one after the other, whatever the blocks
-        here = open_ & (ranks < ends[-1])
-        group = np.searchsorted(ends, ranks[here], side="right") - 1
-        found[here] = totals[group] + weights[group] * (ranks[here] - ends[group])
-        open_ &= ~here
-        before, total = int(ends[-1]), float(totals[-1])
-    found[open_] = total
-    return found
+def deciding(table: pa.Table, settings: WeighSettings, components: Components | None) -> np.ndarray:
+    """The value that decides each unit's weight: its score, or the (shrunken) mean of its segment.
+
+    Args:
+        table: Of :data:`dana.core.schemas.SCORES`, in memory.
+        settings: Of the weighing.
+        components: What the means are shrunk by, if they are.
+
+    Returns:
+        float64 of shape (units,), infinite for a dropped tail.
+    """
+    score = table["score"].to_numpy()
+    if settings.policy == "sigmoid":
+        return score
+    starts = np.zeros(1, dtype=np.int64) if settings.stream else document_starts(table)
+    segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
+    means, sizes = segment_means(score, segment), np.bincount(segment[segment != DROPPED])
+    values = means if components is None else components.shrink(means, sizes)
+    return np.append(values, np.inf)[np.where(segment != DROPPED, segment, means.size)]
+
+
+def held_out_task(scores: Path) -> pa.Table:
+    """Scores of the units of task text that nothing was fitted on, :data:`dana.core.schemas.SCORES`; maybe none.
+
+    Args:
+        scores: Folder of a scores artifact.
+    """
+    path = scores / HELD_OUT_TASK
+    return pq.read_table(path) if path.is_file() else SCORES.empty_table()
+
+
+def halved_documents(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Held-out task text to choose by, and other such text to say what was chosen: half of the documents each.
+
+    Of fewer than 40 units all are for choosing, since of a half nothing could be said.
+
+    Args:
+        task: Of :data:`dana.core.schemas.SCORES`.
+        seed: Decides which documents.
+    """
+    if task.num_rows < 2 * LEAST_UNITS:
+        return task, task.slice(0, 0)
+    documents = document_numbers(task)
+    count = int(documents[-1]) + 1
+    chooses = generator(seed, "weights", "halves").permutation(count)[documents] < (count + 1) // 2
+    return task.filter(pa.array(chooses)), task.filter(pa.array(~chooses))
+
+
+def purity(
+    task: pa.Table,
+    sample: Sample,
+    weight: float,
+    rows: int,
+    settings: WeighSettings,
+    components: Components | None,
+    chose: int = 0,
+) -> dict[str, Any]:
+    """The in-domain share of the pool and of the kept text, with 95 % intervals, for the manifest.
+
+    Both sides are compared by the value that decides the weight: where segments are kept, by their means. In-domain
+    text of the pool is assumed to come in documents like the task's and to have scores like the task's.
+
+    Args:
+        task: Scores of held-out task units.
+        sample: Of the corpus: ``value``, which decides the weight, ``weight`` and ``document`` of units.
+        weight: Of all the corpus' units together.
+        rows: How many these are.
+        settings: Of the weighing.
+        components: See :func:`deciding`.
+        chose: Other held-out task units, which chose beta.
+
+    Returns:
+        ``pool``, ``recall``, ``kept`` (:class:`InDomain`) and ``kept_share``; or ``unknown``: the reason for which
+        nothing is estimated.
+    """
+    if task.num_rows < LEAST_UNITS:
+        besides = f" besides the {chose} that chose beta" if chose else ""
+        return {"unknown": f"{task.num_rows} held-out task units{besides}; an estimate needs {LEAST_UNITS}"}
+    value, weights, document = (sample.table()[name].to_numpy() for name in ("value", "weight", "document"))
+    of_task = Scored(deciding(task, settings, components), document_numbers(task))
+    of_pool = Scored(value, np.unique(document, return_inverse=True)[1])
+    share, keep = weight / rows, local_mean(value, weights, of_task.scores)
+    found = in_domain(of_task, keep, of_pool, share, sample.random)
+    if not found.tells_apart:
+        return {"unknown": "the scores do not tell held-out task text from the pool"}
+    return {**asdict(found), "kept_share": share}
+
+
+def purity_text(found: dict[str, Any]) -> str:
+    """One line that says the shares of :func:`purity`, or why they are unknown."""
+    if "unknown" in found:
+        return f"in-domain share of what is kept: unknown ({found['unknown']})"
+    kept, pool = found["kept"], found["pool"]
+    return (
+        f"in-domain, by the scores of held-out task text: at most about {kept['value']:.0%} of what is kept "
+        f"({kept['low']:.0%} to {kept['high']:.0%}), {pool['value']:.0%} of the pool "
+        f"({pool['low']:.0%} to {pool['high']:.0%})"
+    )
+
+
+def warn_of_low_purity(found: dict[str, Any], target: str = "the task") -> None:
+    """Warn where less than 70 % of the kept text is like the task: how much is filler, and which budget has less.
+
+    Where hardly any of the pool scores as the task does, no smaller budget is advised: a selector that was fitted on
+    both tells related text from the task's by its form too, and the nearest there is may be what is wanted.
+
+    Args:
+        found: From :func:`purity`.
+        target: What it was estimated of, by name where there are several.
+    """
+    if "unknown" in found or found["kept"]["value"] >= LOW:
+        return
+    kept, held, pool, mostly = found["kept"]["value"], found["kept_share"], found["pool"]["value"], found["mostly"]
+    if mostly > 0 and pool < RARE:
+        text = "by the scores hardly any of the pool (%.2g %%) is of one kind with %s; what is kept is the nearest"
+        log.warning("weights   " + text + " there is: look at it, dana report shows some", 100 * pool, target)
+        return
+    text = f"of such text the pool holds about {100 * pool:.2g} %, and {100 * held:.2g} % is kept, "
+    text += f"so {100 - 100 * kept:.0f} % of the choice is filler"
+    if mostly == 0:
+        text += "; by the scores none of the pool is like it"
+    elif mostly < held and target == "the task":
+        text += f"; try --beta {mostly:.2g}, beyond which a unit is more likely filler than not"
+    log.warning("weights   at most about %.0f %% of what is kept is like %s: %s", 100 * kept, target, text)

@@ -1,9 +1,9 @@
-"""The formulas of weighing: anomaly scores to sigmoid weights, segments and budgets. DANA, section 3.2.
+"""The formulas of weighing: anomaly scores to sigmoid weights, segments and their shrunken means. DANA, section 3.2.
 
 Scores are of shape (units,), in corpus order, higher = more foreign. Weights are in [0, 1], 1 = in-domain.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +11,23 @@ from scipy.special import expit
 
 from dana.core.errors import DataError
 from dana.core.statistics import Moments
-from dana.weighting.settings import Budget
 
 DROPPED = -1  # segment of a unit that no segment holds
+PART = 1 << 16  # numbers of an array that are worked on, and added, at a time
 
 Total = Callable[[Callable[[np.ndarray, np.ndarray], np.ndarray]], float]
+
+
+def parts_of(size: int) -> Iterator[slice]:
+    """Cut the rows of an array into slices of :data:`PART`."""
+    return (slice(first, min(first + PART, size)) for first in range(0, size, PART))
+
+
+def moments_of(values: np.ndarray) -> Moments:
+    """Compute :meth:`dana.core.statistics.Moments.of`, bit by bit, with one other array as large in memory."""
+    mean = float(values.mean())
+    deviations = values - mean
+    return Moments(values.size, mean, float(np.square(deviations, out=deviations).sum()))
 
 
 def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
@@ -36,6 +48,30 @@ def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarr
     if np.isinf(sharpness):
         return np.where(standard == midpoint, 0.5, (standard < midpoint).astype(np.float64))
     return expit(sharpness * (midpoint - standard))
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Continuous weights of values whose moments are known."""
+
+    moments: Moments
+    midpoint: float
+    sharpness: float
+
+    @classmethod
+    def of(cls, values: np.ndarray, sharpness: float, midpoint: float | None, share: float) -> "Sigmoid":
+        """Place a sigmoid at a midpoint α, or at the quantile `share` in (0, 1] of the standardised values."""
+        moments = moments_of(values)
+        if midpoint is None:  # standardising keeps the order, so two values decide the quantile
+            place = (values.size - 1) * share
+            low, high = int(place), min(int(place) + 1, values.size - 1)
+            around = np.partition(values, (low, high))[[low, high]]
+            midpoint = float(np.quantile(standardise(around, moments), place - low))
+        return cls(moments, midpoint, sharpness)
+
+    def weights(self, values: np.ndarray) -> np.ndarray:
+        """Weigh some of the values; see :func:`sigmoid`."""
+        return sigmoid(standardise(values, self.moments), self.sharpness, self.midpoint)
 
 
 def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: int = 1) -> np.ndarray:
@@ -60,8 +96,7 @@ def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: i
     if units == 0 or min_tail <= 1:
         return segment
     long_enough = np.bincount(segment) >= min_tail
-    renumbered = np.where(long_enough, np.cumsum(long_enough) - 1, DROPPED)
-    return renumbered[segment]
+    return np.where(long_enough, np.cumsum(long_enough) - 1, DROPPED)[segment]
 
 
 def segment_means(values: np.ndarray, segment: np.ndarray) -> np.ndarray:
@@ -69,6 +104,22 @@ def segment_means(values: np.ndarray, segment: np.ndarray) -> np.ndarray:
     inside = segment != DROPPED
     count = np.bincount(segment[inside])
     return np.bincount(segment[inside], weights=values[inside]) / np.maximum(count, 1)
+
+
+def segment_groups(segment: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The group that most units of each segment are of, of equally frequent ones the first.
+
+    Args:
+        segment: Of each unit, DROPPED for none.
+        groups: int of shape (units,), from 0.
+
+    Returns:
+        int64 of shape (segments,).
+    """
+    inside, k = segment != DROPPED, int(groups.max(initial=0)) + 1
+    pairs, counts = np.unique(segment[inside].astype(np.int64) * k + groups[inside], return_counts=True)
+    ranked = pairs[np.lexsort((pairs, -counts, pairs // k))]
+    return ranked[np.unique(ranked // k, return_index=True)[1]] % k
 
 
 @dataclass(frozen=True)
@@ -86,7 +137,7 @@ class Components:
     within: float
 
     @classmethod
-    def of(cls, residual: float, units: int, groups: int, total: "Total") -> "Components":
+    def of(cls, residual: float, units: int, groups: int, total: Total) -> "Components":
         """Estimate them from the scores themselves, by the analysis of variance of unequal groups.
 
         Where units say nothing of their segment (or no segment has two units) `between` is a millionth of `within`,
@@ -129,41 +180,18 @@ class Components:
         References:
             Efron and Morris 1975, Data analysis using Stein's estimator (empirical Bayes).
         """
-        return self.mean + (means - self.mean) * self.between / np.maximum(self.between + self.within / sizes, 1e-300)
+        varies = np.maximum(self.between + self.within / sizes.astype(np.float64), 1e-300)
+        return self.mean + (means - self.mean) * self.between / varies
 
 
-class Held:
-    """What is held by an order of segments that comes in pieces: units, tokens, or documents, each counted once.
+def effective_number(amounts: np.ndarray) -> float:
+    """The exponential of the entropy of the groups' shares: k where all hold the same, 1 where one holds all.
 
     Args:
-        budget: Says what is counted.
-        documents: How many there are; where they are counted, one bit of memory each.
+        amounts: Of each group, float of shape (k,), not negative; not all 0.
 
-    Attributes:
-        total: Of all so far.
+    References:
+        Hill 1973, Diversity and evenness: a unifying notation and its consequences (the number of order 1).
     """
-
-    def __init__(self, budget: Budget, documents: int) -> None:
-        self.total = 0.0
-        self._seen = np.zeros(documents // 8 + 1, dtype=np.uint8) if budget.kind == "documents" else None
-
-    def add(self, amounts: np.ndarray) -> np.ndarray:
-        """What is held with each of the next segments and all before it, float64.
-
-        Args:
-            amounts: Units or tokens of each segment; where documents are counted, the number of its document.
-        """
-        counted = amounts if self._seen is None else self._new(amounts.astype(np.int64))
-        held = self.total + np.cumsum(counted, dtype=np.float64)
-        self.total = float(held[-1]) if held.size else self.total
-        return held
-
-    def _new(self, documents: np.ndarray) -> np.ndarray:
-        """1 where a document comes for the first time."""
-        assert self._seen is not None
-        found, first = np.unique(documents, return_index=True)
-        place, bit = found >> 3, np.left_shift(1, found & 7).astype(np.uint8)
-        new = np.zeros(documents.size)
-        new[first[self._seen[place] & bit == 0]] = 1
-        np.bitwise_or.at(self._seen, place, bit)
-        return new
+    shares = amounts[amounts > 0] / amounts.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))

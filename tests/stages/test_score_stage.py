@@ -16,7 +16,7 @@ from dana.stages.corpus import corpus_stage
 from dana.stages.held_out import held_out_stage
 from dana.stages.rank import rank_stage
 from dana.stages.task import task_stage
-from dana.weighting.kept_text import KEPT_TEXT
+from dana.weighting.texts import KEPT_TEXT
 
 
 def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(opened, texts, tmp_path):

@@ -19,10 +19,10 @@ from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.corpus import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
-from dana.weighting.kept_text import KEPT_TEXT
+from dana.weighting.mixture import halved_documents, held_out_task, purity_text, warn_of_low_purity
 from dana.weighting.pool import Pool
-from dana.weighting.purity import halved_documents, held_out_task, purity_text, warn_of_low_purity
 from dana.weighting.settings import POLICIES, WeighSettings
+from dana.weighting.texts import KEPT_TEXT
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -206,7 +206,7 @@ def test_short_segments_do_not_win_by_variance_unless_the_papers_rule_is_asked_f
     for seed in range(6):
         scores = np.random.default_rng(seed).normal(size=table.num_rows)
         noise = table.set_column(table.schema.get_field_index("score"), "score", pa.array(scores))
-        monkeypatch.setattr(Pool, "of_folder", lambda folder, noise=noise: Pool.of_table(noise))
+        monkeypatch.setattr("dana.stages.weigh.scored_pool", lambda folder, noise=noise: Pool(noise))
         for shrink, found in shares.items():
             settings = WeighSettings(policy=policy, gamma=9, beta=0.1, shrink=shrink, sharpness=20.0, seed=seed)
             folder = weigh_stage(
@@ -278,14 +278,14 @@ def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(heard,
 def test_of_few_held_out_units_or_scores_by_chance_no_share_is_purity_text(opened, planted, tmp_path, monkeypatch):
     table = read_table(planted[2] / "scores")
     chance = table.set_column(5, "score", pa.array(np.random.default_rng(0).random(table.num_rows)))
-    monkeypatch.setattr(Pool, "of_folder", lambda folder: Pool.of_table(chance))
+    monkeypatch.setattr("dana.stages.weigh.scored_pool", lambda folder: Pool(chance))
     held_out = pq.read_table(planted[2] / "scores" / HELD_OUT_TASK)
     random = held_out.set_column(5, "score", pa.array(np.random.default_rng(1).random(held_out.num_rows)))
-    monkeypatch.setattr("dana.weighting.purity.pq.read_table", lambda path: random)
+    monkeypatch.setattr("dana.weighting.mixture.pq.read_table", lambda path: random)
     found = write_weights_of(planted, tmp_path / "w").manifest["in_domain"]
     assert found == {"unknown": "the scores do not tell held-out task text from the pool"}
     assert "unknown (the scores do not tell" in purity_text(found)
-    monkeypatch.setattr("dana.weighting.purity.pq.read_table", lambda path: random.slice(0, 19))
+    monkeypatch.setattr("dana.weighting.mixture.pq.read_table", lambda path: random.slice(0, 19))
     found = write_weights_of(planted, tmp_path / "few").manifest["in_domain"]
     assert found == {"unknown": "19 held-out task units; an estimate needs 20"}
     found = write_weights_of(planted, tmp_path / "auto", beta="auto").manifest["in_domain"]
@@ -298,9 +298,7 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_purity_text(opene
 def test_no_byte_depends_on_how_much_is_in_memory(planted, tmp_path, monkeypatch, settings):
     whole = write_weights_of(planted, tmp_path / "whole", **settings)
     monkeypatch.setattr("dana.weighting.pool.ROWS", 50)
-    monkeypatch.setattr("dana.core.columns.ROWS", 20)
-    monkeypatch.setattr("dana.core.columns.RUN", 64)
-    monkeypatch.setattr("dana.core.columns.FAN_IN", 3)
+    monkeypatch.setattr("dana.weighting.selection.PIECE", 64)
     parts = write_weights_of(planted, tmp_path / "parts", **settings)
     files = [path.relative_to(whole.path) for path in whole.path.rglob("*") if path.is_file()]
     assert sorted(files) == sorted(path.relative_to(parts.path) for path in parts.path.rglob("*") if path.is_file())

@@ -14,7 +14,7 @@ from dana.cli.main import main
 from dana.core.errors import ConfigError, Contradiction
 from dana.core.files import file_digest
 from dana.core.schemas import iterate_documents, parts, read_table
-from dana.stages.weigh_targets import weigh_targets_stage
+from dana.stages.weigh import weigh_targets_stage
 from dana.train.examples import weights_by_document
 from dana.weighting.pool import Pool
 from dana.weighting.settings import WeighSettings
@@ -111,10 +111,13 @@ def test_targets_count_with_the_tokenizer_that_is_there_now(runs, tmp_path, tiny
     assert set(write_targets(runs, tmp_path / "units").manifest["depends_on"]) == {"scores", "proportions", "settings"}
 
 
-def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path):
-    one = write_targets(runs, tmp_path / "one")
-    two = write_targets(runs[::-1], tmp_path / "two", proportions=(0.25, 0.75))
+@pytest.mark.parametrize("policy", ["segments", "sampled", "sigmoid"])
+def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path, policy):
+    one = write_targets(runs, tmp_path / "one", policy=policy)
+    two = write_targets(runs[::-1], tmp_path / "two", proportions=(0.25, 0.75), policy=policy)
     assert one.fingerprint == two.fingerprint
+    assert one.manifest["counts"] == two.manifest["counts"]
+    assert one.manifest["targets"] == two.manifest["targets"]
     assert [file_digest(part) for part in parts(one.path)] == [file_digest(part) for part in parts(two.path)]
 
 
@@ -141,12 +144,9 @@ def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatc
     whole = read_table(runs[1] / "scores")
     start = pa.array(whole["start"].to_numpy() + (np.arange(len(whole)) == 700))
     shifted = whole.set_column(whole.schema.get_field_index("start"), "start", start)
-    of_folder = Pool.of_folder
     for stars in (whole.slice(1), shifted):
-        other = Pool.of_table(stars)
-        monkeypatch.setattr(
-            Pool, "of_folder", lambda path, other=other: other if path.parent == runs[1] else of_folder(path)
-        )
+        pools = {runs[0] / "scores": Pool(runs[0] / "scores"), runs[1] / "scores": Pool(stars)}
+        monkeypatch.setattr("dana.stages.weigh.scored_pool", pools.get)
         with pytest.raises(
             ConfigError, match=r"stars: cut into other units than .*cells; score both with the same --un"
         ):

@@ -10,8 +10,8 @@ from dana.scoring.settings import Selection
 from dana.stages.corpus import corpus_stage
 from dana.stages.task import task_stage
 from dana.stages.weigh import weigh_stage
-from dana.weighting.kept_text import KEPT_TEXT
 from dana.weighting.settings import WeighSettings
+from dana.weighting.texts import KEPT_TEXT
 
 SELECTION = Selection(encoder="hashing:dims=64,words=1")
 CELLS = [

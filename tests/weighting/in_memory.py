@@ -1,9 +1,12 @@
 """Weighing with everything in memory, straight from the formulas: what passes over blocks equal to the last bit."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from scipy.special import expit
 
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
+from dana.weighting.selection import weigh_in_memory
 
 
 def segment_numbers(documents, settings):
@@ -58,6 +61,12 @@ def spread(order, clusters, amounts, settings, shares):
         rows = np.flatnonzero(clusters[order] == cluster)
         place[rows] = held(order[rows], amounts, settings.kept) / shares[cluster]
     return order[np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]]
+
+
+def apply_policy(table, settings, shares=None):
+    """What the package makes of a table."""
+    segment, weight, choice = weigh_in_memory(table, settings, shares)
+    return SimpleNamespace(segment=segment, weight=weight, counts=choice.counts, notes=choice.notes)
 
 
 def weights(table, settings, shares=None):

@@ -11,7 +11,7 @@ from dana.corpus.documents import document_tables
 from dana.weighting import amount
 from dana.weighting.amount import choose_amount
 from dana.weighting.pool import Pool
-from dana.weighting.segments import gather
+from dana.weighting.selection import gather
 from dana.weighting.settings import WeighSettings
 
 CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]
@@ -41,9 +41,8 @@ def amount_of(folder, like=60, others=540, held_out=40, distance=6.0, written=No
     order = random.permutation(like + others)
     table = scored([pool[row] for row in order], scores[order], folder / "corpus")
     task_table = scored(task, random.normal(0, 1, held_out), folder / "task")
-    pool, asked = Pool.of_table(table), WeighSettings(**settings)
-    (folder / "scratch").mkdir()
-    segments = gather(pool, asked, folder / "scratch")
+    pool, asked = Pool(table), WeighSettings(**settings)
+    segments = gather(pool, asked)
     return choose_amount(task_table, folder / "task", pool, segments, folder / "corpus", asked)
 
 
@@ -54,8 +53,8 @@ def test_no_more_is_kept_than_is_like_the_task(tmp_path):
     assert found.beta == found.by_likeness == pytest.approx(0.1, abs=0.03)
     assert (found.held_out_documents, found.counted_units) == (40, 600)
     assert "but no more than" in found.reason
-    assert [cut.units for cut in found.curve] == [6, 12, 30, 60, 120, 210, 300, 450, 600]
-    *cuts, whole = [(cut.perplexity, cut.perplexity_random) for cut in found.curve]
+    assert [cut["units"] for cut in found.curve] == [6, 12, 30, 60, 120, 210, 300, 450, 600]
+    *cuts, whole = [(cut["perplexity"], cut["perplexity_random"]) for cut in found.curve]
     assert whole[0] == whole[1]  # of all units in another order
     assert all(chosen < by_chance for chosen, by_chance in cuts)
     assert cuts[0][1] > 2 * whole[1]  # more text at random says more
@@ -80,7 +79,7 @@ def test_few_held_out_units_leave_the_choice_to_perplexity(tmp_path, held_out):
     found = amount_of(tmp_path, held_out=held_out)
     assert found.by_likeness is None
     assert found.beta == found.by_perplexity <= 0.1
-    assert all(cut.in_domain is None for cut in found.curve)
+    assert all(cut["in_domain"] is None for cut in found.curve)
     assert "cannot be told by the scores" in found.reason
 
 
@@ -112,7 +111,7 @@ def test_of_a_large_pool_the_documents_drawn_are_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(amount, "MOST_UNITS", 1000)
     found = amount_of(tmp_path / "part", others=1940, like=60)
     assert 900 < found.counted_units < 1100
-    assert found.curve[-1].units == whole.curve[-1].units == 2000
+    assert found.curve[-1]["units"] == whole.curve[-1]["units"] == 2000
     assert found.beta == pytest.approx(whole.beta, abs=0.015)
 
 
@@ -133,15 +132,15 @@ def test_of_huge_documents_of_which_none_is_drawn_units_of_all_are_counted(tmp_p
     columns += [begins + [len(text) for text in texts], scores]
     table = pa.table([pa.array(column) for column in columns], schema=SCORES)
     settings = WeighSettings(gamma=5, policy=policy)
-    (tmp_path / "scratch").mkdir()
-    segments = gather(Pool.of_table(table), settings, tmp_path / "scratch")
-    taken, values, numbers = amount._sample(Pool.of_table(table), segments, settings)
-    assert taken.equals(table.select(taken.column_names).take(np.arange(0, 2400, 24)))
-    np.testing.assert_array_equal(numbers, np.arange(0, 2400, 24) // 5)
+    segments = gather(Pool(table), settings)
+    taken = amount.sampled_units(Pool(table), segments, settings)
+    columns = ["doc_id", "unit", "start", "end", "score"]
+    assert taken.select(columns).equals(table.select(columns).take(np.arange(0, 2400, 24)))
+    np.testing.assert_array_equal(taken["segment"], np.arange(0, 2400, 24) // 5)
     if policy == "sigmoid":
-        np.testing.assert_array_equal(values, scores[::24])
+        np.testing.assert_array_equal(taken["value"], scores[::24])
     task = scored([" ".join(random.choice(CELLS, 8)) for _ in range(40)], random.normal(0, 1, 40), tmp_path / "task")
-    found = choose_amount(task, tmp_path / "task", Pool.of_table(table), segments, tmp_path, settings)
+    found = choose_amount(task, tmp_path / "task", Pool(table), segments, tmp_path, settings)
     assert found.counted_units == 100
     assert found.beta <= 0.2
 
@@ -167,10 +166,9 @@ def test_text_by_chance_is_whole_segments(tmp_path, monkeypatch):
     begins = ends - [len(text) for text in units]
     number, score = np.tile(np.arange(12, dtype=np.int32), 20), random.normal(size=240)
     columns = [np.repeat([one.doc_id for one in documents], 12).tolist(), ["pool"] * 240, number, begins, ends, score]
-    pool = Pool.of_table(pa.table([pa.array(column) for column in columns], schema=SCORES))
-    (tmp_path / "scratch").mkdir()
+    pool = Pool(pa.table([pa.array(column) for column in columns], schema=SCORES))
     settings = WeighSettings(gamma=4)
-    segments = gather(pool, settings, tmp_path / "scratch")
+    segments = gather(pool, settings)
     task = scored([" ".join(random.choice(CELLS, 8)) for _ in range(40)], random.normal(size=40), tmp_path / "task")
     choose_amount(task, tmp_path / "task", pool, segments, tmp_path, settings)
     ((order, by_chance),) = orders

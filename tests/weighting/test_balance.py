@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
-from dana.weighting.groups import Groups, segment_groups
-from dana.weighting.policies import apply_policy
-from dana.weighting.pool import Pool
+from dana.weighting.pool import Groups, Pool
+from dana.weighting.selection import check_targets
 from dana.weighting.settings import Balance, WeighSettings, parse_balance
-from dana.weighting.spread import effective_number
-from dana.weighting.targets import check_targets
-from dana.weighting.weights import DROPPED
+from dana.weighting.weights import DROPPED, effective_number, segment_groups
+from tests.weighting.in_memory import apply_policy
 
 # The best units are all of cluster 0; cluster 2 has one unit alone.
 CLUSTERS = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 2])
@@ -159,8 +157,10 @@ def table_of_groups(folder, groups, **columns):
 def test_any_parquet_of_keys_and_groups_is_a_table_of_groups(tmp_path, groups, expected):
     opened = Groups.open(table_of_groups(tmp_path, groups))
     assert opened.values == sorted(set(groups))
-    pool = opened.beside(Pool.of_table(table(range(4))))
-    assert [value for part in pool.read(["score", "group"]) for value in part["group"].to_pylist()] == expected
+    pool = Pool(table(range(4)))
+    assert opened.of_pool(pool).tolist() == expected
+    together = pool.beside(group=opened.of_pool(pool)).read(["score", "group"])
+    assert [value for part in together for value in part["group"].to_pylist()] == expected
     assert opened.shares(Balance("x", {})).tolist() == pytest.approx([1 / 3] * 3)
     last, first = str(sorted(set(groups))[2]), str(sorted(set(groups))[0])
     assert opened.shares(Balance("x", {last: 0.9, first: 0.1})).tolist() == [0.1, 0.0, 0.9]
@@ -192,7 +192,7 @@ def test_a_table_without_groups_names_what_it_has(tmp_path):
 def test_groups_of_other_units_are_refused(tmp_path, units):
     opened = Groups.open(table_of_groups(tmp_path, ["a"] * units))
     with pytest.raises(ConfigError, match="its rows are not those of the scores"):
-        list(opened.beside(Pool.of_table(table(range(6), np.array([0, 0, 0, 1, 1, 1])))).read(["group"]))
+        opened.of_pool(Pool(table(range(6), np.array([0, 0, 0, 1, 1, 1]))))
 
 
 @pytest.mark.parametrize(

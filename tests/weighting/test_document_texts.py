@@ -3,7 +3,7 @@
 import pytest
 
 from dana.core.errors import DataError
-from dana.weighting.documents import Texts
+from dana.weighting.texts import Texts
 
 
 def test_a_text_that_is_asked_for_again_is_the_same_object(write_corpus):

@@ -3,26 +3,17 @@
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from dana.core.rng import generator
 from dana.weighting import mixture
-from dana.weighting.mixture import PoolSample, Scored, in_domain_probability
+from dana.weighting.mixture import Scored, in_domain_probability, local_mean
+from dana.weighting.pool import Sample
 
 
 def in_domain(task, keep, pool, kept_share, seed):
-    """Of a pool in memory, that comes in two blocks."""
-    sample, half = PoolSample(pool.scores.size, seed), int(np.searchsorted(pool.documents, pool.documents[-1] // 2 + 1))
-    for rows in (slice(0, half), slice(half, None)):
-        if pool.scores[rows].size:
-            sample.add(pool.scores[rows], pool.documents[rows])
-    return mixture.in_domain(task, keep, sample, kept_share)
-
-
-def local_mean(values, weights, at, share=0.01, parts=3):
-    """Of units in memory, in so many blocks."""
-    order = np.argsort(values, kind="stable")
-    blocks = [(values[rows], np.ones(rows.size, dtype=int), weights[rows]) for rows in np.array_split(order, parts)]
-    return mixture.local_mean(lambda: iter(blocks), values.size, at, share)
+    return mixture.in_domain(task, keep, pool, kept_share, generator(seed, "mixture"))
 
 
 def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):
@@ -100,12 +91,19 @@ def test_units_that_repeat_within_a_document_change_no_share(seed, alike, other)
     assert often.pool.value == pytest.approx(once.pool.value)
 
 
-def test_a_large_pool_is_thinned_by_document_and_says_the_same(monkeypatch):
-    whole = mixed(0, 0.3, 3.0)[0]
-    monkeypatch.setattr("dana.weighting.mixture.LARGEST_POOL", 2000)
-    thinned = mixed(0, 0.3, 3.0)[0]
-    assert thinned != whole
-    assert thinned.pool.value == pytest.approx(whole.pool.value, abs=0.04)
+def test_a_sample_of_a_large_pools_documents_says_the_same():
+    rng = np.random.default_rng(0)
+    task, is_task = rng.normal(0, 1, 150), rng.random(6000) < 0.3
+    pool = np.where(is_task, rng.normal(0, 1, 6000), rng.normal(3, 1, 6000))
+    sample = Sample(6000, 2000, generator(0, "mixture"))
+    sample.add(np.arange(6000), pa.table({"value": pool}))
+    thinned = sample.table()["value"].to_numpy()
+    assert 1800 < thinned.size < 2200
+    whole, part = (
+        in_domain(Scored(task, np.arange(150)), np.ones(150), Scored(of, np.arange(of.size)), 1.0, 0)
+        for of in (pool, thinned)
+    )
+    assert part.pool.value == pytest.approx(whole.pool.value, abs=0.04)
 
 
 def test_local_mean_by_hand():
@@ -131,68 +129,40 @@ def test_the_probability_of_a_unit_is_that_of_bayes(share):
     assert mostly == pytest.approx((bayes >= 0.5).mean(), abs=0.02)
 
 
-def test_groups_of_units_count_as_their_units_do():
-    rng = np.random.default_rng(0)
-    sizes, weights = rng.integers(1, 9, 200), rng.integers(0, 2, 200).astype(float)
-    values, at = np.sort(rng.normal(size=200)), rng.normal(size=50)
-    groups = [tuple(column[rows] for column in (values, sizes, weights)) for rows in (slice(0, 70), slice(70, 200))]
-    found = mixture.local_mean(lambda: iter(groups), int(sizes.sum()), at, 0.05)
-    np.testing.assert_array_equal(found, local_mean(np.repeat(values, sizes), np.repeat(weights, sizes), at, 0.05))
-
-
-@pytest.mark.parametrize("largest", [500, 10_000])
-def test_what_is_drawn_of_a_pool_does_not_depend_on_its_blocks(monkeypatch, largest):
-    monkeypatch.setattr(mixture, "LARGEST_POOL", largest)
-    documents = np.repeat(np.arange(400), 5)
-    scores = np.random.default_rng(0).normal(size=2000)
-    found = []
-    for starts in ([0, 400], [0, 1, 150, 151, 390, 400]):
-        sample = PoolSample(2000, 3)
-        for first, last in pairwise(starts):
-            rows = (documents >= first) & (documents < last)
-            sample.add(scores[rows], documents[rows])
-        found.append((sample.scored, sample.scored.weights(sample.random)))
-    (one, drawn), (two, again) = found
-    assert one.scores.size < 700 if largest == 500 else one.scores.size == 2000
-    np.testing.assert_array_equal(one.scores, two.scores)
-    np.testing.assert_array_equal(one.documents, two.documents)
-    np.testing.assert_array_equal(drawn, again)
-    taken = np.isin(scores, one.scores)  # of whole documents, which are numbered anew without a gap
-    np.testing.assert_array_equal(one.documents, np.unique(documents[taken], return_inverse=True)[1])
-    np.testing.assert_array_equal(taken, np.isin(documents, documents[taken]))
-    assert all(np.unique(drawn[one.documents == document]).size == 1 for document in np.unique(one.documents))
-
-
-def sample_of(scores, documents, starts, seed=3):
-    sample = PoolSample(scores.size, seed)
+def sample_of(values, documents, starts, most, seed=3):
+    """What is taken of a pool that comes in blocks, which begin with these documents."""
+    sample = Sample(values.size, most, generator(seed, "mixture"))
     for first, last in pairwise([*starts, documents[-1] + 1]):
         rows = (documents >= first) & (documents < last)
-        sample.add(scores[rows], documents[rows])
-    return sample
+        sample.add(documents[rows], pa.table({"value": values[rows], "document": documents[rows]}))
+    return sample.table()
+
+
+@pytest.mark.parametrize("most", [500, 10_000])
+def test_what_is_drawn_of_a_pool_does_not_depend_on_its_blocks(most):
+    documents = np.repeat(np.arange(400), 5)
+    values = np.random.default_rng(0).normal(size=2000)
+    one, two = (sample_of(values, documents, starts, most) for starts in ([0], [0, 1, 150, 151, 390]))
+    assert one.num_rows < 700 if most == 500 else one.num_rows == 2000
+    assert one.combine_chunks().equals(two.combine_chunks())
+    taken = np.isin(values, one["value"].to_numpy())  # of whole documents
+    np.testing.assert_array_equal(taken, np.isin(documents, documents[taken]))
 
 
 @pytest.mark.parametrize("sizes", [[1000], [700, 2, 900]])
-def test_of_huge_documents_of_which_none_is_drawn_every_nth_unit_is_taken(monkeypatch, sizes):
-    monkeypatch.setattr(mixture, "LARGEST_POOL", 9)
+def test_of_huge_documents_of_which_none_is_drawn_every_nth_unit_is_taken(sizes):
     documents = np.repeat(np.arange(len(sizes)), sizes)
-    scores = np.random.default_rng(0).normal(size=documents.size)
+    values = np.random.default_rng(0).normal(size=documents.size)
     for starts in ([0], range(len(sizes))):
-        sample = sample_of(scores, documents, starts)
-        taken = sample.scored
-        step = int(np.ceil(scores.size / 9))
-        np.testing.assert_array_equal(taken.scores, scores[::step])
-        assert 0 < taken.scores.size <= 9
-        # numbered without a gap, although of the document of two units none is taken
-        assert sorted(set(taken.documents.tolist())) == list(range(len(set(documents[::step].tolist()))))
-        found = mixture.in_domain(Scored(np.linspace(-3, 0, 30), np.arange(30)), np.ones(30), sample, 1.0)
-        assert 0 <= found.pool.low <= found.pool.value <= found.pool.high <= 1
+        taken = sample_of(values, documents, starts, 9)
+        step = int(np.ceil(values.size / 9))
+        np.testing.assert_array_equal(taken["value"], values[::step])
+        assert 0 < taken.num_rows <= 9
 
 
-def test_where_any_document_is_drawn_only_whole_ones_are_taken(monkeypatch):
-    monkeypatch.setattr(mixture, "LARGEST_POOL", 40)
+def test_where_any_document_is_drawn_only_whole_ones_are_taken():
     documents = np.repeat(np.arange(20), 50)
-    scores = documents.astype(float)
-    found = [sample_of(scores, documents, range(20), seed).scored.scores for seed in range(60)]
+    found = [sample_of(documents * 1.0, documents, range(20), 40, seed)["document"].to_numpy() for seed in range(60)]
     sizes = [np.unique(taken, return_counts=True) for taken in found]
     none = [of.tolist() for of, units in sizes if units.max() < 50]
     late = [of for of, units in sizes if units.max() == 50 and of[0] > 0]

@@ -1,4 +1,6 @@
-"""Weighing in passes: to the last bit what all in memory gives, however the pool is cut into blocks and runs."""
+"""Weighing in pieces: to the last bit what all at once gives, however the pool is cut into blocks."""
+
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -7,14 +9,16 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from dana.core import columns
-from dana.core.columns import DiskColumn, SortedRuns
 from dana.core.errors import DataError
-from dana.core.statistics import Moments, PairwiseSum, effective_sample_size
+from dana.core.statistics import Moments
 from dana.weighting import pool as pools
-from dana.weighting.policies import apply_policy
+from dana.weighting import selection, weights
+from dana.weighting.pool import Pool
+from dana.weighting.selection import choose, ranked
 from dana.weighting.settings import WeighSettings
+from dana.weighting.weights import moments_of
 from tests.weighting import in_memory
+from tests.weighting.in_memory import apply_policy
 
 POLICIES = [
     {},
@@ -72,8 +76,6 @@ def assert_as_in_memory(table, given_):
     assert weight.tobytes() == found.weight.tobytes()
     within = segment if settings.stream else np.where(segment < 0, -1, table["unit"].to_numpy() // settings.gamma)
     np.testing.assert_array_equal(found.segment, within)
-    assert found.counts["units"]["kept"] == (weight > 0).sum()
-    assert found.notes["effective_sample_size"] == effective_sample_size(weight)
     if settings.policy != "sigmoid":
         assert found.counts["segments"]["in"] == segment.max() + 1
         assert found.counts["segments"]["kept"] == np.unique(segment[weight > 0]).size
@@ -81,10 +83,9 @@ def assert_as_in_memory(table, given_):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Blocks of few rows and runs of few records, merged three at a time."""
+    """Blocks of few rows, and few segments sorted at a time."""
     monkeypatch.setattr(pools, "ROWS", 13)
-    monkeypatch.setattr(columns, "RUN", 16)
-    monkeypatch.setattr(columns, "FAN_IN", 3)
+    monkeypatch.setattr(selection, "PIECE", 16)
 
 
 @pytest.mark.parametrize("given_", POLICIES, ids=str)
@@ -99,46 +100,45 @@ def test_weights_of_many_units_are_those_of_all_in_memory(given_):
     assert_as_in_memory(a_pool(0, 150_001), given_)
 
 
-@given(st.integers(1, 400_000), st.integers(0, 3), st.integers(1, 200_000))
-@hypothesis_settings(max_examples=30)
-def test_a_sum_of_blocks_is_numpys_of_one_array(count, seed, block):
-    values = np.random.default_rng(seed).normal(size=count) * 10.0 ** np.random.default_rng(seed).uniform(-8, 8, count)
-    total = PairwiseSum(count)
-    for first in range(0, count, block):
-        total.add(values[first : first + block])
-    assert total.value == values.sum()
-    assert Moments.streamed(count, lambda: np.array_split(values, 3)) == Moments.of(values)
+@pytest.mark.parametrize("count", [1, 1000, 300_001])
+def test_moments_of_a_large_array_are_those_of_a_small_one(count):
+    values = np.random.default_rng(0).normal(size=count) * 10.0 ** np.random.default_rng(1).uniform(-8, 8, count)
+    assert moments_of(values) == Moments.of(values)
 
 
-def test_the_sum_and_the_moments_of_nothing_are_0():
-    assert PairwiseSum(0).value == 0
-    assert Moments.streamed(0, lambda: []) == Moments()
-
-
-@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), max_size=300), st.integers(1, 60))
+@given(st.lists(st.sampled_from([-3.0, -0.0, 0.0, 1.5, 2.0, np.inf]), min_size=1, max_size=300), st.integers(0, 3))
 @hypothesis_settings(max_examples=60)
-def test_records_come_in_order_and_equal_keys_as_they_were_added(tmp_path_factory, rows, block):
-    keys, marks = np.array([float(key) for key, _ in rows]), np.array([mark for _, mark in rows], dtype=bool)
+def test_a_ranking_is_a_stable_sort_of_what_is_finite_however_little_is_sorted_at_a_time(numbers, seed):
+    keys, ties = np.array(numbers), np.random.default_rng(seed).integers(0, 4, len(numbers))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "RUN", 8)
-        patch.setattr(columns, "FAN_IN", 2)
-        runs = SortedRuns(tmp_path_factory.mktemp("runs") / "sort", row="i8", mark="?")
-        for first in range(0, keys.size, block):
-            part = slice(first, first + block)
-            runs.add(key=keys[part], row=np.arange(keys.size)[part], mark=marks[part])
-        order = np.argsort(keys, kind="stable")
-        for _ in range(2):  # it may be begun again
-            found = list(runs)
-            assert all(part.size for part in found)
-            np.testing.assert_array_equal([row for part in found for row in part["row"]], order)
-            np.testing.assert_array_equal([mark for part in found for mark in part["mark"]], marks[order])
+        patch.setattr(selection, "PIECE", 8)
+        patch.setattr(weights, "PART", 20)
+        alone, broken = (np.concatenate(list(ranked(keys, *of))) for of in ((), (ties,)))
+    finite = np.isfinite(keys).sum()
+    np.testing.assert_array_equal(alone, np.argsort(keys, kind="stable")[:finite])
+    np.testing.assert_array_equal(broken, np.lexsort((np.arange(keys.size), ties, keys))[:finite])
 
 
-def test_a_column_is_read_where_it_is_asked_for(tmp_path):
-    column = DiskColumn(tmp_path / "one.raw", "i4")
-    column.append(np.arange(5))
-    column.append(np.arange(5, 9))
-    assert column.size == 9
-    assert column.read(3, 7).tolist() == [3, 4, 5, 6]
-    assert column.read(9, 9).tolist() == []
-    assert [part.tolist() for part in column.blocks(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+def test_a_ranking_of_many_numbers_is_sorted_in_pieces(monkeypatch):
+    monkeypatch.setattr(selection, "PIECE", 1 << 12)
+    random = np.random.default_rng(0)
+    for keys in (random.normal(size=300_000), random.normal(size=300_000).round(1), np.zeros(300_000)):
+        pieces = list(ranked(keys))
+        np.testing.assert_array_equal(np.concatenate(pieces), np.argsort(keys, kind="stable"))
+        assert max(piece.size for piece in pieces) <= 1 << 16  # equal numbers come as they are, a part at a time
+
+
+def test_memory_is_sixteen_bytes_a_unit_at_most():
+    """Of documents of one unit, which is the most: a number and a size a segment, and what is sorted at a time."""
+    units = 3_000_000
+    ids = pa.DictionaryArray.from_arrays(
+        pa.array(np.arange(units, dtype=np.int32) % 1000), [f"d{n}" for n in range(1000)]
+    )
+    score = np.random.default_rng(0).normal(size=units)
+    table = pa.table({"doc_id": ids, "unit": np.zeros(units, dtype=np.int32), "score": score})
+    for policy in ("segments", "sigmoid"):
+        tracemalloc.start()
+        choose(Pool(table), WeighSettings(policy=policy))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 16 * units + 70e6, policy

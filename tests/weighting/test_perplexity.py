@@ -6,7 +6,7 @@ import pytest
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import perplexity
 from dana.models.ngram.vocabulary import Vocabulary
-from dana.weighting.perplexity import PerplexityCurve, perplexity_curve
+from dana.weighting.amount import PerplexityCurve, perplexity_curve
 
 CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]
 COURTS = ["court", "judge", "appeal", "verdict", "motion", "tort"]

@@ -5,8 +5,11 @@ import pyarrow as pa
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.weighting.policies import apply_policy
+from dana.weighting.pool import Pool
+from dana.weighting.selection import choose
 from dana.weighting.settings import WeighSettings
+from dana.weighting.tally import Tally
+from tests.weighting.in_memory import apply_policy
 
 SCORES = [-2.0, 1.5, 0.5, -0.25, -3.0, 3.0]  # segments of two: means -.25, .125, 0
 
@@ -14,6 +17,16 @@ SCORES = [-2.0, 1.5, 0.5, -0.25, -3.0, 3.0]  # segments of two: means -.25, .125
 def table(scores=SCORES):
     units = np.arange(len(scores), dtype=np.int32)
     return pa.table({"doc_id": ["one"] * len(scores), "unit": units, "score": np.array(scores)})
+
+
+def counts_of(scores, settings):
+    """Units by what became of them."""
+    columns = {"source": ["one"] * len(scores), "start": [0] * len(scores), "end": [1] * len(scores)}
+    whole = pa.table({**dict(zip(table().column_names, table(scores).columns, strict=True)), **columns})
+    choice, tally = choose(Pool(whole), settings), Tally(1, 0)
+    for block in Pool(whole).blocks(whole.column_names, settings):
+        tally.add(block, choice.weigh([block]))
+    return tally.counts["units"]
 
 
 @pytest.mark.parametrize("shrink", [True, False])
@@ -28,9 +41,9 @@ def test_below_keeps_the_segments_whose_mean_score_is_below(shrink):
 
 
 def test_a_dropped_tail_is_not_kept_whatever_its_score():
-    found = apply_policy(table([*SCORES, -9.0]), WeighSettings(below=0, gamma=2, min_tail=2))
-    assert found.weight.tolist() == [1, 1, 0, 0, 0, 0, 0]
-    assert found.counts["units"]["dropped_short_tail"] == 1
+    settings = WeighSettings(below=0, gamma=2, min_tail=2)
+    assert apply_policy(table([*SCORES, -9.0]), settings).weight.tolist() == [1, 1, 0, 0, 0, 0, 0]
+    assert counts_of([*SCORES, -9.0], settings)["dropped_short_tail"] == 1
 
 
 def test_below_that_keeps_nothing_says_the_lowest_score():
@@ -39,10 +52,16 @@ def test_below_that_keeps_nothing_says_the_lowest_score():
 
 
 def test_units_whose_weight_is_written_as_0_are_not_kept():
-    found = apply_policy(table([-1.0, 0.0, 1.0]), WeighSettings(policy="sigmoid", sharpness=60))
+    settings = WeighSettings(policy="sigmoid", sharpness=60)
+    found = apply_policy(table([-1.0, 0.0, 1.0]), settings)
     assert (found.weight > 0).all()
     assert found.weight.astype(np.float32).tolist().count(0) == 1
-    assert found.counts["units"] == {"in": 3, "kept": 2, "dropped_by_weight": 1, "dropped_short_tail": 0}
+    assert counts_of([-1.0, 0.0, 1.0], settings) == {
+        "in": 3,
+        "kept": 2,
+        "dropped_by_weight": 1,
+        "dropped_short_tail": 0,
+    }
 
 
 @pytest.mark.parametrize("other", [{"budget": "3 units"}, {"policy": "sampled"}, {"policy": "sigmoid"}])

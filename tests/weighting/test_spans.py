@@ -13,12 +13,9 @@ import pytest
 from dana.core.errors import DanaError, DataError
 from dana.core.schemas import DOCUMENTS, SCORES, WEIGHTS, Document, count_rows, parts, read_rows, write_parts
 from dana.corpus.documents import document_tables
-from dana.weighting import spans as spans_module
-from dana.weighting.kept_text import ONE, KeptText
-from dana.weighting.pool import Pool
+from dana.weighting import texts as spans_module
 from dana.weighting.settings import WeighSettings
-from dana.weighting.spans import in_spans
-from dana.weighting.tokens import CountingTokenizer, count_tokens, with_tokens
+from dana.weighting.texts import ONE, CountingTokenizer, KeptText, Texts, count_tokens, in_spans
 
 SIZES = [3, 1, 0, 7, 2, 1, 1, 4, 0, 12, 1, 2]  # units of each document: some have none, one is longer than a span
 
@@ -71,7 +68,7 @@ def test_spans_are_whole_documents_in_order_and_know_their_row_in_the_corpus(tab
         assert own.size
         assert not set(own) & set(names[span.last :])
         assert len(own) < units + max(SIZES)
-        assert span.texts(table / "corpus").named(own.iloc[0]).startswith(f"w{own.iloc[0][1:]}x0")
+        assert Texts(table / "corpus", span.document).named(own.iloc[0]).startswith(f"w{own.iloc[0][1:]}x0")
     # a span begins in the corpus where its first document is, so that nothing before it is read again
     assert [span.document for span in spans[1:]] == [int(names[span.first][1:]) for span in spans[1:]]
     assert len(spans) == {1: 10, 2: 9, 5: 4, 16: 3, 100: 1}[units]
@@ -100,9 +97,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
         lines = KeptText(table / "weights", scores, table / "corpus").write(path)
         folder = tmp_path / f"tokens-{len(found)}"
         folder.mkdir()
-        column = count_tokens(table / "scores", table / "corpus", counting, folder)
-        pool = with_tokens(Pool.of_folder(table / "scores"), column)
-        counts = pa.concat_tables(pool.read(["doc_id", "tokens"]))["tokens"].to_pylist()
+        counts = count_tokens(table / "scores", table / "corpus", counting, folder).tolist()
         found.append((gzip.decompress(path.read_bytes()), lines, counts))
     assert all(one == found[0] for one in found)
     text, lines, counts = found[0]

@@ -1,8 +1,6 @@
 """Several targets: nothing twice, the budget and the proportions held, whatever the order of the targets."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.core import columns
 from dana.core.errors import ConfigError, DataError
-from dana.weighting import targets as several
-from dana.weighting.cut import RANKED
-from dana.weighting.policies import apply_policy
+from dana.weighting import selection
 from dana.weighting.pool import Pool
+from dana.weighting.selection import NOBODY, Segments, check_targets, choose_for_targets, warn_of_nothing
 from dana.weighting.settings import Budget, WeighSettings
-from dana.weighting.targets import NOBODY, check_targets, make_targets_rule
+from tests.weighting.in_memory import apply_policy
 
 
 @dataclass
@@ -30,29 +26,20 @@ class Target:
 
 def apply_targets(targets, settings):
     """Weights and targets of the units of a table in memory, and what the rule says."""
-    pools = [several.Target(one.name, one.proportion, Pool.of_table(one.table)) for one in targets]
-    with TemporaryDirectory() as folder:
-        rule = make_targets_rule(pools, settings, Path(folder))
-        blocks = zip(*(pool.pool.blocks(["score"], settings) for pool in pools), strict=True)
-        found = [rule.weigh(block[0], [own.table["score"].to_numpy() for own in block]) for block in blocks]
+    pools = [selection.Target(one.name, one.proportion, Pool(one.table)) for one in targets]
+    choice = choose_for_targets(pools, settings)
+    found = [
+        choice.weigh(blocks) for blocks in zip(*(one.pool.blocks(["score"], settings) for one in pools), strict=True)
+    ]
     weight, target = (np.concatenate([getattr(one, name) for one in found]) for name in ("weight", "target"))
-    return SimpleNamespace(weight=weight, target=target, counts=rule.counts, components=rule.components)
-
-
-def wishes_of(orders, amounts, budget, proportions, folder, rows=7):
-    """Wishes of orders that come a few segments at a time."""
-    found = several.Wishes(budget, int(amounts.max()) + 1, Path(folder) / "wishes")
-    for order, proportion in zip(orders, proportions, strict=True):
-        records = np.zeros(order.size, np.dtype([("key", "f8"), *RANKED.items()]))
-        records["number"], records["amount"] = order, amounts[order]
-        found.add((records[first : first + rows] for first in range(0, order.size, rows)), proportion)
-    return found
+    components = [choice.components(row) for row in range(len(targets))]
+    return SimpleNamespace(weight=weight, target=target, counts=choice.counts, components=components)
 
 
 def allot(orders, amounts, budget, proportions):
-    with TemporaryDirectory() as folder:
-        found = wishes_of(orders, amounts, budget, proportions, folder)
-        return several.allot(found, amounts.size, budget.most(int(amounts.sum())))
+    """Of targets that want the segments in these orders."""
+    segments = Segments(np.zeros(amounts.size), amounts, int(amounts.sum()), int(amounts.max()) + 1)
+    return selection.allot([np.argsort(order) * 1.0 for order in orders], segments, proportions, budget)
 
 
 @st.composite
@@ -99,35 +86,27 @@ def test_no_target_and_segment_would_rather_have_each_other(given_wishes):
 
 def test_two_targets_that_want_the_same_take_turns_by_their_proportions():
     order = np.arange(20)
-    owner = allot([order, order], np.ones(20), Budget(0.5), [0.8, 0.2])
+    owner = allot([order, order], np.ones(20, dtype=int), Budget(0.5), [0.8, 0.2])
     # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at halves of its own
     np.testing.assert_array_equal(owner[:10], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
-    owner = allot([order, order[::-1]], np.ones(20), Budget(10, "units"), [0.8, 0.2])
+    owner = allot([order, order[::-1]], np.ones(20, dtype=int), Budget(10, "units"), [0.8, 0.2])
     np.testing.assert_array_equal(np.flatnonzero(owner == 1), [18, 19])
     np.testing.assert_array_equal(np.flatnonzero(owner == 0), np.arange(8))
 
 
 @given(wishes())
-def test_wishes_come_by_rank_then_segment_then_target_however_few_are_in_memory(given_wishes):
-    orders, sizes, proportions, _ = given_wishes
-    sizes = np.where(sizes > 8, 8, 4)  # so that ranks are equal often
-    proportions = np.full(len(orders), 1 / len(orders))
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "RUN", 8)
-        patch.setattr(columns, "FAN_IN", 3)
-        found = wishes_of(orders, sizes, Budget(1.0), proportions, folder)
-        rows = [tuple(row[["key", "number", "target"]].item()) for part in found for row in part]
-    expected = [
-        (held / share, int(one), target)
-        for target, (order, share) in enumerate(zip(orders, proportions, strict=True))
-        for one, held in zip(order, np.cumsum(sizes[order]), strict=True)
-    ]
-    assert rows == sorted(expected)
+def test_the_owners_do_not_depend_on_how_many_wishes_are_sorted_at_a_time(given_wishes):
+    orders, sizes, _, beta = given_wishes
+    sizes, proportions = np.where(sizes > 8, 8, 4), np.full(len(orders), 1 / len(orders))  # ranks are equal often
+    whole = allot(orders, sizes, Budget(beta), proportions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "PIECE", 8)
+        np.testing.assert_array_equal(allot(orders, sizes, Budget(beta), proportions), whole)
 
 
 def test_a_segment_goes_to_the_target_that_wants_it_most_and_the_other_takes_its_next():
     first, second = np.array([0, 1, 2, 3, 4, 5]), np.array([3, 0, 4, 5, 1, 2])
-    owner = allot([first, second], np.ones(6), Budget(4, "units"), [0.5, 0.5])
+    owner = allot([first, second], np.ones(6, dtype=int), Budget(4, "units"), [0.5, 0.5])
     # 0 and 3 are first wishes; 1 is the first's second; the second's second, 0, is gone: it takes 4
     np.testing.assert_array_equal(owner, [0, 0, NOBODY, 1, 1, NOBODY])
 
@@ -168,7 +147,7 @@ def test_a_target_that_gets_nothing_is_warned_of(heard):
     table = pa.table({"doc_id": ["a", "a"], "unit": [0, 1], "score": [0.0, 1.0]})  # one segment
     found = apply_targets([Target("x", 0.6, table), Target("y", 0.4, table)], WeighSettings(beta=1.0))
     assert found.target.tolist() == [0, 0]
-    several.warn_of_nothing(["y", "x"], [False, True])
+    warn_of_nothing({"y": 0.0, "x": 2.0})
     assert heard.text.count("nothing is kept for target") == 1
     assert "nothing is kept for target y" in heard.text
 
@@ -188,23 +167,6 @@ def pool_of(seed, documents=40):
     columns = {"doc_id": [f"d{row}" for row in of], "unit": np.concatenate([np.arange(size) for size in sizes])}
     scores = [random.normal(0, scale, documents)[of] + random.normal(size=of.size) for scale in (1.0, 40.0)]
     return [pa.table({**columns, "score": score}) for score in scores]
-
-
-@pytest.mark.parametrize("policy", ["segments", "sampled", "sigmoid"])
-@pytest.mark.parametrize(("seed", "alike"), [(0, False), (1, False), (2, False), (0, True)])
-def test_the_order_of_the_targets_does_not_matter(policy, seed, alike):
-    tables, shares = pool_of(seed), (0.5, 0.5) if alike else (0.7, 0.3)
-    tables = [tables[0], tables[0]] if alike else tables
-    one, two = (Target(*about) for about in zip(("b", "a"), shares, tables, strict=True))
-    settings = WeighSettings(policy=policy, gamma=3, beta=0.3)
-    found, again = apply_targets([one, two], settings), apply_targets([two, one], settings)
-    np.testing.assert_array_equal(found.weight, again.weight)
-    np.testing.assert_array_equal(found.target, np.array([1, 0, NOBODY])[again.target])
-    assert found.counts == again.counts
-    assert found.components == again.components[::-1]
-    if policy != "sigmoid":
-        assert (found.weight == 1).sum() <= round(0.3 * one.table.num_rows)
-        assert ((found.weight > 0) == (found.target != NOBODY)).all()
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from dana.core.errors import ConfigError
 from dana.models.folder import load_own_tokenizer
 from dana.weighting.settings import WeighSettings
-from dana.weighting.tokens import CountingTokenizer, counter
+from dana.weighting.texts import CountingTokenizer, counter
 
 TEXTS = ["The gene binds.", "[MASK] of [MASK]", "", "  two  spaces", "naïve Ünïcode 東京", "word " * 700]
 
@@ -61,7 +61,7 @@ import sys
 from pathlib import Path
 from dana.core.errors import ArtifactError
 from dana.weighting.settings import WeighSettings
-from dana.weighting.tokens import CountingTokenizer, counter
+from dana.weighting.texts import CountingTokenizer, counter
 folder, texts = Path(sys.argv[1]), eval(sys.argv[2])
 counting = CountingTokenizer.of(WeighSettings(budget="9 tokens", tokenizer=str(folder)))
 (folder / "core").write_text(counting.core, encoding="utf-8")

@@ -8,21 +8,17 @@ from hypothesis.extra.numpy import arrays
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.statistics import Moments, effective_sample_size
-from dana.weighting.cut import RANKED, budget_cut
+from dana.weighting.selection import Held, Segments, beginning, ranked
 from dana.weighting.settings import Budget
 from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means, sigmoid, standardise
 
 
 def lowest_segments(means, amounts, budget):
     """What the policy ``segments`` keeps, ascending; `amounts` are numbers of documents where these are counted."""
-    order = np.argsort(means, kind="stable")
-    ranked = np.zeros(order.size, [("key", "f8"), *RANKED.items()])
-    ranked["key"], ranked["number"], ranked["amount"] = means[order], order, amounts[order]
-    blocks = np.array_split(ranked, 3) if order.size > 2 else [ranked]
-    cut = budget_cut(blocks, budget, budget.most(int(amounts.sum())), int(amounts.max()) + 1)
-    kept = np.flatnonzero(cut.keeps(means, 0, np.zeros(order.size, dtype=int)))
-    assert kept.size == cut.kept
-    return kept
+    segments = Segments(means, amounts, int(amounts.sum()), int(amounts.max()) + 1)
+    (order,) = ranked(means)
+    pieces = np.array_split(order, 3) if order.size > 2 else [order]
+    return np.sort(np.concatenate(list(beginning(pieces, Held(segments, budget), budget.most(segments.units)))))
 
 
 def components_of(values, segment):
@@ -187,8 +183,8 @@ def test_one_unit_segments_no_longer_win_by_variance():
     means = segment_means(values, segment)
     shrunk = components_of(values, segment).shrink(means, sizes)
     found = {}
-    for name, ranked in (("plain", means), ("shrunk", shrunk)):
-        kept = np.isin(np.arange(4000), lowest_segments(ranked, sizes, Budget(0.17)))
+    for name, values_ in (("plain", means), ("shrunk", shrunk)):
+        kept = np.isin(np.arange(4000), lowest_segments(values_, sizes, Budget(0.17)))
         found[name] = [kept[:3000].mean(), kept[3000:3800].mean(), kept[3800:].mean()]
     assert found["plain"][0] > 0.15, "what the paper's rule does"
     assert found["shrunk"][0] < 0.02

@@ -17,7 +17,7 @@ from dana.report.frames import RunFrames
 from dana.report.page import Column, Section, Table, each, number, percent
 from dana.report.svg import COLOURS, Figure
 from dana.report.unit_texts import texts_of
-from dana.weighting.spread import effective_number
+from dana.weighting.weights import effective_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

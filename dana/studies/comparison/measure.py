@@ -18,7 +18,7 @@ from dana.studies.comparison.kept import PoolText
 from dana.studies.comparison.planting import PLANTED
 from dana.studies.comparison.recall import DocumentBudget, budget_measures, ranking_measures
 from dana.studies.comparison.settings import ORACLE
-from dana.weighting.documents import document_starts
+from dana.weighting.pool import document_starts
 
 MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
 
