@@ -18,18 +18,18 @@ from dana.core.text_table import aligned
 from dana.weighting.mixture import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
-    Choice,
     Target,
+    WeightRule,
     check_targets,
-    choose,
-    choose_for_targets,
     gather,
+    make_rule,
+    make_targets_rule,
     warn_of_nothing,
     weigh_in_memory,
     within_documents,
 )
 from dana.weighting.settings import WeighSettings, parse_balance
-from dana.weighting.tally import Tally
+from dana.weighting.tally import WeightTally
 from dana.weighting.texts import KEPT_TEXT, ONE, CountingTokenizer, KeptText, count_tokens
 from dana.weighting.weights import effective_number
 
@@ -93,11 +93,11 @@ def weigh_stage(
             amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
             chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
             _write_curve(amount, draft)
-        choice = choose(pool, chosen, shares, segments)
-        kept = _write_weights({ONE: pool}, choice, chosen, draft, balance)
+        rule = make_rule(pool, chosen, shares, segments)
+        kept = _write_weights({ONE: pool}, rule, chosen, draft, balance)
         _write_text(draft, {ONE: scores}, corpus, settings)
         if balance is None:
-            draft.notes["in_domain"] = purity(task, *kept[ONE], pool.rows, chosen, choice.components(0), chose)
+            draft.notes["in_domain"] = purity(task, *kept[ONE], pool.rows, chosen, rule.components(0), chose)
         else:
             draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
 
@@ -143,13 +143,13 @@ def weigh_targets_stage(
             for _ in pool.read_beside(scored_pool(run / "scores"), [], error):
                 pass  # that the units are the same is known before anything is written
         pools = {name: scored_pool(path).beside(**pool.columns) for name, path in folders.items()}
-        choice = choose_for_targets([Target(name, shares[name], own) for name, own in pools.items()], settings)
-        kept = _write_weights(pools, choice, settings, draft)
+        rule = make_targets_rule([Target(name, shares[name], own) for name, own in pools.items()], settings)
+        kept = _write_weights(pools, rule, settings, draft)
         warn_of_nothing({name: weight for name, (_, weight) in kept.items()})
         _write_text(draft, folders, corpus, settings)
         draft.notes["targets"] = {}
         for row, (name, of_target) in enumerate(kept.items()):
-            found = purity(held_out_task(folders[name]), *of_target, pool.rows, settings, choice.components(row))
+            found = purity(held_out_task(folders[name]), *of_target, pool.rows, settings, rule.components(row))
             about = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
             draft.notes["targets"][name] = about
 
@@ -196,7 +196,7 @@ def _pool(scores: Path, corpus: Path, tokenizer: CountingTokenizer | None, draft
 
 
 def _write_weights(
-    pools: Mapping[str, Pool], choice: Choice, settings: WeighSettings, draft: Draft, groups: Groups | None = None
+    pools: Mapping[str, Pool], rule: WeightRule, settings: WeighSettings, draft: Draft, groups: Groups | None = None
 ) -> dict[str, tuple[Sample, float]]:
     """Write the table, a block in memory at a time, and what the manifest says of it.
 
@@ -204,14 +204,14 @@ def _write_weights(
         Of each target a sample of the pool's units, and the weight of all its units.
     """
     rows = next(iter(pools.values())).rows
-    tally = Tally(len(pools), len(groups.values) if groups else 0)
+    tally = WeightTally(len(pools), len(groups.values) if groups else 0)
     samples = [Sample(rows, LARGEST_POOL, generator(settings.seed, "mixture")) for _ in pools]
     labels, schema = np.array([*pools, None], dtype=object), TARGETS if len(pools) > 1 else WEIGHTS
 
     def weighed() -> Iterator[pa.Table]:
         names = [*WEIGHTS.names[:5], "score", *([GROUP] if groups else [])]
         for blocks in zip(*(pool.blocks(names, settings) for pool in pools.values()), strict=True):
-            block, found = blocks[0], choice.weigh(blocks)
+            block, found = blocks[0], rule.weigh(blocks)
             tally.add(block, found)
             for row, (sample, values) in enumerate(zip(samples, found.values, strict=True)):
                 weight = np.where(found.target == row, found.weight, 0.0)
@@ -223,8 +223,8 @@ def _write_weights(
             yield pa.Table.from_arrays(arrays, schema=schema)
 
     write_parts(weighed(), draft.path, schema)
-    draft.counts = {**choice.counts, **tally.counts}
-    draft.notes |= {**choice.notes, "effective_sample_size": tally.effective_sample_size}
+    draft.counts = {**rule.counts, **tally.counts}
+    draft.notes |= {**rule.notes, "effective_sample_size": tally.effective_sample_size}
     if groups:
         draft.notes["balance"] = _balance_notes(groups, tally.groups, str(settings.balance))
     return dict(zip(pools, zip(samples, tally.weights, strict=True), strict=True))

@@ -162,7 +162,7 @@ class Held:
         return held
 
 
-def beginning(order: Iterable[np.ndarray], held: Held, most: float) -> Iterator[np.ndarray]:
+def within_budget(order: Iterable[np.ndarray], held: Held, most: float) -> Iterator[np.ndarray]:
     """Take the longest beginning of an order that does not hold more than `most`, at least one segment."""
     begun = False
     for rows in order:
@@ -202,7 +202,7 @@ def balanced(
     if np.isinf(place).all():
         raise DataError(f"balance: no segment is mostly of group {named}; name others")
     whole = Held(segments, budget)
-    yield from beginning(ranked(place, keys), whole, most)
+    yield from within_budget(ranked(place, keys), whole, most)
     if whole.total < most:
         log.warning("weights   group %s: holds less than the budget, %g of %g; all is kept", named, whole.total, most)
 
@@ -250,7 +250,7 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WeightRule:
     """How the units of a pool are weighed for each target.
 
     Attributes:
@@ -283,9 +283,9 @@ class Choice:
         return Weighed(values, (target != NOBODY).astype(np.float64), target)
 
 
-def choose(
+def make_rule(
     pool: Pool, settings: WeighSettings, shares: np.ndarray | None = None, segments: Segments | None = None
-) -> Choice:
+) -> WeightRule:
     """Decide how a pool is weighed for one target.
 
     Args:
@@ -299,7 +299,7 @@ def choose(
     """
     if settings.policy == "sigmoid":
         curve = _curve(pool, settings, settings.share)
-        return Choice([curve], [], np.empty(0), {}, {"midpoint": curve.midpoint})
+        return WeightRule([curve], [], np.empty(0), {}, {"midpoint": curve.midpoint})
     segments = segments or gather(pool, settings)
     owner = np.full(segments.values.size, NOBODY, dtype=np.int8)
     if segments.below is not None:
@@ -308,14 +308,14 @@ def choose(
         keys = _draw(pool, segments, settings) if settings.policy == "sampled" else segments.values
         most = settings.kept.most(segments.units)
         if shares is None:
-            kept = beginning(ranked(keys), Held(segments, settings.kept), most)
+            kept = within_budget(ranked(keys), Held(segments, settings.kept), most)
         else:
             kept = balanced(keys, segments, shares, settings.kept, most)
         for rows in kept:
             owner[rows] = 0
     counts = {"segments": {"in": owner.size, "kept": int((owner == 0).sum())}}
     notes = {} if segments.components is None else {"shrunk": asdict(segments.components)}
-    return Choice([], [segments], owner, counts, notes)
+    return WeightRule([], [segments], owner, counts, notes)
 
 
 def _curve(pool: Pool, settings: WeighSettings, share: float) -> Sigmoid:
@@ -364,7 +364,7 @@ def check_targets(proportions: Sequence[float], targets: int, settings: WeighSet
         raise ConfigError(f"midpoint={settings.midpoint!r}: with several targets their proportions place it")
 
 
-def choose_for_targets(targets: Sequence[Target], settings: WeighSettings) -> Choice:
+def make_targets_rule(targets: Sequence[Target], settings: WeighSettings) -> WeightRule:
     """Decide how a pool is weighed for several targets at once.
 
     ``segments`` and ``sampled`` share out one budget (:func:`allot`). ``sigmoid`` weighs a unit by the largest of its
@@ -378,7 +378,7 @@ def choose_for_targets(targets: Sequence[Target], settings: WeighSettings) -> Ch
     if settings.policy == "sigmoid":
         curves = [_curve(one.pool, settings, one.proportion * settings.share) for one in targets]
         midpoints = {one.name: curve.midpoint for one, curve in zip(targets, curves, strict=True)}
-        return Choice(curves, [], np.empty(0), {}, {"midpoint": midpoints})
+        return WeightRule(curves, [], np.empty(0), {}, {"midpoint": midpoints})
     segments, keys = [], []
     for target in targets:
         seed = derive_seed(settings.seed, "weights", "target", target.name)  # each target draws for itself
@@ -391,7 +391,7 @@ def choose_for_targets(targets: Sequence[Target], settings: WeighSettings) -> Ch
     shrunk = {target.name: own.components for target, own in zip(targets, segments, strict=True)}
     notes = {"shrunk": {name: asdict(means) for name, means in shrunk.items() if means is not None}}
     counts = {"segments": {"in": owner.size, "kept": sum(kept.values()), "by_target": kept}}
-    return Choice([], segments, owner, counts, notes)
+    return WeightRule([], segments, owner, counts, notes)
 
 
 def allot(keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[float], budget: Budget) -> np.ndarray:
@@ -460,16 +460,16 @@ def within_documents(block: Block, settings: WeighSettings) -> np.ndarray:
 
 def weigh_in_memory(
     table: pa.Table, settings: WeighSettings, shares: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, Choice]:
-    """Weigh the units of a table; the arguments as for :func:`choose`.
+) -> tuple[np.ndarray, np.ndarray, WeightRule]:
+    """Weigh the units of a table; the arguments as for :func:`make_rule`.
 
     Returns:
         Segment of each unit, int64, numbered in its document (with ``stream``: in the corpus), from 0, -1 in a dropped
         tail; its weight, float64 in [0, 1], 1 = in-domain; and how they were chosen.
     """
     pool, segment, weight = Pool(table), [], []
-    choice = choose(pool, settings, shares)
+    rule = make_rule(pool, settings, shares)
     for block in pool.blocks(["score"], settings):
         segment.append(within_documents(block, settings))
-        weight.append(choice.weigh([block]).weight)
-    return np.concatenate(segment), np.concatenate(weight), choice
+        weight.append(rule.weigh([block]).weight)
+    return np.concatenate(segment), np.concatenate(weight), rule

@@ -28,7 +28,7 @@ class Sums:
         self.values = np.stack([np.bincount(index, np.concatenate(pair)) for pair in pairs])
 
 
-class Tally:
+class WeightTally:
     """What a manifest says of weights.
 
     Args:

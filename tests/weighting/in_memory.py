@@ -65,8 +65,8 @@ def spread(order, clusters, amounts, settings, shares):
 
 def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
-    segment, weight, choice = weigh_in_memory(table, settings, shares)
-    return SimpleNamespace(segment=segment, weight=weight, counts=choice.counts, notes=choice.notes)
+    segment, weight, rule = weigh_in_memory(table, settings, shares)
+    return SimpleNamespace(segment=segment, weight=weight, counts=rule.counts, notes=rule.notes)
 
 
 def weights(table, settings, shares=None):

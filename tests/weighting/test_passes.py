@@ -14,7 +14,7 @@ from dana.core.statistics import Moments
 from dana.weighting import pool as pools
 from dana.weighting import selection, weights
 from dana.weighting.pool import Pool
-from dana.weighting.selection import choose, ranked
+from dana.weighting.selection import make_rule, ranked
 from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import moments_of
 from tests.weighting import in_memory
@@ -138,7 +138,7 @@ def test_memory_is_sixteen_bytes_a_unit_at_most():
     table = pa.table({"doc_id": ids, "unit": np.zeros(units, dtype=np.int32), "score": score})
     for policy in ("segments", "sigmoid"):
         tracemalloc.start()
-        choose(Pool(table), WeighSettings(policy=policy))
+        make_rule(Pool(table), WeighSettings(policy=policy))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 16 * units + 70e6, policy

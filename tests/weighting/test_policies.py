@@ -6,9 +6,9 @@ import pytest
 
 from dana.core.errors import ConfigError, DataError
 from dana.weighting.pool import Pool
-from dana.weighting.selection import choose
+from dana.weighting.selection import make_rule
 from dana.weighting.settings import WeighSettings
-from dana.weighting.tally import Tally
+from dana.weighting.tally import WeightTally
 from tests.weighting.in_memory import apply_policy
 
 SCORES = [-2.0, 1.5, 0.5, -0.25, -3.0, 3.0]  # segments of two: means -.25, .125, 0
@@ -23,9 +23,9 @@ def counts_of(scores, settings):
     """Units by what became of them."""
     columns = {"source": ["one"] * len(scores), "start": [0] * len(scores), "end": [1] * len(scores)}
     whole = pa.table({**dict(zip(table().column_names, table(scores).columns, strict=True)), **columns})
-    choice, tally = choose(Pool(whole), settings), Tally(1, 0)
+    rule, tally = make_rule(Pool(whole), settings), WeightTally(1, 0)
     for block in Pool(whole).blocks(whole.column_names, settings):
-        tally.add(block, choice.weigh([block]))
+        tally.add(block, rule.weigh([block]))
     return tally.counts["units"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dana.core.errors import ConfigError, DataError
 from dana.weighting import selection
 from dana.weighting.pool import Pool
-from dana.weighting.selection import NOBODY, Segments, check_targets, choose_for_targets, warn_of_nothing
+from dana.weighting.selection import NOBODY, Segments, check_targets, make_targets_rule, warn_of_nothing
 from dana.weighting.settings import Budget, WeighSettings
 from tests.weighting.in_memory import apply_policy
 
@@ -27,13 +27,13 @@ class Target:
 def apply_targets(targets, settings):
     """Weights and targets of the units of a table in memory, and what the rule says."""
     pools = [selection.Target(one.name, one.proportion, Pool(one.table)) for one in targets]
-    choice = choose_for_targets(pools, settings)
+    rule = make_targets_rule(pools, settings)
     found = [
-        choice.weigh(blocks) for blocks in zip(*(one.pool.blocks(["score"], settings) for one in pools), strict=True)
+        rule.weigh(blocks) for blocks in zip(*(one.pool.blocks(["score"], settings) for one in pools), strict=True)
     ]
     weight, target = (np.concatenate([getattr(one, name) for one in found]) for name in ("weight", "target"))
-    components = [choice.components(row) for row in range(len(targets))]
-    return SimpleNamespace(weight=weight, target=target, counts=choice.counts, components=components)
+    components = [rule.components(row) for row in range(len(targets))]
+    return SimpleNamespace(weight=weight, target=target, counts=rule.counts, components=components)
 
 
 def allot(orders, amounts, budget, proportions):

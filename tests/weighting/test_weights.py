@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.statistics import Moments, effective_sample_size
-from dana.weighting.selection import Held, Segments, beginning, ranked
+from dana.weighting.selection import Held, Segments, ranked, within_budget
 from dana.weighting.settings import Budget
 from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means, sigmoid, standardise
 
@@ -18,7 +18,7 @@ def lowest_segments(means, amounts, budget):
     segments = Segments(means, amounts, int(amounts.sum()), int(amounts.max()) + 1)
     (order,) = ranked(means)
     pieces = np.array_split(order, 3) if order.size > 2 else [order]
-    return np.sort(np.concatenate(list(beginning(pieces, Held(segments, budget), budget.most(segments.units)))))
+    return np.sort(np.concatenate(list(within_budget(pieces, Held(segments, budget), budget.most(segments.units)))))
 
 
 def components_of(values, segment):
