@@ -63,7 +63,7 @@ def judged(data: Path) -> Iterator[str]:
 
 def write_lines(path: Path, rows: Iterator[dict[str, str]]) -> int:
     """JSON lines, gzipped, the same bytes every time; returns how many."""
-    from dana.core.json_lines import write_packed_lines
+    from dana.core.files import write_packed_lines
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_packed_lines(path, rows)

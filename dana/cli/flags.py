@@ -8,8 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from dana.core.errors import nearest
-from dana.core.secrets import without_secrets
+from dana.core.errors import nearest, without_secrets
 from dana.core.storage import is_url
 from dana.core.studies import missing_studies
 

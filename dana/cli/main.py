@@ -15,11 +15,9 @@ from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks
 from dana.cli.training import add_training
-from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere
-from dana.core.launch import leave_launch, one_voice, processes, use_all_cores
+from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere, without_secrets
+from dana.core.launch import ending_when_told, leave_launch, one_voice, processes, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
-from dana.core.secrets import without_secrets
-from dana.core.stop import ending_when_told
 from dana.core.studies import load_object, missing_studies, studies
 
 log = get_logger(__name__)

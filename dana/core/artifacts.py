@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
-from dana.core.files import aside, replacing, room_for, sync
+from dana.core.files import aside, flaws, locked, replacing, room_for, seal, strangers, sync
 from dana.core.launch import first, leads
-from dana.core.locks import locked
 from dana.core.logging import get_logger
 from dana.core.origin import package_versions
-from dana.core.seals import flaws, seal, strangers
 
 log = get_logger(__name__)
 
@@ -179,7 +177,7 @@ def make(
     """Return the artifact at ``path``, writing it first unless it is there with the same fingerprint.
 
     One process writes: of the processes of a launch the first, for which the others wait; another command is refused
-    while this one writes (:func:`dana.core.locks.locked`). The folder gets its name when all is on the disk.
+    while this one writes (:func:`dana.core.files.locked`). The folder gets its name when all is on the disk.
 
     Args:
         path: Final folder.

@@ -14,12 +14,11 @@
     └── EndedElsewhere   another process of the launch failed and has said why; nothing is printed
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-
-from dana.core.secrets import without_secrets
 
 
 class DanaError(Exception):
@@ -117,3 +116,15 @@ def nearest_path(path: str | Path) -> str:
         there = []
     near = get_close_matches(missing.name, there, n=1, cutoff=0.6)
     return f"; did you mean {str(missing.with_name(near[0]))!r}?" if near else ""
+
+
+SECRET = r"[\w.-]*(?:token|secret|password|passwd|credential|signature|sig|key)[\w.-]*"
+# Of a URL that became a path one slash is left. A key of S3 may hold slashes; but after the colon of a host stands a
+# port, and the name of an S3 access point begins with arn.
+USER = r"(?:[^/@\s]+|(?!arn:)[^/@\s:]+:(?!\d+/)[^@\s]*)"
+SECRETS = re.compile(rf"(:/{{1,2}}){USER}@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNORECASE)
+
+
+def without_secrets(text: str) -> str:
+    """A text with ``***`` in place of what its URLs hold of user names, passwords, keys, tokens and signatures."""
+    return SECRETS.sub(lambda found: f"{found[1] or found[2]}***{'@' if found[1] else ''}", text)

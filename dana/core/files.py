@@ -1,24 +1,36 @@
-"""Files and folders written whole or not at all: filled beside their place, put on the disk, renamed.
+"""Write files and folders whole or not at all, by one process at a time, and check later that nothing has changed.
 
-What is being filled is called ``.NAME.tmp-HOST-PID-BEGAN``, so that whoever comes next can tell what a process that
-died has left from what a live one is writing.
+A file or folder is filled beside its place, put on the disk and renamed. What is being filled is called
+``.NAME.tmp-HOST-PID-BEGAN``, so that whoever comes next can tell what a process that died has left from what a live one
+is writing. One process writes a folder: it holds a lock of the kernel (POSIX record locks, which NFS and most cluster
+file systems pass on), which is freed when its owner dies, however it dies; what the lock's file says is only for the
+message. Seals (size, digest and, of tables, rows of each file) are compared when a folder is opened, digests by
+``dana verify``.
 """
 
 import errno
+import fcntl
+import gzip
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
 
+PATIENCE = 10.0  # seconds to wait for another command
+POLL = 0.05
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -149,3 +161,166 @@ def _is_abandoned(tag: str) -> bool:
 def text_digest(text: str) -> bytes:
     """16 bytes that stand for a text; equal texts have equal digests."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as JSON, a line a row."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def write_packed_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write rows as gzipped JSON lines, without name and time in them; says how many."""
+    count = 0
+    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream:
+        for row in rows:
+            stream.write(json_lines([row]).encode())
+            count += 1
+    return count
+
+
+@contextmanager
+def locked(path: Path, patience: float | None = None) -> Iterator[None]:
+    """Be the only process that writes `path`; its parent must be there.
+
+    Args:
+        path: What is written; the lock is ``.NAME.lock`` beside it, and gone afterwards.
+        patience: Seconds to wait for another process that holds it; None: ten.
+
+    Raises:
+        ArtifactError: If another process still holds it; says which, where and since when.
+    """
+    file = path.with_name(f".{path.name}.lock")
+    handle = _acquire(file, path, patience)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            file.unlink()  # before it is freed, so that nobody locks a file without a name
+        os.close(handle)
+
+
+def _acquire(file: Path, path: Path, patience: float | None) -> int:
+    """A handle that holds the lock."""
+    begun, told = time.monotonic(), False
+    while True:
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            owner = _owner(handle)
+            os.close(handle)
+        except OSError as error:
+            log.warning("%s: no locks on this file system (%s); run one command at a time", path, error.strerror)
+            return handle
+        else:
+            if _is_there(file, handle):
+                os.truncate(handle, 0)
+                about = {"pid": os.getpid(), "host": os.uname().nodename, "started": time.strftime("%F %T")}
+                os.write(handle, json.dumps({**about, "command": " ".join([_program(), *sys.argv[1:2]])}).encode())
+                return handle
+            os.close(handle)  # its last owner removed it between our two steps
+            continue
+        if time.monotonic() - begun >= (PATIENCE if patience is None else patience):
+            raise ArtifactError(f"{path}: {owner} is writing it; wait until it is done, or stop it")
+        if not told:
+            log.info("waiting   for %s, which is writing %s", owner, path)
+            told = True
+        time.sleep(POLL)
+
+
+def _program() -> str:
+    path = Path(sys.argv[0])
+    return path.parent.name if path.stem == "__main__" else path.name
+
+
+def _is_there(file: Path, handle: int) -> bool:
+    """Whether the locked file is still the one of that name."""
+    try:
+        return os.stat(file).st_ino == os.fstat(handle).st_ino  # noqa: PTH116 - one name, one inode
+    except FileNotFoundError:
+        return False
+
+
+def _owner(handle: int) -> str:
+    try:
+        about = json.loads(os.pread(handle, 4096, 0))
+        return f"process {about['pid']} on {about['host']} (since {about['started']}: {about['command']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+Seals = Mapping[str, Mapping[str, Any]]
+
+
+def seal(folder: Path) -> dict[str, dict[str, Any]]:
+    """Put all of a folder on the disk and say what it is: ``bytes``, ``digest`` and, of Parquet, ``rows`` of each file.
+
+    Keys are places in the folder, with slashes, sorted.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        sync(path)
+        if path.is_file():
+            about: dict[str, Any] = {"bytes": path.stat().st_size, "digest": file_digest(path)}
+            if path.suffix == ".parquet":
+                about["rows"] = _rows(path)
+            found[path.relative_to(folder).as_posix()] = about
+    sync(folder)
+    return found
+
+
+def flaws(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
+    """What is wrong with a folder, a line each, naming the file; nothing if it is whole.
+
+    Args:
+        folder: Where the files are.
+        seals: From :func:`seal`.
+        digests: Whether to read every byte.
+    """
+    for name, expected in seals.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{path}: is missing"
+        elif (size := path.stat().st_size) != expected["bytes"]:
+            yield f"{path}: {size:,} bytes, {expected['bytes']:,} were written"
+        elif "rows" in expected and (rows := _rows(path)) != expected["rows"]:
+            found = "damaged" if rows is None else f"{rows:,} rows, {expected['rows']:,} were written"
+            yield f"{path}: {found}"
+        elif digests and file_digest(path) != expected["digest"]:
+            yield f"{path}: its bytes are not those that were written"
+
+
+def refuse_damage(folder: Path, seals: Seals, then: str) -> None:
+    """Read every byte of files that decide others, or are copied into a folder that will be sealed anew.
+
+    Args:
+        folder: Where the files are.
+        seals: Of those files.
+        then: For the message: what to do.
+
+    Raises:
+        ArtifactError: Naming the first file that is not what was written.
+    """
+    if flaw := next(flaws(folder, seals, digests=True), None):
+        raise ArtifactError(f"{flaw}; {then}")
+
+
+def strangers(folder: Path, seals: Seals) -> Iterator[str]:
+    """Each part of a table that was not written with the others, a line each."""
+    for path in sorted(folder.rglob("part-*.parquet")):
+        if path.relative_to(folder).as_posix() not in seals:
+            yield f"{path}: does not belong there"
+
+
+def _rows(path: Path) -> int | None:
+    """Rows by the footer of a Parquet file; None if that cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(path).num_rows
+    except (OSError, pa.ArrowException):
+        return None

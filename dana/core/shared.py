@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import MANIFEST, Artifact, Draft, canonical, fingerprint, make, read_manifest, reused
-from dana.core.files import aside, room_for, sync
+from dana.core.files import aside, locked, room_for, sync
 from dana.core.launch import first
-from dana.core.locks import locked
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)

@@ -13,9 +13,8 @@ from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from dana.core.errors import ConfigError, DanaError, DataError
+from dana.core.errors import ConfigError, DanaError, DataError, without_secrets
 from dana.core.logging import get_logger
-from dana.core.secrets import without_secrets
 
 log = get_logger(__name__)
 

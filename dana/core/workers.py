@@ -1,12 +1,13 @@
-"""Worker processes: calls of functions to their results, in order, with no more in memory than are waited for."""
+"""Worker processes and a reading thread: calls of functions to their results, in order, a few in advance."""
 
 import os
+import queue
 import signal
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from dana.core.errors import DanaError
 
 IDLE = 5  # seconds after which a process without work ends, half a minute later where its owner was killed
 AHEAD = 2  # calls that wait beside those that run
+DEPTH = 4  # batches that wait to be read; more only cost memory
 POLL = 0.2  # seconds between two looks at whether the owner lives
 
 T = TypeVar("T")
@@ -122,3 +124,50 @@ def _end_with(owner: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True, name="owner").start()
+
+
+def prefetch(items: Iterable[T], depth: int = DEPTH) -> Generator[T, None, None]:
+    """The same items, iterated in another thread, at most `depth` of them in advance.
+
+    An error is raised after the items before it; a reader that stops early, or closes the iterator, stops the thread.
+    """
+    reader = _Reader(items, depth)
+    reader.start()
+    try:
+        while True:
+            kind, value = reader.waiting.get()
+            if kind == "error":
+                raise value
+            if kind == "end":
+                return
+            yield value
+    finally:
+        reader.stopped.set()
+        reader.join()
+
+
+class _Reader(threading.Thread):
+    def __init__(self, items: Iterable[Any], depth: int) -> None:
+        super().__init__(daemon=True, name="prefetch")
+        self.items = items
+        self.waiting: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        try:
+            for item in self.items:
+                if not self.offer("item", item):
+                    return
+            self.offer("end", None)
+        except BaseException as error:  # the one who iterates raises it
+            self.offer("error", error)
+
+    def offer(self, kind: str, value: Any) -> bool:
+        """Put it in the queue, unless nobody reads any more."""
+        while not self.stopped.is_set():
+            try:
+                self.waiting.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False

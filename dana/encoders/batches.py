@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import DataError
-from dana.core.prefetch import prefetch
+from dana.core.workers import prefetch
 
 CPU_TOKENS = 512  # of a batch on a CPU: more is no faster there, and small batches need fewer fillers
 TEXTS_AT_ONCE = 256  # tokenised in one call: few, so that the device soon has its first batch

@@ -18,10 +18,10 @@ import pyarrow as pa
 from dana.core.artifacts import OWN, canonical, is_sealed, read_json, sealed, write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError, nearest_path
+from dana.core.files import refuse_damage, seal
 from dana.core.logging import get_logger
 from dana.core.origin import OURS, blamed, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
-from dana.core.seals import refuse_damage, seal
 from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import Units, units_of

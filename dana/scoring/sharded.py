@@ -21,13 +21,11 @@ import pyarrow.parquet as pq
 
 from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
 from dana.core.errors import ArtifactError
-from dana.core.files import replacing
+from dana.core.files import locked, refuse_damage, replacing
 from dana.core.launch import Share, first, wait_for_all
-from dana.core.locks import locked
 from dana.core.logging import get_logger, progress, ticking
-from dana.core.prefetch import prefetch
 from dana.core.schemas import DOCUMENTS, Document, parts
-from dana.core.seals import refuse_damage
+from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus

@@ -24,10 +24,9 @@ from dana.core.artifacts import (
 )
 from dana.core.config import require
 from dana.core.errors import ArtifactError, Contradiction, Preempted
-from dana.core.launch import alone, first
-from dana.core.locks import locked
+from dana.core.files import locked
+from dana.core.launch import StopRequest, alone, first
 from dana.core.logging import get_logger
-from dana.core.stop import StopRequest
 from dana.corpus.documents import source_digests
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.loop import Watch, run_seed

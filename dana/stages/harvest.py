@@ -18,8 +18,7 @@ import yaml
 
 from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
-from dana.core.files import text_digest
-from dana.core.json_lines import write_packed_lines
+from dana.core.files import text_digest, write_packed_lines
 from dana.core.rng import derive_seed
 from dana.corpus.harvest import Harvested, distinct, docstrings, installed, package_texts, without_near_duplicates
 from dana.stages.settings import RunSettings

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError
-from dana.core.files import replacing
-from dana.core.json_lines import json_lines
+from dana.core.files import json_lines, replacing
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.places import expand

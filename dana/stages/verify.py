@@ -10,8 +10,8 @@ from typing import Any
 from dana.core.artifacts import MANIFEST, OWN, is_sealed, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
+from dana.core.files import flaws, strangers
 from dana.core.logging import progress
-from dana.core.seals import flaws, strangers
 from dana.encoders.cache import META, PATTERN, read_meta
 from dana.stages.remember import remembered
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from dana.core.artifacts import OWN, Draft
 from dana.core.errors import ConfigError, DataError
-from dana.core.files import text_digest
-from dana.core.json_lines import json_lines
+from dana.core.files import json_lines, text_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests

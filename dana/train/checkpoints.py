@@ -20,10 +20,9 @@ import torch
 from dana.core.artifacts import differing, write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError, Preempted
-from dana.core.files import aside, sync
+from dana.core.files import aside, flaws, seal, sync
 from dana.core.launch import first
 from dana.core.logging import get_logger
-from dana.core.seals import flaws, seal
 from dana.train.execution import Precision, refuse_precision, total
 from dana.train.loop import Prepared
 from dana.train.plan import Plan

@@ -237,10 +237,10 @@ def test_of_several_processes_one_writes_and_all_get_the_same(tmp_path):
 def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing(tmp_path, monkeypatch):
     first = _maker(tmp_path / "x", 4)
     _begun(tmp_path)
-    monkeypatch.setattr("dana.core.locks.PATIENCE", 0.2)
+    monkeypatch.setattr("dana.core.files.PATIENCE", 0.2)
     with pytest.raises(ArtifactError, match=rf"x: process {first.pid} on \S+ \(since .*\) is writing it"):
         make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
-    monkeypatch.setattr("dana.core.locks.PATIENCE", 0.0)
+    monkeypatch.setattr("dana.core.files.PATIENCE", 0.0)
     for unreadable in ("", "{", "[]", "{}"):
         (tmp_path / ".x.lock").write_text(unreadable)
         with pytest.raises(ArtifactError, match="x: another process is writing it"):
@@ -267,6 +267,6 @@ def test_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatch):
     killed.kill()
     killed.communicate(timeout=60)
     assert (tmp_path / ".x.lock").exists()
-    monkeypatch.setattr("dana.core.locks.PATIENCE", 0.0)
+    monkeypatch.setattr("dana.core.files.PATIENCE", 0.0)
     make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
     assert [path.name for path in tmp_path.iterdir()] == ["x"], "neither its lock nor its half folder is left"

@@ -3,7 +3,7 @@
 import gzip
 import json
 
-from dana.core.json_lines import json_lines, write_packed_lines
+from dana.core.files import json_lines, write_packed_lines
 
 ROWS = [{"id": "1", "text": "größer\nals"}, {"id": "2", "text": "\u2028"}]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dana.core.locks import locked
+from dana.core.files import locked
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/dana", "/lib/dana/__main__.py"])

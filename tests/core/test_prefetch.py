@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from dana.core.prefetch import prefetch
+from dana.core.workers import prefetch
 
 
 def threads() -> list[str]:

@@ -124,7 +124,7 @@ def test_two_at_one_time_make_one(tmp_path, monkeypatch):
             other.stdin.close()
         return seconds
 
-    monkeypatch.setattr("dana.core.locks.time.monotonic", now)
+    monkeypatch.setattr("dana.core.files.time.monotonic", now)
     mine = make_shared(tmp_path / "ours" / "x", "kind", ABOUT, never, tmp_path / "share")
     assert other.wait(60) == 0
     assert (mine.path / "a.txt").read_text() == "theirs"

@@ -18,8 +18,7 @@ import zstandard
 
 from dana.cli.main import main
 from dana.core import storage
-from dana.core.errors import ArtifactError, ConfigError, DataError
-from dana.core.secrets import without_secrets
+from dana.core.errors import ArtifactError, ConfigError, DataError, without_secrets
 from dana.core.storage import RemoteFile, is_url, list_url
 from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests

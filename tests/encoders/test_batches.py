@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import BertConfig, BertModel
 
 from dana.core.errors import DataError
-from dana.core.prefetch import prefetch
+from dana.core.workers import prefetch
 from dana.encoders import batches
 from dana.encoders.batches import batch_rows, batch_width, batches_on, padded_batch, token_batches
 from dana.encoders.transformer import TransformerEncoder

@@ -124,7 +124,7 @@ import sys, time
 from pathlib import Path
 from dana.core.errors import DanaError
 from dana.core.launch import first
-from dana.core.stop import ending_when_told
+from dana.core.launch import ending_when_told
 
 def slow():
     Path({str(began)!r}).touch()

@@ -247,7 +247,7 @@ def test_windows_of_another_size_are_another_scoring(scoring):
 
 def test_a_second_scoring_in_one_folder_waits_and_then_says_who_is_at_it(scoring, monkeypatch):
     one = scoring()
-    monkeypatch.setattr("dana.core.locks.PATIENCE", 0.2)
+    monkeypatch.setattr("dana.core.files.PATIENCE", 0.2)
     child = os.fork()
     if child == 0:  # pragma: no cover
         try:

@@ -4,7 +4,7 @@ import os
 import sys
 
 from dana.cli.main import main
-from dana.core.stop import StopRequest
+from dana.core.launch import StopRequest
 from dana.train import loop
 
 taken = 0

@@ -25,9 +25,8 @@ from fsspec.implementations.dirfs import DirFileSystem
 from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, is_sealed, make, notes_of, open_artifact, sealed
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
-from dana.core.files import file_digest, text_digest
+from dana.core.files import file_digest, refuse_damage, text_digest
 from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents
-from dana.core.seals import refuse_damage
 from dana.core.storage import attempt, is_url, place_of
 from dana.corpus.documents import Tally, document_tables
 from dana.corpus.seen import Seen

@@ -23,7 +23,7 @@ from dana.stages.grid.grid import Grid, write_metrics
 
 log = get_logger(__name__)
 
-STOPPED = 75  # exit code of dana.core.stop.Preempted: told to stop, and has saved
+STOPPED = 75  # exit code of dana.core.launch.Preempted: told to stop, and has saved
 PATIENCE = 60.0  # seconds for an interrupted cell to remove what it was writing; then its process is killed
 
 Outcome = tuple[str, float | None]  # of call_stage

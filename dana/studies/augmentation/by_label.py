@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
-from dana.core.json_lines import json_lines
+from dana.core.files import json_lines
 from dana.core.origin import blamed, origin_of
 from dana.studies.augmentation.base import GENERATORS, Pair
 from dana.studies.augmentation.synthetic import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.core.json_lines import json_lines
+from dana.core.files import json_lines
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.text_table import aligned

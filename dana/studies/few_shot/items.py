@@ -11,8 +11,7 @@ import numpy as np
 
 from dana.core.artifacts import open_artifact
 from dana.core.errors import DataError, nearest_path
-from dana.core.files import file_digest
-from dana.core.json_lines import json_lines
+from dana.core.files import file_digest, json_lines
 from dana.core.rng import generator
 from dana.stages.settings import RunSettings
 from dana.studies.topic_gap.cells import SHARES, open_documents

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from dana.core.artifacts import Artifact, Draft, canonical, differing, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import ArtifactError, Contradiction
-from dana.core.json_lines import json_lines
+from dana.core.files import json_lines
 from dana.core.logging import progress
 from dana.core.origin import blamed, origin_of
 from dana.core.rng import derive_seed

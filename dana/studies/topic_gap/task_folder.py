@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from dana.core.json_lines import write_packed_lines
+from dana.core.files import write_packed_lines
 from dana.studies.topic_gap.arm import TrainingText
 
 CARD, DATA = "card.yaml", "data"
