@@ -27,7 +27,7 @@ from dana.core.logging import get_logger
 from dana.finetuning.encoded import Encoded
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import Classifier, inputs_of, load_tokenizer, new_classifier
-from dana.models.folder import check_checkpoint, loading, quiet_transformers
+from dana.models.folder import check_checkpoint, load_transformer, loading, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
@@ -95,25 +95,17 @@ class SavedClassifier:
 
 
 class _Hosted(nn.Module):
-    """A model of transformers, called as :class:`dana.models.classifier.Classifier` is."""
+    """A model of transformers, called as our classifier of texts or of words is (:mod:`dana.models.classifier`)."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, per_word: bool) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.per_word = model, per_word
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        return self.model(**inputs_of(self.model, input_ids, attention_mask, token_type_ids)).logits
-
-
-class _HostedWords(nn.Module):
-    """A model of transformers, called as :class:`dana.models.classifier.WordClassifier` is."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, first: Tensor) -> Tensor:
-        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits[first]
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None = None) -> Tensor:
+        """Logits of shape (rows, labels), `third` being token types; or (words, labels), `third` being first tokens."""
+        types = None if self.per_word else third
+        logits = self.model(**inputs_of(self.model, input_ids, attention_mask, types)).logits
+        return logits[third] if self.per_word else logits
 
 
 def _auto(kind: Kind) -> Any:
@@ -121,10 +113,6 @@ def _auto(kind: Kind) -> Any:
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
     return AutoModelForTokenClassification if kind.per_word else AutoModelForSequenceClassification
-
-
-def _called(kind: Kind, model: Any) -> nn.Module:
-    return _HostedWords(model) if kind.per_word else _Hosted(model)
 
 
 def write_model(
@@ -249,7 +237,7 @@ def _first_linear(modules: dict[str, nn.Module], names: Sequence[str], like: nn.
 @torch.no_grad()
 def _agree(classifier: Any, folder: Path, kind: Kind, probe: tuple[Tensor, ...]) -> bool:
     """Whether transformers, alone, makes of the folder what we trained."""
-    opened = _called(kind, _auto(kind).from_pretrained(folder, use_safetensors=True).eval())
+    opened = _Hosted(_auto(kind).from_pretrained(folder, use_safetensors=True).eval(), kind.per_word)
     return torch.allclose(opened(*probe), classifier(*probe), atol=CLOSE, rtol=CLOSE)
 
 
@@ -324,10 +312,7 @@ def _open_parts(model: str, kind: Kind, pooling: str) -> nn.Module:
 
 
 def _open_hosted(model: str, kind: Kind) -> nn.Module:
-    with loading(model):
-        loaded, report = _auto(kind).from_pretrained(
-            model, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-        )
+    loaded, report = load_transformer(_auto(kind), model, output_loading_info=True)
     if report["missing_keys"]:
         raise ArtifactError(f"{model}: weights are missing, for example {min(report['missing_keys'])}")
-    return _called(kind, loaded)
+    return _Hosted(loaded, kind.per_word)

@@ -48,12 +48,27 @@ def load_backbone(model: str) -> Any:
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
     """
-    import torch
     from transformers import AutoModel
+
+    return load_transformer(AutoModel, model)
+
+
+def load_transformer(auto_class: Any, model: str, **options: Any) -> Any:
+    """A model of a folder or a Hub name, in float32 whatever it was saved in, from safetensors alone.
+
+    Args:
+        auto_class: The class of transformers that opens it.
+        model: See :func:`load_backbone`.
+        options: Of its ``from_pretrained``.
+
+    Raises:
+        ArtifactError: If there is no such model, or its weights are pickled.
+    """
+    import torch
 
     check_checkpoint(model)
     with loading(model):
-        return AutoModel.from_pretrained(located(model), use_safetensors=True, dtype=torch.float32)
+        return auto_class.from_pretrained(located(model), use_safetensors=True, dtype=torch.float32, **options)
 
 
 def load_own_tokenizer(model: str) -> Any:

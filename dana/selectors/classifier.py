@@ -24,7 +24,7 @@ from dana.corpus.unit_stream import Units
 from dana.encoders.batches import batches_on, padded_batch
 from dana.encoders.minilm import minilm_folder
 from dana.encoders.transformer import TransformerEncoder
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
+from dana.models.folder import load_own_tokenizer, load_transformer, model_identity
 from dana.models.heads import positions_of
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.schedule import learning_rate_at
@@ -73,11 +73,10 @@ class ClassifierSelector(Selector):
 
     def __post_init__(self) -> None:
         require(self.negatives in NEGATIVES, "negatives", self.negatives, f"one of {', '.join(NEGATIVES)}")
-        require(self.ratio > 0, "ratio", self.ratio, "above 0")
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+        for name in ("ratio", "learning_rate"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
+        for name, least in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
 
     @cached_property
     def _model(self) -> str:
@@ -88,8 +87,8 @@ class ClassifierSelector(Selector):
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``background``: what negatives are drawn from."""
-        drawn_from = self.ratio / FOREIGN_SHARE if self.negatives == "pre_ranked" else self.ratio
-        return {"background": max(1, math.ceil(task_units * drawn_from))}
+        drawn_from = FOREIGN_SHARE if self.negatives == "pre_ranked" else 1.0
+        return {"background": max(1, math.ceil(task_units * (self.ratio / drawn_from)))}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedClassifier":
         """Choose negatives and fine-tune.
@@ -102,8 +101,8 @@ class ClassifierSelector(Selector):
             raise DataError("the task has no unit")
         negatives = self.draw_negatives(task.texts, general["background"].texts, seed)
         device = device_named()
-        with seeded(derive_seed(seed, "selector", "classifier"), device if device.type == "cuda" else None):
-            network, tokenizer = _load(self._model, num_labels=2, id2label={0: "general", 1: "task"})
+        with seeded(derive_seed(seed, "selector", "classifier"), device):
+            network, tokenizer = _open(self._model, num_labels=2, id2label={0: "general", 1: "task"})
             self._train(network.to(device), tokenizer, task.texts, negatives, seed)
         return FittedClassifier(self, network.eval(), tokenizer, {"task": len(task), "negatives": len(negatives)})
 
@@ -143,12 +142,11 @@ class ClassifierSelector(Selector):
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
         epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
         taken = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
-        for _ in tracked(taken, what="classifier", unit="steps", total=steps):
-            pass
+        list(tracked(taken, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
         """See :meth:`dana.selectors.base.Selector.load`."""
-        network, tokenizer = _load(str(folder / "model"))
+        network, tokenizer = _open(str(folder / "model"))
         counts = read_json(folder / "selector.json")["units"]
         return FittedClassifier(self, network.to(device_named()).eval(), tokenizer, counts)
 
@@ -215,16 +213,11 @@ def _longest(most: int, network: Any, tokenizer: Any) -> int:
     return min(most, positions_of(network.config), tokenizer.model_max_length)
 
 
-def _load(model: str, **head: Any) -> tuple[Any, Any]:
+def _open(model: str, **head: Any) -> tuple[Any, Any]:
     """Sequence classifier and tokenizer of a checkpoint."""
     from transformers import AutoModelForSequenceClassification
 
-    check_checkpoint(model)
-    with loading(model):
-        network = AutoModelForSequenceClassification.from_pretrained(
-            located(model), use_safetensors=True, dtype=torch.float32, **head
-        )
-    return network, load_own_tokenizer(model)
+    return load_transformer(AutoModelForSequenceClassification, model, **head), load_own_tokenizer(model)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:

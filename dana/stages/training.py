@@ -18,14 +18,11 @@ from dana.train.checkpoints import RECORDS, Checkpoints, saved_to_resume
 from dana.train.examples import Examples, build_examples
 from dana.train.execution import make_accelerator
 from dana.train.planner import checkpoint_gradients
-from dana.train.records import EvaluationRecord, StepRecord, to_line, values_of
-from dana.train.run import Trained, TrainingRun
+from dana.train.records import EvaluationRecord, StepRecord, in_words, summary, to_line, values_of
+from dana.train.run import Trained, TrainingRun, check_trackers, heldout_examples, logging_folder, training_examples
 from dana.train.settings import HeadWarmup, TrainSettings
-from dana.train.speed import in_words, summary
 from dana.train.state import save_model
-from dana.train.texts import heldout_examples, training_examples
 from dana.train.tokens import Tokens
-from dana.train.trackers import check_trackers, logging_folder
 
 log = get_logger(__name__)
 

@@ -1,7 +1,6 @@
 """Settings of the two verbs that train a language model: ``dana adapt`` and ``dana pretrain``."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from dana.core.config import require
 from dana.train.settings import HeadWarmup, TrainSettings
@@ -22,10 +21,6 @@ class AdaptSettings(TrainSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1), or null")
-
-    def decisive(self) -> dict[str, Any]:
-        """What the outcome depends on; a dropout that is left alone is not mentioned."""
-        return {name: value for name, value in super().decisive().items() if (name, value) != ("dropout", None)}
 
 
 @dataclass(frozen=True)

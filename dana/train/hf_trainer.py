@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located
+from dana.models.folder import check_checkpoint, load_own_tokenizer, load_transformer, loading, located
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch, Examples
 from dana.train.objectives.batch import IGNORED, StepBatch, loss_scale, micro_loss, token_losses
@@ -51,10 +51,8 @@ def load_model(folder: str | Path) -> tuple[Any, Any]:
     name = str(folder)
     check_checkpoint(name)
     with loading(name):
-        place = located(name)
-        named = getattr(transformers, transformers.AutoConfig.from_pretrained(place).architectures[0])
-        model = named.from_pretrained(place, use_safetensors=True, dtype=torch.float32)
-    return model, load_own_tokenizer(name)
+        named = getattr(transformers, transformers.AutoConfig.from_pretrained(located(name)).architectures[0])
+    return load_transformer(named, name), load_own_tokenizer(name)
 
 
 def check_tokenizer(given: Any) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,8 @@ from dana.train.memory import no_memory_to_spare
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import MicroBatch, StepBatch, micro_loss
 from dana.train.plan import Plan
-from dana.train.records import EvaluationRecord, Progress, Record, StepRecord
+from dana.train.records import EvaluationRecord, Meter, Progress, Record, StepRecord, Work
 from dana.train.settings import TrainSettings
-from dana.train.speed import Meter, Work
 from dana.train.supervised import make_optimizer
 
 log = get_logger(__name__)
@@ -72,12 +71,6 @@ class Taken:
     grad_norm: float = 0.0
     other_losses: Mapping[str, float] | None = None
     suspects: tuple[int, ...] = ()
-
-    def record(self, step: int, tokens: int, examples: int, rate: float, size: float, seconds: float) -> StepRecord:
-        """The step as a line of ``training.jsonl``."""
-        skipped, others = True if self.suspects else None, self.other_losses
-        found = self.loss, self.plain_loss, rate, self.grad_norm
-        return StepRecord(step, tokens, examples, *found, size, seconds, other_losses=others, skipped=skipped)
 
 
 def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout) -> Prepared:
@@ -150,10 +143,20 @@ def train(
             shown = "-" if taken.plain_loss is None else f"{taken.plain_loss:.3f}"
             bar.set_postfix(loss=shown, refresh=False)
             bar.update(batch.examples.tokens.size)
-            seconds = round(time.monotonic() - started, 3)
-            size = effective_sample_size(batch.examples.weights)
-            record = taken.record(index + 1, tokens, seen, rate, size, seconds)
-            yield replace(record, **asdict(speed)) if speed else record
+            yield StepRecord(
+                step=index + 1,
+                tokens=tokens,
+                examples=seen,
+                loss=taken.loss,
+                plain_loss=taken.plain_loss,
+                lr=rate,
+                grad_norm=taken.grad_norm,
+                effective_sample_size=effective_sample_size(batch.examples.weights),
+                seconds=round(time.monotonic() - started, 3),
+                other_losses=taken.other_losses,
+                skipped=True if taken.suspects else None,
+                **speed,
+            )
 
 
 def _warn_or_stop(step: int, in_a_row: int, taken: Taken, rate: float) -> int:

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
-LATER = (
-    "warmup_steps",
-    "epochs",
-    "schedule",
-    "floor",
-    "cooldown",
-    "betas",
-    "eps",
-    "replay",
-    "eval_every",
-)
 
 
 @dataclass(frozen=True)
@@ -243,11 +232,6 @@ class TrainSettings:
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
-        """What the outcome depends on: all settings but those of the execution.
-
-        One that came later is left out at its default: what was trained before it was there is still what it was.
-        """
-        later = {name: value for name, value in asdict(TrainSettings()).items() if name in LATER}
+        """What the outcome depends on: all settings but those of the execution."""
         own = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective")}
-        own |= self.make_objective().decisive()
-        return {name: value for name, value in own.items() if name not in later or value != later[name]}
+        return own | self.make_objective().decisive()

@@ -22,8 +22,8 @@ from dana.train.examples import Batch
 from dana.train.execution import make_accelerator
 from dana.train.loop import Prepared, take_step
 from dana.train.objectives.masked import MaskedTokens
+from dana.train.records import Meter, Work
 from dana.train.settings import TrainSettings
-from dana.train.speed import Meter, Work
 
 MAX_TOKENS = 24
 RATE = 0.5

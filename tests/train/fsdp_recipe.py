@@ -15,9 +15,8 @@ from dana.models.heads import SelectedLogits
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, train
-from dana.train.records import Progress
+from dana.train.records import Meter, Progress, Work
 from dana.train.settings import Execution, TrainSettings
-from dana.train.speed import Meter, Work
 from dana.train.state import load_state, save_model, save_state
 from dana.train.supervised import make_optimizer
 from tests.train.conftest import MASKED, bert, held_out, random_examples

@@ -95,9 +95,8 @@ def test_dropout_is_that_of_the_run_and_the_model_keeps_its_own(config, tiny_tok
     assert [varies(dropout) for dropout in (None, 0.0, 0.5)] == [True, False, True]
 
 
-def test_a_dropout_that_is_left_alone_is_not_in_the_fingerprint():
-    assert "dropout" not in AdaptSettings().decisive()
-    assert AdaptSettings(dropout=0.0).decisive()["dropout"] == 0.0
+def test_a_dropout_is_part_of_the_fingerprint_and_in_its_range():
+    assert AdaptSettings(dropout=0.0).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
     with pytest.raises(ConfigError, match=r"dropout=1\.0: must be in \[0, 1\), or null"):
         AdaptSettings(dropout=1.0)
 

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ from dana.models.heads import SelectedLogits
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
 from dana.train.plan import Plan
-from dana.train.records import EvaluationRecord, StepRecord, to_line
+from dana.train.records import EvaluationRecord, Meter, StepRecord, Work, in_words, summary, to_line
 from dana.train.settings import Execution, TrainSettings
-from dana.train.speed import Meter, Work, in_words, summary
 from tests.train.conftest import held_out
 
 SETTINGS = TrainSettings(
@@ -48,7 +48,7 @@ def test_padding_is_the_share_of_places_without_text(run, examples):
 
 def test_the_time_of_evaluations_and_of_saving_is_not_that_of_a_step(tiny_model, collator, examples, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("dana.train.speed.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dana.train.records.time.monotonic", lambda: now[0])
     prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout(budget=512))
 
     def compute(module, *_):
@@ -72,15 +72,15 @@ def test_the_time_of_evaluations_and_of_saving_is_not_that_of_a_step(tiny_model,
 
 
 def test_the_share_of_the_peak_is_of_all_devices(monkeypatch, examples):
-    monkeypatch.setattr("dana.train.speed.device_peak", lambda device: 1e9)
+    monkeypatch.setattr("dana.train.records.device_peak", lambda device: 1e9)
     now = [0.0]
-    monkeypatch.setattr("dana.train.speed.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dana.train.records.time.monotonic", lambda: now[0])
     meter = Meter(Work(token=1e6, pair=0.0, answer=0.0), torch.device("cpu"), processes=2)
     batch = examples.take(np.arange(4))
     meter.start()
     meter.saw(100, 50)
     now[0] += 2.0
-    speed = meter.stop(np.diff(batch.offsets), 3)
+    speed = SimpleNamespace(**meter.stop(np.diff(batch.offsets), 3))
     assert speed.tflops == pytest.approx(3 * 1e6 * batch.tokens.size / 2 / 1e12, rel=1e-3)
     assert speed.mfu == pytest.approx(speed.tflops * 1e12 / (2 * 1e9), rel=1e-3)
     assert speed.padding == 0.5

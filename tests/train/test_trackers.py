@@ -5,7 +5,7 @@ import pytest
 
 from dana.core.errors import ConfigError
 from dana.train.records import EvaluationRecord, Progress, StepRecord, from_line, to_line
-from dana.train.trackers import check_trackers, start_trackers, track
+from dana.train.run import check_trackers, start_trackers, track
 
 STEP = StepRecord(3, 100, 8, 1.5, 2.5, 1e-4, 0.7, 6.0, 0.25)
 EVALUATION = EvaluationRecord(3, 100, 1.0, 0.1, 2.0, 0.2)
