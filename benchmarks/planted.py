@@ -24,8 +24,8 @@ from dana.core.artifacts import package_versions, write_json
 from dana.core.registry import SELECTORS
 from dana.core.rng import generator
 from dana.core.schemas import iterate_documents
+from dana.studies.comparison.measures import planted_precision
 from dana.studies.comparison.planting import PLANTED, sample_fit
-from dana.studies.comparison.recall import planted_precision
 
 SPECS = [
     *("ocsvm", "knn", "lof", "robust_covariance", "pca", "cosine", "distance"),

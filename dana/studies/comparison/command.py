@@ -49,8 +49,8 @@ def _compare(parsed: argparse.Namespace) -> None:
     metric), summary.csv (means over seeds, intervals over documents, cost) and report.html. Killed, the same command
     goes on.
     """
+    from dana.studies.comparison.page import summary_text
     from dana.studies.comparison.stage import plan_compare, run_compare
-    from dana.studies.comparison.tables import summary_text
 
     settings = settings_from(parsed)
     heed_verify(parsed, settings, looks=not parsed.dry_run)

@@ -1,63 +1,114 @@
 """Planting: a task's texts to plants, held-out text and text to fit on; general text to a pool that hides the plants.
 
 Plants and held-out texts share no near duplicate with each other or with the text to fit on, so a selector finds them
-by what they are about and not by what it remembers.
+by what they are about and not by what it remembers. Both sides are normalised: task text is distributed tokenised, with
+marked entities, with numbers replaced by ``@`` or lower-cased, and a selector of n-grams would find it by these marks
+alone. A pool of whole documents among planted sentences would be told apart by length, so every piece of general text
+is given the length of one plant, and the two distributions agree; no two pieces are of one document.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dana.core.errors import DataError
+from dana.core.artifacts import Artifact, Draft, make, open_artifact
+from dana.core.errors import ConfigError, DataError, suggestion
 from dana.core.rng import generator
-from dana.core.schemas import Document
+from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
+from dana.corpus.documents import Tally, document_tables, source_digests
+from dana.corpus.inputs import Inputs
+from dana.corpus.places import find_files
 from dana.corpus.text import document_id, words
+from dana.corpus.units import sentences
 from dana.scoring.ranking.folds import groups_of
-from dana.studies.comparison.pieces import cut_to, documents_for, lengths_by_source, longest_for_all, shares_of
-from dana.studies.comparison.surface import Surface
+from dana.studies.comparison.settings import SOURCE
+from dana.tasks.examples import card_texts, find_task, plain_texts
 
 PLANTED = " (planted)"  # behind the source of a planted document, as reports know it
 MOST = 10_000  # texts of a task that are looked at, drawn at random; comparing more with each other takes memory
 LARGE = 10  # texts in a group of near duplicates from which on it is left to be fitted on
 LEAST = 20  # texts that must be left of each part, as many as scoring needs units
+TOLERANCE = 0.2  # share of its length by which a piece may differ before words are cut off its end
+LOWER_CASED = 0.005  # share of capitals among letters below which a set was lower-cased by whoever distributes it
+# What is replaced in every text, in this order.
+REPLACED = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]", " "),  # tags
+        ("-LRB-", "("),
+        ("-RRB-", ")"),
+        ("-LSB-", "["),
+        ("-RSB-", "]"),
+        (r"<<|>>|\[\[|\]\]", " "),  # entity markers
+        (r"``|''|[\"“”„«»]", " "),  # which side of a word a spaced mark belongs to is lost: all are dropped
+        (r"[’‘`´]", "'"),
+        (r"@(?:\s*[.,]\s*@)*|\d+(?:\s?[.,]\s?\d+)*", "0"),  # rct writes "@" or "@.@" for a number
+        (r"\s*(?:--+|–|—)\s*|\s+-\s+", " - "),
+        (r"\s+", " "),
+        (r"(?i:(?<=\w)\s+(?=(?:n't|'(?:s|re|ve|ll|d|m|t))\b))", ""),  # before clitics
+        (r"\s+(?=[,.;:!?%)\]}])", ""),
+        (r"(?<=[(\[{$])\s+", ""),
+    )
+]
 
 
-@dataclass(frozen=True)
-class Planting:
-    """The texts of a task, parted; normalised (:class:`dana.studies.comparison.surface.Surface`).
+def is_lower_cased(texts: Iterable[str]) -> bool:
+    """Whether fewer than 5 in 1,000 letters of a task's texts are capitals."""
+    letters = capitals = 0
+    for text in texts:
+        letters += sum(map(str.isalpha, text))
+        capitals += sum(map(str.isupper, text))
+    return capitals < LOWER_CASED * letters
 
-    Attributes:
-        plants: To be hidden in the pool, one of each group of near duplicates.
-        held_out: For what is measured on held-out text; neither planted nor fitted on.
-        fit: To fit on, in a seeded order; near duplicates among themselves are kept.
+
+def normalised(text: str, lower: bool = False) -> str:
+    """A text on one line without the marks by which task text is told.
+
+    Entity markers, tags and double quotation marks are removed, every number is ``0``, spaces that a tokeniser put
+    around punctuation are taken out, dashes are spaced hyphens, accents and other letters stay. The last sentence
+    loses its full stop: a piece of general text that was cut to a length has none.
+
+    Args:
+        text: Any.
+        lower: Lower-case all letters, because the task is distributed so.
     """
+    text = html.unescape(unicodedata.normalize("NFKC", text))
+    for pattern, replacement in REPLACED:
+        text = pattern.sub(replacement, text)
+    text = text.strip().rstrip(" .!?;:,")
+    return text.lower() if lower else text
 
-    plants: tuple[Document, ...]
-    held_out: tuple[Document, ...]
-    fit: tuple[Document, ...]
 
-
-def part_texts(texts: Sequence[Document], surface: Surface, plants: int, seed: int) -> Planting:
-    """Part the texts of a task.
+def part_texts(texts: Sequence[Document], lower: bool, plants: int, seed: int) -> dict[str, list[Document]]:
+    """Part the texts of a task and normalise them.
 
     Args:
         texts: The task's documents.
-        surface: How they are normalised.
+        lower: See :func:`normalised`.
         plants: Plants wanted; no more than a quarter of the groups. Half as many texts are held out.
         seed: Decides who is what.
+
+    Returns:
+        ``plants`` to be hidden in the pool, one of each group of near duplicates; ``held_out`` for what is measured on
+        held-out text, neither planted nor fitted on; ``fit`` to fit on, in a seeded order, in which near duplicates
+        among themselves are kept.
 
     Raises:
         DataError: If fewer than 20 texts are left for any part.
     """
-    first: dict[str, Document] = {}
+    by_words: dict[str, Document] = {}
     for document in texts:
-        text = surface.apply(document.text)
+        text = normalised(document.text, lower)
         if key := words(text):
-            first.setdefault(key, replace(document, text=text))
-    distinct = list(first.values())
-    order = generator(seed, "comparison", "texts").permutation(len(distinct))[:MOST]
-    chosen = [distinct[row] for row in order]
+            by_words.setdefault(key, replace(document, text=text))
+    distinct = list(by_words.values())
+    chosen = [distinct[row] for row in generator(seed, "comparison", "texts").permutation(len(distinct))[:MOST]]
     if len(chosen) < 4 * LEAST:
         raise DataError(f"the task has {len(chosen)} distinct texts; a comparison needs at least {4 * LEAST}")
     groups = groups_of([document.text for document in chosen], [str(row) for row in range(len(chosen))])
@@ -66,26 +117,25 @@ def part_texts(texts: Sequence[Document], surface: Surface, plants: int, seed: i
     # A large group comes last: planting one text of it would take all the others from the text to fit on.
     shuffled = shuffled[np.argsort(sizes[shuffled] > LARGE, kind="stable")]
     hidden = min(plants, sizes.size // 4)
-    out = max(LEAST, hidden // 2)
-    place = np.empty(sizes.size, dtype=np.int64)
-    place[shuffled] = np.arange(sizes.size)
+    used = hidden + max(LEAST, hidden // 2)
     _, firsts = np.unique(groups, return_index=True)
-    parts = (
-        [chosen[firsts[group]] for group in shuffled[:hidden]],
-        [chosen[firsts[group]] for group in shuffled[hidden : hidden + out]],
-        [document for document, group in zip(chosen, groups, strict=True) if place[group] >= hidden + out],
-    )
-    for name, part in zip(("plants", "held-out texts", "texts to fit on"), parts, strict=True):
+    rest = np.isin(groups, shuffled[used:])
+    parts = {
+        "plants": [chosen[firsts[group]] for group in shuffled[:hidden]],
+        "held_out": [chosen[firsts[group]] for group in shuffled[hidden:used]],
+        "fit": [document for document, is_left in zip(chosen, rest, strict=True) if is_left],
+    }
+    for name, part in zip(("plants", "held-out texts", "texts to fit on"), parts.values(), strict=True):
         if len(part) < LEAST:
             raise DataError(f"the task's {len(chosen)} texts give {len(part)} {name}; at least {LEAST} are needed")
-    return Planting(*map(tuple, parts))
+    return parts
 
 
 def sample_fit(fit: Sequence[Document], size: int, seed: int) -> list[Document]:
     """Draw the texts that one selector of one seed is fitted on.
 
     Args:
-        fit: Of a :class:`Planting`.
+        fit: Of :func:`part_texts`.
         size: How many.
         seed: The fit seed.
 
@@ -97,20 +147,99 @@ def sample_fit(fit: Sequence[Document], size: int, seed: int) -> list[Document]:
     return [fit[row] for row in generator(seed, "comparison", "fit").permutation(len(fit))[:size]]
 
 
+def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
+    """Pieces of each source: as even as its documents allow, one piece a document; the others make up for a small one.
+
+    Args:
+        available: Documents of each source.
+        count: Pieces in all.
+
+    Raises:
+        DataError: If there are fewer documents than pieces.
+    """
+    if sum(available.values()) < count:
+        raise DataError(f"{sum(available.values()):,} general documents cannot give {count:,} pieces, one each")
+    shares: dict[str, int] = {}
+    for done, source in enumerate(sorted(available, key=lambda name: (available[name], name))):
+        left = count - sum(shares.values())
+        shares[source] = min(available[source], round(left / (len(available) - done)))
+    return shares
+
+
+def longest_for_all(sizes: Mapping[str, np.ndarray], shares: Mapping[str, int]) -> int:
+    """Words that a piece of any source can have: so many documents as it gives pieces, or half of them, are as long.
+
+    Args:
+        sizes: Words of each document, by source.
+        shares: Pieces of each source.
+    """
+    return min(int(np.sort(lengths)[-max(1, min(shares[name], lengths.size // 2))]) for name, lengths in sizes.items())
+
+
+def documents_for(sizes: np.ndarray, wanted: np.ndarray, seed: int, source: str) -> np.ndarray:
+    """Choose a document for every piece: at random among those that are long enough, each once.
+
+    Args:
+        sizes: Words of each document of a source, int64 of shape (documents,).
+        wanted: Words of each piece, int64 of shape (pieces,), no more of them than documents.
+        seed: Root seed.
+        source: Its name.
+
+    Returns:
+        int64 of shape (pieces,): a document's row for each piece. Where none is long enough, the longest left.
+    """
+    order = generator(seed, "comparison", "documents", source).permutation(sizes.size)
+    free = np.ones(sizes.size, dtype=bool)
+    chosen = np.empty(wanted.size, dtype=np.int64)
+    for piece in np.argsort(-wanted, kind="stable"):  # the longest first: few documents can hold them
+        fits = free[order] & (sizes[order] >= wanted[piece])
+        row = order[fits.argmax()] if fits.any() else int(np.where(free, sizes, -1).argmax())
+        free[row] = False
+        chosen[piece] = row
+    return chosen
+
+
+def cut_to(text: str, length: int, language: str = "en") -> str:
+    """The run of consecutive sentences whose number of words is nearest to a given one.
+
+    Where none is within a fifth of it, words are cut off the end of one that is longer. Of runs that are equally near
+    the first is taken.
+
+    Args:
+        text: A document.
+        length: Words wanted.
+        language: ISO 639-1 code, for where sentences end.
+    """
+    spans = sentences(text, language)
+    if not spans:
+        return text
+    sizes = [len(text[start:end].split()) for start, end in spans]
+    run, best = (0, len(spans)), (True, float("inf"))
+    for first in range(len(spans)):
+        total = 0
+        for last in range(first, len(spans)):
+            total += sizes[last]
+            if (key := (total < length * (1 - TOLERANCE), abs(total - length))) < best:
+                run, best = (first, last + 1), key
+            if total >= length:
+                break
+    piece = text[spans[run[0]][0] : spans[run[1] - 1][1]].split()
+    return " ".join(piece if len(piece) <= length * (1 + TOLERANCE) else piece[:length])
+
+
 def pool_of(
-    plants: Sequence[Document], general: Iterable[Document], surface: Surface, others: int, seed: int, language: str
+    plants: Sequence[Document], general: Iterable[Document], lower: bool, others: int, seed: int, language: str
 ) -> list[Document]:
     """Plants among pieces of general text in their lengths, sources sampled evenly, one piece a document at most.
 
-    Plants that are longer than what every source can match (:func:`dana.studies.comparison.pieces.longest_for_all`) are
-    cut to that. Plants and pieces are named by a hash of their text and stand in its order, so neither name nor place
-    tells a plant; its source ends in ``(planted)``. A piece with the words of a plant, or of another piece, is left
-    out.
+    Plants that are longer than what every source can match (:func:`longest_for_all`) are cut to that. Plants and pieces
+    are named by a hash of their text and stand in its order, so neither name nor place tells a plant; its source ends
+    in ``(planted)``. A piece with the words of a plant, or of another piece, is left out.
 
     Args:
-        plants: Of a :class:`Planting`.
+        plants: Of :func:`part_texts`.
         general: General documents, in memory at once.
-        surface: How the plants were normalised.
+        lower: How the plants were normalised.
         others: Pieces wanted.
         seed: Root seed.
         language: ISO 639-1 code.
@@ -122,24 +251,152 @@ def pool_of(
     for document in general:
         by_source.setdefault(document.source, []).append(document)
     sizes = {
-        name: np.array([len(document.text.split()) for document in found], dtype=np.int64)
-        for name, found in by_source.items()
+        name: np.array([len(document.text.split()) for document in documents], dtype=np.int64)
+        for name, documents in by_source.items()
     }
-    shares = shares_of({name: len(found) for name, found in by_source.items()}, others)
+    shares = shares_of({name: len(documents) for name, documents in by_source.items()}, others)
     most = longest_for_all(sizes, shares)
-    found = [
-        replace(plant, text=cut_to(plant.text, most, language), source=f"{plant.source}{PLANTED}")
-        if len(plant.text.split()) > most
-        else replace(plant, source=f"{plant.source}{PLANTED}")
-        for plant in plants
+    pool = [replace(plant, source=f"{plant.source}{PLANTED}") for plant in plants]
+    pool = [
+        replace(plant, text=cut_to(plant.text, most, language)) if len(plant.text.split()) > most else plant
+        for plant in pool
     ]
-    taken = {words(plant.text) for plant in found}
-    for source, wanted in lengths_by_source([len(plant.text.split()) for plant in found], shares, seed).items():
+    lengths = np.sort([len(plant.text.split()) for plant in pool])
+    taken = {words(plant.text) for plant in pool}
+    for source, share in sorted(shares.items()):
+        # Each source gets the plants' distribution of lengths: one from every stretch of its quantiles.
+        places = (np.arange(share) + generator(seed, "comparison", "lengths", source).random(share)) / max(1, share)
+        wanted = lengths[(places * lengths.size).astype(np.int64)]
         for length, row in zip(wanted, documents_for(sizes[source], wanted, seed, source), strict=True):
             # Sentences end at capitals and digits of the text as it is, so it is cut before it is normalised.
-            text = surface.apply(cut_to(by_source[source][row].text, int(length), language))
+            text = normalised(cut_to(by_source[source][row].text, int(length), language), lower)
             if (key := words(text)) and key not in taken:
                 taken.add(key)
-                found.append(replace(by_source[source][row], text=text))
-    named = [replace(document, doc_id=document_id("pool", document.text)) for document in found]
-    return sorted({document.doc_id: document for document in named}.values(), key=lambda document: document.doc_id)
+                pool.append(replace(by_source[source][row], text=text))
+    named = {(doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id) for document in pool}
+    return [named[doc_id] for doc_id in sorted(named)]
+
+
+def plant_stage(
+    task: str,
+    corpus: Path,
+    folder: Path,
+    plants: int,
+    data: str | None = None,
+    inputs: Inputs | None = None,
+    seed: int = 0,
+) -> Artifact:
+    """Part a task's texts and normalise them; see :func:`part_texts`.
+
+    Args:
+        task: A card's name or file, a text file, glob or folder, or ``source:NAME``. Of a card the training and
+            development texts are taken, never the test texts.
+        corpus: The general text, of which a source may be the task.
+        folder: Where ``plants/``, ``held_out/`` and ``fit/`` go (:data:`dana.core.schemas.DOCUMENTS` each).
+        plants: Plants wanted.
+        data: Folder of a card's data, where it is not under ``DANA_DATA``.
+        inputs: How records of plain text become documents.
+        seed: Decides which text is what.
+    """
+    inputs = inputs or Inputs()
+    depends_on: dict[str, object] = {"task": task, "plants": plants, "seed": seed}
+    files: list[Any] = []
+    card = None if task.startswith(SOURCE) else find_task(task)
+    if task.startswith(SOURCE):
+        depends_on["general"] = open_artifact(corpus, "corpus").fingerprint
+    else:
+        files = card.files(data, ("train", "dev")) if card else find_files([task], corpus.parent)
+        depends_on |= {"files": source_digests(files), **(card.text_identity if card else inputs.identity())}
+
+    def write(draft: Draft) -> None:
+        if task.startswith(SOURCE):
+            documents = list(iterate_documents(corpus))
+            _check_sources([task.removeprefix(SOURCE)], documents)
+            texts = [document for document in documents if document.source == task.removeprefix(SOURCE)]
+        else:
+            one, two = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
+            texts = [*one, *two]
+        lower = is_lower_cased(document.text for document in texts)
+        try:
+            parts = part_texts(texts, lower, plants, seed)
+        except DataError as error:
+            raise DataError(f"task {task}: {error}") from error
+        for name, documents in parts.items():
+            draft.counts[name] = write_parts(document_tables(documents), draft.path / name, DOCUMENTS)
+        draft.counts["texts"] = len(texts)
+        draft.notes["surface"] = {"lower": lower}
+
+    return make(folder, "planting", depends_on, write)
+
+
+def pool_stage(
+    planting: Path,
+    corpus: Path,
+    folder: Path,
+    others: int,
+    without: list[str],
+    seed: int = 0,
+    language: str = "en",
+) -> Artifact:
+    """Hide the plants among pieces of general text in their lengths; the pool is a corpus like any other.
+
+    Args:
+        planting: Of :func:`plant_stage`.
+        corpus: The general text.
+        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes. The source of a plant ends in
+            ``(planted)``.
+        others: Pieces wanted.
+        without: Sources that are left out.
+        seed: Decides which documents are cut.
+        language: ISO 639-1 code, for where sentences end.
+
+    Raises:
+        ConfigError: If a source that is to be left out is not there.
+        DataError: If too few documents are left.
+    """
+    task, general = open_artifact(planting, "planting"), open_artifact(corpus, "corpus")
+    named = task.manifest["depends_on"]["task"]
+    left_out = [*without, *([named.removeprefix(SOURCE)] if named.startswith(SOURCE) else [])]
+    depends_on = {"planting": task.fingerprint, "general": general.fingerprint, "others": others}
+    depends_on |= {"without": sorted(left_out), "seed": seed, "language": language}
+
+    def write(draft: Draft) -> None:
+        documents = list(iterate_documents(corpus))
+        _check_sources(left_out, documents)
+        kept = [document for document in documents if document.source not in left_out]
+        plants = list(iterate_documents(planting / "plants"))
+        pool = pool_of(plants, kept, task.manifest["surface"]["lower"], others, seed, language)
+        planted = sum(document.source.endswith(PLANTED) for document in pool)
+        draft.counts |= {"documents": len(pool), "plants": planted, "others": len(pool) - planted}
+        write_parts(document_tables(pool), draft.path, DOCUMENTS)
+
+    return make(folder, "corpus", depends_on, write)
+
+
+def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
+    """Draw the texts to fit on, as a task artifact with the comparison's held-out text.
+
+    Args:
+        planting: Of :func:`plant_stage`.
+        folder: Where ``fit/`` and ``held_out/`` go.
+        size: Texts to fit on.
+        seed: The fit seed.
+    """
+    task = open_artifact(planting, "planting")
+    name = task.manifest["depends_on"]["task"]
+    depends_on = {"name": name, "planting": task.fingerprint, "size": size, "seed": seed}
+
+    def write(draft: Draft) -> None:
+        fit = sample_fit(list(iterate_documents(planting / "fit")), size, seed)
+        for part, documents in (("fit", fit), ("held_out", iterate_documents(planting / "held_out"))):
+            draft.counts[part] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
+
+    return make(folder, "task", depends_on, write)
+
+
+def _check_sources(named: Sequence[str], documents: Iterable[Document]) -> None:
+    """Refuse a source that the general text does not have."""
+    sources = sorted({document.source for document in documents})
+    for source in named:
+        if source not in sources:
+            raise ConfigError(f"source {source!r}: the general text has none of this name{suggestion(source, sources)}")

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from dana.core.artifacts import open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError
@@ -16,9 +18,8 @@ from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
-from dana.studies.comparison.page import comparison_report
+from dana.studies.comparison.page import SUMMARY, comparison_report, write_comparison
 from dana.studies.comparison.settings import ORACLE, SOURCE
-from dana.studies.comparison.tables import SUMMARY, write_comparison
 from dana.tasks.examples import find_task
 from dana.tasks.settings import Hygiene
 
@@ -29,7 +30,7 @@ def run_compare(settings: RunSettings) -> Path:
     """Make pools and scores, measure, and collect; what was made before is reused.
 
     Returns:
-        The path of ``comparison.csv`` (:func:`dana.studies.comparison.tables.write_comparison`); ``report.html`` and
+        The path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`); ``report.html`` and
         ``report.md`` beside it show it.
 
     Raises:
@@ -41,18 +42,9 @@ def run_compare(settings: RunSettings) -> Path:
     grid = plan_compare(settings)
     run_grid(grid, settings.jobs)
     path = write_comparison(grid)
-    _write_page(path)
+    table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
+    write_page(comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report")
     return path
-
-
-def _write_page(comparison: Path) -> None:
-    """``report.html``, ``report.md`` and ``tables/*.csv`` beside a comparison's table."""
-    import pandas as pd
-
-    table = pd.read_csv(comparison, dtype={"budget": str}, keep_default_na=False)
-    folder = comparison.parent
-    report = comparison_report(folder.resolve().name, table, pd.read_csv(folder / SUMMARY))
-    write_page(report, folder, "report")
 
 
 def plan_compare(settings: RunSettings) -> Grid:
@@ -109,10 +101,10 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
         folder = out / slug(task)
         arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}
         arguments |= {"data": settings.data, "inputs": settings.inputs}
-        yield Cell(f"texts/{slug(task)}", "dana.studies.comparison.planting_stage:plant_stage", arguments)
+        yield Cell(f"texts/{slug(task)}", "dana.studies.comparison.planting:plant_stage", arguments)
         hidden = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
         hidden |= {"others": compare.others, "without": compare.without, "language": settings.selection.language}
-        yield Cell(f"pool/{slug(task)}", "dana.studies.comparison.planting_stage:pool_stage", hidden)
+        yield Cell(f"pool/{slug(task)}", "dana.studies.comparison.planting:pool_stage", hidden)
 
 
 def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
@@ -128,7 +120,7 @@ def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
             place = f"{name}/{size}-{seed}"
             folder = Path(settings.out) / place
             fit = {"planting": Made(f"texts/{name}"), "folder": folder / "task", "size": size, "seed": seed}
-            yield Cell(f"fit/{place}", "dana.studies.comparison.planting_stage:fit_stage", fit)
+            yield Cell(f"fit/{place}", "dana.studies.comparison.planting:fit_stage", fit)
             for spec in compare.selectors:
                 yield from _scored(settings, spec, place, {"task": task, "fit": str(size), "selector": spec}, seed)
 
@@ -142,9 +134,9 @@ def _scored(settings: RunSettings, spec: str, place: str, labels: dict[str, str]
     if spec != ORACLE:
         arguments = {"task": Made(f"fit/{place}"), "pool": Made(pool), "folder": folder / "scores", "selector": spec}
         arguments |= {"detector": settings.detector, "selection": replace(settings.selection, seed=seed)}
-        yield Cell(f"score/{name}", "dana.studies.comparison.measure:score_pool", arguments, kind=spec)
+        yield Cell(f"score/{name}", "dana.studies.comparison.measures:score_pool", arguments, kind=spec)
         measured["scores"] = Made(f"score/{name}")
-    yield Cell(f"measure/{name}", "dana.studies.comparison.measure:measure_stage", measured, labels=labels)
+    yield Cell(f"measure/{name}", "dana.studies.comparison.measures:measure_stage", measured, labels=labels)
 
 
 def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
@@ -161,4 +153,4 @@ def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
             "budgets": settings.section("compare").budgets,
             "folder": Path(settings.out) / "runs" / name / "measures",
         }
-        yield Cell(f"measure/runs/{name}", "dana.studies.comparison.measure:measure_stage", measured, labels=labels)
+        yield Cell(f"measure/runs/{name}", "dana.studies.comparison.measures:measure_stage", measured, labels=labels)

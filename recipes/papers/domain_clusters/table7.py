@@ -25,8 +25,7 @@ from dana.core.files import slug
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
 from dana.stages.settings import RunSettings
-from dana.studies.comparison.measure import document_scores, score_pool
-from dana.studies.comparison.recall import budget_measures, ranking_measures
+from dana.studies.comparison.measures import budget_measures, document_scores, ranking_measures, score_pool
 
 FIT, KEPT = 1000, 1000
 CAP = 500_000  # of subtitles, section 3.1; and what the paper keeps
@@ -99,9 +98,9 @@ def measures(scores: np.ndarray, sought: np.ndarray, kept: int) -> pd.DataFrame:
         kept: How many are kept.
     """
     cuts = {f"best {kept}": kept, "below 0": int((scores < 0).sum())}
-    ranked = dict(ranking_measures(scores, sought))
+    ranked = ranking_measures(scores, sought)
     rows = [
-        {"cut": cut, "kept": count, **dict(budget_measures(scores, sought, count)), **ranked}
+        {"cut": cut, "kept": count, **budget_measures(scores, sought, count), **ranked}
         for cut, count in cuts.items()
         if count
     ]

@@ -4,10 +4,11 @@ import pytest
 from dana.core.errors import ConfigError
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.vocabulary import Vocabulary
-from dana.studies.comparison.kept import PoolText, divergence
-from dana.studies.comparison.recall import (
-    DocumentBudget,
+from dana.studies.comparison.measures import (
+    PoolText,
+    best_documents,
     budget_measures,
+    divergence,
     planted_precision,
     precision_interval,
     ranking_measures,
@@ -20,7 +21,7 @@ PLANTED = np.array([True, False, True, False, False, False, False, False])
 
 def test_precision_at_r_and_auroc_of_a_ranking_by_hand():
     scores = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
-    found = dict(ranking_measures(scores, PLANTED))
+    found = ranking_measures(scores, PLANTED)
     assert found["precision_at_r"] == 0.5  # of the two best one is a plant
     assert found["auroc"] == pytest.approx(11 / 12)  # of 12 pairs one is the wrong way round
     assert found["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
@@ -35,20 +36,19 @@ def test_ties_earn_chance():
 def test_ceilings_are_what_the_oracle_earns():
     oracle = np.where(PLANTED, 0.0, 1.0)
     for count in (1, 2, 4, 8):
-        found = dict(budget_measures(oracle, PLANTED, count))
+        found = budget_measures(oracle, PLANTED, count)
         assert found["precision"] == pytest.approx(found["precision_ceiling"])
         assert found["recall"] == pytest.approx(found["recall_ceiling"])
 
 
 def test_budgets_count_documents_shares_and_tokens():
     words = np.array([10, 20, 30, 40])
-    counted = {
-        text: DocumentBudget.parse(text).count(words) for text in ("0.5", "3 documents", "35 tokens", "1 tokens")
-    }
-    assert counted == {"0.5": 2, "3 documents": 3, "35 tokens": 2, "1 tokens": 1}
+    scores = np.array([0.0, 1.0, 0.0, 2.0])
+    expected = {"0.5": [0, 2], "3 documents": [0, 2, 1], "45 tokens": [0, 2], "1 tokens": [0]}
+    assert {text: best_documents(scores, words, text).tolist() for text in expected} == expected
     for bad in ("0", "1.5", "many", "3 pages", "-2 documents", "nan", "inf tokens", "1e400 documents"):
         with pytest.raises(ConfigError, match="budgets="):
-            DocumentBudget.parse(bad)
+            best_documents(scores, words, bad)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def pool():
     bread = [sentence(BAKING, random, 12) for _ in range(40)]
     others = [sentence(words, random, 12) for words in OTHERS.values() for _ in range(40)]
     sources = ["bread"] * 40 + [name for name in OTHERS for _ in range(40)]
-    return PoolText.of([*bread, *others], sources, [sentence(BAKING, random, 12) for _ in range(40)])
+    return PoolText([*bread, *others], sources, [sentence(BAKING, random, 12) for _ in range(40)])
 
 
 def test_divergence_by_hand_with_the_prior_of_2000_counts():
@@ -94,7 +94,7 @@ def test_few_documents_are_not_nearer_to_the_task_because_they_are_few(pool):
 
 def test_sources_length_and_duplicates_of_what_is_kept():
     texts = ["one two three four five"] * 2 + ["six seven eight nine ten eleven twelve", "a b c"]
-    about = PoolText.of(texts, ["x", "x", "x", "y"], ["one two three"])
+    about = PoolText(texts, ["x", "x", "x", "y"], ["one two three"])
     found = {(metric, detail): value for metric, detail, value in about.measures(np.array([0, 1, 3]), 0)}
     assert found["source_share", "x"] == pytest.approx(2 / 3)
     assert found["source_share", "y"] == pytest.approx(1 / 3)
@@ -106,7 +106,7 @@ def test_sources_length_and_duplicates_of_what_is_kept():
 def test_perplexity_of_task_text_is_lower_under_task_text_and_needs_no_known_word(pool):
     mine, others = (pool.perplexity(rows) for rows in (np.arange(40), np.arange(120, 160)))
     assert mine < 0.7 * others
-    foreign = PoolText.of(["one two three one two"] * 3, ["x"] * 3, ["entirely other words"])
+    foreign = PoolText(["one two three one two"] * 3, ["x"] * 3, ["entirely other words"])
     assert np.isfinite(foreign.perplexity(np.arange(3)))
 
 
@@ -117,7 +117,7 @@ def test_perplexity_counts_unknown_words_and_ends_by_hand():
     steps = [model.log_probs(model.vocabulary.encode([text]))[1:] for text in held_out]
     assert [one.size for one in steps] == [4, 4]
     expected = 10 ** -np.concatenate(steps).mean()
-    assert PoolText.of(texts, ["x"] * 5, held_out).perplexity(np.arange(3)) == pytest.approx(expected)
+    assert PoolText(texts, ["x"] * 5, held_out).perplexity(np.arange(3)) == pytest.approx(expected)
 
 
 def test_the_interval_holds_the_precision_and_narrows_with_documents():

@@ -3,9 +3,18 @@ import pytest
 
 from dana.core.errors import DataError
 from dana.core.schemas import Document
-from dana.studies.comparison.pieces import cut_to, documents_for, longest_for_all, shares_of
-from dana.studies.comparison.planting import PLANTED, part_texts, pool_of, sample_fit
-from dana.studies.comparison.surface import Surface
+from dana.studies.comparison.planting import (
+    PLANTED,
+    cut_to,
+    documents_for,
+    is_lower_cased,
+    longest_for_all,
+    normalised,
+    part_texts,
+    pool_of,
+    sample_fit,
+    shares_of,
+)
 from tests.studies.comparison.made_up import BAKING, OTHERS, sentence
 
 
@@ -24,10 +33,10 @@ def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40)
 def test_parts_share_no_text_and_no_near_duplicate():
     texts = documents(BAKING, 300)
     twins = [Document(f"twin-{row}", "task", f"{texts[row].text} Indeed.") for row in range(0, 300, 2)]
-    parted = part_texts([*texts, *twins], Surface(), 60, 0)
-    assert len(parted.plants) == 60
-    assert len(parted.held_out) == 30
-    ids = {name: {row.doc_id.split("-")[1] for row in getattr(parted, name)} for name in ("plants", "held_out", "fit")}
+    parted = part_texts([*texts, *twins], False, 60, 0)
+    assert len(parted["plants"]) == 60
+    assert len(parted["held_out"]) == 30
+    ids = {name: {row.doc_id.split("-")[1] for row in parted[name]} for name in ("plants", "held_out", "fit")}
     assert not ids["plants"] & ids["held_out"]
     assert not (ids["plants"] | ids["held_out"]) & ids["fit"]
     assert len(ids["plants"]) == 60  # no two plants are twins
@@ -35,9 +44,9 @@ def test_parts_share_no_text_and_no_near_duplicate():
 
 def test_the_same_seed_parts_alike_and_another_does_not():
     texts = documents(BAKING, 300)
-    first, again, other = (part_texts(texts, Surface(), 60, seed) for seed in (0, 0, 1))
+    first, again, other = (part_texts(texts, False, 60, seed) for seed in (0, 0, 1))
     assert first == again
-    assert first.plants != other.plants
+    assert first["plants"] != other["plants"]
 
 
 def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
@@ -45,9 +54,9 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     texts = [
         Document(f"copy-{row}", "task", f"{same} {chr(97 + row // 26)}{chr(97 + row % 26)} again") for row in range(100)
     ]
-    parted = part_texts([*documents(BAKING, 120), *texts], Surface(), 20, 0)
-    assert not [row for row in [*parted.plants, *parted.held_out] if row.doc_id.startswith("copy")]
-    assert sum(row.doc_id.startswith("copy") for row in parted.fit) == 100
+    parted = part_texts([*documents(BAKING, 120), *texts], False, 20, 0)
+    assert not [row for row in [*parted["plants"], *parted["held_out"]] if row.doc_id.startswith("copy")]
+    assert sum(row.doc_id.startswith("copy") for row in parted["fit"]) == 100
 
 
 @pytest.mark.parametrize(
@@ -55,7 +64,7 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
 )
 def test_a_task_of_three_texts_or_of_one_text_many_times_is_refused(texts):
     with pytest.raises(DataError, match="distinct texts; a comparison needs at least 80"):
-        part_texts(texts, Surface(), 60, 0)
+        part_texts(texts, False, 60, 0)
 
 
 def test_fit_texts_differ_by_seed_and_too_many_are_refused():
@@ -85,7 +94,7 @@ def longer(one, two):
 
 
 def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources():
-    pool = pool_of(documents(BAKING, 90, longest=25), general(), Surface(), 300, 0, "en")
+    pool = pool_of(documents(BAKING, 90, longest=25), general(), False, 300, 0, "en")
     assert {name: sum(row.source == name for row in pool) for name in OTHERS} == dict.fromkeys(OTHERS, 100)
     one, two = lengths(pool)
     assert np.abs(np.quantile(one, np.arange(0.1, 1, 0.1)) - np.quantile(two, np.arange(0.1, 1, 0.1))).max() <= 2
@@ -95,7 +104,7 @@ def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources(
 def test_plants_that_are_longer_than_general_documents_are_cut_to_what_these_have():
     plants = documents(BAKING, 60, sentences=40)
     assert min(len(row.text.split()) for row in plants) > 600
-    one, two = lengths(pool_of(plants, general(sentences=3), Surface(), 150, 0, "en"))
+    one, two = lengths(pool_of(plants, general(sentences=3), False, 150, 0, "en"))
     assert one.size == 60
     assert abs(longer(one, two) - 0.5) < 0.1
     assert longest_for_all({"x": np.array([5, 50, 9, 30]), "y": np.array([40, 20, 7, 8])}, {"x": 2, "y": 1}) == 30
@@ -125,7 +134,7 @@ def test_a_piece_is_whole_sentences_where_they_fit_and_words_where_none_does():
 
 def test_neither_name_nor_place_tells_a_plant():
     plants = documents(BAKING, 40)
-    pool = pool_of(plants, general(), Surface(), 160, 0, "en")
+    pool = pool_of(plants, general(), False, 160, 0, "en")
     places = [place for place, row in enumerate(pool) if row.source == f"task{PLANTED}"]
     assert len(places) == 40
     assert 60 < np.mean(places) < 140
@@ -135,4 +144,27 @@ def test_neither_name_nor_place_tells_a_plant():
 
 def test_a_piece_with_the_words_of_a_plant_is_left_out():
     plants, others = documents(BAKING, 40, longest=7), documents(BAKING, 40, "copies", longest=7)  # of six words each
-    assert len(pool_of(plants, others, Surface(), 40, 0, "en")) == 40
+    assert len(pool_of(plants, others, False, 40, 0, "en")) == 40
+
+
+@pytest.mark.parametrize(
+    ("distributed", "plain"),
+    [
+        ("<< EGFR >> inhibitors ( [[ gefitinib ]] ) , 12.5 mg .", "EGFR inhibitors (gefitinib), 12,500 mg."),
+        ("The @ - to @-month rate was @.@ % ( p < @ ) .", "The 3 - to 6-month rate was 4.5% (p < 0.05)."),
+        ("he said `` it 's sure they do n't '' -- yes .", "he said “it’s sure they don't” — yes."),
+        ("<e1>cats</e1> &amp; -LRB- dogs -RRB-", "cats & (dogs)"),
+    ],
+)
+def test_text_as_a_task_distributes_it_and_as_people_write_it_become_the_same(distributed, plain):
+    assert normalised(distributed) == normalised(plain)
+
+
+def test_words_and_accents_stay_and_line_ends_and_the_last_stop_go():
+    assert normalised("One naïve idea.\n\nA second one!") == "One naïve idea. A second one"
+
+
+def test_all_is_lower_cased_where_the_task_is():
+    assert is_lower_cased(["a film of some wit", "no plot at all"])
+    assert not is_lower_cased(["A film of some wit.", "No plot at all."])
+    assert normalised("A Film", lower=True) == "a film"
