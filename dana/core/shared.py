@@ -9,14 +9,13 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import MANIFEST, Artifact, Draft, canonical, fingerprint, make, read_manifest, reused
+from dana.core.artifacts import MANIFEST, Artifact, Draft, canonical, fingerprint, make, reused
 from dana.core.files import aside, locked, room_for, sync
 from dana.core.launch import first
 from dana.core.logging import get_logger
@@ -24,23 +23,6 @@ from dana.core.logging import get_logger
 log = get_logger(__name__)
 
 NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-
-
-@dataclass(frozen=True)
-class Shared:
-    """One artifact of a shared folder.
-
-    Attributes:
-        kind: What it holds.
-        name: Its folder, the fingerprint of all that it depends on.
-        size: Bytes of its files.
-        links: Run folders on this file system that have names of its files.
-    """
-
-    kind: str
-    name: str
-    size: int
-    links: int
 
 
 def make_shared(
@@ -105,16 +87,3 @@ def _second_name(file: Path, name: Path) -> bool:
         sync(name)
         return True
     return False
-
-
-def describe_shared(folder: Path) -> Iterator[Shared]:
-    """What a shared folder holds, besides embeddings; nothing if it is none.
-
-    Raises:
-        ArtifactError: If a manifest cannot be read.
-    """
-    for file in sorted(folder.glob(f"*/[!.]*/{MANIFEST}")):
-        manifest, name = read_manifest(file.parent.parent), file.parent.parent.name
-        if name == manifest["fingerprint"]:  # in a run's folder no artifact is called so
-            size = sum(about["bytes"] for about in manifest["files"].values())
-            yield Shared(manifest["kind"], name, size, file.stat().st_nlink - 1)

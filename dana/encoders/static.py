@@ -18,7 +18,7 @@ from torch import Tensor
 from dana.core.config import require
 from dana.core.device import device_named
 from dana.core.errors import ArtifactError
-from dana.encoders.minilm import minilm_folder
+from dana.encoders.transformer import minilm_folder
 from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
 
 TEXTS_AT_ONCE = 8192

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -66,6 +67,53 @@ class SelectorContext:
         return encoder_identity(self._encoder)
 
 
+class _Remembering:
+    """An encoder, and the vectors of all texts that it was asked for: each is encoded once."""
+
+    _vectors: "Tensor"
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._places: dict[str, int] = {}  # text to its row
+
+    def identity(self) -> dict[str, Any]:
+        return encoder_identity(self.encoder)
+
+    def encode(self, texts: Sequence[str]) -> "Tensor":
+        import torch
+
+        if new := list(dict.fromkeys(text for text in texts if text not in self._places)):
+            vectors = self.encoder.encode(new)
+            self._vectors = torch.cat([self._vectors, vectors]) if self._places else vectors
+            self._places.update(zip(new, count(len(self._places)), strict=False))
+        return self._vectors[[self._places[text] for text in texts]] if texts else self.encoder.encode(texts)
+
+
+@dataclass(frozen=True)
+class RememberedContext(SelectorContext):
+    """A context in which each text is encoded once, for fits and selectors that embed the same texts again.
+
+    Attributes:
+        encoders: What contexts made of one another share: an encoder and its vectors by spec and rounding.
+    """
+
+    encoders: dict[tuple[str, str | None], _Remembering] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, context: SelectorContext) -> "RememberedContext":
+        """The same settings with a memory; one that has a memory keeps it."""
+        if isinstance(context, cls):
+            return context
+        return cls(**{part.name: getattr(context, part.name) for part in fields(SelectorContext)})
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        key = self.encoder, self.store_dtype if self.store else None
+        if key not in self.encoders:
+            self.encoders[key] = _Remembering(create_encoder(self.encoder, self.store, self.store_dtype))
+        return self.encoders[key]
+
+
 class FittedSelector(ABC):
     """What a selector learned. A frozen dataclass of tensors, numbers, text and lists needs no other `save`."""
 
@@ -95,7 +143,7 @@ class Selector(ABC):
         takes: Names of the settings of :class:`SelectorContext` that decide the scores. A parameter of the selector
             with such a name and a value other than None goes before the run's.
         crosses_itself: Whether it sees to it that no document is scored by a fit that has seen it
-            (:mod:`dana.selectors.cross_fitting`), so that nobody else need.
+            (:mod:`dana.selectors.build`), so that nobody else need.
         fitted_type: Class of what `learn` returns, for loading.
     """
 

@@ -21,9 +21,7 @@ from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator
 from dana.core.torch_seed import seeded
 from dana.corpus.unit_stream import Units
-from dana.encoders.batches import batches_on, padded_batch
-from dana.encoders.minilm import minilm_folder
-from dana.encoders.transformer import TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
 from dana.models.folder import load_own_tokenizer, load_transformer, model_identity
 from dana.models.heads import positions_of
 from dana.selectors.base import FittedSelector, Selector

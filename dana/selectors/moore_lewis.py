@@ -22,7 +22,7 @@ from dana.models.ngram.kneser_ney import count_ngrams, estimate_model, train_ngr
 from dana.models.ngram.model import NgramModel, TextEntropies, text_entropies
 from dana.models.ngram.vocabulary import Vocabulary, count_words, split_words
 from dana.selectors.base import FittedSelector, Selector
-from dana.selectors.cross_fitting import BACKGROUND
+from dana.selectors.build import BACKGROUND
 
 SCORES = ("cross_entropy", "perplexity")
 NORMALISE = ("token", "none")

@@ -9,7 +9,7 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, OWN, open_artifact
 from dana.core.errors import ArtifactError, Contradiction
-from dana.core.shared import describe_shared, make_shared
+from dana.core.shared import make_shared
 
 ABOUT = {"of": "this"}
 SCRIPT = """
@@ -55,9 +55,6 @@ def test_what_is_wanted_twice_is_made_once_and_takes_no_further_space(tmp_path):
     assert inodes(one.path) == inodes(two.path) == inodes(place)
     assert [str(name) for name in sorted(inodes(two.path))] == [f"{OWN}/below/b.txt", MANIFEST, "a.txt"]
     assert one.manifest == two.manifest == open_artifact(two.path, "kind").manifest
-    assert [(shared.kind, shared.size, shared.links) for shared in describe_shared(tmp_path / "share")] == [
-        ("kind", 5, 2)
-    ]
 
 
 def test_a_run_is_whole_when_the_shared_folder_is_gone_or_the_run_is_moved(tmp_path):

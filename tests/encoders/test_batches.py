@@ -11,9 +11,15 @@ from transformers import BertConfig, BertModel
 
 from dana.core.errors import DataError
 from dana.core.workers import prefetch
-from dana.encoders import batches
-from dana.encoders.batches import batch_rows, batch_width, batches_on, padded_batch, token_batches
-from dana.encoders.transformer import TransformerEncoder
+from dana.encoders import transformer as batches
+from dana.encoders.transformer import (
+    TransformerEncoder,
+    batch_rows,
+    batch_width,
+    batches_on,
+    padded_batch,
+    token_batches,
+)
 
 META = torch.device("meta")  # not a CPU, and everywhere: a thread makes its batches; it computes nothing
 

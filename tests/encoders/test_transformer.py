@@ -6,8 +6,7 @@ import torch
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import ENCODERS
 from dana.encoders.cache import StoredEncoder
-from dana.encoders.minilm import minilm
-from dana.encoders.transformer import TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder, minilm
 
 TEXTS = [
     "A short one.",

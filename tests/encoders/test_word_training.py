@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError, DataError
-from dana.encoders import word_training
-from dana.encoders.word_training import count_pairs, positive_information, train_word_vectors
+from dana.encoders import words as word_training
+from dana.encoders.words import count_pairs, positive_information, train_word_vectors
 from dana.models.ngram.vocabulary import MARKS, Vocabulary
 
 TEXTS = ["a b rare a", "b a", "b"]  # by frequency: a and b, three times each

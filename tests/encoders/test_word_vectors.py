@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dana.core.errors import DataError
-from dana.encoders.word_vectors import WordVectors, read_word_vectors
+from dana.encoders.words import WordVectors, read_word_vectors
 
 GLOVE = "the 0.5 -1 2e-3\n. . . 1 2 3\nDon't 4 5 6\n"
 

@@ -7,8 +7,7 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.registry import ENCODERS
-from dana.encoders.word_training import train_word_vectors
-from dana.encoders.words import WordsEncoder
+from dana.encoders.words import WordsEncoder, train_word_vectors
 from dana.selectors.checks import TOPICS, check_encoder
 
 LINES = ["the 1 0", "Court 0 1", "denied 3 4", "court 9 9", ", 5 5"]

@@ -9,9 +9,8 @@ import pytest
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, draw, units_of
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
-from dana.selectors.build import create_selector
+from dana.selectors.build import CrossFitted, create_selector, half_of
 from dana.selectors.checks import check_selector
-from dana.selectors.cross_fitting import CrossFitted, half_of
 
 
 @dataclass(frozen=True)

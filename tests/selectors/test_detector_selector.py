@@ -27,10 +27,6 @@ def a_selector(share=0.0, detector="knn"):
     return DetectorSelector(detector, "hashing:dims=16", "l2", general_share=share)
 
 
-def test_its_dimensions_are_those_of_the_encoder():
-    assert a_selector().dims == 16
-
-
 @pytest.mark.parametrize("task_units", [1, 9, 10, 29, 30, 47, 4000])
 def test_n_is_a_tenth_of_the_task_and_nothing_by_default(task_units):
     assert a_selector().samples(task_units) == {"geometry": GEOMETRY_SAMPLE}

@@ -7,7 +7,7 @@ import pytest
 
 from dana.core.errors import ConfigError, DataError
 from dana.corpus.hashed_ngrams import HashedNgrams
-from dana.selectors.dsir import DSIRSelector
+from dana.selectors.hashed_words import DSIRSelector
 
 TASK = [
     "The enzyme binds its ligand; the receptor doesn't move.",

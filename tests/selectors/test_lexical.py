@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import FeatureUnion
 
 from dana.core.errors import ConfigError, DataError
-from dana.selectors.lexical import LexicalSelector, plain_words
+from dana.selectors.hashed_words import LexicalSelector, plain_words
 
 TASK = ["The cell binds a gene, and the gene binds.", "A kinase binds the cell (twice).", "Genes of a cell: 3 of 4."]
 GENERAL = [

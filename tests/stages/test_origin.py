@@ -20,7 +20,7 @@ from dana.detectors.pyod import Convention, as_detector
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import create_encoder
 from dana.scoring.ranking.settings import RankSettings
-from dana.selectors.cross_fitting import CrossFitted
+from dana.selectors.build import CrossFitted
 from dana.stages.rank import rank_stage
 from dana.train.settings import TrainSettings
 

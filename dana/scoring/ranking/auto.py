@@ -14,10 +14,9 @@ from dana.core.logging import get_logger
 from dana.core.origin import origin_of
 from dana.corpus.unit_stream import Units
 from dana.scoring.ranking.candidates import PIECES, choose_selector, texts_to_compare
-from dana.selectors.base import FittedSelector, Selector, SelectorContext
+from dana.selectors.base import FittedSelector, RememberedContext, Selector, SelectorContext
 from dana.selectors.build import create_selector, plain_selector
 from dana.selectors.fusion import FusionSelector
-from dana.selectors.remembered import RememberedContext
 
 log = get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """Choice of a selector: texts to held-out scores of several, a row each, and the best of them or the fusion of all.
 
-Each selector is fitted as it will be deployed (:mod:`dana.selectors.cross_fitting`), on folds of the task and the
+Each selector is fitted as it will be deployed (:mod:`dana.selectors.build`), on folds of the task and the
 samples of one half of the corpus, and scores pieces of held-out task documents and of the other half's documents. The
 fusion weighs all by stacking.
 """
@@ -19,7 +19,7 @@ from dana.corpus.unit_stream import Units
 from dana.scoring.ranking.folds import Pieces, cut_like, folds_of, pieces_of, task_groups
 from dana.scoring.ranking.measures import average_precisions, recalls_at
 from dana.selectors.base import Selector
-from dana.selectors.cross_fitting import half_of
+from dana.selectors.build import half_of
 
 PIECES = "pieces"  # name of the sample of general text that selectors are compared on
 RIDGE = 0.01  # strength of the pull towards equal weights; between .001 and .1 the outcome hardly changes

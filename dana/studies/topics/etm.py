@@ -30,7 +30,7 @@ from dana.core.errors import nearest_path
 from dana.core.files import file_digest
 from dana.core.logging import progress
 from dana.core.rng import derive_seed
-from dana.encoders.word_vectors import WordVectors, read_word_vectors
+from dana.encoders.words import WordVectors, read_word_vectors
 from dana.studies.topics.model import Bags
 
 BLOCK = 512  # documents encoded together, the last block filled up: a document's bits do not depend on the others
@@ -143,7 +143,7 @@ class EmbeddedTopics:
 
     Attributes:
         epochs: Passes over the documents.
-        vectors: File of word vectors (:func:`dana.encoders.word_vectors.read_word_vectors`); the vocabulary then has
+        vectors: File of word vectors (:func:`dana.encoders.words.read_word_vectors`); the vocabulary then has
             only words with a vector. None learns them.
         dims: Length of the vectors that are learned.
         hidden: Width of the encoder's two layers.

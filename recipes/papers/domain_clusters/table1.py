@@ -25,7 +25,7 @@ from dana.core.files import slug
 from dana.core.rng import derive_seed
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import create_encoder
-from dana.encoders.word_training import train_word_vectors
+from dana.encoders.words import train_word_vectors
 from dana.studies.clusters.domains import contingency, domain_purity, random_clusters, topic_clusters
 from dana.studies.clusters.model import fit_clusters
 from dana.studies.clusters.settings import ClusterSettings

@@ -12,9 +12,8 @@ from dana.corpus.unit_stream import Units, draw, units_of
 from dana.scoring.ranking.auto import AutoSelector
 from dana.scoring.ranking.candidates import FUSION, Compared, _choose
 from dana.selectors.base import SelectorContext
-from dana.selectors.build import create_selector
+from dana.selectors.build import CrossFitted, create_selector
 from dana.selectors.checks import check_selector
-from dana.selectors.cross_fitting import CrossFitted
 from dana.selectors.fusion import FusionSelector
 
 CELLS = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme", "membrane", "tissue")

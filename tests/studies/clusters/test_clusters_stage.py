@@ -10,7 +10,7 @@ import yaml
 from sklearn.mixture import GaussianMixture
 
 from dana.cli.main import main
-from dana.encoders.word_training import train_word_vectors
+from dana.encoders.words import train_word_vectors
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
 ENCODER = ["--encoder", "hashing:dims=64,words=1"]

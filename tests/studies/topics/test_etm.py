@@ -12,7 +12,7 @@ from torch.distributions import Normal, kl_divergence
 
 from dana.core import logging
 from dana.core.errors import ConfigError, DataError
-from dana.encoders.word_vectors import WordVectors
+from dana.encoders.words import WordVectors
 from dana.studies.topics.etm import EmbeddedTopics, FittedEmbeddedTopics, elbo
 from dana.studies.topics.model import Topics, fit_topics
 from tests.studies.topics.planted_topics import agreement, planted
