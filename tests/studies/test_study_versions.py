@@ -6,17 +6,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from versions import check_pin, components, letters, parameters, pin_of, sentences
 
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
-from dana.studies.augmentation.base import GENERATORS
+from dana.studies.augmentation.generators import GENERATORS
 from dana.studies.few_shot.chat import open_chat
-from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, TopicCase
-from dana.studies.topic_gap.pool import LabelledDocuments
-from dana.studies.topic_gap.splits import TopicSplit
-from dana.studies.topic_gap.views import strip_to_letters
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase
+from dana.studies.topic_gap.documents import strip_to_letters
 from dana.studies.topics.settings import TOPIC_MODELS
 from tests.studies.augmentation.few_topics import CELLS, few_topics
 from tests.studies.augmentation.test_seq2seq import WORDS, write_small_t5
@@ -58,12 +57,11 @@ def trained_on(spec: str, seed: int) -> dict[str, Any]:
     with TemporaryDirectory() as name:
         few_topics().save(Path(name) / "topics")
         about = [(f"d{at:02}", f"Enzyme {at} of a yeast cell, verdict {at % 3}", "xy"[at % 2]) for at in range(16)]
-        ids, whole, labels = zip(*about, strict=True)
-        documents = LabelledDocuments(ids, labels, whole, whole, tuple(map(strip_to_letters, whole)))
-        theta = np.zeros((16, 3), np.float32)
-        theta[:, CELLS] = np.linspace(0.9, 0.1, 16)
-        sets = {"test": np.arange(2), "on": np.arange(2, 6), "off": np.arange(10, 14), "validation": np.arange(14, 16)}
-        case = TopicCase(CELLS, 2, documents, theta, TopicSplit.of(sets, 16), Path(name) / "topics")
+        documents = pd.DataFrame(about, columns=["id", "whole", "label"])
+        documents = documents.assign(text=documents["whole"], stripped=documents["whole"].map(strip_to_letters))
+        sets = [*["test"] * 2, *["on"] * 4, *["unused"] * 4, *["off"] * 4, *["validation"] * 2]
+        documents = documents.assign(share=np.linspace(0.9, 0.1, 16).astype(np.float32), set=sets)
+        case = TopicCase(CELLS, 2, documents, Path(name) / "topics")
         made = TOPIC_GAP_ARMS.create(spec).texts(case, seed, Path(name) / "work")
         return {"texts": letters([f"{text.id} {text.label} {text.text}" for text in made.train])}
 

@@ -1,97 +1,50 @@
-"""Synthetic rows: labelled texts and prompts of keywords to texts of every label, each with where it comes from."""
+"""Synthetic rows: labelled texts and prompts of keywords to texts of every label, each with where it comes from.
 
+Each label's texts may be kept in a folder of their own, so that a killed run goes on.
+"""
+
+import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import floor
+from pathlib import Path
+from typing import Any
 
-from dana.core.config import require
+from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.errors import DataError, PluginError
-from dana.core.origin import blamed
+from dana.core.files import json_lines
+from dana.core.origin import blamed, origin_of
 from dana.core.rng import derive_seed, generator
 from dana.corpus.text import normalise
-from dana.studies.augmentation.base import GENERATORS, FittedGenerator, Generator, Pair
-from dana.studies.augmentation.keywords import Keywords, KeywordSettings, extract_keywords
+from dana.studies.augmentation.generators import GENERATORS, FittedGenerator, Generator, Pair
+from dana.studies.augmentation.keywords import (
+    NONE,
+    AugmentSettings,
+    Keywords,
+    LabelledText,
+    Prompt,
+    extract_keywords,
+)
 from dana.studies.topics.model import Topics
 
-TOPIC, NONE, RANDOM = "topic", "none", "random"
 ATTEMPTS = 3  # at a text that is empty
+SYNTHETIC = "synthetic.jsonl"
 
 
 @dataclass(frozen=True)
-class AugmentSettings(KeywordSettings):
-    """Which synthetic texts are written.
+class SyntheticRow(LabelledText):
+    """A synthetic text, ``synthetic-LABEL-NUMBER``, and where it comes from.
 
     Attributes:
-        ratio: Synthetic texts of a label for each real one of it.
-        generator: A generator's spec, for example ``embedded`` or ``t5:model=t5-small,epochs=16``.
-        control: Where keywords are from: ``topic``: documents on the topic; ``random``: labelled texts, drawn at random
-            of any label; ``none``: there are none.
-        shuffle_labels: Give the synthetic texts each other's labels, at random.
-        seed: Of generators, texts and draws.
-    """
-
-    ratio: float = 1.0
-    generator: str = "embedded"
-    control: str = TOPIC
-    shuffle_labels: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.ratio > 0, "ratio", self.ratio, "above 0")
-        require(self.control in (TOPIC, RANDOM, NONE), "control", self.control, f"{TOPIC}, {RANDOM} or {NONE}")
-
-
-@dataclass(frozen=True)
-class LabelledText:
-    """A real text.
-
-    Attributes:
-        id: Its name.
-        text: Never empty.
-        label: Its label's name.
-    """
-
-    id: str
-    text: str
-    label: str
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """What a synthetic text is to be about.
-
-    Attributes:
-        keywords: In order, with repeats; empty leaves it to the generator.
-        keywords_of: Id of the document that they are from; empty where there is none.
-        topic: Number of the topic that this document was chosen for, from 0; None where it was not.
-    """
-
-    keywords: Keywords = ()
-    keywords_of: str = ""
-    topic: int | None = None
-
-
-@dataclass(frozen=True)
-class SyntheticRow:
-    """A synthetic text and where it comes from.
-
-    Attributes:
-        id: ``synthetic-LABEL-NUMBER``.
-        text: Never empty.
-        label: What it counts as.
-        topic: See :class:`Prompt`.
-        keywords: See :class:`Prompt`.
-        keywords_of: See :class:`Prompt`.
+        topic: See :class:`dana.studies.augmentation.keywords.Prompt`.
+        keywords: See there.
+        keywords_of: See there.
         generator: Its spec.
         seed: That its text was drawn with.
         written_for: Label whose generator wrote it; another than `label` where labels were shuffled.
     """
 
-    id: str
-    text: str
-    label: str
     topic: int | None
     keywords: Keywords
     keywords_of: str
@@ -101,16 +54,21 @@ class SyntheticRow:
 
 
 def synthesize(
-    topics: Topics, rows: Sequence[LabelledText], prompts: Sequence[Prompt], settings: AugmentSettings
+    topics: Topics,
+    rows: Sequence[LabelledText],
+    prompts: Sequence[Prompt],
+    settings: AugmentSettings,
+    folder: Path | None = None,
 ) -> list[SyntheticRow]:
-    """Synthetic texts of every label in memory: a generator a label, fitted to the label's texts and their keywords.
+    """Synthetic texts of every label: a generator a label, fitted to the label's texts and their keywords.
 
     Args:
         topics: Finds the keywords of the texts.
         rows: Real texts.
         prompts: In turn those of each label's synthetic texts, the same for all labels; beginning again at the end.
-            :func:`choose_prompts` makes those of the controls ``random`` and ``none``.
-        settings: See :class:`AugmentSettings`.
+        settings: See :class:`dana.studies.augmentation.keywords.AugmentSettings`.
+        folder: Where given, gets an artifact a label: killed, the same call goes on with the labels that are missing.
+            Calls with other texts, prompts or settings may share it.
 
     Returns:
         Rows label by label, in the order of the labels' names.
@@ -118,9 +76,62 @@ def synthesize(
     Raises:
         DataError: If the ratio leaves nothing to write, or a generator writes nothing.
     """
-    pairs, counts = pairs_by_label(topics, rows, settings), counts_by_label(rows, settings.ratio)
-    made = [row for label, own in pairs.items() for row in write_texts(label, own, prompts, counts[label], settings)]
-    return shuffle_labels(made, settings.seed) if settings.shuffle_labels else made
+    counts, written = counts_by_label(rows, settings.ratio), list[SyntheticRow]()
+    identity = generator_identity(settings.generator) if folder else {}
+    for label, pairs in pairs_by_label(topics, rows, settings).items():
+        if folder is None:
+            written += write_texts(label, pairs, prompts, counts[label], settings)
+        else:
+            written += _kept_texts(label, pairs, prompts, counts[label], settings, folder, identity)
+    if settings.shuffle_labels:  # dealt out anew: as many of each label as before
+        order = generator(settings.seed, "augmentation", "shuffled labels").permutation(len(written)).tolist()
+        return [replace(row, label=written[place].label) for row, place in zip(written, order, strict=True)]
+    return written
+
+
+def _kept_texts(
+    label: str,
+    pairs: Sequence[Pair],
+    prompts: Sequence[Prompt],
+    count: int,
+    settings: AugmentSettings,
+    folder: Path,
+    identity: dict[str, Any],
+) -> list[SyntheticRow]:
+    """What :func:`write_texts` writes, as an artifact in a folder."""
+    depends_on = {
+        "label": label,
+        "texts": fingerprint(pairs),
+        "prompts": fingerprint([asdict(prompt) for prompt in prompts[:count]]),
+        "count": count,
+        "generator": identity,
+        "spec": settings.generator,
+        "seed": settings.seed,
+    }
+
+    def write(draft: Draft) -> None:
+        rows = write_texts(label, pairs, prompts, count, settings)
+        write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
+        draft.counts["synthetic"] = len(rows)
+
+    return read_synthetic(make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write).path)
+
+
+def generator_identity(spec: str) -> dict[str, Any]:
+    """What decides a generator's texts besides what it is given: its settings and its code.
+
+    Raises:
+        DanaError: If there is no such generator, or it lacks something.
+    """
+    component = GENERATORS.create(spec)
+    with blamed("generator", spec, component):
+        return {"settings": component.identity(), **origin_of(component)}
+
+
+def read_synthetic(folder: Path) -> list[SyntheticRow]:
+    """The synthetic texts in an artifact's folder."""
+    lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
+    return [SyntheticRow(**{**row, "keywords": tuple(row["keywords"])}) for row in map(json.loads, lines)]
 
 
 def counts_by_label(rows: Sequence[LabelledText], ratio: float) -> dict[str, int]:
@@ -129,12 +140,12 @@ def counts_by_label(rows: Sequence[LabelledText], ratio: float) -> dict[str, int
     Raises:
         DataError: If that is none for any label.
     """
-    counts = Counter(row.label for row in rows)
-    wanted = {label: floor(counts[label] * ratio + 0.5) for label in sorted(counts)}
-    if not all(wanted.values()):
-        least = min(wanted, key=lambda label: wanted[label])
-        raise DataError(f"ratio={ratio:g}: leaves no synthetic text for label {least!r}, which has {counts[least]:,}")
-    return wanted
+    real = Counter(row.label for row in rows)
+    counts = {label: floor(real[label] * ratio + 0.5) for label in sorted(real)}
+    least = min(counts, key=lambda label: counts[label])
+    if not counts[least]:
+        raise DataError(f"ratio={ratio:g}: leaves no synthetic text for label {least!r}, which has {real[least]:,}")
+    return counts
 
 
 def pairs_by_label(topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings) -> dict[str, list[Pair]]:
@@ -144,35 +155,14 @@ def pairs_by_label(topics: Topics, rows: Sequence[LabelledText], settings: Augme
     """
     texts = [row.text for row in rows]
     keywords = [()] * len(rows) if settings.control == NONE else extract_keywords(topics, texts, settings)
-    return {
-        label: [(own, row.text) for row, own in zip(rows, keywords, strict=True) if row.label == label]
-        for label in sorted({row.label for row in rows})
-    }
-
-
-def choose_prompts(topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings) -> list[Prompt]:
-    """Prompts that are not of a topic: for ``random`` the keywords of all texts in random order, for ``none`` empty.
-
-    Raises:
-        DataError: If no text has a keyword.
-    """
-    if settings.control == NONE:
-        return [Prompt()]
-    order = generator(settings.seed, "augmentation", "random keywords").permutation(len(rows))
-    drawn = [rows[place] for place in order.tolist()]
-    found = extract_keywords(topics, [row.text for row in drawn], settings)
-    prompts = [Prompt(keywords, row.id) for row, keywords in zip(drawn, found, strict=True) if keywords]
-    if not prompts:
-        raise DataError(f"control={RANDOM}: none of the {len(rows):,} labelled texts has a word that the topics know")
-    return prompts
+    pairs: dict[str, list[Pair]] = {label: [] for label in sorted({row.label for row in rows})}
+    for row, own in zip(rows, keywords, strict=True):
+        pairs[row.label].append((own, row.text))
+    return pairs
 
 
 def write_texts(
-    label: str,
-    pairs: Sequence[Pair],
-    prompts: Sequence[Prompt],
-    count: int,
-    settings: AugmentSettings,
+    label: str, pairs: Sequence[Pair], prompts: Sequence[Prompt], count: int, settings: AugmentSettings
 ) -> list[SyntheticRow]:
     """Fit a generator to the texts of one label and write its synthetic texts.
 
@@ -187,30 +177,20 @@ def write_texts(
         DataError: If a text stays empty.
         PluginError: If a generator of another package fails, or gives no text.
     """
-    made: Generator = GENERATORS.create(settings.generator)
-    root = derive_seed(settings.seed, "augmentation", label)
+    spec, root = settings.generator, derive_seed(settings.seed, "augmentation", label)
+    component: Generator = GENERATORS.create(spec)
     chosen = [prompts[number % len(prompts)] for number in range(count)]
-    with blamed("generator", settings.generator, made):
-        fitted = made.fit(pairs, derive_seed(root, "fit"))
+    with blamed("generator", spec, component):
+        fitted = component.fit(pairs, derive_seed(root, "fit"))
         texts, seeds = _generate(fitted, [prompt.keywords for prompt in chosen], root)
-    for text, prompt in zip(texts, chosen, strict=True):
+    rows = []
+    for number, (text, seed, prompt) in enumerate(zip(texts, seeds, chosen, strict=True)):
         if not text:
             about = " ".join(prompt.keywords) or "no keywords"
-            raise DataError(f"generator {settings.generator!r}: wrote an empty text of {label!r} for {about}")
-    return [
-        SyntheticRow(
-            id=f"synthetic-{label}-{number}",
-            text=texts[number],
-            label=label,
-            topic=prompt.topic,
-            keywords=prompt.keywords,
-            keywords_of=prompt.keywords_of,
-            generator=settings.generator,
-            seed=seeds[number],
-            written_for=label,
-        )
-        for number, prompt in enumerate(chosen)
-    ]
+            raise DataError(f"generator {spec!r}: wrote an empty text of {label!r} for {about}")
+        origin = (prompt.topic, prompt.keywords, prompt.keywords_of, spec, seed, label)
+        rows.append(SyntheticRow(f"synthetic-{label}-{number}", text, label, *origin))
+    return rows
 
 
 def _generate(fitted: FittedGenerator, keywords: Sequence[Keywords], root: int) -> tuple[list[str], list[int]]:
@@ -225,9 +205,3 @@ def _generate(fitted: FittedGenerator, keywords: Sequence[Keywords], root: int) 
         for number, text, seed in zip(missing, written, drawn, strict=True):
             texts[number], seeds[number] = normalise(text), seed
     return texts, seeds
-
-
-def shuffle_labels(rows: Sequence[SyntheticRow], seed: int) -> list[SyntheticRow]:
-    """The rows with their labels dealt out at random: as many of each label as before."""
-    order = generator(seed, "augmentation", "shuffled labels").permutation(len(rows)).tolist()
-    return [replace(row, label=rows[place].label) for row, place in zip(rows, order, strict=True)]

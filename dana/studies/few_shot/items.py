@@ -15,8 +15,8 @@ from dana.core.files import file_digest, json_lines
 from dana.core.rng import generator
 from dana.stages.settings import RunSettings
 from dana.studies.topic_gap.cells import SHARES, open_documents
+from dana.studies.topic_gap.documents import SetSizes, split_by_topic
 from dana.studies.topic_gap.settings import ALL
-from dana.studies.topic_gap.splits import SetSizes, split_by_topic
 from dana.studies.topic_gap.stage import check_task_of_topics, degenerate_topics, prepare_shares
 
 PassagesByLabel = Mapping[str, Sequence["Passage"]]
@@ -116,18 +116,19 @@ def item_source(
     shares = open_artifact(Path(folders["shares"]), SHARES).fingerprint
     drawn = {"draw": gap.draw, "items": asked.items, "shots": asked.shots}
 
-    def by_label(places: np.ndarray) -> PassagesByLabel:
-        passages: dict[str, list[Passage]] = {label: [] for label in sorted(set(documents.label))}
-        for at in map(int, places):
-            passages[documents.label[at]].append(Passage(documents.id[at], documents.whole[at]))
+    def by_label(chosen: np.ndarray) -> PassagesByLabel:
+        passages: dict[str, list[Passage]] = {label: [] for label in sorted(set(documents["label"]))}
+        rows = documents.loc[chosen, ["id", "label", "whole"]].itertuples(index=False, name=None)
+        for name, label, whole in rows:
+            passages[label].append(Passage(name, whole))
         return passages
 
     def draw() -> list[Item]:
         texts = []
         for topic in topics:
-            split = split_by_topic(documents.id, documents.label, theta[:, topic], sizes, gap.draw, seed)
-            examples = {arm: by_label(getattr(split, arm)) for arm in asked.arms}
-            texts.append(TopicTexts(str(topic), by_label(split.test), examples))
+            sets = split_by_topic(documents, theta[:, topic], sizes, gap.draw, seed)
+            examples = {arm: by_label(sets == arm) for arm in asked.arms}
+            texts.append(TopicTexts(str(topic), by_label(sets == "test"), examples))
         return draw_items(texts, asked.items, asked.shots, seed)
 
     return {"shares": shares, "topics": topics, "sizes": asdict(sizes), **drawn}, draw

@@ -1,7 +1,6 @@
 """The command that measures what a classifier leans on topic: ``dana topic-gap``."""
 
 import argparse
-from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
@@ -74,7 +73,7 @@ def _topic_gap(parsed: argparse.Namespace) -> None:
 
     Fine-tunes --model on texts about a topic, and on texts that are least about it, and tests both on texts about it:
     what is lost is what it had learnt of topic instead of label. For every topic, --n and seed. Writes tables over
-    topics with tests, and OUT/topic_gap.md, which says it in words. Killed, the same command goes on.
+    topics with tests, and OUT/topic_gap.html, which says it in words. Killed, the same command goes on.
 
       dana topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
     """
@@ -88,6 +87,5 @@ def _topic_gap(parsed: argparse.Namespace) -> None:
         print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
         return
     page = run_topic_gap(parsed.card, settings)
-    print(page.read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
-    for name in ("results.csv", "gap.csv", "summary.csv", page.name):
-        print(f"written: {Path(settings.out) / name}")
+    print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
+    print(f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")

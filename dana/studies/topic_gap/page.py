@@ -1,148 +1,148 @@
-"""The page of a topic gap: its tables to Markdown that answers in words first, and a figure of on against off topic."""
+"""The page of a topic gap: scores by topic, n, arm and seed to differences with tests over topics, and to a report."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from dana.core.statistics import ALPHA
-from dana.report.page import each, markdown_text, number
+from dana.core.statistics import ALPHA, holm, mean_interval
+from dana.report.page import Column, Report, Section, Table, each, number
 from dana.report.svg import COLOURS, Figure
 from dana.studies.topic_gap.settings import OFF, ON
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+P_VALUES = ("p_t", "p_wilcoxon")
+DIGITS = 12  # differences of printed scores are equal where they differ by less: a tie is a tie
 SHOWN_WORDS = 5
-FIGURE = "topic_gap"
 PAINTS = ("general", "random", "dana", "task", "planted", "other")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-@dataclass(frozen=True)
-class GapPage:
-    """All that a page says.
+def paired_test(differences: np.ndarray) -> dict[str, float]:
+    """Test whether differences, one a topic, are 0 in the mean; all but the mean is NaN of a single one.
 
-    Attributes:
+    Args:
+        differences: Shape (topics,).
+
+    Returns:
+        ``difference`` (their mean), ``std`` (ddof 1), ``low`` and ``high`` (95 % interval of the mean, by Student's t),
+        ``hedges_g`` (mean over deviation, corrected for few topics; NaN of two, which say nothing of it), ``p_t``
+        (two-sided, paired t-test) and ``p_wilcoxon`` (two-sided, signed-rank test).
+
+    References:
+        Hedges 1981, Distribution theory for Glass's estimator of effect size: the correction 1 − 3 / (4 df − 1).
+        Wilcoxon 1945, Individual comparisons by ranking methods; zeros are left out.
+    """
+    from scipy.stats import ttest_1samp, wilcoxon
+
+    values = np.round(np.asarray(differences, dtype=np.float64), DIGITS)
+    interval, is_zero = mean_interval(values.tolist()), not values.any()
+    hedges_g, p_t, p_wilcoxon = math.nan, math.nan, math.nan
+    if values.size > 1:
+        p_wilcoxon = 1.0 if is_zero else float(wilcoxon(values).pvalue)
+        if np.ptp(values) > 0:  # else there is no deviation: neither an effect size nor a t
+            p_t = float(ttest_1samp(values, 0.0).pvalue)
+            # The correction would be 0 of one degree of freedom.
+            correction = 1 - 3 / (4 * (values.size - 1) - 1) if values.size > 2 else math.nan
+            hedges_g = correction * interval.mean / interval.std
+        elif is_zero:
+            p_t = 1.0
+    test = {"difference": interval.mean, "std": interval.std, "low": interval.low, "high": interval.high}
+    return {**test, "hedges_g": hedges_g, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
+
+
+def gap_frame(results: pd.DataFrame) -> pd.DataFrame:
+    """A row a topic and n: topic, words, n, the mean score of each arm over seeds, and ``gap``: on less off topic.
+
+    Args:
+        results: A row a topic, n, arm and seed: topic, words, n, arm, seed, score.
+    """
+    arms = list(dict.fromkeys(results["arm"]))
+    means = results.groupby(["n", "topic", "arm"])["score"].mean().unstack()[arms].reset_index()
+    words = results.drop_duplicates("topic").set_index("topic")["words"]
+    means.insert(1, "words", means["topic"].map(words))
+    means = means[["topic", "words", "n", *arms]]
+    means.columns.name = None
+    return means.assign(gap=means[ON] - means[OFF]) if {ON, OFF} <= set(arms) else means
+
+
+def gap_summary(results: pd.DataFrame) -> pd.DataFrame:
+    """A row an n and arm other than off topic: both means over topics, and the difference with its tests.
+
+    Columns: n, arm, other, topics, mean, mean_other, lower (topics on which the arm scores below the other), those of
+    :func:`paired_test`, and both p after Holm over all rows.
+
+    Args:
+        results: As for :func:`gap_frame`.
+    """
+    arms = [arm for arm in dict.fromkeys(results["arm"]) if arm != OFF]
+    rows = []
+    for (n, own), arm in product(gap_frame(results).groupby("n"), arms):
+        pairs = own.dropna(subset=[arm, OFF])
+        differences = np.round((pairs[arm] - pairs[OFF]).to_numpy(), DIGITS)
+        row = {"n": n, "arm": arm, "other": OFF, "topics": differences.size, "mean": pairs[arm].mean()}
+        row |= {"mean_other": pairs[OFF].mean(), "lower": int((differences < 0).sum())}
+        rows.append(row | paired_test(differences))
+    summary = pd.DataFrame(rows)
+    for name in P_VALUES if rows else ():
+        known = summary[name].dropna()
+        summary[f"{name}_holm"] = pd.Series(holm(known.tolist()), index=known.index).reindex(summary.index)
+    return summary
+
+
+def gap_report(
+    task: str,
+    model: str,
+    results: pd.DataFrame,
+    counts: Mapping[str, Any],
+    left_out: Mapping[int, str],
+    words: Mapping[int, str],
+) -> Report:
+    """All that the page says.
+
+    Args:
         task: Name of the task.
         model: Folder or name of the checkpoint.
-        results: A row a topic, n, arm and seed.
-        gap: Of :func:`dana.studies.topic_gap.tables.gap_frame`.
-        summary: Of :func:`dana.studies.topic_gap.tables.gap_summary`.
+        results: A row a topic, n, arm and seed: topic, words, n, arm, seed, score, collapsed, train, dev, test.
         counts: Of the pool: in, kept, dropped by reason.
         left_out: Topics that are not measured, with the reason.
         words: The most probable words of each topic.
     """
-
-    task: str
-    model: str
-    results: pd.DataFrame
-    gap: pd.DataFrame
-    summary: pd.DataFrame
-    counts: Mapping[str, Any]
-    left_out: Mapping[int, str]
-    words: Mapping[int, str]
-
-    def markdown(self) -> str:
-        """The page."""
-        title = f"# {markdown_text(self.task)}: what a classifier loses where the topic changes"
-        parts = [title, *self.verdicts(), "## Differences from training off topic", self._summary()]
-        parts += ["## Macro-F1 by topic", self._topics(), f"![{self.figure.alt}]({FIGURE}.svg)"]
-        return "\n\n".join([*parts, "## What was measured", *self._measured()]) + "\n"
-
-    def verdicts(self) -> list[str]:
-        """A sentence an n and arm."""
-        return [_verdict(row, Path(self.model).name) for row in each(self.summary)]
-
-    @property
-    def figure(self) -> Figure:
-        """Each topic's score of every arm against its score off topic; its number stands at the highest."""
-        arms = [arm for arm in dict.fromkeys(self.results["arm"]) if arm != OFF]
-        sizes = list(dict.fromkeys(self.gap["n"]))
-
-        def paint(axes: "Axes") -> None:
-            ends = [self.gap[[OFF, *arms]].min().min() - 0.03, self.gap[[OFF, *arms]].max().max() + 0.03]
-            axes.plot(ends, ends, color=COLOURS["rule"], linewidth=1, zorder=1)
-            for place, (arm, n) in enumerate(product(arms, sizes)):
-                own = self.gap[self.gap["n"] == n]
-                painted = sizes.index(n) if len(sizes) > 1 else arms.index(arm)
-                colour, marker = COLOURS[PAINTS[painted % len(PAINTS)]], MARKERS[arms.index(arm) % len(MARKERS)]
-                label = f"{arm}, N = {n}"
-                axes.scatter(own[OFF], own[arm], s=26, c=colour, marker=marker, zorder=3 + place, label=label)
-            for topic, off, best in zip(self.gap["topic"], self.gap[OFF], self.gap[arms].max(axis=1), strict=True):
-                axes.annotate(str(topic), (off, best), (4, 2), textcoords="offset points", fontsize=7)
-            axes.set(xlabel="macro-F1, trained off topic", ylabel="macro-F1", xlim=ends, ylim=ends)
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-        alt = f"Macro-F1 of {', '.join(arms)} against training off topic; a point a topic, above the line is better."
-        return Figure(FIGURE, alt, (6.8, 4.2), paint)
-
-    def _summary(self) -> str:
-        head = ["N", "trained on", "macro-F1", "off topic", "difference", "95 % interval", "Hedges' g", "topics"]
-        head += ["lower on", "p (t)", "p (t), Holm", "p (Wilcoxon)", "p (Wilcoxon), Holm"]
-        rows = []
-        for row in each(self.summary):
-            cells = [str(row.n), row.arm, number(row.mean), number(row.mean_other), number(row.difference, 3, True)]
-            cells += [f"{number(row.low)} to {number(row.high)}", number(row.hedges_g, 2), str(row.topics)]
-            p_values = (row.p_t, row.p_t_holm, row.p_wilcoxon, row.p_wilcoxon_holm)
-            rows.append([*cells, str(row.lower), *map(_p, p_values)])
-        return _table(head, rows)
-
-    def _topics(self) -> str:
-        arms = list(dict.fromkeys(self.results["arm"]))
-        has_gap = "gap" in self.gap
-        head = ["N", "topic", "words", *arms, *(["gap"] if has_gap else [])]
-        rows = []
-        for row in self.gap.to_dict("records"):
-            words = " ".join(str(row["words"]).split()[:SHOWN_WORDS])
-            scores = [number(row[arm]) for arm in arms]
-            rows.append([str(row["n"]), str(row["topic"]), words, *scores])
-            if has_gap:
-                rows[-1].append(number(row["gap"], 3, True))
-        return _table(head, rows)
-
-    def _measured(self) -> list[str]:
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in self.counts["dropped"].items()) or "none"
-        sizes = "; ".join(
-            f"N = {n}: {', '.join(f'{part} {own[part].iloc[0]:,}' for part in ('train', 'dev', 'test'))}"
-            for n, own in self.results[self.results["arm"] == OFF].groupby("n")
-        )
-        seeds, collapsed = self.results["seed"].nunique(), int(self.results["collapsed"].sum())
-        said = [
-            f"{self.counts['kept']:,} of {self.counts['in']:,} documents; left out: {dropped}.",
-            f"Texts of all labels: {sizes}. Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen "
-            "on validation texts off topic.",
-        ]
-        if collapsed:
-            said.append(f"{collapsed} of {len(self.results)} models collapsed: nearly all texts got one label.")
-        for topic, reason in self.left_out.items():
-            words = " ".join(self.words[topic].split()[:SHOWN_WORDS])
-            said.append(f"Topic {topic} ({words}) is left out, {reason}.")
-        return [markdown_text(line) for line in said]
+    gap, summary = gap_frame(results), gap_summary(results)
+    verdicts = [_verdict(row, Path(model).name) for row in each(summary)]
+    caption = "Means over topics; interval of the difference by Student's t; p as they are, and by Holm over all rows."
+    differences = Table("summary", caption, summary, SUMMARY)
+    by_topic = Table("gap", "Means over seeds; the gap is on less off topic.", gap, _topic_columns(gap))
+    measured = _measured(results, counts, left_out, words)
+    sections = [
+        Section("Differences from training off topic", "\n".join(verdicts), tables=(differences,)),
+        Section("Macro-F1 by topic", "", (_scatter(results, gap),), (by_topic,)),
+        Section("What was measured", measured, tables=(Table("results", "", results),)),
+    ]
+    title = f"{task}: what a classifier loses where the topic changes"
+    return Report(title, verdicts[0], [], sections, figure_folder=".")
 
 
 def _verdict(row: Any, model: str) -> str:
     """What a row of the summary says."""
-    points, many = 100 * row.difference, f"{row.topics} topic{'s' * (row.topics > 1)}"
-    if row.arm == ON:
-        verb = "loses" if points >= 0 else "gains"
-        said = f"trained off topic, {model} {verb} {number(abs(points), 1)} points of macro-F1"
-    else:
-        said = (
-            f"trained on {row.arm}, {model} {'gains' if points >= 0 else 'loses'} {number(abs(points), 1)} points of "
-        )
-        said += "macro-F1 over training off topic"
-    low, high = (row.low, row.high) if points >= 0 else (-row.high, -row.low)
+    points, topics = 100 * row.difference, f"{row.topics} topic{'s' * (row.topics > 1)}"
+    change = "loses" if (points >= 0) == (row.arm == ON) else "gains"
+    what = f"{model} {change} {number(abs(points), 1)} points of macro-F1"
+    trained = "off topic" if row.arm == ON else f"on {row.arm}"
+    claim = f"N = {row.n}: trained {trained}, {what}{'' if row.arm == ON else ' over training off topic'}"
     if row.topics < 2:
-        return markdown_text(f"N = {row.n}: {said} on one topic, which says nothing of others.")
-    how = f"95 % interval {number(100 * low, 1)} to {number(100 * high, 1)}, p {_p_in_words(row.p_t_holm)} by paired t "
-    how += f"over {many} after Holm"
+        return f"{claim} on one topic, which says nothing of others."
+    low, high = (row.low, row.high) if points >= 0 else (-row.high, -row.low)
+    interval = f"95 % interval {number(100 * low, 1)} to {number(100 * high, 1)}"
+    p = "p cannot be had" if math.isnan(row.p_t_holm) else f"p = {_p(row.p_t_holm)}"
     chance = "" if row.p_t_holm <= ALPHA else "; that may be chance"
-    return f"**{markdown_text(f'N = {row.n}: {said}')}** ({markdown_text(how)}){chance}."
+    return f"{claim} ({interval}, {p} by paired t over {topics} after Holm){chance}."
 
 
 def _p(value: float) -> str:
@@ -151,13 +151,81 @@ def _p(value: float) -> str:
     return f"{value:.1e}" if value < 0.0005 else f"{value:.4f}"
 
 
-def _p_in_words(value: float) -> str:
-    return "cannot be had" if math.isnan(value) else f"= {_p(value)}"
+SUMMARY = (
+    Column("N", lambda row: str(row.n)),
+    Column("trained on", lambda row: row.arm, numeric=False),
+    Column("macro-F1", lambda row: number(row.mean)),
+    Column("off topic", lambda row: number(row.mean_other)),
+    Column("difference", lambda row: number(row.difference, 3, True)),
+    Column("95 % interval", lambda row: f"{number(row.low)} to {number(row.high)}"),
+    Column("Hedges' g", lambda row: number(row.hedges_g, 2)),
+    Column("topics", lambda row: str(row.topics)),
+    Column("lower on", lambda row: str(row.lower)),
+    Column("p (t)", lambda row: _p(row.p_t)),
+    Column("p (t), Holm", lambda row: _p(row.p_t_holm)),
+    Column("p (Wilcoxon)", lambda row: _p(row.p_wilcoxon)),
+    Column("p (Wilcoxon), Holm", lambda row: _p(row.p_wilcoxon_holm)),
+)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [list(head), ["---"] * len(head), *([markdown_text(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _topic_columns(gap: pd.DataFrame) -> tuple[Column, ...]:
+    def score(name: str) -> Column:
+        at = gap.columns.get_loc(name)  # by place: an arm's spec is no name of an attribute
+        return Column(name, lambda row: number(row[at], 3, sign=name == "gap"))
+
+    return (
+        Column("N", lambda row: str(row.n)),
+        Column("topic", lambda row: str(row.topic)),
+        Column("words", lambda row: _few(row.words), numeric=False),
+        *(score(name) for name in gap.columns if name not in ("topic", "words", "n")),
+    )
+
+
+def _few(words: str) -> str:
+    return " ".join(words.split()[:SHOWN_WORDS])
+
+
+def _measured(
+    results: pd.DataFrame, counts: Mapping[str, Any], left_out: Mapping[int, str], words: Mapping[int, str]
+) -> str:
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
+    parts = results[results["arm"] == OFF].groupby("n")[["train", "dev", "test"]].first()
+    sizes = "; ".join(
+        f"N = {n}: {', '.join(f'{part} {count:,}' for part, count in own.items())}" for n, own in parts.iterrows()
+    )
+    seeds, collapsed = results["seed"].nunique(), int(results["collapsed"].sum())
+    lines = [
+        f"{counts['kept']:,} of {counts['in']:,} documents; left out: {dropped}.",
+        f"Texts of all labels: {sizes}. Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen "
+        "on validation texts off topic.",
+    ]
+    if collapsed:
+        lines.append(f"{collapsed} of {len(results)} models collapsed: nearly all texts got one label.")
+    lines += [f"Topic {topic} ({_few(words[topic])}) is left out, {reason}." for topic, reason in left_out.items()]
+    return "\n".join(lines)
+
+
+def _scatter(results: pd.DataFrame, gap: pd.DataFrame) -> Figure:
+    """Each topic's score of every arm against its score off topic; its number stands at the highest."""
+    arms = [arm for arm in dict.fromkeys(results["arm"]) if arm != OFF]
+    sizes = list(dict.fromkeys(gap["n"]))
+
+    def paint(axes: "Axes") -> None:
+        ends = [gap[[OFF, *arms]].min().min() - 0.03, gap[[OFF, *arms]].max().max() + 0.03]
+        axes.plot(ends, ends, color=COLOURS["rule"], linewidth=1, zorder=1)
+        for place, (arm, n) in enumerate(product(arms, sizes)):
+            own = gap[gap["n"] == n]
+            painted = sizes.index(n) if len(sizes) > 1 else arms.index(arm)
+            colour, marker = COLOURS[PAINTS[painted % len(PAINTS)]], MARKERS[arms.index(arm) % len(MARKERS)]
+            label = f"{arm}, N = {n}"
+            axes.scatter(own[OFF], own[arm], s=26, c=colour, marker=marker, zorder=3 + place, label=label)
+        for topic, off, best in zip(gap["topic"], gap[OFF], gap[arms].max(axis=1), strict=True):
+            axes.annotate(str(topic), (off, best), (4, 2), textcoords="offset points", fontsize=7)
+        axes.set(xlabel="macro-F1, trained off topic", ylabel="macro-F1", xlim=ends, ylim=ends)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+    alt = f"Macro-F1 of {', '.join(arms)} against training off topic; a point a topic, above the line is better."
+    return Figure("topic_gap", alt, (6.8, 4.2), paint)
 
 
 def keyword_curve(points: pd.DataFrame) -> Figure:

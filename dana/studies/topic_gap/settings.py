@@ -43,20 +43,17 @@ class TopicGapSettings:
     topics_of: str | None = None
 
     def __post_init__(self) -> None:
-        whole = bool(self.n) and min(self.n) >= 1 and len(set(self.n)) == len(self.n)
-        require(whole, "n", self.n, "distinct whole numbers of at least 1")
-        numbers = all(isinstance(topic, int) and topic >= 0 for topic in self.topics)
-        named = self.topics == [ALL] or (bool(self.topics) and numbers)
-        require(named, "topics", self.topics, "all, or numbers of topics from 0")
-        require(len(set(self.topics)) == len(self.topics), "topics", self.topics, "distinct")
-        require(self.test >= 1, "test", self.test, "at least 1")
-        require(self.validation >= 1, "validation", self.validation, "at least 1")
+        require(bool(self.n) and min(self.n) >= 1, "n", self.n, "whole numbers of at least 1")
+        numbers = bool(self.topics) and all(isinstance(topic, int) and topic >= 0 for topic in self.topics)
+        require(self.topics == [ALL] or numbers, "topics", self.topics, "all, or numbers of topics from 0")
         compared = OFF in self.arms and len(self.arms) > 1
         require(compared, "arms", self.arms, "off and others: off is what they are compared with")
-        require(len(set(self.arms)) == len(self.arms), "arms", self.arms, "distinct")
         require(len(self.labels) != 1, "labels", self.labels, "at least two labels of the task, or empty for all")
-        require(len(set(self.labels)) == len(self.labels), "labels", self.labels, "distinct")
-        require(self.window >= 1, "window", self.window, "at least 1 character")
+        for name in ("n", "topics", "arms", "labels"):
+            values = getattr(self, name)
+            require(len(set(values)) == len(values), name, values, "distinct")
+        for name in ("test", "validation", "window"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         require(self.short in SHORT, "short", self.short, " or ".join(SHORT))
         require(self.draw in DRAWS, "draw", self.draw, " or ".join(DRAWS))
 

@@ -9,44 +9,38 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.core.artifacts import MANIFEST, open_artifact, write_text
+from dana.core.artifacts import MANIFEST, open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.files import slug
-from dana.core.logging import get_logger
 from dana.models.folder import check_checkpoint
+from dana.report.page import write_page
 from dana.scoring.settings import Selection
 from dana.stages.finetune import seed_rows
 from dana.stages.grid.cell import Cell, Made, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import FinetuneSettings, RunSettings
-from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.cells import DOCUMENTS, POOL, open_documents
-from dana.studies.topic_gap.page import GapPage
-from dana.studies.topic_gap.pool import LabelledDocuments
+from dana.studies.topic_gap.documents import DegenerateTopic, SetSizes, Window, require_enough, split_by_topic
+from dana.studies.topic_gap.page import gap_report
 from dana.studies.topic_gap.settings import ALL
-from dana.studies.topic_gap.splits import DegenerateTopic, SetSizes, require_enough, split_by_topic
-from dana.studies.topic_gap.tables import gap_frame, gap_summary
-from dana.studies.topic_gap.views import Window
 from dana.studies.topics.stage import MODEL, TOPICS, fitted_topics
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.kinds import DEFAULT
 
-log = get_logger(__name__)
-
 GRID = "grid"  # folder of what the cells make, beside the tables and the page
 CELLS = "dana.studies.topic_gap.cells"
-RESULTS, GAP, SUMMARY, PAGE = "results.csv", "gap.csv", "summary.csv", "topic_gap.md"
 FIELDS = ("text_field", "label_field", "id_field")
 
 
 def run_topic_gap(card: str, settings: RunSettings) -> Path:
     """Measure what a classifier loses where the topic of its training texts is not that of the test texts.
 
-    Writes into the run's folder ``results.csv`` (a row a topic, n, arm and seed), ``gap.csv`` (a row a topic and n),
-    ``summary.csv`` (a row an n and arm: its difference from off topic, with tests over topics), ``topic_gap.md`` and
-    ``topic_gap.svg``; what they are made from is in ``grid/``. What was made before is reused.
+    Writes into the run's folder ``topic_gap.html`` and ``.md``, its figure, and ``tables/``: ``results.csv`` (a row a
+    topic, n, arm and seed), ``gap.csv`` (a row a topic and n) and ``summary.csv`` (a row an n and arm: its difference
+    from off topic, with tests over topics); what they are made from is in ``grid/``. What was made before is reused.
 
     Args:
         card: A task card's name or YAML file, of one label a text.
@@ -65,7 +59,12 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
     grid, left_out = _planned(card, settings)
     _refuse_changed(grid, prepared)
     made = run_grid(grid, settings.jobs)
-    return _write(settings, load_card(card).name, _results(grid, made, _topic_words(settings)), left_out)
+    counts = open_artifact(Path(settings.out) / GRID / "pool", POOL).manifest["counts"]
+    table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
+    words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
+    results = _results(grid, made, words)
+    report = gap_report(load_card(card).name, str(settings.model), results, counts, left_out, words)
+    return write_page(report, Path(settings.out), "topic_gap")
 
 
 def _refuse_changed(grid: Grid, prepared: dict[str, str]) -> None:
@@ -105,7 +104,7 @@ def prepare_shares(card: str, settings: RunSettings, every: Sequence[SetSizes]) 
     for cell in _prepared(card, settings):
         made[cell.name], _ = call_stage(cell.stage, cell.arguments(made))
         if cell.name == "pool":  # before topics are fitted, which takes longer
-            labels = LabelledDocuments.read(Path(made["pool"]) / DOCUMENTS).label
+            labels = pd.read_parquet(Path(made["pool"]) / DOCUMENTS, columns=["label"])["label"]
             for sizes in every:
                 require_enough(labels, sizes)
     return made
@@ -197,7 +196,7 @@ def _planned(card: str, settings: RunSettings) -> tuple[Grid, dict[int, str]]:
 
 
 def degenerate_topics(
-    documents: LabelledDocuments,
+    documents: pd.DataFrame,
     theta: np.ndarray,
     topics: Sequence[int],
     every: Sequence[SetSizes],
@@ -214,8 +213,7 @@ def degenerate_topics(
     require(max(topics) < theta.shape[1], "topics", topics, numbers)
     for topic, sizes in product(topics, every):
         try:
-            shares = theta[:, topic]
-            split_by_topic(documents.id, documents.label, shares, sizes, gap.draw, settings.selection.seed)
+            split_by_topic(documents, theta[:, topic], sizes, gap.draw, settings.selection.seed)
         except DegenerateTopic as error:
             if gap.topics != [ALL]:
                 raise DegenerateTopic(f"topic {topic}, n={sizes.n}: {error}") from error
@@ -259,12 +257,6 @@ def _of_topic(card: str, settings: RunSettings, topic: int, sizes: SetSizes) -> 
         yield Cell(name, f"{CELLS}:tune_stage", tuned, labels=labels, amount=float(sizes.n))
 
 
-def _topic_words(settings: RunSettings) -> dict[int, str]:
-    """The ten most probable words of each topic."""
-    table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
-    return dict(zip(table["topic"].astype(int), table["words"], strict=True))
-
-
 def _results(grid: Grid, made: dict[str, str], words: dict[int, str]) -> pd.DataFrame:
     """A row a topic, n, arm and seed."""
     rows: list[dict[str, Any]] = []
@@ -279,16 +271,3 @@ def _results(grid: Grid, made: dict[str, str], words: dict[int, str]) -> pd.Data
             row | {"collapsed": seed["degenerate"], **{part: counts[part] for part in ("train", "dev", "test")}}
         )
     return pd.DataFrame(rows)
-
-
-def _write(settings: RunSettings, task: str, results: pd.DataFrame, left_out: dict[int, str]) -> Path:
-    out = Path(settings.out)
-    counts = open_artifact(out / GRID / "pool", POOL).manifest["counts"]
-    gap, summary = gap_frame(results), gap_summary(results)
-    page = GapPage(task, str(settings.model), results, gap, summary, counts, left_out, _topic_words(settings))
-    for name, frame in ((RESULTS, results), (GAP, gap), (SUMMARY, summary)):
-        write_text(out / name, frame.to_csv(index=False))
-    page.figure.write(out)
-    write_text(out / PAGE, page.markdown())
-    log.info("%-9s written  %s", "topic-gap", out / PAGE)
-    return out / PAGE

@@ -20,11 +20,10 @@ from typing import Any
 import pandas as pd
 
 from dana.core.errors import DanaError
-from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS
-from dana.studies.topic_gap.page import keyword_curve
-from dana.studies.topic_gap.tables import gap_frame, gap_summary
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS
+from dana.studies.topic_gap.page import gap_frame, gap_summary, keyword_curve
 
-OFF = "off"
+OFF, RESULTS = "off", "tables/results.csv"
 # The paper's arms by ours.
 ARMS = {"on": "on-topic", OFF: "off-topic", "augmented_baseline": "aug baseline", "augmented": "aug adapt"}
 KEYWORDS = 10  # of a text in Table 6
@@ -40,7 +39,7 @@ def read_published(folder: Path) -> pd.DataFrame:
 
 def read_run(run: Path) -> pd.DataFrame:
     """Results of a run, a row a topic, N, arm and seed; score in percent."""
-    table = pd.read_csv(run / "results.csv", keep_default_na=False)
+    table = pd.read_csv(run / RESULTS, keep_default_na=False)
     return table.assign(score=100 * table["score"])
 
 
@@ -152,9 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
-    missing = [run for run in given.runs if not (run / "results.csv").is_file()]
+    missing = [run for run in given.runs if not (run / RESULTS).is_file()]
     if missing:
-        parser.error(f"{missing[0]}: no results.csv; make it with dana topic-gap")
+        parser.error(f"{missing[0]}: no {RESULTS}; make it with dana topic-gap")
     paper = read_published(Path(__file__).parent)
     try:
         runs = {str(run): read_run(run) for run in given.runs}

@@ -9,9 +9,9 @@ import yaml
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
-from dana.studies.augmentation import by_label, synthetic
-from dana.studies.augmentation.by_label import read_synthetic
-from dana.studies.augmentation.transplant import FittedTransplant
+from dana.studies.augmentation import synthetic
+from dana.studies.augmentation.generators import FittedTransplant
+from dana.studies.augmentation.synthetic import read_synthetic
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from tests.toy_task import write_checkpoint
@@ -153,7 +153,7 @@ def test_controls_switches_and_all_topics(place, cells):
 def test_a_killed_command_goes_on_with_the_missing_labels(place, cells, on_cells, monkeypatch):
     out = place / "killed"
     named = line(place, "--topic", cells, "--general", place / "pool.jsonl", "--keywords", 2, "--out", out)
-    original, labels = by_label.write_texts, []
+    original, labels = synthetic.write_texts, []
 
     def write(label, *given):
         labels.append(label)
@@ -161,7 +161,7 @@ def test_a_killed_command_goes_on_with_the_missing_labels(place, cells, on_cells
             raise KeyboardInterrupt
         return original(label, *given)
 
-    monkeypatch.setattr(by_label, "write_texts", write)
+    monkeypatch.setattr(synthetic, "write_texts", write)
     assert main(named) == 130
     assert not out.exists()
     assert main(named) == 0

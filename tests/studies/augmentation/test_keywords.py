@@ -7,7 +7,7 @@ import pytest
 
 from dana.core.errors import ConfigError
 from dana.studies.augmentation import keywords
-from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords, score_words
+from dana.studies.augmentation.keywords import AugmentSettings, extract_keywords, score_words
 from tests.studies.augmentation.few_topics import WORDS, few_topics
 
 
@@ -51,10 +51,10 @@ def test_the_best_types_stay_in_order_with_repeats_and_all_else_goes():
     scores = score_words(topics, [text])[0]
     best = sorted(scores, key=lambda word: -scores[word])
     assert best[:2] == ["court", "judge"]
-    (two,) = extract_keywords(topics, [text], KeywordSettings(2))
+    (two,) = extract_keywords(topics, [text], AugmentSettings(2))
     assert two == ("court", "judge", "judge", "court", "court")
     for count in range(1, 7):
-        (found,) = extract_keywords(topics, [text], KeywordSettings(count))
+        (found,) = extract_keywords(topics, [text], AugmentSettings(count))
         kept = set(best[:count])
         assert list(found) == [word for word in re.findall("[a-z]+", text.lower()) if word in kept]
 
@@ -63,11 +63,11 @@ def test_the_topics_of_the_document_decide_unless_the_reading_is_the_release():
     text = "film actor scene yeast cell film actor"
     topics = few_topics()
     one = {
-        reading: extract_keywords(topics, [text], KeywordSettings(2, reading))[0] for reading in ("paper", "release")
+        reading: extract_keywords(topics, [text], AugmentSettings(2, reading))[0] for reading in ("paper", "release")
     }
     assert one == {"paper": ("film", "actor", "film", "actor"), "release": ("film", "actor", "film", "actor")}
     text = "film actor film scene cell actor scene"
-    assert extract_keywords(topics, [text], KeywordSettings(3))[0] == (
+    assert extract_keywords(topics, [text], AugmentSettings(3))[0] == (
         "film",
         "actor",
         "film",
@@ -75,7 +75,7 @@ def test_the_topics_of_the_document_decide_unless_the_reading_is_the_release():
         "actor",
         "scene",
     )
-    released = extract_keywords(topics, [text], KeywordSettings(3, "release"))[0]
+    released = extract_keywords(topics, [text], AugmentSettings(3, "release"))[0]
     assert released == ("film", "actor", "film", "cell", "actor"), "a likely word of a topic that the text is not about"
 
 
@@ -84,20 +84,20 @@ def test_of_equally_good_words_the_first_of_the_text_is_kept(monkeypatch):
     monkeypatch.setattr(keywords, "RELEASE_WORDS", 2)  # court and judge have the same numbers
     for text, first in (("the judge of the court", "judge"), ("a court, a judge", "court")):
         for reading in ("paper", "release"):
-            assert extract_keywords(topics, [text], KeywordSettings(1, reading)) == [(first,)]
+            assert extract_keywords(topics, [text], AugmentSettings(1, reading)) == [(first,)]
 
 
 def test_words_without_a_score_are_no_keywords(monkeypatch):
     monkeypatch.setattr(keywords, "RELEASE_WORDS", 2)
-    assert extract_keywords(few_topics(), ["drama in a court"], KeywordSettings(5, "release")) == [("court",)]
-    assert extract_keywords(few_topics(), ["nothing known", "12 !"], KeywordSettings()) == [(), ()]
+    assert extract_keywords(few_topics(), ["drama in a court"], AugmentSettings(5, "release")) == [("court",)]
+    assert extract_keywords(few_topics(), ["nothing known", "12 !"], AugmentSettings()) == [(), ()]
 
 
 def test_a_text_does_not_depend_on_the_others():
     topics, texts = few_topics(), random_texts(20)
-    together = extract_keywords(topics, texts, KeywordSettings(3))
-    assert together == [extract_keywords(topics, [text], KeywordSettings(3))[0] for text in texts]
-    assert extract_keywords(topics, [], KeywordSettings()) == []
+    together = extract_keywords(topics, texts, AugmentSettings(3))
+    assert together == [extract_keywords(topics, [text], AugmentSettings(3))[0] for text in texts]
+    assert extract_keywords(topics, [], AugmentSettings()) == []
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_a_text_does_not_depend_on_the_others():
 )
 def test_settings_that_make_no_sense(given, said):
     with pytest.raises(ConfigError, match=said):
-        KeywordSettings(**given)
+        AugmentSettings(**given)

@@ -5,10 +5,16 @@ import pytest
 
 from dana.core.errors import DataError
 from dana.core.schemas import Document
-from dana.studies.augmentation import pool
-from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
-from dana.studies.augmentation.pool import find_on_topic, on_topic_prompts, refuse_test_text
-from dana.studies.augmentation.synthetic import LabelledText, Prompt
+from dana.studies.augmentation import keywords
+from dana.studies.augmentation.keywords import (
+    AugmentSettings,
+    LabelledText,
+    Prompt,
+    extract_keywords,
+    find_on_topic,
+    on_topic_prompts,
+    refuse_test_text,
+)
 from tests.studies.augmentation.few_topics import CELLS, COURTS, FILMS, WORDS, few_topics
 
 
@@ -22,7 +28,7 @@ def documents():
 
 
 def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(documents, monkeypatch):
-    monkeypatch.setattr(pool, "AT_ONCE", 7)
+    monkeypatch.setattr(keywords, "AT_ONCE", 7)
     topics = few_topics()
     theta = topics.theta([document.text for document in documents])
     for most in (1, 2, 3, 50):
@@ -34,9 +40,9 @@ def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(documents, mo
                 for document, shares in zip(documents, theta, strict=True)
                 if shares.argmax() == topic and document.text != "unknown words"
             ]
-            assert [(-one.share, one.id) for one in own] == sorted(expected)[:most]
+            assert [one.doc_id for one in own] == [name for _, name in sorted(expected)[:most]]
     by_id = {document.doc_id: document.text for document in documents}
-    assert all(by_id[one.id] == one.text for one in found[FILMS])
+    assert all(by_id[one.doc_id] == one.text for one in found[FILMS])
 
 
 def test_prompts_take_the_topics_in_turn_and_begin_again_at_the_end():
@@ -52,14 +58,15 @@ def test_prompts_take_the_topics_in_turn_and_begin_again_at_the_end():
         [FILMS, COURTS, CELLS],
         9,
     )
-    assert [[one.id for one in found[topic]] for topic in (FILMS, COURTS, CELLS)] == [["f1", "f2", "f3"], ["c1"], []]
-    prompts = on_topic_prompts(topics, found, KeywordSettings(1), 8)
+    names = {topic: [one.doc_id for one in own] for topic, own in found.items()}
+    assert names == {FILMS: ["f1", "f2", "f3"], COURTS: ["c1"], CELLS: []}
+    prompts = on_topic_prompts(topics, found, AugmentSettings(1), 8)
     assert [prompt.keywords_of for prompt in prompts] == ["f1", "c1", "f2", "c1", "f3", "c1", "f1", "c1"]
     assert [prompt.topic for prompt in prompts] == [FILMS, COURTS] * 4
     assert prompts[1] == Prompt(("court", "court"), "c1", COURTS)
-    assert extract_keywords(topics, ["film actor drama"], KeywordSettings(1)) == [prompts[2].keywords]
+    assert extract_keywords(topics, ["film actor drama"], AugmentSettings(1)) == [prompts[2].keywords]
     with pytest.raises(DataError, match="topic 2: the keyword pool has no document"):
-        on_topic_prompts(topics, {CELLS: []}, KeywordSettings(), 3)
+        on_topic_prompts(topics, {CELLS: []}, AugmentSettings(), 3)
 
 
 def test_test_text_is_refused_by_its_id_and_by_its_words():

@@ -8,9 +8,14 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.torch_seed import seeded
-from dana.studies.augmentation.base import GENERATORS
-from dana.studies.augmentation.row_sampling import RowSampling
-from dana.studies.augmentation.seq2seq import FittedSequence2Sequence, Sequence2Sequence, load_seq2seq, pad_rows
+from dana.studies.augmentation.generators import (
+    GENERATORS,
+    FittedSequence2Sequence,
+    RowSampling,
+    Sequence2Sequence,
+    load_seq2seq,
+    pad_rows,
+)
 from tests.toy_task import write_checkpoint
 
 SPECIAL = ["<pad>", "</s>", "<unk>"]

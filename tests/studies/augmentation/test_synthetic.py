@@ -7,20 +7,15 @@ import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.registry import Registry
-from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
-from dana.studies.augmentation.synthetic import (
-    ATTEMPTS,
+from dana.studies.augmentation.generators import KeywordTransplant
+from dana.studies.augmentation.keywords import (
     AugmentSettings,
     LabelledText,
     Prompt,
     choose_prompts,
-    counts_by_label,
-    pairs_by_label,
-    shuffle_labels,
-    synthesize,
-    write_texts,
+    extract_keywords,
 )
-from dana.studies.augmentation.transplant import KeywordTransplant
+from dana.studies.augmentation.synthetic import ATTEMPTS, counts_by_label, pairs_by_label, synthesize, write_texts
 from tests.studies.augmentation.few_topics import ROWS, few_topics
 
 PROMPTS = [Prompt(("yeast", "cell", "yeast"), "p1", 2), Prompt(("enzyme",), "p2", 2)]
@@ -65,7 +60,7 @@ def test_random_keywords_are_those_of_texts_of_any_label():
     rows = [*ROWS, LabelledText("x", "nothing known here", "news")]
     settings = AugmentSettings(control="random", keywords=2)
     prompts = choose_prompts(few_topics(), rows, settings)
-    own = extract_keywords(few_topics(), [row.text for row in rows], KeywordSettings(2))
+    own = extract_keywords(few_topics(), [row.text for row in rows], AugmentSettings(2))
     expected = {row.id: words for row, words in zip(rows, own, strict=True) if words}
     assert {prompt.keywords_of: prompt.keywords for prompt in prompts} == expected
     assert len(prompts) == len(expected) == 6
@@ -109,7 +104,8 @@ def test_shuffled_labels_are_dealt_out_anew_and_nothing_else_changes():
     assert Counter(row.label for row in made) == Counter(row.label for row in plain)
     wrong = sum(row.label != row.written_for for row in made)
     assert 20 < wrong < 40, "about half of sixty"
-    assert made != shuffle_labels(plain, 1)
+    other = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True, seed=1))
+    assert [row.label for row in made] != [row.label for row in other]
 
 
 class Empty:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dana.studies.augmentation.transplant import KeywordTransplant, transplant
+from dana.studies.augmentation.generators import KeywordTransplant, transplant
 
 TEXT = "The court sat. A COURT, no judge; Judges' court?"
 

@@ -43,8 +43,8 @@ def run(tmp_path):
         for seed in (0, 1)
         for score in [0.5 + 0.01 * (gain + topic + seed + n // 50 + (topic % 2 if gain else 0))]
     ]
-    (tmp_path / "run").mkdir()
-    pd.DataFrame(rows).to_csv(tmp_path / "run" / "results.csv", index=False)
+    (tmp_path / "run" / "tables").mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(tmp_path / "run" / "tables" / "results.csv", index=False)
     return tmp_path / "run"
 
 
@@ -97,4 +97,4 @@ def test_the_score_by_number_of_keywords_is_drawn(tables, run, tmp_path, capsys)
 def test_a_folder_that_is_no_run_is_named(tables, tmp_path, capsys):
     with pytest.raises(SystemExit):
         tables.main([str(tmp_path)])
-    assert f"{tmp_path}: no results.csv; make it with dana topic-gap" in capsys.readouterr().err
+    assert f"{tmp_path}: no tables/results.csv; make it with dana topic-gap" in capsys.readouterr().err

@@ -5,16 +5,15 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
-from dana.studies.augmentation import by_label
-from dana.studies.augmentation.keywords import KeywordSettings, extract_keywords
-from dana.studies.topic_gap import synthetic_arm
-from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, TopicCase, checked_texts
-from dana.studies.topic_gap.pool import LabelledDocuments
-from dana.studies.topic_gap.splits import TopicSplit
-from dana.studies.topic_gap.views import strip_to_letters
+from dana.studies.augmentation import synthetic
+from dana.studies.augmentation.keywords import AugmentSettings, extract_keywords
+from dana.studies.topic_gap import arms
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, checked_texts
+from dana.studies.topic_gap.documents import strip_to_letters
 from tests.studies.augmentation.few_topics import CELLS, ROWS, few_topics
 
 ARMS = ("augmented", "augmented_baseline", "random_keywords", "shuffled")
@@ -36,19 +35,17 @@ def case(tmp_path):
     ids = [*(row.id for row in ROWS), *(name for name, _ in about)]
     texts = [*(row.text for row in ROWS), *(text for _, text in about)]
     labels = [*(row.label for row in ROWS), *(("news", "review") * 4)]
-    documents = LabelledDocuments(
-        tuple(ids), tuple(labels), tuple(texts), tuple(texts), tuple(map(strip_to_letters, texts))
-    )
-    theta = np.zeros((14, 3), np.float32)
-    theta[9:, CELLS] = [0.5, 0.9, 0.7, 0.95, 0.7]
-    sets = {"off": np.arange(6), "test": np.array([6, 7]), "on": np.array([8]), "validation": np.array([], int)}
-    return TopicCase(CELLS, 3, documents, theta, TopicSplit.of(sets, 14), tmp_path / "topics")
+    columns = {"id": ids, "label": labels, "text": texts, "whole": texts, "stripped": map(strip_to_letters, texts)}
+    shares = [*[0.0] * 9, 0.5, 0.9, 0.7, 0.95, 0.7]
+    sets = [*["off"] * 6, "test", "test", "on", *["unused"] * 5]
+    documents = pd.DataFrame(columns).assign(share=np.array(shares, np.float32), set=sets)
+    return TopicCase(CELLS, 3, documents, tmp_path / "topics")
 
 
 def made_by(spec, case, folder, seed=0):
     """The synthetic texts of an arm, after a check of the others."""
     made = checked_texts(spec, case, TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder))
-    assert made.train[:6] == case.texts(range(6))
+    assert made.train[:6] == case.texts("off")
     assert made.validation is None
     return made.train[6:]
 
@@ -59,7 +56,7 @@ def test_every_label_gets_its_ratio_of_stripped_texts_with_their_origin(name, ca
         made = made_by(f"{name}:ratio={ratio},generator=embedded", case, tmp_path / "work")
         assert Counter(one.label for one in made) == {"news": count, "review": count}
         assert all(one.text == strip_to_letters(one.text) for one in made)
-        assert {one.about["generator"] for one in made} == {"embedded"}
+        assert {one.generator for one in made} == {"embedded"}
     again = made_by(f"{name}:ratio=2", case, tmp_path / "elsewhere")
     assert again == made
     assert made_by(f"{name}:ratio=2", case, tmp_path / "work", seed=1) != made
@@ -68,35 +65,35 @@ def test_every_label_gets_its_ratio_of_stripped_texts_with_their_origin(name, ca
 def test_keywords_are_of_the_unused_documents_most_about_the_topic(case, tmp_path):
     made = made_by("augmented:keywords=1,ratio=2", case, tmp_path)
     # free3 is the first by its share but has no keyword; free2 and free4 have equal shares.
-    assert [one.about["keywords_of"] for one in made] == ["free1", "free2", "free4", "free0", "free1", "free2"] * 2
-    own = dict(zip(["free1", "free2"], extract_keywords(few_topics(), ON[1:3], KeywordSettings(1)), strict=True))
+    assert [one.keywords_of for one in made] == ["free1", "free2", "free4", "free0", "free1", "free2"] * 2
+    own = dict(zip(["free1", "free2"], extract_keywords(few_topics(), ON[1:3], AugmentSettings(1)), strict=True))
     for one in made:
-        assert one.about["topic"] == CELLS
-        if one.about["keywords_of"] in own:
-            assert one.about["keywords"] == own[one.about["keywords_of"]]
-            assert own[one.about["keywords_of"]][0] in one.text.split()
+        assert one.topic == CELLS
+        if one.keywords_of in own:
+            assert one.keywords == own[one.keywords_of]
+            assert own[one.keywords_of][0] in one.text.split()
     few = made_by("augmented:keywords=1", case, tmp_path)
-    assert [one.about["keywords_of"] for one in few] == ["free1", "free2", "free1"] * 2, "of the first three only"
+    assert [one.keywords_of for one in few] == ["free1", "free2", "free1"] * 2, "of the first three only"
     tested = made_by("augmented:keywords=1,pool=test", case, tmp_path)
-    assert {one.about["keywords_of"] for one in tested} == {"test0", "test1"}
+    assert {one.keywords_of for one in tested} == {"test0", "test1"}
 
 
 def test_the_controls_take_away_one_thing_each(case, tmp_path):
     plain, shuffled = (made_by(f"{name}:ratio=5", case, tmp_path) for name in ("augmented", "shuffled"))
-    assert [(one.id, one.text, one.about) for one in plain] == [(one.id, one.text, one.about) for one in shuffled]
-    assert [one.label for one in plain] == [one.about["written_for"] for one in plain]
+    assert [replace(one, label="") for one in plain] == [replace(one, label="") for one in shuffled]
+    assert [one.label for one in plain] == [one.written_for for one in plain]
     assert [one.label for one in plain] != [one.label for one in shuffled]
     random = made_by("random_keywords:keywords=2", case, tmp_path)
-    assert {one.about["keywords_of"] for one in random} <= {row.id for row in ROWS}
-    assert all(one.about["topic"] is None and one.about["keywords"] for one in random)
+    assert {one.keywords_of for one in random} <= {row.id for row in ROWS}
+    assert all(one.topic is None and one.keywords for one in random)
     baseline = made_by("augmented_baseline", case, tmp_path)
     assert {one.text for one in baseline} <= {strip_to_letters(row.text) for row in ROWS}
-    assert all(one.about["keywords"] == () for one in baseline)
+    assert all(one.keywords == () for one in baseline)
 
 
 def test_what_is_written_once_is_found_again(case, tmp_path, monkeypatch):
     first = made_by("augmented", case, tmp_path)
-    monkeypatch.setattr(by_label, "write_texts", None)
+    monkeypatch.setattr(synthetic, "write_texts", None)
     assert made_by("augmented", case, tmp_path) == first
     assert Counter(one.text for one in made_by("shuffled", case, tmp_path)) == Counter(one.text for one in first)
     with pytest.raises(TypeError):
@@ -136,22 +133,21 @@ def test_what_makes_no_sense_is_refused_before_any_text(spec, error, said):
 
 
 def test_without_documents_on_the_topic_there_is_one_line(case, tmp_path):
-    sets = {"off": np.arange(6), "test": np.array([6, 7]), "on": np.array([8]), "validation": np.arange(9, 14)}
-    none = TopicCase(case.topic, 3, case.documents, case.theta, TopicSplit.of(sets, 14), case.topics)
+    none = replace(case, documents=case.documents.replace({"set": {"unused": "validation"}}))
     with pytest.raises(DataError, match="topic 2: the keyword pool has no document"):
         TOPIC_GAP_ARMS.create("augmented").texts(none, 0, tmp_path)
 
 
 def test_what_is_written_without_letters_or_as_a_test_text_is_left_out(case, tmp_path, monkeypatch, caplog):
     whole = made_by("augmented", case, tmp_path)
-    original = synthetic_arm.synthesize_by_label
+    original = arms.synthesize
 
     def written(*given):
         rows = original(*given)
         rows[1], rows[4] = replace(rows[1], text="42!"), replace(rows[4], text="TEST of an enzyme 7, in yeast.")
         return rows
 
-    monkeypatch.setattr(synthetic_arm, "synthesize_by_label", written)
+    monkeypatch.setattr(arms, "synthesize", written)
     monkeypatch.setattr(logging.getLogger("dana"), "propagate", True)
     for name in ("augmented", "shuffled"):
         made = made_by(name, case, tmp_path)

@@ -2,24 +2,23 @@
 
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.studies.topic_gap.arm import TOPIC_GAP_ARMS, ArmTexts, TopicCase, TrainingText, checked_texts
-from dana.studies.topic_gap.pool import LabelledDocuments
-from dana.studies.topic_gap.splits import SETS, TopicSplit
+from dana.studies.augmentation.keywords import LabelledText
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, ArmTexts, TopicCase, checked_texts
+from dana.studies.topic_gap.documents import SETS
 
 
 @pytest.fixture
 def case():
     """Two documents of each label in each set, in the order of the sets; one unused."""
-    sets = {name: np.arange(2 * at, 2 * at + 2) for at, name in enumerate(SETS)}
     ids = (*(f"{name}-{label}" for name in SETS for label in ("x", "y")), "unused-x")
-    labels = tuple(name[-1] for name in ids)
-    texts = tuple(f"letters of {name.replace('-', ' ')}" for name in ids)
-    documents = LabelledDocuments(ids, labels, texts, texts, texts)
-    return TopicCase(0, 1, documents, np.zeros((9, 2), np.float32), TopicSplit.of(sets, 9), Path("topics"))
+    texts = [f"letters of {name.replace('-', ' ')}" for name in ids]
+    documents = pd.DataFrame({"id": ids, "label": [name[-1] for name in ids], "whole": "Whole.", "stripped": texts})
+    documents = documents.assign(text=texts, share=0.0, set=[name[:-2] for name in ids])
+    return TopicCase(0, 1, documents, Path("topics"))
 
 
 @pytest.mark.parametrize("name", ["on", "off"])
@@ -27,7 +26,7 @@ def test_the_two_natural_arms_give_their_sets(case, name):
     arm = TOPIC_GAP_ARMS.create(name)
     made = arm.texts(case, 0, Path("nowhere"))
     assert [one.id for one in made.train] == [f"{name}-x", f"{name}-y"]
-    assert made.train[0] == TrainingText(f"{name}-x", f"letters of {name} x", "x")
+    assert made.train[0] == LabelledText(f"{name}-x", f"letters of {name} x", "x")
     assert made.validation is None
     assert not arm.seeded
     assert checked_texts(name, case, made) is made
@@ -49,7 +48,7 @@ def test_arms_have_identities_of_their_own():
     assert len(set(identities)) == len(names)
 
 
-GOOD = TrainingText("made-1", "some words", "x")
+GOOD = LabelledText("made-1", "some words", "x")
 
 
 @pytest.mark.parametrize(
@@ -57,10 +56,10 @@ GOOD = TrainingText("made-1", "some words", "x")
     [
         (ArmTexts(()), "arm mine: gave no text to train on"),
         (ArmTexts((GOOD,), ()), "arm mine: gave no text to validation on"),
-        (ArmTexts((TrainingText("made-2", " ", "x"),)), "train text 'made-2' is empty"),
-        (ArmTexts((TrainingText("made-2", "words", "z"),)), "of an unknown label 'z'"),
-        (ArmTexts((GOOD, TrainingText("test-x", "other words", "x"))), "train text 'test-x' is a test text"),
-        (ArmTexts((GOOD,), (TrainingText("made", "letters of test y", "x"),)), "validation text 'made' is a test"),
+        (ArmTexts((LabelledText("made-2", " ", "x"),)), "train text 'made-2' is empty"),
+        (ArmTexts((LabelledText("made-2", "words", "z"),)), "of an unknown label 'z'"),
+        (ArmTexts((GOOD, LabelledText("test-x", "other words", "x"))), "train text 'test-x' is a test text"),
+        (ArmTexts((GOOD,), (LabelledText("made", "letters of test y", "x"),)), "validation text 'made' is a test"),
     ],
 )
 def test_what_an_arm_may_not_give(case, texts, says):

@@ -19,12 +19,11 @@ from dana.core.config import load
 from dana.core.errors import DataError
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.settings import RunSettings
+from dana.studies.augmentation.keywords import LabelledText
 from dana.studies.topic_gap import cells
-from dana.studies.topic_gap.arm import ArmTexts, TrainingText
-from dana.studies.topic_gap.pool import LabelledDocuments
-from dana.studies.topic_gap.splits import SetSizes
+from dana.studies.topic_gap.arms import ArmTexts
+from dana.studies.topic_gap.documents import SetSizes, Window
 from dana.studies.topic_gap.stage import plan_topic_gap
-from dana.studies.topic_gap.views import Window
 from tests.stages.two_topics import CELLS, COURTS
 from tests.toy_task import write_checkpoint, write_split, write_task
 
@@ -33,7 +32,15 @@ CUES = {"cells": {"praise": "splendid", "blame": "dreadful"}, "courts": {"praise
 VOCABULARIES = {"cells": CELLS, "courts": COURTS}
 WORDS = [*CELLS, *COURTS, *(word for cues in CUES.values() for word in cues.values())]
 EACH = 26  # documents of a topic and label
-TABLES = ("results.csv", "gap.csv", "summary.csv", "topic_gap.md", "topic_gap.svg", "topic_gap.png")
+TABLES = (
+    "tables/results.csv",
+    "tables/gap.csv",
+    "tables/summary.csv",
+    "topic_gap.html",
+    "topic_gap.md",
+    "topic_gap.svg",
+    "topic_gap.png",
+)
 
 
 def document(topic, label, random):
@@ -90,12 +97,12 @@ def tables(run):
 
 
 def test_what_was_planted_is_found_on_every_topic(measured):
-    table = pd.read_csv(measured / "gap.csv")
+    table = pd.read_csv(measured / "tables" / "gap.csv")
     assert table[["topic", "n"]].to_numpy().tolist() == [[0, 8], [1, 8]]
     assert table["on"].min() > 0.85
     assert table["off"].max() < 0.75
     assert table["gap"].min() > 0.2
-    summary = pd.read_csv(measured / "summary.csv")
+    summary = pd.read_csv(measured / "tables" / "summary.csv")
     assert summary["difference"].item() == pytest.approx(table["gap"].mean())
     assert summary["topics"].item() == 2
     lines = (measured / "topic_gap.md").read_text(encoding="utf-8").splitlines()
@@ -103,7 +110,7 @@ def test_what_was_planted_is_found_on_every_topic(measured):
 
 
 def test_every_row_is_a_model_that_was_tested_once(measured):
-    results = pd.read_csv(measured / "results.csv")
+    results = pd.read_csv(measured / "tables" / "results.csv")
     rows = [(topic, arm, seed) for topic in (0, 1) for arm in ("on", "off") for seed in (0, 1)]
     assert list(results[["topic", "arm", "seed"]].itertuples(index=False, name=None)) == rows
     for row in results.to_dict("records"):
@@ -188,7 +195,7 @@ def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned, c
     tuned.killed_at = 9  # one of those that are done is asked for first of all
     assert gap(place, run) == 130
     assert [folder.is_dir() for folder in missing] == [True, False]
-    assert not (run / "results.csv").exists()
+    assert not (run / "tables" / "results.csv").exists()
     assert gap(place, run, "--dry-run") == 0
     states = dict(reversed(line.split()) for line in capsys.readouterr().out.splitlines() if line[:1] in "mdc")
     assert list(states.values()).count("missing") + list(states.values()).count("changed") >= 1
@@ -200,8 +207,8 @@ def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned, c
 def test_more_topics_and_sizes_leave_finished_cells_as_they_are(measured, place, tmp_path, tuned):
     run = tmp_path / "run"
     assert gap(place, run, "--topics", "1", "--seeds", "1") == 0
-    one = pd.read_csv(run / "results.csv")
-    whole = pd.read_csv(measured / "results.csv")
+    one = pd.read_csv(run / "tables" / "results.csv")
+    whole = pd.read_csv(measured / "tables" / "results.csv")
     pd.testing.assert_frame_equal(one, whole[(whole["topic"] == 1) & (whole["seed"] == 0)].reset_index(drop=True))
     said = (run / "topic_gap.md").read_text(encoding="utf-8")
     assert "on one topic, which says nothing of others" in said
@@ -227,6 +234,13 @@ def test_other_settings_are_refused_with_the_flag_named(measured, place, capsys)
 
 
 @dataclass(frozen=True)
+class Echoed(LabelledText):
+    """A text that says what made it."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
 class Echo:
     """An arm of a third party: off-topic texts, and as many made ones that say the cue of the test's topic."""
 
@@ -240,11 +254,11 @@ class Echo:
     def texts(self, case, seed, folder):
         """Made ones have provenance; what they are made with is kept in the folder."""
         kept = make(folder / "generator", "generator", {"seed": seed}, lambda draft: write_json(draft.path / "g", seed))
-        words = case.documents.stripped[case.split.on[0]].split()
+        words = case.texts("on")[0].text.split()
         topic = max(CUES, key=lambda name: len(set(words) & set(VOCABULARIES[name])))
-        off = case.texts(case.split.off)
+        off = case.texts("off")
         made = [
-            TrainingText(f"made-{at}", f"{CUES[topic][one.label]} " * 6 + one.text, one.label, {"seed": seed})
+            Echoed(f"made-{at}", f"{CUES[topic][one.label]} " * 6 + one.text, one.label, seed)
             for at, one in enumerate(off * self.times)
         ]
         assert read_json(kept.path / "g") == seed
@@ -260,7 +274,7 @@ def test_an_arm_of_a_plug_in_is_one_class(measured, place, tmp_path, monkeypatch
     run = tmp_path / "run"
     shutil.copytree(measured, run)
     assert gap(place, run, "--arms", "on", "off", "echo:times=2", "--topics", "0") == 0
-    summary = pd.read_csv(run / "summary.csv")
+    summary = pd.read_csv(run / "tables" / "summary.csv")
     assert summary["arm"].tolist() == ["on", "echo:times=2"]
     assert summary["difference"].iloc[1] > 0.2, "it has seen the words that tell the labels apart"
     folder = run / "grid" / "arm" / "topic-0" / "n8" / "echo-times-2"
@@ -269,8 +283,8 @@ def test_an_arm_of_a_plug_in_is_one_class(measured, place, tmp_path, monkeypatch
         assert len(rows) == 16 * 3
         assert {row["seed"] for row in rows if row["id"].startswith("made-")} == {seed}
         assert (run / "grid" / "work" / "topic-0" / "n8" / f"seed-{seed}" / "generator" / "g").is_file()
-    kept = pd.read_csv(run / "results.csv").query("arm != 'echo:times=2'").reset_index(drop=True)
-    whole = pd.read_csv(measured / "results.csv").query("topic == 0").reset_index(drop=True)
+    kept = pd.read_csv(run / "tables" / "results.csv").query("arm != 'echo:times=2'").reset_index(drop=True)
+    whole = pd.read_csv(measured / "tables" / "results.csv").query("topic == 0").reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, whole)
 
 
@@ -318,7 +332,7 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(place, measur
     assert "topic 0, n=8: label 'blame': a document to test has a share of 0.1 of the topic, one to train" in said
     assert tables(run) == tables(measured)
     assert gap(place, run) == 0
-    assert pd.read_csv(run / "results.csv")["topic"].unique().tolist() == [1]
+    assert pd.read_csv(run / "tables" / "results.csv")["topic"].unique().tolist() == [1]
     page = (run / "topic_gap.md").read_text(encoding="utf-8").replace("\\", "")
     assert "is left out, n=8: label 'blame': a document to test has a share of 0.1" in page
     monkeypatch.setattr(cells.Topics, "theta", lambda self, given: original(self, given) * 0 + 0.5)
@@ -359,8 +373,8 @@ def test_some_labels_alone_are_read_and_learnt(tmp_path):
     card = str(write_task(tmp_path))
     window = Window(20, "keep")
     made = cells.gap_pool_stage(card, tmp_path / "pool", window, ["bird", "fruit"], FinetuneSettings())
-    documents = LabelledDocuments.read(made.path / cells.DOCUMENTS)
-    assert set(documents.label) == {"bird", "fruit"}
+    documents = pd.read_parquet(made.path / cells.DOCUMENTS)
+    assert set(documents["label"]) == {"bird", "fruit"}
     assert made.manifest["counts"]["dropped"]["other label"] == 70
     assert cells.labels_taken(made) == ["fruit", "bird"], "in the card's order"
     every = cells.gap_pool_stage(card, tmp_path / "every", window, [], FinetuneSettings())

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_rel, wilcoxon
 
+from dana.report.page import to_markdown
 from dana.report.svg import COLOURS
-from dana.studies.topic_gap.page import PAINTS, GapPage
-from dana.studies.topic_gap.tables import gap_frame, gap_summary, paired_test
+from dana.studies.topic_gap.page import PAINTS, gap_frame, gap_report, gap_summary, paired_test
 
 PUBLISHED = Path(__file__).parents[3] / "recipes" / "papers" / "genre" / "published.csv"
 ARMS = {"on-topic": "on", "off-topic": "off", "aug adapt": "augmented"}
@@ -61,21 +61,21 @@ def test_the_tests_over_the_papers_topics(table5):
 
 def test_hedges_g_by_hand():
     test = paired_test(np.array([1.0, 2.0, 3.0]))
-    assert test.hedges_g == pytest.approx(2.0 * (1 - 3 / 7))
-    assert (test.mean, test.std) == (2.0, 1.0)
-    assert paired_test(-np.array([1.0, 2.0, 3.0])).hedges_g == pytest.approx(-test.hedges_g)
-    assert np.isnan(paired_test(np.array([1.0, 2.0])).hedges_g), "the correction would be 0"
+    assert test["hedges_g"] == pytest.approx(2.0 * (1 - 3 / 7))
+    assert (test["difference"], test["std"]) == (2.0, 1.0)
+    assert paired_test(-np.array([1.0, 2.0, 3.0]))["hedges_g"] == pytest.approx(-test["hedges_g"])
+    assert np.isnan(paired_test(np.array([1.0, 2.0]))["hedges_g"]), "the correction would be 0"
 
 
 def test_few_topics_and_no_differences():
     one = paired_test(np.array([0.2]))
-    assert one.mean == pytest.approx(0.2)
-    assert np.isnan([one.low, one.p_t, one.p_wilcoxon, one.hedges_g]).all()
+    assert one["difference"] == pytest.approx(0.2)
+    assert np.isnan([one["low"], one["p_t"], one["p_wilcoxon"], one["hedges_g"]]).all()
     none = paired_test(np.zeros(4))
-    assert (none.mean, none.p_t, none.p_wilcoxon) == (0, 1, 1)
+    assert (none["difference"], none["p_t"], none["p_wilcoxon"]) == (0, 1, 1)
     same = paired_test(np.array([0.3, 0.1 + 0.2]))
-    assert np.isnan(same.p_t)
-    assert same.p_wilcoxon == 0.5
+    assert np.isnan(same["p_t"])
+    assert same["p_wilcoxon"] == 0.5
 
 
 def results(scores, seeds=(0, 1)):
@@ -96,23 +96,25 @@ def test_a_score_is_the_mean_over_seeds():
 def page(frame, left_out=None):
     words = {topic: f"w{topic} a b c d e f" for topic in range(9)}
     counts = {"in": 100, "kept": 90, "dropped": {"short": 10}}
-    return GapPage(
-        "genres", "runs/my_model", frame, gap_frame(frame), gap_summary(frame), counts, left_out or {}, words
-    )
+    return gap_report("genres", "runs/my_model", frame, counts, left_out or {}, words)
+
+
+def verdicts(report):
+    return report.sections[0].answer.splitlines()
 
 
 def test_the_first_lines_say_what_is_lost():
     frame = results({"on": [0.8, 0.7, 0.9, 0.8], "off": [0.5, 0.5, 0.5, 0.6]})
     made = page(frame, {7: "n=30: label 'x': no"})
-    row = made.summary.iloc[0]
-    title, answer, *_ = made.markdown().split("\n\n")
+    row = gap_summary(frame).iloc[0]
+    title, answer, *_ = to_markdown(made).split("\n\n")
     assert title == "# genres: what a classifier loses where the topic changes"
     plain = answer.replace("\\", "")
-    assert plain.startswith("**N = 30: trained off topic, my_model loses 27.5 points of macro-F1** (95 % interval ")
+    assert plain.startswith("**N = 30: trained off topic, my_model loses 27.5 points of macro-F1 (95 % interval ")
     assert f"interval {100 * row['low']:.1f} to {100 * row['high']:.1f}, p = {row['p_t_holm']:.4f} by paired t" in plain
     assert "over 4 topics after Holm" in plain
-    assert not plain.endswith("chance.")
-    said = made.markdown().replace("\\", "")
+    assert not plain.endswith("chance.**")
+    said = to_markdown(made).replace("\\", "")
     assert "| 30 | 2 | w2 a b c d | 0.950 | 0.550 | +0.400 |" in said
     assert "90 of 100 documents; left out: 10 short." in said
     assert "Topic 7 (w7 a b c d) is left out, n=30: label 'x': no." in said
@@ -121,37 +123,37 @@ def test_the_first_lines_say_what_is_lost():
 def test_a_loss_that_may_be_chance_says_so_and_a_gain_is_no_loss():
     frame = results({"on": [0.5, 0.7, 0.5, 0.6], "off": [0.6, 0.6, 0.6, 0.6]})
     made = page(frame)
-    [said] = [line.replace("\\", "") for line in made.verdicts()]
+    [said] = verdicts(made)
     assert "trained off topic, my_model gains 2.5 points" in said
-    row = made.summary.iloc[0]
+    row = gap_summary(frame).iloc[0]
     ends = [f"{value:.1f}".replace("-", "−") for value in (-100 * row["high"], -100 * row["low"])]
     assert f"interval {ends[0]} to {ends[1]}" in said
     assert said.endswith("; that may be chance.")
 
 
 def test_one_topic_says_nothing_of_others():
-    [said] = page(results({"on": [0.8], "off": [0.5]})).verdicts()
+    [said] = verdicts(page(results({"on": [0.8], "off": [0.5]})))
     assert "on one topic, which says nothing of others" in said
 
 
 def test_other_arms_are_compared_with_off_topic():
     frame = results({"on": [0.8, 0.9], "off": [0.5, 0.6], "mine": [0.55, 0.7]})
-    said = page(frame).verdicts()
-    assert "trained on mine, my\\_model gains 7.5 points of macro-F1 over training off topic" in said[1]
+    said = verdicts(page(frame))
+    assert "trained on mine, my_model gains 7.5 points of macro-F1 over training off topic" in said[1]
 
 
 def test_the_figure_has_a_point_a_topic(tmp_path):
     made = page(results({"on": [0.8, 0.7, 0.9], "off": [0.5, 0.6, 0.4]}))
-    made.figure.write(tmp_path)
+    made.figures[0].write(tmp_path)
     svg = (tmp_path / "topic_gap.svg").read_text(encoding="utf-8")
     assert (tmp_path / "topic_gap.png").stat().st_size > 5000
     assert {"0", "1", "2"} <= set(re.findall(r">(\d)</text>", svg))
-    assert svg == made.figure.svg + "\n"
+    assert svg == made.figures[0].svg + "\n"
 
 
 def test_a_topic_has_its_number_once_and_arms_of_one_n_their_colours(tmp_path):
     made = page(results({"on": [0.8, 0.7], "mine": [0.55, 0.75], "off": [0.5, 0.6]}))
-    made.figure.write(tmp_path)
+    made.figures[0].write(tmp_path)
     svg = (tmp_path / "topic_gap.svg").read_text(encoding="utf-8")
     assert sorted(re.findall(r">(\d)</text>", svg)) == ["0", "1"]
     assert all(COLOURS[paint] in svg for paint in PAINTS[:2])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.errors import DataError
-from dana.studies.topic_gap.pool import LabelledDocuments, pool_documents
-from dana.studies.topic_gap.views import Window, strip_to_letters
+from dana.studies.topic_gap.documents import Window, pool_documents, strip_to_letters
 from dana.tasks.examples import Example
 
 NAMES = ("news", "blog")
@@ -33,9 +32,9 @@ def test_splits_are_one_pool_without_repeats():
         "test": [example("f", text(4), 1), example("g", "Short.", 1), example("h", "1 2 3 4 5 6 7 8 9 10 11", 1)],
     }
     documents, counts = pool(splits)
-    assert documents.id == ("a", "b", "e", "f")
-    assert documents.label == ("news", "blog", "news", "blog")
-    assert documents.text == (text(1), text(2), text(3), text(4))
+    assert documents["id"].tolist() == ["a", "b", "e", "f"]
+    assert documents["label"].tolist() == ["news", "blog", "news", "blog"]
+    assert documents["text"].tolist() == [text(1), text(2), text(3), text(4)]
     dropped = {"repeated": 1, "near duplicate": 1, "short": 1, "no letters": 1}
     assert counts == {"in": 8, "kept": 4, "dropped": dropped}
     for doc_id, content, whole, stripped in zip(
@@ -57,13 +56,13 @@ def test_ids_that_recur_are_told_apart():
         "train": [example("1", text(1)), example("2", text(2), 1), example("2", text(3), 1)],
         "test": [example("1", text(4)), example("9", text(5))],
     }
-    assert pool(splits)[0].id == ("train:1", "train:2", "train:2#2", "test:1", "9")
+    assert pool(splits)[0]["id"].tolist() == ["train:1", "train:2", "train:2#2", "test:1", "9"]
 
 
 def test_only_the_labels_that_are_asked_for():
     splits = {"train": [example("a", text(1)), example("b", text(2), 1)]}
     documents, counts = pool(splits, wanted=["blog"])
-    assert documents.id == ("b",)
+    assert documents["id"].tolist() == ["b"]
     assert counts["dropped"] == {"other label": 1}
 
 
@@ -86,17 +85,11 @@ def test_a_label_of_which_nothing_is_left_is_named():
         pool({"train": splits["train"][:1]})
 
 
-def test_documents_are_read_as_they_were_written(tmp_path):
-    documents, _ = pool({"train": [example("a", text(1)), example("b", "naïve “quotes”\n" + text(2), 1)]})
-    documents.write(tmp_path / "documents.parquet")
-    assert LabelledDocuments.read(tmp_path / "documents.parquet") == documents
-
-
 def test_windows_of_the_same_letters_are_one_text_to_a_classifier():
     splits = {
         "train": [example("a", "Bill 17 is paid!"), example("b", text(2), 1)],
         "test": [example("c", "Bill 18: is paid", 1), example("d", "bill is unpaid", 1)],
     }
     documents, counts = pool(splits, Window(20, "keep"))
-    assert documents.id == ("a", "b", "d")
+    assert documents["id"].tolist() == ["a", "b", "d"]
     assert counts == {"in": 4, "kept": 3, "dropped": {"same letters": 1}}

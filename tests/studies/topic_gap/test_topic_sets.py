@@ -3,14 +3,22 @@
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import DataError
+from dana.studies.topic_gap.documents import SETS, DegenerateTopic, SetSizes, require_enough
+from dana.studies.topic_gap.documents import split_by_topic as sets_by_topic
 from dana.studies.topic_gap.settings import DRAWS
-from dana.studies.topic_gap.splits import SETS, DegenerateTopic, SetSizes, TopicSplit, require_enough, split_by_topic
-from dana.studies.topic_gap.splits import set_rows as rows_of
+
+
+def split_by_topic(ids, labels, shares, *given):
+    """Places of the documents of each set."""
+    sets = sets_by_topic(pd.DataFrame({"id": ids, "label": labels}), np.asarray(shares), *given)
+    return {name: np.flatnonzero(sets == name) for name in (*SETS, "unused")}
+
 
 NAMES = ("blog", "news", "review")
 
@@ -33,14 +41,14 @@ def documents(draw):
 def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
     ids, labels, shares, sizes = made
     split = split_by_topic(ids, labels, shares, sizes, draw, seed)
-    held = [set(getattr(split, name).tolist()) for name in (*SETS, "unused")]
+    held = [set(split[name].tolist()) for name in (*SETS, "unused")]
     assert sum(map(len, held)) == len(ids) == len(set.union(*held))
     wanted = {"test": sizes.test, "on": sizes.n, "off": sizes.n, "validation": sizes.validation}
     for name, count in wanted.items():
-        assert Counter(labels[row] for row in getattr(split, name)) == dict.fromkeys(NAMES, count)
+        assert Counter(labels[row] for row in split[name]) == dict.fromkeys(NAMES, count)
     for label in NAMES:
         of = {
-            name: sorted(float(shares[row]) for row in getattr(split, name) if labels[row] == label)
+            name: sorted(float(shares[row]) for row in split[name] if labels[row] == label)
             for name in (*SETS, "unused")
         }
         ranked = sorted((float(share) for share, own in zip(shares, labels, strict=True) if own == label), reverse=True)
@@ -59,14 +67,14 @@ def test_the_order_of_the_documents_does_not_matter(made, draw, random):
     order = random.sample(range(len(ids)), len(ids))
     other = split_by_topic([ids[at] for at in order], [labels[at] for at in order], shares[order], sizes, draw, 3)
     for name in SETS:
-        assert {ids[row] for row in getattr(split, name)} == {ids[order[row]] for row in getattr(other, name)}
+        assert {ids[row] for row in split[name]} == {ids[order[row]] for row in other[name]}
 
 
 def test_ranks_by_hand_and_ties_by_id():
     shares = np.array([0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.3, 0.3], dtype=np.float32)
     ids = ["b", "a", "d", "c", "f", "e", "h", "g"]
     split = split_by_topic(ids, ["x"] * 8, shares, SetSizes(n=2, test=1, validation=1))
-    named = {name: [ids[row] for row in getattr(split, name)] for name in (*SETS, "unused")}
+    named = {name: [ids[row] for row in split[name]] for name in (*SETS, "unused")}
     assert named["test"] == ["a"], "of equal shares the first id is more about the topic"
     assert sorted(named["on"]) == ["b", "c"]
     assert sorted(named["off"]) == ["e", "f"]
@@ -79,15 +87,15 @@ def test_a_random_draw_depends_on_the_seed_and_ranks_do_not():
     shares = np.linspace(1, 0, 60)
     sizes = SetSizes(n=15, test=15, validation=15)
     tests = {
-        draw: [tuple(split_by_topic(ids, labels, shares, sizes, draw, seed).test) for seed in (0, 0, 1)]
+        draw: [tuple(split_by_topic(ids, labels, shares, sizes, draw, seed)["test"]) for seed in (0, 0, 1)]
         for draw in DRAWS
     }
     assert tests["ranks"][0] == tests["ranks"][2] == tuple(range(15))
     assert tests["random"][0] == tests["random"][1] != tests["random"][2]
     assert 0 < len(set(tests["random"][0]) & set(range(15))) < 15
     offs = split_by_topic(ids, labels, shares, sizes, "random", 0)
-    assert set(offs.off) | set(offs.validation) == set(range(30, 60))
-    assert set(offs.off) != set(range(45, 60))
+    assert set(offs["off"]) | set(offs["validation"]) == set(range(30, 60))
+    assert set(offs["off"]) != set(range(45, 60))
 
 
 def test_too_few_documents_say_how_many_there_are_and_the_largest_n():
@@ -112,18 +120,3 @@ def test_a_topic_that_does_not_tell_a_labels_documents_apart_is_named():
         split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, SetSizes(2, 2, 2))
     shares[8] = 0.5  # the one document to test is more about it than all others
     split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, SetSizes(2, 1, 2))
-
-
-def test_a_document_in_two_sets_is_refused():
-    sets = {name: np.array([at]) for at, name in enumerate(SETS)}
-    assert TopicSplit.of(sets, 6).unused.tolist() == [4, 5]
-    with pytest.raises(DataError, match="document 1 of a split is in two sets"):
-        TopicSplit.of({**sets, "validation": np.array([3, 1])}, 6)
-
-
-def test_a_row_a_document_of_a_set():
-    sets = {name: np.array([at]) for at, name in enumerate(SETS)}
-    shares = np.array([0.5, 0.25, 0.125, 0.0, 1.0])
-    found = rows_of(list("abcde"), list("xyxyx"), shares, TopicSplit.of(sets, 5))
-    assert found[1] == {"id": "b", "label": "y", "set": "on", "share": 0.25}
-    assert [row["set"] for row in found] == list(SETS)

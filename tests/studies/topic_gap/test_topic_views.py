@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError
-from dana.studies.topic_gap.views import Window, strip_to_letters
+from dana.studies.topic_gap.documents import Window, strip_to_letters
 
 
 @given(st.text(min_size=1, max_size=60), st.text(max_size=8), st.integers(1, 60), st.integers(0, 9))
