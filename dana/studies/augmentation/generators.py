@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -186,35 +185,37 @@ class Sequence2Sequence:
         model, tokenizer = load_seq2seq(self.model)
         device = device_named()
         model.to(device)
-        inputs = self.encode([keywords for keywords, _ in pairs], tokenizer)
-        targets = tokenizer([text for _, text in pairs], truncation=True, max_length=self.tokens)["input_ids"]
         model.train()
         with seeded(derive_seed(seed, "seq2seq", "dropout"), device):
-            for _ in self._steps(model, inputs, targets, tokenizer.pad_token_id, seed):
+            for _ in self._steps(model, tokenizer, pairs, seed):
                 pass
         model.eval()
         return FittedSequence2Sequence(self, model, tokenizer)
 
-    def encode(self, keywords: Sequence[Keywords], tokenizer: Any) -> list[list[int]]:
-        """The tokens of each input: the prefix and the keywords."""
-        texts = [" ".join([self.prefix, *words]) for words in keywords]
-        return tokenizer(texts, truncation=True, max_length=self.tokens)["input_ids"]
+    def encode(self, keywords: Sequence[Keywords], tokenizer: Any) -> tuple[Tensor, Tensor]:
+        """The tokens of each input, the prefix and the keywords, and which of them are real, 1 or 0."""
+        return self._tokens([" ".join([self.prefix, *words]) for words in keywords], tokenizer)
 
-    def _steps(
-        self, model: Any, inputs: list[list[int]], targets: list[list[int]], pad: int, seed: int
-    ) -> Iterator[float]:
+    def _tokens(self, texts: list[str], tokenizer: Any) -> tuple[Tensor, Tensor]:
+        """Tokens and mask, int64 of shape (texts, longest)."""
+        rows = tokenizer(texts, truncation=True, max_length=self.tokens, padding=True, return_tensors="pt")
+        return rows["input_ids"], rows["attention_mask"]
+
+    def _steps(self, model: Any, tokenizer: Any, pairs: Sequence[Pair], seed: int) -> Iterator[float]:
         """Train, and give the loss of each step."""
         from transformers.optimization import Adafactor
 
-        def batches() -> Iterator[np.ndarray]:
+        def batches() -> Iterator[list[Pair]]:
             for epoch in range(self.epochs):
-                order = generator(seed, "seq2seq", "order", epoch).permutation(len(inputs))
-                yield from np.split(order, range(self.batch, len(order), self.batch))
+                order = generator(seed, "seq2seq", "order", epoch).permutation(len(pairs)).tolist()
+                for at in range(0, len(order), self.batch):
+                    yield [pairs[row] for row in order[at : at + self.batch]]
 
-        def losses(rows: np.ndarray) -> Iterable[Tensor]:
-            ids, mask = pad_rows([inputs[row] for row in rows], pad, model.device)
-            labels, _ = pad_rows([targets[row] for row in rows], IGNORED, model.device)
-            yield model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        def losses(batch: list[Pair]) -> Iterable[Tensor]:
+            ids, mask = self.encode([keywords for keywords, _ in batch], tokenizer)
+            targets, is_real = self._tokens([text for _, text in batch], tokenizer)
+            given = {"input_ids": ids, "attention_mask": mask, "labels": targets.masked_fill(is_real == 0, IGNORED)}
+            yield model(**{name: part.to(model.device) for name, part in given.items()}).loss
 
         fixed = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
         optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **fixed)
@@ -247,8 +248,7 @@ class FittedSequence2Sequence:
     def _sample(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
         from transformers import LogitsProcessorList
 
-        inputs = self.settings.encode(keywords, self.tokenizer)
-        ids, mask = pad_rows(inputs, self.tokenizer.pad_token_id, self.model.device)
+        ids, mask = (part.to(self.model.device) for part in self.settings.encode(keywords, self.tokenizer))
         sampling = LogitsProcessorList([RowSampling(self.settings.top_k, self.settings.top_p, seeds)])
         limit = self.settings.tokens
         made = self.model.generate(input_ids=ids, attention_mask=mask, logits_processor=sampling, max_new_tokens=limit)
@@ -287,14 +287,6 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
         decoder_start_token_id=own.decoder_start_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id
     )
     return loaded, load_own_tokenizer(model)
-
-
-def pad_rows(rows: Sequence[list[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows of tokens as one tensor, int64 of shape (rows, longest), and which tokens are real, 1 or 0."""
-    longest = max(map(len, rows))
-    ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
-    return ids, mask
 
 
 class RowSampling:

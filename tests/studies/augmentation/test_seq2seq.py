@@ -14,7 +14,6 @@ from dana.studies.augmentation.generators import (
     RowSampling,
     Sequence2Sequence,
     load_seq2seq,
-    pad_rows,
 )
 from tests.toy_task import write_checkpoint
 
@@ -118,7 +117,7 @@ def test_same_seed_same_generator(small_t5):
 def test_long_inputs_and_texts_are_cut(small_t5):
     settings = Sequence2Sequence(str(small_t5), epochs=1, tokens=4)
     _, tokenizer = load_seq2seq(str(small_t5))
-    (cut,) = settings.encode([tuple(WORDS)], tokenizer)
+    ((cut,), _) = settings.encode([tuple(WORDS)], tokenizer)
     assert tokenizer.decode(cut) == "generate: word0 word1 </s>"
     fitted = settings.fit([(("word0",), " ".join(WORDS))], seed=0)
     assert len(fitted.generate([("word0",)], [0])[0].split()) <= 4
@@ -144,10 +143,11 @@ def test_a_row_draws_anew_at_each_token():
     assert len({int(sampling(torch.zeros(1, 1), scores).argmax()) for _ in range(40)}) == 5
 
 
-def test_padding_fills_to_the_longest_row():
-    ids, mask = pad_rows([[5], [6, 7, 8]], 9, torch.device("cpu"))
-    assert ids.tolist() == [[5, 9, 9], [6, 7, 8]]
-    assert mask.tolist() == [[1, 0, 0], [1, 1, 1]]
+def test_padding_fills_to_the_longest_row(small_t5):
+    _, tokenizer = load_seq2seq(str(small_t5))
+    ids, mask = Sequence2Sequence(str(small_t5)).encode([(), ("word0", "word1")], tokenizer)
+    assert ids[0, 2:].tolist() == [tokenizer.pad_token_id] * 2
+    assert mask.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
 
 
 def test_what_is_no_such_model_is_refused_by_name(tmp_path, small_t5):
