@@ -93,6 +93,7 @@ ALLOWED = {
         "selectors": "a study's own selectors",
         "stages": "cells that call verbs",
         "tasks": "labelled texts",
+        "train": "supervised loop of a generator",
         "weighting": "spread over groups",
     },
     "recipes": {
