@@ -3,6 +3,7 @@
     python benchmarks/weigh_memory.py --units 1e5 1e6 1e7 --policies segments sampled sigmoid
     taskset -c 0 python benchmarks/weigh_memory.py --units 1e7    # on one core: by one process
     python benchmarks/weigh_memory.py --policies segments --budget "3000000 tokens" --tokenizer dana-mini
+    python benchmarks/weigh_memory.py --units 1e8 --gamma 1       # the most memory: a segment a unit; 2 GB of disk
 
 Documents have nine units on average, as corpora of sentences have, and short text; a tenth scores like the task, of
 which 600 held-out units are scored, too. Prints a row a weighing: units, policy, seconds, peak resident memory, the
@@ -92,7 +93,7 @@ def watch(helpers: dict[int, float], ended: threading.Event) -> None:
                 helpers[child.pid] = peak(child.pid)
 
 
-def weigh(run: Path, given: dict[str, str], units: int) -> None:
+def weigh(run: Path, given: dict[str, str | int], units: int) -> None:
     """Weigh, and print the row."""
     from dana.stages.settings import RunSettings
     from dana.stages.weigh import weigh_stage
@@ -119,8 +120,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="for what is generated (default: a temporary one)")
     parser.add_argument("--budget", help="as of dana weigh (default: by the settings)")
     parser.add_argument("--tokenizer", help="of a budget in tokens")
+    parser.add_argument("--gamma", type=int, help="units in a segment (default: by the settings)")
     given = parser.parse_args()
-    amount = {name: value for name in ("budget", "tokenizer") if (value := getattr(given, name))}
+    amount = {name: value for name in ("budget", "tokenizer", "gamma") if (value := getattr(given, name))}
     fresh = multiprocessing.get_context("spawn")
     print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} helpers, MB")
     for units in map(int, given.units):

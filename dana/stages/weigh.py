@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.errors import ConfigError, DataError, nearest_path
+from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
 from dana.core.studies import studies
@@ -18,13 +19,11 @@ from dana.core.text_table import aligned
 from dana.weighting.mixture import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
-    Target,
     WeightRule,
     check_targets,
     gather,
     make_rule,
     make_targets_rule,
-    warn_of_nothing,
     weigh_in_memory,
     within_documents,
 )
@@ -35,6 +34,8 @@ from dana.weighting.weights import effective_number
 
 if TYPE_CHECKING:
     from dana.weighting.amount import Amount
+
+log = get_logger(__name__)
 
 CURVE = f"{OWN}/beta.csv"
 LARGEST_POOL = 1_000_000  # units whose in-domain share is estimated; of more, a part of the documents is taken
@@ -143,15 +144,15 @@ def weigh_targets_stage(
             for _ in pool.read_beside(scored_pool(run / "scores"), [], error):
                 pass  # that the units are the same is known before anything is written
         pools = {name: scored_pool(path).beside(**pool.columns) for name, path in folders.items()}
-        rule = make_targets_rule([Target(name, shares[name], own) for name, own in pools.items()], settings)
+        rule = make_targets_rule(pools, shares, settings)
         kept = _write_weights(pools, rule, settings, draft)
-        warn_of_nothing({name: weight for name, (_, weight) in kept.items()})
         _write_text(draft, folders, corpus, settings)
         draft.notes["targets"] = {}
         for row, (name, of_target) in enumerate(kept.items()):
             found = purity(held_out_task(folders[name]), *of_target, pool.rows, settings, rule.components(row))
-            about = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
-            draft.notes["targets"][name] = about
+            draft.notes["targets"][name] = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
+            if not of_target[1]:
+                log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
 
     artifact = make(folder, "weights", depends_on, write)
     for name, about in artifact.manifest["targets"].items():

@@ -90,17 +90,12 @@ def gather(pool: Pool, settings: WeighSettings) -> Segments:
         whole = "the corpus" if settings.stream else "every document"
         raise DataError(f"min_tail={settings.min_tail}: {whole} is shorter; no segment is left")
     means, sizes = columns["mean"][:count], columns["size"][:count]
-    below = None if settings.below is None else _below(means, settings.below)
+    below = None if settings.below is None else means < settings.below
+    if below is not None and not below.any():
+        raise DataError(f"below={settings.below:g}: no segment's mean score is; the lowest is {means.min():.4g}")
     components = _shrink(means, sizes, units, math.fsum(residual)) if settings.shrink else None
     groups = columns[GROUP][:count] if GROUP in columns else None
     return Segments(means, columns[counted or "size"][:count], units, documents, components, groups, below)
-
-
-def _below(means: np.ndarray, threshold: float) -> np.ndarray:
-    below = means < threshold
-    if not below.any():
-        raise DataError(f"below={threshold:g}: no segment's mean score is; the lowest is {means.min():.4g}")
-    return below
 
 
 def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -> Components:
@@ -329,21 +324,6 @@ def _curve(pool: Pool, settings: WeighSettings, share: float) -> Sigmoid:
     return Sigmoid.of(scores, settings.sharpness, settings.midpoint, share)
 
 
-@dataclass(frozen=True)
-class Target:
-    """One target.
-
-    Attributes:
-        name: Its own among the targets.
-        proportion: Share of the budget that is for it, in (0, 1).
-        pool: The scored units; all but the scores as every other target's.
-    """
-
-    name: str
-    proportion: float
-    pool: Pool
-
-
 def check_targets(proportions: Sequence[float], targets: int, settings: WeighSettings) -> None:
     """Refuse proportions that do not share out one budget, and settings that place only one target's weights.
 
@@ -364,7 +344,9 @@ def check_targets(proportions: Sequence[float], targets: int, settings: WeighSet
         raise ConfigError(f"midpoint={settings.midpoint!r}: with several targets their proportions place it")
 
 
-def make_targets_rule(targets: Sequence[Target], settings: WeighSettings) -> WeightRule:
+def make_targets_rule(
+    pools: Mapping[str, Pool], proportions: Mapping[str, float], settings: WeighSettings
+) -> WeightRule:
     """Decide how a pool is weighed for several targets at once.
 
     ``segments`` and ``sampled`` share out one budget (:func:`allot`). ``sigmoid`` weighs a unit by the largest of its
@@ -372,26 +354,28 @@ def make_targets_rule(targets: Sequence[Target], settings: WeighSettings) -> Wei
     target has about its share of the weight.
 
     Args:
-        targets: At least two, in the order of their names, with proportions that sum to 1.
+        pools: Of each target, in the order of their names, at least two: the scored units, all but the scores as every
+            other target's.
+        proportions: Of the budget, by target; they sum to 1.
         settings: The policy and its parameters, the same for all.
     """
+    shares = {name: proportions[name] * settings.share for name in pools}
     if settings.policy == "sigmoid":
-        curves = [_curve(one.pool, settings, one.proportion * settings.share) for one in targets]
-        midpoints = {one.name: curve.midpoint for one, curve in zip(targets, curves, strict=True)}
-        return WeightRule(curves, [], np.empty(0), {}, {"midpoint": midpoints})
+        curves = {name: _curve(pool, settings, shares[name]) for name, pool in pools.items()}
+        midpoints = {name: curve.midpoint for name, curve in curves.items()}
+        return WeightRule([*curves.values()], [], np.empty(0), {}, {"midpoint": midpoints})
     segments, keys = [], []
-    for target in targets:
-        seed = derive_seed(settings.seed, "weights", "target", target.name)  # each target draws for itself
-        own = replace(settings, beta=target.proportion * settings.share, seed=seed)
-        segments.append(gather(target.pool, own))
-        values = segments[-1].values
-        keys.append(_draw(target.pool, segments[-1], own) if settings.policy == "sampled" else values)
-    owner = allot(keys, segments[0], [target.proportion for target in targets], settings.kept)
-    kept = {target.name: int((owner == row).sum()) for row, target in enumerate(targets)}
-    shrunk = {target.name: own.components for target, own in zip(targets, segments, strict=True)}
-    notes = {"shrunk": {name: asdict(means) for name, means in shrunk.items() if means is not None}}
+    for name, pool in pools.items():
+        seed = derive_seed(settings.seed, "weights", "target", name)  # each target draws for itself
+        own = replace(settings, beta=shares[name], seed=seed)
+        segments.append(gather(pool, own))
+        keys.append(_draw(pool, segments[-1], own) if settings.policy == "sampled" else segments[-1].values)
+    owner = allot(keys, segments[0], [proportions[name] for name in pools], settings.kept)
+    kept = {name: int((owner == row).sum()) for row, name in enumerate(pools)}
+    components = {name: own.components for name, own in zip(pools, segments, strict=True)}
+    shrunk = {name: asdict(own) for name, own in components.items() if own is not None}
     counts = {"segments": {"in": owner.size, "kept": sum(kept.values()), "by_target": kept}}
-    return WeightRule([], segments, owner, counts, notes)
+    return WeightRule([], segments, owner, counts, {"shrunk": shrunk})
 
 
 def allot(keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[float], budget: Budget) -> np.ndarray:
@@ -442,13 +426,6 @@ def allot(keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[
         if by_documents:
             seen[row][amount] = 1
     return owner
-
-
-def warn_of_nothing(weights: Mapping[str, float]) -> None:
-    """Say which targets nothing is kept for; given the weight of the units of each."""
-    for name, weight in weights.items():
-        if not weight:
-            log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
 
 
 def within_documents(block: Block, settings: WeighSettings) -> np.ndarray:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from dana.core.errors import DataError
 from dana.core.statistics import Moments
 
 DROPPED = -1  # segment of a unit that no segment holds
@@ -32,8 +31,6 @@ def moments_of(values: np.ndarray) -> Moments:
 
 def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
     """Ā = (A - μ) / σ; all zeros where every score is the same. DANA section 3.2."""
-    if not np.isfinite(scores).all():
-        raise DataError(f"scores[{int(np.flatnonzero(~np.isfinite(scores))[0])}] is not finite")
     return (scores - moments.mean) / moments.std if moments.std > 0 else np.zeros_like(scores, dtype=np.float64)
 
 
@@ -42,11 +39,9 @@ def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarr
 
     Args:
         standard: Standardised scores Ā.
-        sharpness: C >= 0; 0 gives 0.5 to all, infinity 1 where Ā < α.
+        sharpness: C >= 0; 0 gives 0.5 to all, a large one about 1 where Ā < α.
         midpoint: α; the standardised score that gets 0.5.
     """
-    if np.isinf(sharpness):
-        return np.where(standard == midpoint, 0.5, (standard < midpoint).astype(np.float64))
     return expit(sharpness * (midpoint - standard))
 
 

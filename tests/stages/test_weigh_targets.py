@@ -83,6 +83,13 @@ def test_each_target_keeps_its_own_text_in_its_proportion(runs, tmp_path, policy
     assert made.manifest["targets"]["stars"]["in_domain"]["kept"]["value"] > 0.8
 
 
+def test_a_target_that_gets_nothing_is_warned_of(runs, tmp_path, heard):
+    made = write_targets(runs, tmp_path / "w", beta=1.0, gamma=10**6, stream=True)  # one segment
+    assert set(frame_of(made.path)["target"]) == {"cells"}
+    assert heard.text.count("nothing is kept for target") == 1
+    assert "nothing is kept for target stars: others take all that it wants" in heard.text
+
+
 def test_targets_share_out_a_budget_in_tokens(runs, tmp_path, tiny_tokenizer):
     tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
     given = {"budget": "1000 tokens", "beta": 0.2, "tokenizer": str(tmp_path / "tokenizer")}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dana.core.errors import ConfigError, DataError
 from dana.weighting import selection
 from dana.weighting.pool import Pool
-from dana.weighting.selection import NOBODY, Segments, check_targets, make_targets_rule, warn_of_nothing
+from dana.weighting.selection import NOBODY, Segments, check_targets, make_targets_rule
 from dana.weighting.settings import Budget, WeighSettings
 from tests.weighting.in_memory import apply_policy
 
@@ -26,10 +26,11 @@ class Target:
 
 def apply_targets(targets, settings):
     """Weights and targets of the units of a table in memory, and what the rule says."""
-    pools = [selection.Target(one.name, one.proportion, Pool(one.table)) for one in targets]
-    rule = make_targets_rule(pools, settings)
+    pools = {one.name: Pool(one.table) for one in targets}
+    rule = make_targets_rule(pools, {one.name: one.proportion for one in targets}, settings)
     found = [
-        rule.weigh(blocks) for blocks in zip(*(one.pool.blocks(["score"], settings) for one in pools), strict=True)
+        rule.weigh(blocks)
+        for blocks in zip(*(pool.blocks(["score"], settings) for pool in pools.values()), strict=True)
     ]
     weight, target = (np.concatenate([getattr(one, name) for one in found]) for name in ("weight", "target"))
     components = [rule.components(row) for row in range(len(targets))]
@@ -143,13 +144,10 @@ def test_segments_of_a_document_that_is_counted_do_not_end_a_target():
     np.testing.assert_array_equal(owner, [0, 0, 1, 1])  # half a document each, which its first one exceeds
 
 
-def test_a_target_that_gets_nothing_is_warned_of(heard):
+def test_a_target_has_nothing_where_another_takes_the_only_segment():
     table = pa.table({"doc_id": ["a", "a"], "unit": [0, 1], "score": [0.0, 1.0]})  # one segment
     found = apply_targets([Target("x", 0.6, table), Target("y", 0.4, table)], WeighSettings(beta=1.0))
     assert found.target.tolist() == [0, 0]
-    warn_of_nothing({"y": 0.0, "x": 2.0})
-    assert heard.text.count("nothing is kept for target") == 1
-    assert "nothing is kept for target y" in heard.text
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
