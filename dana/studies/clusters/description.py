@@ -37,8 +37,8 @@ class ClusterDescription:
         names: Of the clusters.
         reason: Why there are so many.
         variance: Share of the sample's variance along x and y of the map.
-        sample: A row a unit that was fitted on: doc_id, source, unit, text, cluster, responsibility, log_density, own
-            (log of weight times density of its own component: how near it is to its cluster's centre), x, y.
+        sample: A row a unit that was fitted on: doc_id, source, unit, text, cluster, responsibility, log_density,
+            nearness (log of weight times density of its own component: how near it is to its cluster's centre), x, y.
         assignments: See :class:`dana.studies.clusters.model.MixtureFits`.
         fits: The table of all fits, see there.
         choice: See :class:`dana.studies.clusters.model.ClusterChoice`.
@@ -115,7 +115,7 @@ def describe_clusters(
     places, ellipses, variance = cluster_plane(fitted.place(vectors), fitted.mixture)
     columns = {"doc_id": sample.doc_ids, "source": sample.sources, "unit": sample.numbers, "text": sample.texts}
     columns |= {"cluster": assignment.clusters, "responsibility": likeliest, "log_density": assignment.log_densities}
-    columns |= {"own": assignment.log_densities + np.log(likeliest), "x": places[:, 0], "y": places[:, 1]}
+    columns |= {"nearness": assignment.log_densities + np.log(likeliest), "x": places[:, 0], "y": places[:, 1]}
     return ClusterDescription(
         fitted=fitted,
         names=cluster_names(words, choice.k),
@@ -182,7 +182,7 @@ def cluster_names(words: pd.DataFrame, k: int) -> list[str]:
         k: How many clusters there are.
     """
     strongest = [words.loc[words["cluster"] == cluster, "word"].head(IN_NAME) for cluster in range(k)]
-    return [", ".join(own) or f"cluster {cluster}" for cluster, own in enumerate(strongest)]
+    return [", ".join(word) or f"cluster {cluster}" for cluster, word in enumerate(strongest)]
 
 
 def cluster_plane(points: np.ndarray, mixture: GaussianMixture) -> tuple[np.ndarray, pd.DataFrame, tuple[float, float]]:

@@ -86,10 +86,10 @@ class FittedClusters:
         for rows in vectors.split(BLOCK):
             block = vectors.new_zeros(BLOCK, vectors.shape[1])
             block[: len(rows)] = rows
-            points = self.place(block)
             with np.errstate(divide="ignore"):  # a component of weight 0 has no density
-                shares, densities = self.mixture.predict_proba(points), self.mixture.score_samples(points)
-            parts.append((shares[: len(rows)], densities[: len(rows)]))
+                # What score_samples and predict_proba give, of which either would compute all densities again.
+                densities, log_shares = self.mixture._estimate_log_prob_resp(self.place(block))
+            parts.append((np.exp(log_shares[: len(rows)]), densities[: len(rows)]))
         responsibilities, log_densities = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Assigned(responsibilities.argmax(1).astype(np.int32), responsibilities, log_densities)
 

@@ -181,7 +181,7 @@ def _examples(pool: ClusteredPool) -> Section:
         "Units of the sample that was fitted on, of distinct documents, of at least eight words if a cluster has such."
     )
     examples = (
-        ("nearest to the cluster's centre", _shown(sample, groups, titles, -sample["own"], EXAMPLES)),
+        ("nearest to the cluster's centre", _shown(sample, groups, titles, -sample["nearness"], EXAMPLES)),
         ("assigned to it, but far from everything", _shown(sample, groups, titles, sample["log_density"], EXAMPLES)),
     )
     return Section("What does each part look like?", answer, examples=tuple(pair for pair in examples if pair[1]))
@@ -360,7 +360,7 @@ def _taken_for_another(pool: ClusteredPool, domains: Sequence[str]) -> Section:
             f"{frame['domain'][0]}. They have {number(outliers.tokens, 1)} tokens on average, all units "
             f"{number(every.tokens, 1)}."
         )
-    pairs = outlier_examples(true, assigned, sample["own"].to_numpy(), texts, EXAMPLES)
+    pairs = outlier_examples(true, assigned, sample["nearness"].to_numpy(), texts, EXAMPLES)
     shown = tuple(
         _quoted(f"{domains[one]} in a cluster of {domains[other]}", sample.iloc[places])
         for (one, other), places in pairs.items()

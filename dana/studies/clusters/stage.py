@@ -18,7 +18,7 @@ from dana.core.errors import DataError
 from dana.core.launch import first
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.rng import derive_seed
-from dana.core.schemas import write_parts
+from dana.core.schemas import SCORES, write_parts
 from dana.core.text_table import aligned
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
@@ -43,11 +43,7 @@ log = get_logger(__name__)
 # log_density: natural logarithm of the mixture's density at the unit; the lower, the more of an outlier.
 SCHEMA = pa.schema(
     [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("unit", pa.int32(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
+        *(key for key in SCORES if key.name != "score"),
         pa.field("cluster", pa.int32(), nullable=False),
         pa.field("responsibility", pa.float32(), nullable=False),
         pa.field("log_density", pa.float32(), nullable=False),
@@ -172,9 +168,9 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     selection.splitter()  # what is named is looked up before any text is read
     selection.context("").encoder_identity()
     corpus = open_general(settings, is_named)
-    wanted = settings.section("clusters")
-    domains = true_domains(wanted.true_domains, corpus.artifact.manifest["counts"]["by_source"])
-    artifact = Clustering(corpus, selection, wanted, out / "clusters").whole()
+    clusters = settings.section("clusters")
+    domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
+    artifact = Clustering(corpus, selection, clusters, out / "clusters").whole()
     first(lambda: write_page(cluster_report(out.resolve().name, read_pool(artifact.path), domains), out, "clusters"))
     return artifact
 

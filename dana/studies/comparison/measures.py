@@ -138,10 +138,10 @@ def divergence(target: np.ndarray, counts: np.ndarray, pool: np.ndarray) -> floa
     References:
         Zhai and Lafferty 2004, A study of smoothing methods for language models, section 3.3.
     """
-    wanted = target / target.sum()
+    task = target / target.sum()
     shares = (counts + PRIOR * (pool + 1) / (pool.sum() + pool.size)) / (counts.sum() + PRIOR)
-    present = wanted > 0
-    return float((wanted[present] * np.log(wanted[present] / shares[present])).sum())
+    present = task > 0
+    return float((task[present] * np.log(task[present] / shares[present])).sum())
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ class PoolText:
         counts, whole, target = self._counts
         draws = generator(seed, "comparison", "kl")
         sets = [kept, *(draws.permutation(self.words.size)[: kept.size] for _ in range(RANDOM_SETS))]
-        found = [divergence(target, np.asarray(counts[rows].sum(0)).ravel(), whole) for rows in sets]
-        return float(np.mean(found[1:])) - found[0]
+        divergences = [divergence(target, np.asarray(counts[rows].sum(0)).ravel(), whole) for rows in sets]
+        return float(np.mean(divergences[1:])) - divergences[0]
 
     def perplexity(self, kept: np.ndarray) -> float:
         """Perplexity a word of held-out task text under a 3-gram model of the kept text; lower is nearer.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -24,6 +25,8 @@ from dana.tasks.examples import find_task
 from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
+
+MEASURE = "dana.studies.comparison.measures:measure_stage"
 
 
 def run_compare(settings: RunSettings) -> Path:
@@ -109,48 +112,39 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
 
 def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
     """Cells of one task that fit, score and measure; `texts` is how many there are to fit on."""
-    compare, name = settings.section("compare"), slug(task)
-    if min(compare.fit) > texts:
+    compare, pool = settings.section("compare"), Made(f"pool/{slug(task)}")
+    sizes = [size for size in compare.fit if size <= texts]
+    if not sizes:
         raise ConfigError(f"fit={compare.fit}: task {task} has {texts} texts to fit on; give a size up to {texts}")
-    for size in compare.fit:
-        if size > texts:
-            log.info("compare   %s has %d texts to fit on: no fit of %d", task, texts, size)
-            continue
-        for seed in range(compare.seeds):
-            place = f"{name}/{size}-{seed}"
-            folder = Path(settings.out) / place
-            fit = {"planting": Made(f"texts/{name}"), "folder": folder / "task", "size": size, "seed": seed}
-            yield Cell(f"fit/{place}", "dana.studies.comparison.planting:fit_stage", fit)
-            for spec in compare.selectors:
-                yield from _scored(settings, spec, place, {"task": task, "fit": str(size), "selector": spec}, seed)
-
-
-def _scored(settings: RunSettings, spec: str, place: str, labels: dict[str, str], seed: int) -> Iterator[Cell]:
-    """The scores of one selector, and what is measured of them."""
-    folder, name = Path(settings.out) / place / slug(spec), f"{place}/{slug(spec)}"
-    pool = f"pool/{slug(labels['task'])}"
-    measured = {"pool": Made(pool), "task": Made(f"fit/{place}"), "folder": folder / "measures", "seed": seed}
-    measured |= {"budgets": settings.section("compare").budgets, "scores": None}
-    if spec != ORACLE:
-        arguments = {"task": Made(f"fit/{place}"), "pool": Made(pool), "folder": folder / "scores", "selector": spec}
-        arguments |= {"detector": settings.detector, "selection": replace(settings.selection, seed=seed)}
-        yield Cell(f"score/{name}", "dana.studies.comparison.measures:score_pool", arguments, kind=spec)
-        measured["scores"] = Made(f"score/{name}")
-    yield Cell(f"measure/{name}", "dana.studies.comparison.measures:measure_stage", measured, labels=labels)
+    if len(sizes) < len(compare.fit):
+        log.info("compare   %s has %d texts to fit on: no fit of more", task, texts)
+    for size, seed in product(sizes, range(compare.seeds)):
+        place = f"{slug(task)}/{size}-{seed}"
+        folder = Path(settings.out) / place
+        fit = {"planting": Made(f"texts/{slug(task)}"), "folder": folder / "task", "size": size, "seed": seed}
+        yield Cell(f"fit/{place}", "dana.studies.comparison.planting:fit_stage", fit)
+        texts_of = {"task": Made(f"fit/{place}"), "pool": pool}
+        for spec in compare.selectors:
+            name, labels = f"{place}/{slug(spec)}", {"task": task, "fit": str(size), "selector": spec}
+            if spec != ORACLE:
+                scoring = {"selector": spec, "detector": settings.detector, "folder": folder / slug(spec) / "scores"}
+                scoring["selection"] = replace(settings.selection, seed=seed)
+                yield Cell(
+                    f"score/{name}", "dana.studies.comparison.measures:score_pool", texts_of | scoring, kind=spec
+                )
+            measured = {"scores": None if spec == ORACLE else Made(f"score/{name}"), "budgets": compare.budgets}
+            measured |= {**texts_of, "folder": folder / slug(spec) / "measures", "seed": seed}
+            yield Cell(f"measure/{name}", MEASURE, measured, labels=labels)
 
 
 def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
     """What is measured of the scores that a run already has: its own, and those of its arms."""
     task = TaskText.open(run / "task")
-    own = run / "scores"
-    for scores in [own, *sorted(run.glob("arms/*/scores"))]:
+    for scores in [run / "scores", *sorted(run.glob("arms/*/scores"))]:
         open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
-        selector = run.name if scores == own else f"{run.name}/{scores.parent.name}"
-        name = f"{slug(str(run))}/{slug(selector)}"
+        selector = run.name if scores.parent == run else f"{run.name}/{scores.parent.name}"
+        name = f"runs/{slug(str(run))}/{slug(selector)}"
         labels = {"task": task.name, "fit": str(task.artifact.manifest["counts"]["fit"]), "selector": selector}
         measured = {"pool": run / "corpus", "task": run / "task", "scores": scores, "seed": 0}
-        measured |= {
-            "budgets": settings.section("compare").budgets,
-            "folder": Path(settings.out) / "runs" / name / "measures",
-        }
-        yield Cell(f"measure/runs/{name}", "dana.studies.comparison.measures:measure_stage", measured, labels=labels)
+        measured |= {"folder": Path(settings.out) / name / "measures", "budgets": settings.section("compare").budgets}
+        yield Cell(f"measure/{name}", MEASURE, measured, labels=labels)

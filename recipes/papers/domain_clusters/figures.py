@@ -97,7 +97,7 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
         assigned: The domain that its cluster is mapped to.
         names: Of the domains.
     """
-    nearness = sample["own"].to_numpy()
+    nearness = sample["nearness"].to_numpy()
     found = outlier_examples(true, assigned, nearness, sample["text"].tolist(), EXAMPLES)
     rows = [
         {"true": names[one], "assigned": names[other], "sentence": sample["text"][at], "log_density": nearness[at]}

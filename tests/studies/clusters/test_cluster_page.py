@@ -31,7 +31,7 @@ def pool():
         "responsibility": [0.99, 1.0, 0.7, 0.9],
         "log_density": [-1.0, -2.0, -9.0, -4.0],
     }
-    sample |= {"x": [0.0, 1.0, 0.1, 2.0], "y": [0.0, 1.0, 0.1, 0.0], "own": [-1.0, -2.0, -9.4, -4.1]}
+    sample |= {"x": [0.0, 1.0, 0.1, 2.0], "y": [0.0, 1.0, 0.1, 0.0], "nearness": [-1.0, -2.0, -9.4, -4.1]}
     ellipse = {"x": 0.0, "y": 0.0, "width": 1.0, "height": 0.5, "angle": 30.0}
     clusters = ClusterDescription(
         fitted=FittedClusters(None, None, round_mixture([[0.0], [3.0], [2.0]])),
