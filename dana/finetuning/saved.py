@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
-from dana.finetuning.encoded import Encoded
+from dana.finetuning.loop import Encoded
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import Classifier, inputs_of, load_tokenizer, new_classifier
 from dana.models.folder import check_checkpoint, load_transformer, loading, quiet_transformers

@@ -5,7 +5,7 @@ from pathlib import Path
 from dana.core.artifacts import Artifact
 from dana.models.folder import check_checkpoint, model_identity
 from dana.stages.training import TrainingData, TrainingJob, run_job
-from dana.stages.training_settings import AdaptSettings
+from dana.train.settings import AdaptSettings
 
 
 def adapt_stage(

@@ -28,8 +28,7 @@ from dana.core.files import locked
 from dana.core.launch import StopRequest, alone, first
 from dana.core.logging import get_logger
 from dana.corpus.documents import source_digests
-from dana.finetuning.encoded import Encoded
-from dana.finetuning.loop import Watch, run_seed
+from dana.finetuning.loop import Encoded, Watch, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings
@@ -38,12 +37,12 @@ from dana.models.folder import model_identity
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
-from dana.tasks.kinds import DEFAULT
 from dana.tasks.settings import Preset
 from dana.train.execution import Precision, make_accelerator, refuse_precision
 
 log = get_logger(__name__)
 
+DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
 Keep = Callable[[Classifier, SeedResult], None]
 
 
@@ -76,10 +75,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
     precision = Precision.of(accelerator).for_own_passes()
-    decisive = {name: getattr(task, name) for name in ("name", "version", "labels", "metric", "text", "label")}
-    decisive["id"] = task.id or "id"
-    optional = {name: getattr(task, name) for name in ("text_pair", "template", "kind", "unseen_test")}
-    decisive |= {name: value for name, value in optional.items() if value not in (None, DEFAULT, False)}
+    decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     identity, digests = first(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
     origin = {

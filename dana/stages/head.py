@@ -7,12 +7,12 @@ from dana.core.artifacts import Draft, make_together
 from dana.models.folder import check_checkpoint, model_identity
 from dana.stages.pack import pack_stage
 from dana.stages.training import TrainingData
-from dana.stages.training_settings import AdaptSettings
 from dana.train.examples import build_examples
 from dana.train.execution import make_accelerator
 from dana.train.head_warmup import warm_up_head
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
+from dana.train.settings import AdaptSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
 

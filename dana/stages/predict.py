@@ -17,8 +17,7 @@ from dana.core.files import json_lines, replacing
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.places import expand
-from dana.finetuning.encoded import Encoded
-from dana.finetuning.loop import predict
+from dana.finetuning.loop import Encoded, predict
 from dana.finetuning.saved import open_classifier
 from dana.stages.new_text import NewText
 from dana.tasks.examples import Example

@@ -8,8 +8,7 @@ from dana.core.config import require
 from dana.core.schemas import iterate_documents
 from dana.models.language_model import SIZES, LanguageModel, new_encoder, train_tokenizer
 from dana.stages.training import TrainingData, TrainingJob, run_job
-from dana.stages.training_settings import PretrainSettings
-from dana.train.settings import HeadWarmup
+from dana.train.settings import HeadWarmup, PretrainSettings
 
 
 def pretrain_stage(

@@ -17,7 +17,16 @@ from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
-from dana.stages.finetune_cells import cards_by_name, finetune_cells, refuse_mixed_precision, require_shared_cells
+from dana.stages.finetune_cells import (
+    cards_by_name,
+    check_nested,
+    finetune_cells,
+    home,
+    refuse_mixed_precision,
+    require_shared_cells,
+    suffix,
+    with_seed,
+)
 from dana.stages.forecast import forecast
 from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
@@ -25,7 +34,6 @@ from dana.stages.grid.runner import run_grid
 from dana.stages.harvest import CARD_NAME
 from dana.stages.head import head_stage
 from dana.stages.held_out import held_out_folders, held_out_stage
-from dana.stages.nested_seeds import check_nested, home, suffix, with_seed
 from dana.stages.pack import pack_stage
 from dana.stages.pretrain import pretrain_stage
 from dana.stages.rank import comparison_text, run_rank
@@ -34,10 +42,10 @@ from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, open_texts
 from dana.stages.training import TrainingData
-from dana.stages.training_settings import AdaptSettings, PretrainSettings
 from dana.stages.unused import first_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card
+from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)

@@ -14,8 +14,8 @@ from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm, parse_arms
-from dana.stages.training_settings import AdaptSettings, PretrainSettings
 from dana.tasks.settings import HarvestSettings, Hygiene, Preset
+from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
 
 EMBEDDINGS = "embeddings"

@@ -8,7 +8,7 @@ import pytest
 from dana.cli import hints
 from dana.cli.main import build_parser
 from dana.stages.settings import RunSettings
-from dana.stages.training_settings import AdaptSettings
+from dana.train.settings import AdaptSettings
 from dana.weighting.settings import WeighSettings
 
 RUN = Path("runs/my run")

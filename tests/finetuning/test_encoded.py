@@ -2,8 +2,7 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer
 
-from dana.finetuning.encoded import Encoded
-from dana.finetuning.loop import order
+from dana.finetuning.loop import Encoded, order
 from dana.tasks.examples import Example
 from dana.tasks.kinds.single_label import SingleLabel
 

@@ -7,8 +7,7 @@ import toy_task
 from transformers import AutoTokenizer
 
 from dana.core.errors import DanaError
-from dana.finetuning.encoded import Encoded
-from dana.finetuning.loop import Watch, predict, run_seed
+from dana.finetuning.loop import Encoded, Watch, predict, run_seed
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits

@@ -8,7 +8,7 @@ import toy_task
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from dana.core.torch_seed import seeded
-from dana.finetuning.encoded import Encoded
+from dana.finetuning.loop import Encoded
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import Classifier
 from dana.tasks.examples import Example

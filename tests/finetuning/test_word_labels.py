@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification,
 
 from dana.core.errors import ArtifactError
 from dana.core.torch_seed import seeded
-from dana.finetuning.encoded import Encoded, tokenise_words
+from dana.finetuning.loop import Encoded, tokenise_words
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import WordClassifier
 from dana.tasks.examples import Example

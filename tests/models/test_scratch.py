@@ -3,7 +3,7 @@ import torch
 
 from dana.core.errors import ConfigError
 from dana.models.language_model import ARCHITECTURES, SIZES, new_encoder, train_tokenizer
-from dana.stages.training_settings import PretrainSettings
+from dana.train.settings import PretrainSettings
 
 
 def test_the_same_text_gives_the_same_tokenizer(repository_texts, tiny_tokenizer):

@@ -20,8 +20,7 @@ from dana.stages.adapt import adapt_stage
 from dana.stages.head import head_stage
 from dana.stages.pretrain import pretrain_stage
 from dana.stages.training import TrainingData
-from dana.stages.training_settings import AdaptSettings, PretrainSettings
-from dana.train.settings import Execution, HeadWarmup
+from dana.train.settings import AdaptSettings, Execution, HeadWarmup, PretrainSettings
 from tests.conftest import write_documents
 
 REPOSITORY = Path(__file__).parent.parent.parent

@@ -12,7 +12,7 @@ from dana.core.errors import ArtifactError
 from dana.report.cells import read_cell
 from dana.report.verdicts import measure_pair
 from dana.stages.finetune import FinetuneSettings, finetune_stage
-from dana.stages.nested_seeds import join_seeds_stage
+from dana.stages.finetune_cells import join_seeds_stage
 
 ONE = FinetuneSettings(preset="quick", epochs=1)
 

@@ -18,14 +18,13 @@ from transformers import (
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.models.language_model import dropouts, new_encoder
-from dana.stages.training_settings import AdaptSettings
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import StepRecord
-from dana.train.settings import Execution, TrainSettings
+from dana.train.settings import AdaptSettings, Execution, TrainSettings
 from dana.train.state import export_model
 
 SETTINGS = TrainSettings(max_tokens=16, clip=1e9, execution=Execution(micro_batch_tokens=64))

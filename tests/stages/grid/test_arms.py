@@ -194,7 +194,7 @@ def test_nested_seeds_are_counted_and_keep_no_model(finetune, tmp_path):
 
 def test_one_nested_seed_is_nested_so_that_more_may_follow(tmp_path):
     found = cells(["dana"], tmp_path, finetune={"seeds": 1}, nested=True)
-    assert found["finetune/toy/dana"].stage == "dana.stages.nested_seeds:join_seeds_stage"
+    assert found["finetune/toy/dana"].stage == "dana.stages.finetune_cells:join_seeds_stage"
     assert found["finetune/toy/dana"].needs == ("finetune/toy/dana/0",)
 
 

@@ -21,12 +21,11 @@ from dana.core.errors import ConfigError
 from dana.core.registry import OBJECTIVES
 from dana.core.torch_seed import seeded
 from dana.stages.adapt import adapt_stage
-from dana.stages.training_settings import AdaptSettings
 from dana.train import DENOMINATORS
 from dana.train.examples import Examples, build_examples
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
-from dana.train.settings import Execution, TrainSettings
+from dana.train.settings import AdaptSettings, Execution, TrainSettings
 from dana.train.tokens import Tokens
 from tests.conftest import write_documents
 from tests.train.conftest import gradient_of_step
