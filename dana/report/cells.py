@@ -1,7 +1,10 @@
-"""Fine-tuning results read from disk: one arm on one task, with all that must be equal for a comparison."""
+"""Fine-tuning results read from disk: one arm on one task, with all that must be equal for a comparison.
+
+A model's ancestors are followed by the digests of the weights in the run's manifests.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,53 @@ import numpy as np
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
-from dana.report.files import flatten, read_columns, read_object, require_keys
-from dana.report.lineage import Adaptation, Lineage, Weights, trace
-from dana.tasks.kinds import DEFAULT, KINDS, find_kind
+from dana.report.files import RESULTS, flatten, read_columns, read_object, reading
+from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.single_label import SingleLabel
 
 PREDICTIONS = "predictions.parquet"
 LONGEST = 24  # characters of a setting's value in a sentence
 IN_CELL = ("task", "preset", "settings")  # left out before a setting's name
+
+Weights = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One adapted model of a run.
+
+    Attributes:
+        parent: The weights it was trained from.
+        settings: It was trained with.
+    """
+
+    parent: Weights
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where a model comes from.
+
+    Attributes:
+        parent: What its last step of adaptation started from; empty where this run adapted nothing.
+        root: What the first one started from; the model itself where this run adapted nothing.
+        settings: Of the last step.
+    """
+
+    parent: Weights = frozenset()
+    root: Weights = frozenset()
+    settings: dict[str, Any] | None = None
+
+    def roots_differ(self, other: "Lineage") -> bool:
+        """Whether the two surely start from different models; of a Hub name against a folder nothing is sure."""
+        names = [{name for name, _ in lineage.root} for lineage in (self, other)]
+        return names[0] == names[1] and self.root != other.root
+
+    def are_siblings(self, other: "Lineage") -> bool:
+        """Whether both were adapted from one model, so that only the text should differ."""
+        return bool(self.parent) and self.parent == other.parent
 
 
 @dataclass(frozen=True)
@@ -133,6 +174,45 @@ def _some(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds[:6])) + (" …" if len(seeds) > 6 else "")
 
 
+def weights(identity: Any) -> Weights:
+    """The weights' digests of a model's identity, by file; of a Hub model its name."""
+    found = identity.items() if isinstance(identity, dict) else ()
+    return frozenset((name, str(digest)) for name, digest in found if name == "name" or name.endswith(".safetensors"))
+
+
+def own_weights(manifest: dict[str, Any]) -> Weights:
+    """The digests of the weights that a step made; empty where it made no model, or does not name its files."""
+    files = manifest.get("files")
+    if manifest.get("kind") != "model" or not isinstance(files, dict):
+        return frozenset()
+    return weights({name: about["digest"] for name, about in files.items() if "/" not in name and "digest" in about})
+
+
+def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Adaptation]:
+    """Every model that a run adapted, by its own weights."""
+    found = {}
+    for manifest in manifests:
+        depends_on = manifest.get("depends_on")
+        if isinstance(depends_on, dict) and "model" in depends_on:
+            execution = manifest.get("execution")
+            computed = {"precision": execution.get("precision")} if isinstance(execution, dict) else {}
+            settings = {**(depends_on.get("settings") or {}), **computed}
+            found[own_weights(manifest)] = Adaptation(weights(depends_on["model"]), settings)
+    found.pop(frozenset(), None)  # of other steps, and of manifests that do not name their files
+    return found
+
+
+def trace(identity: Any, known: dict[Weights, Adaptation]) -> Lineage:
+    """Follow a model back to what this run started from."""
+    own = root = weights(identity)
+    seen = set()
+    while root in known and root not in seen:
+        seen.add(root)
+        root = known[root].parent
+    last = known.get(own)
+    return Lineage(last.parent if last else frozenset(), root, last.settings if last else None)
+
+
 def read_cell(file: Path, arm: str, adapted: dict[Weights, Adaptation] | None = None) -> Finetuned:
     """A cell from its ``metrics.json``, and the manifest and predictions beside it.
 
@@ -144,119 +224,61 @@ def read_cell(file: Path, arm: str, adapted: dict[Weights, Adaptation] | None = 
     Raises:
         ArtifactError: If a file is not what fine-tuning writes, or the three do not belong together.
     """
-    metrics = read_object(file)
-    require_keys(metrics, ("task", "metric", "direction", "seeds"), file)
-    if metrics["direction"] not in ("higher", "lower"):
-        raise ArtifactError(f"{file}: direction={metrics['direction']!r}: must be higher or lower")
-    if (named := metrics.get("kind", DEFAULT)) not in KINDS:
-        raise ArtifactError(f"{file}: kind={named!r}: must be one of {', '.join(KINDS)}")
-    if metrics["metric"] not in (known := KINDS[named].metrics):
-        raise ArtifactError(f"{file}: metric={metrics['metric']!r}: must be one of {', '.join(known)}")
-    scores, collapsed = _scores(metrics["seeds"], file)
-    predictions = _predictions(file.parent / PREDICTIONS, list(scores), metrics)
-    if predictions is not None:
-        _check(predictions, scores, metrics["metric"], file)
-        alike = zip(scores, predictions.predicted, strict=True)
-        collapsed = frozenset(seed for seed, own in alike if predictions.kind.collapsed(own, predictions.labels))
-    manifest = _manifest(file.parent)
-    return Finetuned(
-        task=str(metrics["task"]),
-        arm=arm,
-        metric=metrics["metric"],
-        direction=metrics["direction"],
-        scores=scores,
-        collapsed=collapsed,
-        settings=_settings(metrics, manifest),
-        predictions=predictions,
-        lineage=trace(manifest.get("depends_on", {}).get("model"), adapted or {}),
-        nested=bool(manifest.get("nested")),
-    )
+    metrics, manifest = read_object(file), file.parent / MANIFEST
+    made = read_object(manifest) if manifest.is_file() else {}
+    with reading(file):
+        rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
+        scores = {row["seed"]: float(row["score"]) for row in rows}
+        if not rows or len(scores) < len(rows) or not all(map(math.isfinite, scores.values())):
+            raise ValueError(f"seeds {list(scores)}: must be there once each, with a finite score")
+        if metrics["direction"] not in ("higher", "lower"):
+            raise ValueError(f"direction={metrics['direction']!r}: must be higher or lower")
+        collapsed = frozenset(row["seed"] for row in rows if row.get("degenerate"))
+        predictions = _predictions(file.parent / PREDICTIONS, scores, metrics)
+        if predictions is not None:
+            pairs = zip(scores, predictions.predicted, strict=True)
+            collapsed = frozenset(seed for seed, own in pairs if predictions.kind.collapsed(own, predictions.labels))
+        return Finetuned(
+            task=str(metrics["task"]),
+            arm=arm,
+            metric=metrics["metric"],
+            direction=metrics["direction"],
+            scores=scores,
+            collapsed=collapsed,
+            settings=_settings(made) if made else None,
+            predictions=predictions,
+            lineage=trace(made.get("depends_on", {}).get("model"), adapted or {}),
+            nested=bool(made.get("nested")),
+        )
 
 
-def _scores(rows: Any, file: Path) -> tuple[dict[int, float], frozenset[int]]:
-    if not isinstance(rows, list) or not rows:
-        raise ArtifactError(f"{file}: seeds={rows!r}: must be a list with a row a seed; make it again")
-    scores, collapsed = {}, set()
-    for row in rows:
-        require_keys(row, ("seed", "score"), file)
-        seed, score = row["seed"], row["score"]
-        if type(seed) is not int:
-            raise ArtifactError(f"{file}: seed={seed!r}: must be a whole number")
-        if type(score) not in (int, float) or not math.isfinite(score):
-            raise ArtifactError(f"{file}: score={score!r} of seed {seed}: must be a finite number; fine-tune again")
-        if seed in scores:
-            raise ArtifactError(f"{file}: seed {seed} is there twice")
-        scores[seed] = float(score)
-        if row.get("degenerate"):
-            collapsed.add(seed)
-    return dict(sorted(scores.items())), frozenset(collapsed)
+def _settings(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Settings, task and digests of the data; not what arms differ by, nor the seeds, compared as they were run."""
+    found = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
+    return {name: value for name, value in found if name.split(".")[0] != "model" and name != "preset.seeds"}
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    """The manifest beside the metrics; empty without one.
-
-    Raises:
-        ArtifactError: If it is not one.
-    """
-    file = folder / MANIFEST
-    if not file.is_file():
-        return {}
-    manifest = read_object(file)
-    require_keys(manifest, ("depends_on",), file)
-    if not isinstance(manifest["depends_on"], dict):
-        raise ArtifactError(f"{file}: depends_on is not an object; make {folder} again")
-    return manifest
-
-
-def _settings(metrics: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest's settings, task and digests of the data; without one, those that the metrics name."""
-    if manifest:
-        found = dict(flatten({**manifest["depends_on"], "precision": manifest.get("precision")}))
-    elif isinstance(metrics.get("settings"), dict):
-        found = dict(flatten({key: metrics[key] for key in ("version", "settings") if key in metrics}))
-    else:
-        return None
-    own = ("model", "settings.seeds", "preset.seeds")  # what arms differ by; seeds are compared as they were run
-    return {name: value for name, value in found.items() if name.split(".")[0] not in own and name not in own}
-
-
-def _predictions(file: Path, seeds: list[int], metrics: dict[str, Any]) -> Predictions | None:
+def _predictions(file: Path, scores: dict[int, float], metrics: dict[str, Any]) -> Predictions | None:
+    """Those beside the metrics, if they are there and the metrics are theirs."""
     if not file.is_file():
         return None
-    table = read_columns(file, ("seed", "id", "label", "prediction"))
-    if not table.num_rows:
-        raise ArtifactError(f"{file}: has no rows; make {file.parent} again")
-    kind = _kind(file, metrics)
-    rows = table.sort_by([("seed", "ascending"), ("id", "ascending")])
-    found, counts = np.unique(rows["seed"].to_numpy(), return_counts=True)
-    if found.tolist() != seeds:
-        raise ArtifactError(f"{file}: has seeds {_some(found.tolist())}, metrics.json {_some(seeds)}")
-    size = int(counts[0])
-    true = rows.select(["id", "label"])
-    if {size} != set(counts.tolist()) or any(
-        not true.slice(at, size).equals(true.slice(0, size)) for at in range(0, true.num_rows, size)
-    ):
-        raise ArtifactError(f"{file}: its seeds have different test examples; make {file.parent} again")
-    try:
-        labels, predicted = kind.answers(true["label"].slice(0, size)), kind.answers(rows["prediction"])
-    except ValueError as error:
-        raise ArtifactError(f"{file}: {error}; make {file.parent} again") from error
-    return Predictions(true["id"].to_numpy()[:size], labels, predicted.reshape(len(seeds), size), kind)
-
-
-def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
-    """The kind of a result; where one label a text is all there is, the metrics do not name them."""
-    if "kind" in metrics:
-        return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
-    return SingleLabel.numbered(len(read_columns(file, ("probabilities",))["probabilities"][0]))
-
-
-def _check(predictions: Predictions, scores: dict[int, float], metric: str, file: Path) -> None:
-    scorer = predictions.kind.scorer(predictions.predicted, predictions.labels, metric)
-    [again] = scorer(np.ones((1, predictions.labels.size)))
-    for (seed, score), found in zip(scores.items(), again, strict=True):
-        if abs(score - found) > 1e-6 * max(1.0, abs(score)):
-            raise ArtifactError(
-                f"{file}: seed {seed} has {metric} {score:.4f}, but {found:.4f} by {PREDICTIONS};"
-                f" they do not belong together, make {file.parent} again"
-            )
+    rows = read_columns(file, ("seed", "id", "label", "prediction"))
+    rows = rows.sort_by([("seed", "ascending"), ("id", "ascending")])
+    shape = len(scores), rows.num_rows // len(scores)
+    with reading(file):
+        if not rows.num_rows:
+            raise ValueError("has no rows")
+        if "kind" in metrics:
+            kind = find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
+        else:  # one label a text is all there is, and the metrics do not name the labels
+            kind = SingleLabel.numbered(len(read_columns(file, ("probabilities",))["probabilities"][0]))
+        seeds, ids = rows["seed"].to_numpy().reshape(shape), rows["id"].to_numpy().reshape(shape)
+        labels, answers = (kind.answers(rows[name]).reshape(shape) for name in ("label", "prediction"))
+        scored = kind.scorer(answers, labels[0], metrics["metric"])(np.ones((1, shape[1])))[0]
+    alike = (list(scores) == seeds.T).all() and (ids == ids[0]).all() and (labels == labels[0]).all()
+    if not (alike and np.allclose(scored, list(scores.values()), rtol=1e-6, atol=1e-6)):
+        raise ArtifactError(
+            f"{file}: its seeds, test examples or {metrics['metric']} are not those of {RESULTS}; "
+            f"make {file.parent} again"
+        )
+    return Predictions(ids[0], labels[0], answers, kind)

@@ -1,62 +1,50 @@
 """Several runs to one page: each run's verdicts, its paired differences, what it cost, and what it was made from."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import pandas as pd
 
-from dana.report import findings
-from dana.report.analysis import Analysis, analyse
-from dana.report.cost import WORK
 from dana.report.files import flatten
-from dana.report.frames import RunFrames
-from dana.report.page import Column, Finding, Report, Section, Table, interval_text, number
-from dana.report.provenance import versions
-from dana.report.tables import metric_name
+from dana.report.page import Column, Finding, Report, Section, Table, decimals, number, text_columns
+from dana.report.provenance import WORK, versions
+from dana.report.run import RunFrames
+from dana.report.sections import Analysis, analyse, verdict
+from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
 
 DIGEST = 32  # letters of a digest or fingerprint, which differ wherever something else does
 READ = ("files", "data")  # but for those of the texts that a run read
 
 
-@dataclass(frozen=True)
-class NamedRun:
-    """A run as the page calls it."""
-
-    name: str
-    run: RunFrames
-    analysis: Analysis
-
-
-def named_runs(runs: Sequence[RunFrames]) -> list[NamedRun]:
-    """Runs by the shortest ends of their paths that differ."""
+def named_runs(runs: Sequence[RunFrames]) -> dict[str, Analysis]:
+    """What is made of each run, by the shortest ends of their paths that differ."""
     paths = [run.path.resolve().parts for run in runs]
     for length in range(1, max(map(len, paths)) + 1):
         names = ["/".join(path[-length:]) for path in paths]
         if len(set(names)) == len(names):
             break
-    return [NamedRun(name, run, analyse(run)) for name, run in zip(names, runs, strict=True)]
+    return dict(zip(names, map(analyse, runs), strict=True))
 
 
 def compare_runs(runs: Sequence[RunFrames]) -> Report:
     """The page about several runs, the first of which the others are compared with."""
     named = named_runs(runs)
-    found = [Finding(own.name, findings.verdict(own.analysis)) for own in named]
+    found, first = [Finding(name, verdict(own)) for name, own in named.items()], next(iter(named))
     differences, between = difference_rows(named), between_rows(named)
     cost, settings = cost_rows(named), setting_rows(named)
     sections = [
         Section("What did each run find?", _found(differences.frame), (), (differences,)),
-        Section(f"Do the others differ from {named[0].name}?", _between(between.frame), (), (between,)),
+        Section(f"Do the others differ from {first}?", _between(between.frame), (), (between,)),
         Section("What did each cost?", _cost(cost.frame), (), (cost,)),
         Section("How do they differ in what they were made from?", _settings(settings.frame), (), (settings,)),
     ]
-    return Report(" and ".join(own.name for own in named), _headline(named), found, sections)
+    return Report(" and ".join(named), _headline(named), found, sections)
 
 
-def _headline(named: Sequence[NamedRun]) -> str:
-    asked = [row.verdict for own in named for row in own.analysis.comparisons if row.asked]
+def _headline(named: dict[str, Analysis]) -> str:
+    asked = [row.verdict for own in named.values() for row in own.asked]
     if not asked:
         return f"{len(named)} runs, none of which asks a question of fine-tuned models."
     better, worse = asked.count(BETTER), asked.count(WORSE)
@@ -66,30 +54,22 @@ def _headline(named: Sequence[NamedRun]) -> str:
     )
 
 
-def difference_rows(named: Sequence[NamedRun]) -> Table:
+def difference_rows(named: dict[str, Analysis]) -> Table:
     """A row a task, question and run, and why the arm was not made as in the first run that has it."""
     rows: list[dict[str, Any]] = []
     first: dict[tuple[str, str], Any] = {}
-    for own in named:
+    for run, own in named.items():
         cells = {(cell.task, cell.arm): cell for cell in own.run.cells}
-        for row in own.analysis.comparisons:
-            if row.asked:
-                cell = cells[row.task, row.arm]
-                unlike = "; ".join(cell.unlike(first.setdefault((row.task, row.arm), cell)))
-                about = {"task": row.task, "metric": row.metric, "arm": row.arm, "other": row.other, "run": own.name}
-                numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p_holm", "verdict")}
-                rows.append({**about, **numbers, "made_otherwise": unlike})
+        for row in own.asked:
+            cell = cells[row.task, row.arm]
+            unlike = "; ".join(cell.unlike(first.setdefault((row.task, row.arm), cell)))
+            about = {"task": row.task, "metric": row.metric, "arm": row.arm, "other": row.other, "run": run}
+            numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p_holm", "verdict")}
+            rows.append({**about, **numbers, "made_otherwise": unlike})
     asked = list(dict.fromkeys((row["task"], row["arm"], row["other"]) for row in rows))
     rows.sort(key=lambda row: asked.index((row["task"], row["arm"], row["other"])))
-    columns = (
-        Column("task", lambda row: row.task, numeric=False),
-        Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False),
-        Column("run", lambda row: row.run, numeric=False),
-        Column("verdict", lambda row: row.verdict, numeric=False),
-        *NUMBERS,
-        Column("p, Holm", lambda row: number(row.p_holm, 4)),
-        Column("made otherwise", lambda row: row.made_otherwise or "–", numeric=False),
-    )
+    otherwise = Column("made otherwise", lambda row: row.made_otherwise or "–", numeric=False)
+    columns = (*text_columns("task"), DIFFERENCE, *text_columns("run", "verdict"), *NUMBERS, P_HOLM, otherwise)
     caption = (
         "Each run's own questions and verdicts. Made otherwise: how the arm's fine-tuning, test examples or adaptation "
         "differ from those of the first run that has the arm; where they do, the numbers do not compare."
@@ -97,32 +77,24 @@ def difference_rows(named: Sequence[NamedRun]) -> Table:
     return Table("run_differences", caption, pd.DataFrame(rows), columns)
 
 
-NUMBERS = (
-    Column("n", lambda row: str(row.n or "–")),
-    Column("mean", lambda row: f"{number(row.mean, 4, sign=True)} {metric_name(row.metric)}"),
-    Column("95 % interval", lambda row: interval_text(row.low, row.high)),
-)
+MEAN = Column("mean", lambda row: f"{number(row.mean, 4, sign=True)} {metric_name(row.metric)}")
+NUMBERS = (SEEDS, MEAN, INTERVAL)
 
 
-def between_rows(named: Sequence[NamedRun]) -> Table:
+def between_rows(named: dict[str, Analysis]) -> Table:
     """A row a task, arm and later run: the paired difference of its arm from the first run's, or why there is none."""
-    first, rows = named[0], []
-    known = {(cell.task, cell.arm): cell for cell in first.run.cells}
-    for own in named[1:]:
+    (first, earlier), *later = named.items()
+    rows, known = [], {(cell.task, cell.arm): cell for cell in earlier.run.cells}
+    for run, own in later:
         for cell in own.run.cells:
             if (other := known.get((cell.task, cell.arm))) is not None:
                 row = measure_pair(cell, other)
-                about = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": own.name, "other": first.name}
+                about = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": run, "other": first}
                 numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p")}
                 rows.append({**about, **numbers, "not_compared": "; ".join(row.reasons)})
-    columns = (
-        Column("task", lambda row: row.task, numeric=False),
-        Column("arm", lambda row: row.arm, numeric=False),
-        Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False),
-        *NUMBERS,
-        Column("p", lambda row: number(row.p, 4)),
-        Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False),
-    )
+    pair = Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False)
+    unlike = Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False)
+    columns = (*text_columns("task", "arm"), pair, *NUMBERS, *decimals(4, "p"), unlike)
     caption = (
         "Differences of the same seed's scores between the same arm of two runs; interval and p as in a run's own "
         "report, but for Holm: these are for reading."
@@ -130,20 +102,17 @@ def between_rows(named: Sequence[NamedRun]) -> Table:
     return Table("between_runs", caption, pd.DataFrame(rows), columns)
 
 
-def cost_rows(named: Sequence[NamedRun]) -> Table:
+def cost_rows(named: dict[str, Analysis]) -> Table:
     """A row a run: seconds by kind of work, and tokens that were trained on."""
     rows = []
-    for own in named:
-        steps = own.analysis.cost.frame if own.analysis.cost is not None else pd.DataFrame(columns=["kind", "seconds"])
-        seconds = {words: float(steps.loc[steps["kind"] == kind, "seconds"].sum()) for kind, words in WORK.items()}
+    for run, own in named.items():
+        cost = own.tables.get("cost")
+        steps = pd.DataFrame(columns=["kind", "seconds"]) if cost is None else cost.frame
+        seconds = {work: float(steps.loc[steps["kind"] == kind, "seconds"].sum()) for kind, work in WORK.items()}
         trained = float(steps.loc[steps["kind"] == "model", "amount"].sum()) if len(steps) else 0.0
-        rows.append({"run": own.name, **seconds, "all": float(steps["seconds"].sum()), "tokens_trained": trained})
-    shown = [Column(f"{words} (s)", _seconds(place)) for place, words in enumerate([*WORK.values(), "all"], start=1)]
-    columns = (
-        Column("run", lambda row: row.run, numeric=False),
-        *shown,
-        Column("tokens trained", lambda row: number(row.tokens_trained, 0)),
-    )
+        rows.append({"run": run, **seconds, "all": float(steps["seconds"].sum()), "tokens_trained": trained})
+    shown = [Column(f"{work} (s)", _seconds(place)) for place, work in enumerate([*WORK.values(), "all"], start=1)]
+    columns = (*text_columns("run"), *shown, *decimals(0, "tokens_trained"))
     caption = "Seconds over every start of a step; all: with every other step, reading and weighing say."
     return Table("run_cost", caption, pd.DataFrame(rows), columns)
 
@@ -152,9 +121,9 @@ def _seconds(place: int) -> Callable[[Any], str]:
     return lambda row: number(row[place], 1)
 
 
-def setting_rows(named: Sequence[NamedRun]) -> Table:
+def setting_rows(named: dict[str, Analysis]) -> Table:
     """A row a step and setting in which the runs differ, a column a run."""
-    told = {own.name: dict(_told(own.run)) for own in named}
+    told = {run: dict(_told(own.run)) for run, own in named.items()}
     keys = dict.fromkeys(key for values in told.values() for key in values)
     rows = []
     for key in keys:

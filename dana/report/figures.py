@@ -1,27 +1,33 @@
-"""Tables' frames to figures: score histogram, kept share by source, loss curves, scores by seed."""
+"""Tables' frames to figures: scores, kept shares, the curve of beta, a map, losses, scores by seed, differences."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from dana.report.page import each, percent
 from dana.report.svg import COLOURS, Figure
-from dana.report.tables import metric_name
+from dana.report.tables import TEXTS, metric_name
+from dana.report.unit_texts import TextMap
+from dana.report.verdicts import BETTER, RIVALS, WORSE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STYLES = {"base": ("base", "s"), "general": ("general", "^"), "random": ("random", "D"), "dana": ("dana", "o")}
 OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]  # of arms of any other name, in turn
-LABELS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
 FOREGROUND = ("general", "task", "planted")
 MOST_BARS = 12
 LOSSES = ("task_loss", "general_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
 WIDTH = 4.6  # inches: its text is still text on a screen of 400 pixels
+ROW, FRAME = 0.27, 0.8  # inches of a forest plot: a row, and what is around all of them
+LONGEST_LABEL = 22
+THIN, THICK = 1.2, 3.6  # of an interval that leaves the question open, and of one that decides it
+MAPPED = {"general": ("general", ".", 26), "kept": ("dana", "^", 20), "task": ("task", "o", 20)}  # colour, marker, size
 
 
 def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -51,14 +57,14 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
         for name, style in zip(names, ("-", "-", "--"), strict=False):
             values = frame[name].to_numpy()
             axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
-            axes.stairs(values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=LABELS[name])
+            axes.stairs(values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=TEXTS[name])
         axes.set(xlabel="anomaly score (left: like the task)", ylabel="share of units")
         axes.yaxis.set_major_formatter(_percent())
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0)
         _legend(axes, len(names))
 
-    alt = f"Histograms of the anomaly scores of {', '.join(LABELS[name] for name in names)} text on one axis."
+    alt = f"Histograms of the anomaly scores of {', '.join(TEXTS[name] for name in names)} text on one axis."
     return Figure("score-histogram", alt, (WIDTH, 2.9), paint)
 
 
@@ -84,15 +90,66 @@ def kept_bars(frame: pd.DataFrame) -> Figure:
             color=COLOURS["ink"],
             zorder=3,
         )
-        axes.set_yticks(places, [shorten(source) for source in shown["source"]])
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
+        name_rows(axes, places, [shorten(source) for source in shown["source"]])
         axes.xaxis.set_major_formatter(_percent())
         axes.set_xlabel("bar: share of the kept text; tick: share of the corpus")
         axes.set_xlim(0)
 
     alt = f"Bars: the share of the kept text of {len(shown)} sources, beside their share of the corpus."
     return Figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(shown)), paint)
+
+
+def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
+    """Perplexity of held-out task text by cut, of ranked and of random text; the share that is like the task beside it.
+
+    Args:
+        curve: A row a cut: :class:`dana.weighting.amount.Cut`.
+        beta: What was chosen.
+    """
+
+    def paint(axes: "Axes") -> None:
+        share = 100 * curve["share"]
+        axes.plot(share, curve["perplexity_random"], color=COLOURS["random"], marker="D", label="random text")
+        axes.plot(share, curve["perplexity"], color=COLOURS["dana"], marker="o", label="best text")
+        axes.axvline(100 * beta, color=COLOURS["base"], linestyle=":", label=f"chosen: {100 * beta:.3g} %")
+        axes.set(
+            xscale="log", yscale="log", xlabel="% of the pool's units kept", ylabel="perplexity of held-out task text"
+        )
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        lines, labels = axes.get_legend_handles_labels()
+        if curve["in_domain"].notna().any():
+            beside = axes.twinx()
+            lines += beside.plot(share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--")
+            beside.set(ylim=(0, 103), ylabel="% of what is kept that is like the task")
+            beside.spines["right"].set_visible(True)
+            beside.patch.set_visible(False)
+            labels.append("like the task, %")
+        axes.legend(lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
+
+    best = float(curve["share"].iloc[curve["perplexity"].argmin()])
+    alt = f"Perplexity is lowest at {100 * best:.3g} % of the pool; {100 * beta:.3g} % is chosen"
+    return Figure("beta", alt, (WIDTH, 3.4), paint)
+
+
+def map_figure(drawn: TextMap) -> Figure:
+    """Units as points by the two principal components, task text on the left; no text is in it."""
+
+    def paint(axes: "Axes") -> None:
+        for name, (colour, marker, size) in MAPPED.items():
+            own = drawn.points[drawn.points["text"] == name]
+            axes.scatter(own["x"], own["y"], s=size, marker=marker, c=COLOURS[colour], linewidths=0, label=TEXTS[name])
+        axes.set_aspect("equal", "datalim")
+        axes.set(
+            xlabel=f"first component ({percent(drawn.variance[0])} of the variance)",
+            ylabel=f"second ({percent(drawn.variance[1])})",
+        )
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, handletextpad=0.2)
+
+    counts = drawn.points["text"].value_counts()
+    shown = ", ".join(f"{counts[name]} {TEXTS[name]}" for name in MAPPED)
+    return Figure("map", f"Map of units by two principal components of their vectors: {shown}.", (WIDTH, 4.0), paint)
 
 
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
@@ -102,7 +159,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     loss and not of its change, which is surer; they are in the table.
 
     Args:
-        evaluations: Of :class:`dana.report.frames.RunFrames`.
+        evaluations: Of :class:`dana.report.run.Run`.
         text: ``task`` or ``general``.
     """
     rows = evaluations.sort_values("step", kind="stable")
@@ -133,7 +190,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
     Where arms were not made alike, each bears its group's letter, and no line joins two groups.
 
     Args:
-        results: Of :func:`dana.report.outcomes.seed_table`.
+        results: Of :func:`dana.report.tables.seed_table`.
         task: Which one.
     """
     own = results[results["task"] == task]
@@ -154,10 +211,8 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
             axes.scatter(scores, heights, s=34, c=filled, edgecolors=colour, marker=marker, zorder=3)
             low, high = places[arm] - 0.28, places[arm] + 0.28
             axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
-        axes.set_yticks(list(places.values()), [_grouped(own, arm) for arm in places])
-        axes.tick_params(axis="y", length=0)
+        name_rows(axes, list(places.values()), [_grouped(own, arm) for arm in places])
         axes.set_ylim(-0.6, len(arms) - 0.4)
-        axes.spines["left"].set_visible(False)
         metrics = " or ".join(metric_name(metric) for metric in own["metric"].unique())
         hollow = "; hollow: collapsed" if own["degenerate"].any() else ""
         axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
@@ -170,6 +225,72 @@ def _grouped(own: pd.DataFrame, arm: str) -> str:
     """An arm's name, with its group's letter where there are several."""
     letter = own.loc[own["arm"] == arm, "group"].iloc[0]
     return f"{arm} ({letter})" if own["group"].nunique() > 1 else arm
+
+
+def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:
+    """What is drawn: every arm against base and against random text, and the questions, where there is a number."""
+    drawn = (differences["other"].isin(RIVALS) | differences["asked"]) & (differences["n"] > 0)
+    return differences[drawn]
+
+
+def forest(differences: pd.DataFrame) -> Figure | None:
+    """Mean differences with their two-level intervals, a task after the other; None where there is none to draw.
+
+    What the verdict decided has a thick stroke and a filled symbol.
+
+    Args:
+        differences: Frame of :func:`dana.report.tables.difference_table`.
+    """
+    rows = forest_rows(differences)
+    if rows.empty:
+        return None
+    lines: list[Any] = []
+    for task, own in rows.groupby("task", sort=False):
+        lines += [str(task), *each(own)]
+
+    styles = arm_styles({*rows["arm"], *rows["other"]})
+
+    def paint(axes: "Axes") -> None:
+        places = range(len(lines) - 1, -1, -1)
+        axes.axvline(0, color=COLOURS["ink"], linewidth=1, zorder=1)
+        for place, line in zip(places, lines, strict=True):
+            if not isinstance(line, str):
+                _draw_row(axes, place, line, *styles[line.arm])
+        name_rows(axes, list(places), [_label(line) for line in lines])
+        for label, line in zip(axes.get_yticklabels(), lines, strict=True):
+            label.set_fontweight("bold" if isinstance(line, str) else "normal")
+        axes.set_ylim(-0.6, len(lines) - 0.4)
+        axes.locator_params(axis="x", nbins=4)
+        metrics = " or ".join(metric_name(metric) for metric in rows["metric"].unique())
+        axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
+
+    alt = f"Differences with 95 % intervals: {'; '.join(_said(row) for row in each(rows))}."
+    return Figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
+
+
+def _draw_row(axes: "Axes", place: int, row: Any, own: str, marker: str) -> None:
+    decided = row.verdict in (BETTER, WORSE)
+    if row.low == row.low:
+        axes.plot([row.low, row.high], [place, place], color=own, linewidth=THICK if decided else THIN, zorder=2)
+    face = own if decided else "none"
+    axes.scatter([row.mean], [place], s=26, c=face, edgecolors=own, marker=marker, zorder=3)
+
+
+def _label(line: Any) -> str:
+    if isinstance(line, str):
+        return shorten(line, LONGEST_LABEL)
+    return f"{shorten(f'{line.arm} − {line.other}', LONGEST_LABEL)}, n = {line.n}"
+
+
+def _said(row: Any) -> str:
+    return f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}"
+
+
+def name_rows(axes: "Axes", places: Sequence[float] | np.ndarray, names: Sequence[str]) -> None:
+    """Names at the left of rows, in place of an axis."""
+    axes.set_yticks(list(places), list(names))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
 
 
 def _legend(axes: "Axes", columns: int, above: float = 1.0) -> None:

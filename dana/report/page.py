@@ -34,6 +34,25 @@ class Column:
     numeric: bool = True
 
 
+def text_columns(*names: str) -> tuple[Column, ...]:
+    """Columns of text as it stands, each titled by the frame's column."""
+    return tuple(_column(name, str, numeric=False) for name in names)
+
+
+def decimals(digits: int, *names: str, sign: bool = False) -> tuple[Column, ...]:
+    """Columns of numbers, each titled by the frame's column."""
+    return tuple(_column(name, lambda value: number(value, digits, sign)) for name in names)
+
+
+def shares(*names: str) -> tuple[Column, ...]:
+    """Columns of shares in [0, 1] as percentages, each titled by the frame's column."""
+    return tuple(_column(name, percent) for name in names)
+
+
+def _column(name: str, shown: Callable[[Any], str], numeric: bool = True) -> Column:
+    return Column(name.replace("_", " "), lambda row: shown(getattr(row, name)), numeric)
+
+
 @dataclass(frozen=True)
 class Table:
     """A frame and how it is shown.

@@ -1,132 +1,446 @@
-"""A report's sections: for each a question, an answer in numbers, tables and figures."""
+"""A run's tables to the sections of its report: for each question an answer in sentences, tables and figures.
 
+No sentence claims more than the verdict, and an undecided one says its reason.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
 from dana.core.studies import loaded
-from dana.report import figures, findings
-from dana.report.amount_curve import amount_curve
-from dana.report.analysis import Analysis, analyse
-from dana.report.cost import cost_finding
-from dana.report.forest import forest
-from dana.report.frames import RunFrames
-from dana.report.map_figure import map_figure, map_finding
-from dana.report.page import Report, Section
-from dana.report.provenance import versions
-from dana.report.reproduce import reproduction
+from dana.report import figures, provenance, tables
+from dana.report.page import Finding, Report, Section, Table, each, interval_text, number, percent
+from dana.report.run import CONTROLS, RunFrames
+from dana.report.verdicts import BETTER, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, compare_arms, own_arms
+
+UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
+FOLLOWS_LENGTH = 0.3
+MOST_REASONS = 3
+MOST_CLAIMS = 2  # said one by one
+MOST_TOLD = 4  # with their reasons; of more questions the table has them
+MOST_TASKS = 3  # of which each has its sentence on top of the page
+# What our arm did to a rival, and what is asked; the arm's name goes in where a report is about several.
+CLAIMS = {
+    "base": {BETTER: "adaptation{by} helped", WORSE: "adaptation{by} hurt", UNDECIDED: "adaptation{by} helped"},
+    "random": {
+        BETTER: "{chosen} beat random text",
+        WORSE: "{chosen} did worse than random text",
+        UNDECIDED: "{chosen} beat random text",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is made of a run.
+
+    Attributes:
+        run: The run.
+        comparisons: Of all pairs of arms that are shown, with their verdicts.
+        tables: Those that the run allows, by name.
+    """
+
+    run: RunFrames
+    comparisons: tuple[ArmComparison, ...]
+    tables: dict[str, Table]
+
+    @property
+    def asked(self) -> list[ArmComparison]:
+        """The questions of the report."""
+        return [row for row in self.comparisons if row.asked]
+
+    def some(self, *names: str) -> tuple[Table, ...]:
+        """Tables of these names, as far as there are any."""
+        return tuple(self.tables[name] for name in names if name in self.tables)
+
+
+def analyse(run: RunFrames) -> Analysis:
+    """Make every table that the run allows."""
+    selected, comparisons = run.selected, tuple(compare_arms(run.cells))
+    made = [provenance.cost_table(run), provenance.step_table(run), provenance.setting_table(run)]
+    made += [provenance.input_table(run), tables.difference_table(comparisons)]
+    if run.ranking is not None:
+        made.append(tables.ranking_table(run.ranking))
+    if run.choice is not None:
+        made.append(tables.choice_table(run.choice))
+    if selected is not None:
+        made += [tables.histogram(selected), tables.separation_table(selected)]
+        if "weight" in selected.units:
+            made += [tables.kept_table(selected), tables.planted_table(selected)]
+        if selected.map is not None:
+            points = Table("map", "Units by two principal components.", selected.map.points)
+            made += [tables.nearness_table(selected.map), points]
+    if run.evaluations is not None:
+        made += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
+    if run.cells:
+        made += [tables.seed_table(run.cells), tables.result_table(run.cells)]
+    return Analysis(run, comparisons, {table.name: table for table in made if table is not None})
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question that every report asks.
+
+    Attributes:
+        title: The question.
+        answer: Its section, given the title; None where the run does not know.
+        lacking: Said then.
+        command: What makes it, then.
+        needs: Name of the table without which it is not even asked.
+    """
+
+    title: str
+    answer: Callable[[str, Analysis], Section | None]
+    lacking: str = ""
+    command: str = ""
+    needs: str = ""
 
 
 def build_report(run: RunFrames) -> Report:
     """Everything a page says."""
     analysis = analyse(run)
-    brought = [section for sections in loaded("sections") for section in sections(run)]
-    sections = [
-        _chosen(analysis, run),
-        _separation(analysis),
-        _kept(analysis, run),
-        *brought,
-        *_map(analysis, run),
-        _losses(analysis),
-        _results(analysis),
-        _cost(analysis),
-        _made(analysis, run),
-    ]
-    name, said = run.path.resolve().name, findings.verdict(analysis)
-    return Report(name, said, findings.highlights(analysis), sections, versions(run))
+    sections = []
+    for question in QUESTIONS:
+        if not question.needs or question.needs in analysis.tables:
+            section = question.answer(question.title, analysis)
+            sections.append(section or Section(question.title, question.lacking, command=question.command))
+        if question.answer is _kept:
+            sections += [section for of_study in loaded("sections") for section in of_study(run)]
+    name = run.path.resolve().name
+    return Report(name, verdict(analysis), highlights(analysis), sections, provenance.versions(run))
 
 
-def _missing(question: str, what: str, command: str) -> Section:
-    return Section(question, what, command=command)
-
-
-def _chosen(analysis: Analysis, run: RunFrames) -> Section:
-    question = "What tells this task from general text?"
-    said = []
+def _chosen(title: str, analysis: Analysis) -> Section | None:
+    said, run = [], analysis.run
     if run.choice is not None:
-        said.append(f"By held-out task text: {run.choice.reason}.")
-    if analysis.ranking is not None:
-        said.append(findings.ranking_finding(analysis.ranking))
-    if not said:
-        return _missing(question, "No comparison here.", "dana rank --task T --general G --out DIR")
-    return Section(question, "\n".join(said), (), (analysis.choice, analysis.ranking))
+        said.append(f"By held-out task text: {run.choice.content['reason']}.")
+    if run.ranking is not None:
+        said.append(ranking_finding(analysis.tables["ranking"]))
+    return Section(title, "\n".join(said), (), analysis.some("choice", "ranking")) if said else None
 
 
-def _separation(analysis: Analysis) -> Section:
-    question = "How well do the scores separate task from general text?"
-    if analysis.separation is None or analysis.histogram is None:
-        return _missing(question, "No scores here.", "dana score --task T --general G --out DIR")
-    drawn = figures.score_histogram(analysis.histogram.frame)
-    return Section(
-        question, findings.separation_finding(analysis.separation), (drawn,), (analysis.separation, analysis.histogram)
-    )
+def _separated(title: str, analysis: Analysis) -> Section | None:
+    if "separation" not in analysis.tables:
+        return None
+    drawn = figures.score_histogram(analysis.tables["score_histogram"].frame)
+    said = separation_finding(analysis.tables["separation"])
+    return Section(title, said, (drawn,), analysis.some("separation", "score_histogram"))
 
 
-def _kept(analysis: Analysis, run: RunFrames) -> Section:
-    question = "What was kept?"
-    if analysis.kept is None or run.selected is None:
-        return _missing(question, "No weights here.", "dana weigh DIR --policy segments --beta 0.2")
-    beta = run.selected.weights.get("beta")
-    drawn = [amount_curve(pd.DataFrame(beta["curve"]), beta["beta"])] if beta else []
-    examples = (("nearest to the task", run.selected.relevant), ("most foreign to it", run.selected.foreign))
-    return Section(
-        question,
-        findings.selection_finding(analysis),
-        (figures.kept_bars(analysis.kept.frame), *drawn),
-        (analysis.planted, analysis.kept),
-        tuple((title, shown) for title, shown in examples if shown),
-    )
+def _kept(title: str, analysis: Analysis) -> Section | None:
+    selected = analysis.run.selected
+    if "kept_by_source" not in analysis.tables or selected is None:
+        return None
+    drawn = [figures.kept_bars(analysis.tables["kept_by_source"].frame)]
+    if beta := selected.weights.get("beta"):
+        drawn.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
+    examples = (("nearest to the task", selected.relevant), ("most foreign to it", selected.foreign))
+    shown = tuple(example for example in examples if example[1])
+    return Section(title, selection_finding(analysis), tuple(drawn), analysis.some("planted", "kept_by_source"), shown)
 
 
-def _map(analysis: Analysis, run: RunFrames) -> list[Section]:
-    """Nothing where nothing is kept yet: the section before says how to."""
-    question = "Where does the kept text lie?"
-    if analysis.kept is None or run.selected is None:
-        return []
-    if run.selected.map is None or analysis.nearness is None:
-        what = "The vectors of these texts are not stored here: selectors of words need none."
-        return [_missing(question, what, "dana score --task T --general G --detector knn --out ANOTHER_DIR")]
-    drawn = map_figure(run.selected.map)
-    return [Section(question, map_finding(analysis.nearness), (drawn,), (analysis.nearness, analysis.points))]
+def _mapped(title: str, analysis: Analysis) -> Section | None:
+    selected = analysis.run.selected
+    if selected is None or selected.map is None:
+        return None
+    drawn, said = figures.map_figure(selected.map), map_finding(analysis.tables["nearness"])
+    return Section(title, said, (drawn,), analysis.some("nearness", "map"))
 
 
-def _losses(analysis: Analysis) -> Section:
-    question = "Did adaptation lower the loss on task text, and what did it cost on general text?"
-    if analysis.losses is None or analysis.evaluations is None:
-        return _missing(question, "No adapted model here.", "dana adapt DIR --model M --steps N")
-    frame = analysis.evaluations.frame
+def _lowered(title: str, analysis: Analysis) -> Section | None:
+    if "losses" not in analysis.tables:
+        return None
+    frame = analysis.tables["evaluations"].frame
     drawn = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(question, findings.losses_finding(analysis.losses), drawn, (analysis.losses, analysis.evaluations))
+    return Section(title, losses_finding(analysis.tables["losses"]), drawn, analysis.some("losses", "evaluations"))
 
 
-def _results(analysis: Analysis) -> Section:
-    question = "Did it help downstream?"
-    if analysis.results is None or analysis.seeds is None:
-        commands = (
-            "dana finetune --model M --task-card T --out DIR/finetune/T/base, then "
-            "dana finetune --model DIR/adapted --task-card T --out DIR/finetune/T/adapted"
-        )
-        return _missing(question, "No fine-tuned model here.", commands)
-    frame = analysis.seeds.frame
+def _helped(title: str, analysis: Analysis) -> Section | None:
+    if "results" not in analysis.tables:
+        return None
+    frame = analysis.tables["seeds"].frame
     drawn = [figures.seed_dots(frame, task) for task in frame["task"].unique()]
-    if analysis.differences is not None and (overview := forest(analysis.differences.frame)):
+    if "differences" in analysis.tables and (overview := figures.forest(analysis.tables["differences"].frame)):
         drawn.insert(0, overview)
-    return Section(
-        question,
-        findings.results_finding(analysis),
-        tuple(drawn),
-        (analysis.differences, analysis.results, analysis.seeds),
-    )
+    return Section(title, results_finding(analysis), tuple(drawn), analysis.some("differences", "results", "seeds"))
 
 
-def _cost(analysis: Analysis) -> Section:
-    said = "No step left a manifest." if analysis.cost is None else cost_finding(analysis.cost)
-    return Section("What did it cost?", said, (), (analysis.cost,))
+def _cost(title: str, analysis: Analysis) -> Section:
+    said = provenance.cost_finding(analysis.tables["cost"]) if "cost" in analysis.tables else "No step left a manifest."
+    return Section(title, said, (), analysis.some("cost"))
 
 
-def _made(analysis: Analysis, run: RunFrames) -> Section:
-    question, code = "How was this made, and how is it made again?", reproduction(run)
-    said = f"In {len(analysis.steps.frame)} steps, each of which left a manifest."
+def _made(title: str, analysis: Analysis) -> Section:
+    code = provenance.reproduction(analysis.run)
+    said = f"In {len(analysis.run.stages)} steps, each of which left a manifest."
     if code:
         said += " These lines make it again; where fingerprints agree, so do settings and inputs."
     else:
         said += " What its commands were told is not kept here; the settings below are what each step was made from."
-    return Section(question, said, (), (analysis.steps, analysis.settings, analysis.inputs), code=code)
+    return Section(title, said, (), analysis.some("steps", "settings", "inputs"), code=code)
+
+
+RANK = "dana rank --task T --general G --out DIR"
+SCORE = "dana score --task T --general G --out DIR"
+WEIGH = "dana weigh DIR --policy segments --beta 0.2"
+SCORE_VECTORS = "dana score --task T --general G --detector knn --out ANOTHER_DIR"
+ADAPT = "dana adapt DIR --model M --steps N"
+FINETUNE = "dana finetune --model M --task-card T --out DIR/finetune/T/base, then "
+FINETUNE += "dana finetune --model DIR/adapted --task-card T --out DIR/finetune/T/adapted"
+NO_VECTORS = "The vectors of these texts are not stored here: selectors of words need none."
+LOWERED = "Did adaptation lower the loss on task text, and what did it cost on general text?"
+SEPARATED = "How well do the scores separate task from general text?"
+QUESTIONS = (
+    Question("What tells this task from general text?", _chosen, "No comparison here.", RANK),
+    Question(SEPARATED, _separated, "No scores here.", SCORE),
+    Question("What was kept?", _kept, "No weights here.", WEIGH),
+    Question("Where does the kept text lie?", _mapped, NO_VECTORS, SCORE_VECTORS, needs="kept_by_source"),
+    Question(LOWERED, _lowered, "No adapted model here.", ADAPT),
+    Question("Did it help downstream?", _helped, "No fine-tuned model here.", FINETUNE),
+    Question("What did it cost?", _cost),
+    Question("How was this made, and how is it made again?", _made),
+)
+
+
+def verdict(analysis: Analysis) -> str:
+    """The page's first sentence: whether adaptation helped, or the most that this run can say."""
+    asked, known = analysis.asked, analysis.tables
+    if asked:
+        tasks = dict.fromkeys(row.task for row in asked)
+        said = [_judged(task, [row for row in asked if row.task == task]) for task in tasks]
+        said = said if len(tasks) <= MOST_TASKS else [_counted(asked)]
+        return " ".join(said if "models collapsed" in " ".join(said) else [*said, *_collapsed(analysis)])
+    if "losses" in known:
+        return losses_finding(known["losses"])
+    if "kept_by_source" in known:
+        return f"{_share_kept(known['kept_by_source'].frame)}."
+    if "separation" in known:
+        return "The general text is scored, and not weighed yet."
+    if "ranking" in known:
+        return f"{known['ranking'].frame.query('chosen')['name'].iloc[0]} ranks best for this task."
+    return "There is no comparison of arms yet."
+
+
+def _counted(asked: Sequence[ArmComparison]) -> str:
+    """How often each verdict was given, with the questions that are decided."""
+    said = []
+    for verdict in (BETTER, WORSE, UNDECIDED, INCOMPARABLE):
+        rows = [row for row in asked if row.verdict == verdict]
+        named = ", ".join(f"{row.arm} than {row.other} on {row.task}" for row in rows if verdict in (BETTER, WORSE))
+        said += [f"{len(rows)} {verdict}{f' ({named})' if named else ''}"] if rows else []
+    return f"Of {len(asked)} questions on {len({row.task for row in asked})} tasks: {'; '.join(said)}."
+
+
+def _judged(task: str, rows: Sequence[ArmComparison]) -> str:
+    """What is decided, then what is not, each with its first reason; questions that share it are said together."""
+    several = len({row.arm for row in rows}) > 1
+    decided = [_claim(row, several) for row in rows if row.verdict in (BETTER, WORSE)]
+    said = [f"{'; '.join(decided)} ({max(row.n for row in rows)} seeds)"] if decided else []
+    still: dict[tuple[bool, str], list[ArmComparison]] = {}
+    for row in rows:
+        if row.verdict not in (BETTER, WORSE):
+            unlike = row.verdict == INCOMPARABLE
+            reasons = [_unlike(row)] if unlike else [*row.reasons[:1], *filter(None, [row.plan])]
+            still.setdefault((unlike, "; ".join(reasons)), []).append(row)
+    for (unlike, reason), asked in still.items():
+        what = "cannot be said" if unlike else f"{'is' if len(asked) == 1 else 'are'} undecided"
+        claims = f"whether {' and whether '.join(_claim(row, several) for row in asked)}"
+        said.append(f"{claims if len(asked) <= MOST_CLAIMS else _pairs(asked, len(rows))} {what}: {reason}")
+    return f"On {task}, {'; '.join(said)}."
+
+
+def _pairs(asked: Sequence[ArmComparison], of: int) -> str:
+    """Many questions in few words: 6 of 8 questions (a, b and c against base and random)."""
+    arms, others = (list(dict.fromkeys(getattr(row, side) for row in asked)) for side in ("arm", "other"))
+    if len(arms) * len(others) == len(asked):
+        named = f"{_listed(arms)} against {_listed(others)}"
+    else:
+        named = ", ".join(f"{row.arm} against {row.other}" for row in asked)
+    return f"{len(asked)} of {of} questions ({named})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _claim(row: ArmComparison, several: bool) -> str:
+    """What the verdict says; of an open question, what would be said if it were for our arm."""
+    if row.other in CLAIMS and row.arm not in CONTROLS:
+        said = CLAIMS[row.other][UNDECIDED if row.verdict == INCOMPARABLE else row.verdict]
+        by = f" by {row.arm}" if several else ""
+        return said.format(by=by, chosen=f"text chosen{by}" if several else "chosen text")
+    return f"{row.arm} {'did worse than' if row.verdict == WORSE else 'beat'} {row.other}"
+
+
+def _unlike(row: ArmComparison) -> str:
+    return f"{row.arm} and {row.other} were not made alike ({_some(row.reasons)})"
+
+
+def _some(reasons: Sequence[str]) -> str:
+    more = len(reasons) - MOST_REASONS
+    return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _collapsed(analysis: Analysis) -> list[str]:
+    """A warning, if any model collapsed."""
+    if "results" not in analysis.tables:
+        return []
+    count, runs = (int(analysis.tables["results"].frame[name].sum()) for name in ("degenerate", "n"))
+    return [f"Beware: {count} of {runs} fine-tuned models collapsed to (nearly) one class."] if count else []
+
+
+def highlights(analysis: Analysis) -> list[Finding]:
+    """At most four numbers: separation, recall, and two paired differences on the first task."""
+    found = []
+    if "separation" in analysis.tables:
+        row = _row(analysis.tables["separation"].frame, "text", "task")
+        if row is not None and np.isfinite(row["auroc_against_general"]):
+            meaning = "AUROC of held-out task text against general text (chance 0.5)"
+            found.append(Finding(number(row["auroc_against_general"]), meaning))
+    if "planted" in analysis.tables:
+        recall = analysis.tables["planted"].frame.iloc[0]
+        meaning = f"of the planted text was found (chance {percent(recall['by_chance'])})"
+        found.append(Finding(percent(recall["value"]), meaning))
+    asked = [row for row in analysis.asked if row.other in RIVALS]
+    for row in asked:
+        if row.task == asked[0].task:
+            ends = "" if np.isnan(row.low) else f" ({interval_text(row.low, row.high, 3)})"
+            meaning = f"{row.arm} − {row.other}, {tables.metric_name(row.metric)} on {row.task}{ends}: {row.verdict}"
+            found.append(Finding(number(row.mean, 3, sign=True), meaning))
+    return found[:4]
+
+
+def ranking_finding(table: Table) -> str:
+    """Who was chosen, by how much, and whether another would do."""
+    frame = table.frame
+    best = frame[frame["chosen"]].iloc[0]
+    by = "recall" if tables.has_recall(frame) else "f1_mean"
+    text = f"{best['name']}: "
+    if by == "recall":
+        text += f"the budget holds {percent(best['recall'])} of held-out task units "
+        text += f"({percent(best['recall_low'])} to {percent(best['recall_high'])}), "
+    text += f"mean F1 {number(best['f1_mean'])}, AUROC {number(best['auroc_mean'])}."
+    others = frame[~frame["chosen"]].sort_values(by, ascending=False, kind="stable")
+    if by == "recall" and others["tied"].any():
+        near = ", ".join(others[others["tied"]]["name"])
+        text += f" Within one standard error of the best: {near}; of these the stablest is chosen, and either would do."
+    elif len(others):
+        text += f" Next is {others.iloc[0]['name']} with {number(others.iloc[0][by])}."
+    stable = best["stability"]
+    if stable is not None and stable < UNSTABLE:
+        text += f" Between fits its scores correlate by only {number(stable, 2)}: each would choose other text."
+    return text
+
+
+def separation_finding(table: Table) -> str:
+    """How often task beats general, and whether length explains it."""
+    said = []
+    for group, words in (("task", "a held-out task unit"), ("planted", "a planted unit")):
+        row = _row(table.frame, "text", group)
+        if row is not None and np.isfinite(row["auroc_against_general"]):
+            said.append(f"{words} scores as more relevant {percent(row['auroc_against_general'])} of the time")
+    text = f"Against a general unit, {' and '.join(said)}. " if said else ""
+    length = _row(table.frame, "text", "general")
+    if length is not None and np.isfinite(length["spearman_score_length"]):
+        value = length["spearman_score_length"]
+        verb = "follow" if abs(value) >= FOLLOWS_LENGTH else "hardly follow"
+        text += f"Scores of general text {verb} its length (Spearman {number(value, 2, sign=True)})."
+    return text.strip()
+
+
+def selection_finding(analysis: Analysis) -> str:
+    """How much was kept, from where, and how much of what was planted."""
+    frame = analysis.tables["kept_by_source"].frame
+    top = frame.iloc[0]
+    text = (
+        f"{_share_kept(frame)}. The largest part of it is {top['source']}: "
+        f"{percent(top['share_of_kept_characters'])} of the kept text, "
+        f"{percent(top['share_of_characters'])} of the corpus."
+    )
+    if "planted" in analysis.tables:
+        recall, precision = each(analysis.tables["planted"].frame)
+        text += (
+            f" Of the planted units {percent(recall.value)} were found "
+            f"({percent(recall.by_chance)} by chance); they are {percent(precision.value)} "
+            f"of what was kept ({percent(precision.by_chance)} by chance)."
+        )
+    return text
+
+
+def _share_kept(frame: pd.DataFrame) -> str:
+    units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
+    share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters
+    counted = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
+    return f"{percent(share)} of {number(units, 0)} {counted} was kept, {percent(text)} of the text"
+
+
+def map_finding(table: Table) -> str:
+    """How many kept units lie nearer the task than the median general unit."""
+    rows = {row.text: row for row in each(table.frame)}
+    return (
+        f"{percent(rows['kept'].share_nearer)} of the kept units lie nearer to the centre of the task's held-out text "
+        f"than the median general unit (50\N{NO-BREAK SPACE}% by chance); of that text itself "
+        f"{percent(rows['task'].share_nearer)} do."
+    )
+
+
+def losses_finding(table: Table) -> str:
+    """What our arm's losses did on both texts, beside the other arms'."""
+    ours, text = next(iter(own_arms(table.frame["arm"])), None), []
+    for name, rows in table.frame.groupby("text", sort=False):
+        row = _row(rows, "arm", ours)
+        row = rows.iloc[-1] if row is None else row
+        if not np.isfinite(row["change"]):
+            text.append(f"On {name} text there was nothing to measure.")
+            continue
+        others = [f"{other.arm} {number(other.change, sign=True)}" for other in each(rows) if other.arm != row["arm"]]
+        changes = "; ".join([number(row["change"], sign=True), *others])
+        path = f"from {number(row['before'])} to {number(row['after'])} nats"
+        text.append(f"On {name} text {row['arm']} went {path} ({changes}).")
+    text.sort(key=lambda said: "On general" in said)
+    return " ".join(text)
+
+
+def results_finding(analysis: Analysis) -> str:
+    """Each question's difference, a line each, with what it allows to be said and, of a few questions, why no more."""
+    asked = analysis.asked
+    text = [] if asked else ["No task has two arms, so there is nothing to compare."]
+    for row in asked:
+        name = f"{row.arm} − {row.other} on {row.task}"
+        if row.verdict == INCOMPARABLE:
+            text.append(f"{name}: not compared, {'; '.join(row.reasons)}.")
+            continue
+        judged = row.verdict if not row.reasons else f"undecided: {'; '.join(filter(None, [*row.reasons, row.plan]))}"
+        value = f"{number(row.mean, 4, sign=True)} {tables.metric_name(row.metric)}"
+        if len(asked) > MOST_TOLD:
+            text.append(f"{name}: {value} ({interval_text(row.low, row.high)}): {row.verdict}.")
+            continue
+        text.append(
+            f"{name}: {value}, 95 % interval {interval_text(row.low, row.high)}, "
+            f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}, p = {number(row.p, 4)}, "
+            f"{number(row.p_holm, 4)} after Holm: {judged}."
+        )
+    if any(row.nested for row in asked):
+        text.append(
+            "Each seed has a selection and an adaptation of its own: its spread is that of the whole way. "
+            "Where text and losses of one selection are shown, they are the first seed's."
+        )
+    more = [row.seeds for row in asked if np.isfinite(row.seeds)]
+    if more and not any(row.nested for row in asked):
+        seeds = int(max(more))
+        text.append(f"For {seeds} seeds repeat dana finetune with --seeds {seeds}: those that are done are kept.")
+    if "results" in analysis.tables:
+        frame = analysis.tables["results"].frame
+        arms = ", ".join(
+            f"{row.arm} on {row.task} {row.degenerate} of {row.n}" for row in each(frame[frame["degenerate"] > 0])
+        )
+        text += [f"Collapsed seeds, which predict nearly one class throughout: {arms}."] if arms else []
+    return "\n".join(text)
+
+
+def _row(frame: pd.DataFrame, key: str, value: str | None) -> Any:
+    rows = frame[frame[key] == value]
+    return rows.iloc[0] if len(rows) else None

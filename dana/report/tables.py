@@ -1,17 +1,25 @@
-"""Tables of selection: ranking of detectors, separation, what was kept; each a frame that is also a CSV file."""
+"""Tables of a report: what was compared, separated, kept, and what came of it; each a frame that is also a CSV file."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dana.report.frames import Ranking, Selected, SelectorChoice
-from dana.report.page import Column, Table, number, percent
+from dana.core.statistics import mean_interval
+from dana.report.cells import Finetuned
+from dana.report.page import Column, Table, decimals, interval_text, number, percent, shares, text_columns
+from dana.report.run import Candidates, Selected
+from dana.report.unit_texts import TextMap
+from dana.report.verdicts import ArmComparison
 from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in
 MOST_SOURCES = 20
+TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general", "kept": "kept"}
+TEXT = Column("text", lambda row: TEXTS[row.text], numeric=False)
 
 
 def metric_name(metric: str) -> str:
@@ -19,60 +27,18 @@ def metric_name(metric: str) -> str:
     return metric.replace("_f1", "-F1").replace("_", "-") + (" (lower is better)" if is_error(metric) else "")
 
 
-def ranking_table(ranking: Ranking) -> Table:
-    """A row a detector, the chosen one marked. Mirrors Table 1 of the paper."""
-    frame = ranking.rows.copy()
-    frame["chosen"] = frame["name"] == ranking.chosen
-    columns = [_name_column("detector")]
-    has_recall = "recall" in frame and frame["recall"].notna().all()
-    if has_recall:
-        kept = f"recall at β = {number(ranking.content['budget'], 2)}" if "budget" in ranking.content else "recall"
-        columns.append(_interval_column(kept, "recall"))
-    columns += [
-        Column("F1", lambda row: number(row.f1_mean)),
-        Column("AUROC", lambda row: number(row.auroc_mean)),
-    ]
-    optional = {
-        "ap_mean": Column("average precision", lambda row: number(row.ap_mean)),
-        "stability": Column("stability", lambda row: number(row.stability, 2)),
-        "fit_s": Column("fit\N{NO-BREAK SPACE}(s)", lambda row: number(row.fit_s, 2)),
-        "score_s": Column("score\N{NO-BREAK SPACE}(s)", lambda row: number(row.score_s, 2)),
-    }
-    columns += [column for key, column in optional.items() if key in frame]
-    recall = "Recall: share of held-out task units that the budget would keep, with the 95 % interval over documents. "
-    caption = (
-        f"{recall if has_recall else ''}All other numbers are means over fits. F1: task is the positive class. "
-        "Stability: mean Spearman correlation of one general sample's scores between fits."
-    )
-    return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
+METRIC = Column("metric", lambda row: metric_name(row.metric), numeric=False)
+DIFFERENCE = Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False)
+SEEDS = Column("n", lambda row: str(row.n or "–"))
+INTERVAL = Column("95 % interval", lambda row: interval_text(row.low, row.high))
+P_HOLM = Column("p, Holm", lambda row: number(row.p_holm, 4))
 
 
-def choice_table(choice: SelectorChoice) -> Table:
-    """A row a selector and one for their fusion, best first, the chosen one marked."""
-    frame = choice.rows.sort_values("ap", ascending=False, kind="stable", ignore_index=True)
-    frame["chosen"] = frame["name"] == choice.chosen
-    columns = (
-        _name_column("selector"),
-        _interval_column("average precision", "ap"),
-        Column("recall at 5\N{NO-BREAK SPACE}%", lambda row: number(row.recall_5)),
-        Column("recall at 20\N{NO-BREAK SPACE}%", lambda row: number(row.recall_20)),
-        Column("AUROC", lambda row: number(row.auroc)),
-        Column("weight", lambda row: number(row.weight, 2)),
-    )
-    caption = (
-        "Pieces of held-out task text against pieces of general text. Average precision: task text weighted to one in "
-        "ten, with the 95 % interval over documents. Recall: share of task pieces that score below so many per cent "
-        "of the general ones. Weight: in the fusion."
-    )
-    return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
-
-
-def _name_column(header: str) -> Column:
-    """The name of a row, which says whether it was chosen."""
+def _name(header: str) -> Column:
     return Column(header, lambda row: row.name + (" (chosen)" if row.chosen else ""), numeric=False)
 
 
-def _interval_column(header: str, name: str) -> Column:
+def _with_interval(header: str, name: str) -> Column:
     """A number with the interval that its row has beside it, as `name`_low and `name`_high."""
 
     def cell(row: Any) -> str:
@@ -80,6 +46,52 @@ def _interval_column(header: str, name: str) -> Column:
         return f"{value} ({low} to {high})"
 
     return Column(header, cell)
+
+
+def ranking_table(ranking: Candidates) -> Table:
+    """A row a detector, the chosen one marked. Mirrors Table 1 of the paper."""
+    frame = ranking.rows
+    columns, caption = [_name("detector")], ""
+    if has_recall(frame):
+        columns.append(_with_interval(f"recall at β = {number(ranking.content.get('budget'), 2)}", "recall"))
+        caption = "Recall: share of held-out task units that the budget would keep, with the 95 % interval. "
+    columns += [
+        Column("F1", lambda row: number(row.f1_mean)),
+        Column("AUROC", lambda row: number(row.auroc_mean)),
+        Column("average precision", lambda row: number(row.ap_mean)),
+        *decimals(2, "stability"),
+        Column("fit (s)", lambda row: number(row.fit_s, 2)),
+        Column("score (s)", lambda row: number(row.score_s, 2)),
+    ]
+    caption += (
+        "All other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation "
+        "of one general sample's scores between fits."
+    )
+    return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
+
+
+def has_recall(frame: pd.DataFrame) -> bool:
+    """Whether detectors were ranked by recall; the paper's protocol has F1 alone."""
+    return "recall" in frame and bool(frame["recall"].notna().all())
+
+
+def choice_table(choice: Candidates) -> Table:
+    """A row a selector and one for their fusion, best first, the chosen one marked."""
+    frame = choice.rows.sort_values("ap", ascending=False, kind="stable", ignore_index=True)
+    columns = (
+        _name("selector"),
+        _with_interval("average precision", "ap"),
+        Column("recall at 5\N{NO-BREAK SPACE}%", lambda row: number(row.recall_5)),
+        Column("recall at 20\N{NO-BREAK SPACE}%", lambda row: number(row.recall_20)),
+        Column("AUROC", lambda row: number(row.auroc)),
+        *decimals(2, "weight"),
+    )
+    caption = (
+        "Pieces of held-out task text against pieces of general text. Average precision: task text weighted to one in "
+        "ten, with the 95 % interval over documents. Recall: share of task pieces that score below so many per cent "
+        "of the general ones. Weight: in the fusion."
+    )
+    return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
 
 
 def unit_groups(selected: Selected) -> dict[str, pd.DataFrame]:
@@ -104,24 +116,17 @@ def histogram(selected: Selected) -> Table:
 
 def separation_table(selected: Selected) -> Table:
     """A row a group: size, median score, AUROC against general, and how its score follows its length."""
-    found = unit_groups(selected)
-    general = found.get("general")
+    groups = unit_groups(selected)
     rows = []
-    for name, frame in found.items():
-        against = auroc(frame["score"], general["score"]) if general is not None and name != "general" else np.nan
-        rows.append(
-            {
-                "text": name,
-                "units": len(frame),
-                "median_score": frame["score"].median(),
-                "auroc_against_general": against,
-                "spearman_score_length": spearman(frame["score"], frame["characters"]),
-            }
-        )
+    for name, frame in groups.items():
+        row = {"text": name, "units": len(frame), "median_score": frame["score"].median()}
+        compared = "general" in groups and name != "general"
+        row["auroc_against_general"] = auroc(frame["score"], groups["general"]["score"]) if compared else np.nan
+        rows.append({**row, "spearman_score_length": spearman(frame["score"], frame["characters"])})
     columns = (
-        Column("text", lambda row: TEXTS[row.text], numeric=False),
-        Column("units", lambda row: number(row.units, 0)),
-        Column("median score", lambda row: number(row.median_score)),
+        TEXT,
+        *decimals(0, "units"),
+        *decimals(3, "median_score"),
         Column("AUROC against general", lambda row: number(row.auroc_against_general)),
         Column("score ~ length (Spearman)", lambda row: number(row.spearman_score_length, 2, sign=True)),
     )
@@ -133,14 +138,11 @@ def separation_table(selected: Selected) -> Table:
     return Table("separation", caption, pd.DataFrame(rows), columns)
 
 
-TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
-
-
 def auroc(relevant: pd.Series, foreign: pd.Series) -> float:
     """Probability that a relevant unit has the lower score; ties count half."""
     from sklearn.metrics import roc_auc_score
 
-    labels = np.concatenate([np.ones(len(relevant)), np.zeros(len(foreign))])
+    labels = np.repeat([1, 0], [len(relevant), len(foreign)])
     return float(roc_auc_score(labels, -np.concatenate([relevant, foreign])))
 
 
@@ -154,30 +156,24 @@ def spearman(first: pd.Series, second: pd.Series) -> float:
 def kept_table(selected: Selected) -> Table:
     """A row a source, by share of what was kept. Mirrors Table 2 of the paper, by units and by characters."""
     units = selected.units
-    columns = {
+    sums = {
         "units": np.ones(len(units)),
         "characters": units["characters"],
         "kept_units": units["weight"],
         "kept_characters": units["weight"] * units["characters"],
         "partly_kept_units": units["weight"].between(0, 1, inclusive="neither"),
     }
-    frame = pd.DataFrame(columns).groupby(units["source"], observed=True).sum()
+    frame = pd.DataFrame(sums).groupby(units["source"], observed=True).sum()
     totals = frame.sum()
     frame["share_of_its_units_kept"] = frame["kept_units"] / frame["units"]
     for name in ("units", "kept_units", "characters", "kept_characters"):
         frame[f"share_of_{name}"] = frame[name] / max(totals[name], 1e-300)
     frame = frame.sort_values("kept_characters", ascending=False, kind="stable").reset_index()
     frame["source"] = frame["source"].astype(str)
-    shown = (
-        Column("source", lambda row: row.source, numeric=False),
-        Column("units", lambda row: number(row.units, 0)),
-        Column("of them kept", lambda row: percent(row.share_of_its_units_kept)),
-        Column("share of the corpus", lambda row: percent(row.share_of_characters)),
-        Column("share of kept units", lambda row: percent(row.share_of_kept_units)),
-        Column("share of kept text", lambda row: percent(row.share_of_kept_characters)),
-    )
-    caption = "Shares of the corpus and of kept text are by characters. Kept is the sum of weights."
-    return Table("kept_by_source", caption, frame, shown, most=MOST_SOURCES)
+    columns = text_columns("source") + decimals(0, "units") + shares("share_of_its_units_kept", "share_of_characters")
+    columns += shares("share_of_kept_units", "share_of_kept_characters")
+    caption = "Kept is the sum of weights."
+    return Table("kept_by_source", caption, frame, columns, most=MOST_SOURCES)
 
 
 def planted_table(selected: Selected) -> Table | None:
@@ -193,12 +189,143 @@ def planted_table(selected: Selected) -> Table | None:
             "units": [planted.sum(), weight.sum()],
         }
     )
-    meanings = {"recall": "of planted units, kept", "precision": "of kept units, planted"}
-    columns = (
-        Column("planted text", lambda row: f"{row.measure} ({meanings[row.measure]})", numeric=False),
-        Column("share", lambda row: percent(row.value)),
-        Column("by chance", lambda row: percent(row.by_chance)),
-        Column("out of units", lambda row: number(row.units, 0)),
+    caption = (
+        "Recall: planted units that are kept. Precision: kept units that are planted. By chance: keeping the same mass "
+        "at random. Units: of which the share is."
     )
-    caption = "By chance: keeping the same mass at random."
-    return Table("planted", caption, frame, columns)
+    return Table(
+        "planted", caption, frame, text_columns("measure") + shares("value", "by_chance") + decimals(0, "units")
+    )
+
+
+def nearness_table(drawn: TextMap) -> Table:
+    """A row a text: distance to the centre of the task's held-out units, and how many are nearer than general text."""
+    found = {
+        name: drawn.distances.loc[drawn.distances["text"] == name, "distance"] for name in ("general", "kept", "task")
+    }
+    middle = float(np.median(found["general"]))
+    rows = [
+        {"text": name, "units": len(own), "median_distance": own.median(), "share_nearer": (own < middle).mean()}
+        for name, own in found.items()
+    ]
+    columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_distance"), *shares("share_nearer"))
+    caption = (
+        "Cosine distance of a unit's vector to the centre of the task's held-out units, centred on general text, of a "
+        f"sample, {percent(drawn.stored)} of which is stored. Nearer: than the median general unit. Kept units are "
+        "drawn by weight. The map shows the two directions in which task and general text vary most, the distances are "
+        "taken in all."
+    )
+    return Table("nearness", caption, pd.DataFrame(rows), columns)
+
+
+def loss_table(evaluations: pd.DataFrame) -> Table:
+    """A row a text and arm: the first and the last loss, nats a masked token."""
+    ordered, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
+    first, last = (ordered.drop_duplicates("arm", keep=end).set_index("arm").loc[arms] for end in ("first", "last"))
+    frames = []
+    for text in ("task", "general"):
+        before, after = first[f"{text}_loss"], last[f"{text}_loss"]
+        ends = {"before": before, "before_se": first[f"{text}_loss_se"], "after": after}
+        ends |= {"after_se": last[f"{text}_loss_se"], "change": after - before}
+        ends |= {"perplexity_before": np.exp(before), "perplexity_after": np.exp(after)}
+        frames.append(pd.DataFrame({"tokens": last["tokens"], **ends}).reset_index().assign(text=text))
+    frame = pd.concat(frames, ignore_index=True)
+    frame.insert(0, "text", frame.pop("text"))
+    columns = (
+        *text_columns("text", "arm"),
+        *decimals(0, "tokens"),
+        Column("loss before", lambda row: f"{number(row.before)} ± {number(row.before_se)}"),
+        Column("loss after", lambda row: f"{number(row.after)} ± {number(row.after_se)}"),
+        *decimals(3, "change", sign=True),
+        Column("perplexity", lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}"),
+    )
+    caption = (
+        "Held-out text: nats a masked token ± standard error over examples. The same tokens are masked every time and "
+        "in every arm, so differences are surer than these errors say. Perplexity is e to the loss."
+    )
+    return Table("losses", caption, frame, columns)
+
+
+def seed_table(cells: Sequence[Finetuned]) -> Table:
+    """A row a task, arm and seed: what the dots are."""
+    rows = [
+        {**about, "seed": seed, "score": score, "degenerate": seed in cell.collapsed}
+        for about, cell in zip(_described(cells), cells, strict=True)
+        for seed, score in cell.scores.items()
+    ]
+    return Table("seeds", "Scores by seed.", pd.DataFrame(rows))
+
+
+def _described(cells: Sequence[Finetuned]) -> list[dict[str, str]]:
+    """What every row about a cell begins with."""
+    return [
+        {"task": cell.task, "metric": cell.metric, "direction": cell.direction, "arm": cell.arm, "group": group}
+        for cell, group in zip(cells, settings_groups(cells), strict=True)
+    ]
+
+
+def settings_groups(cells: Sequence[Finetuned]) -> list[str]:
+    """A letter for each cell: within a task, only those of one letter can be compared."""
+    leaders: dict[str, list[Finetuned]] = {}
+    letters = []
+    for cell in cells:
+        known = leaders.setdefault(cell.task, [])
+        place = next((place for place, leader in enumerate(known) if not cell.unlike(leader)), len(known))
+        if place == len(known):
+            known.append(cell)
+        letters.append(chr(ord("A") + place) if place < 26 else str(place))
+    return letters
+
+
+def result_table(cells: Sequence[Finetuned]) -> Table:
+    """A row a task and arm: mean and standard deviation over seeds. Mirrors Table 3 of the paper."""
+    rows = []
+    for about, cell in zip(_described(cells), cells, strict=True):
+        scores = mean_interval(list(cell.scores.values()))
+        spread = {"n": scores.n, "mean": scores.mean, "std": scores.std, "ddof": 1}
+        rows.append({**about, **spread, "degenerate": len(cell.collapsed)})
+    frame = pd.DataFrame(rows)
+    several = frame["group"].nunique() > 1
+    columns = (*text_columns("task"), METRIC, *text_columns("arm", *["group"] * several), SEEDS)
+    columns += (Column("mean ± std", lambda row: f"{number(row.mean, 4)} ± {number(row.std, 4)}"),)
+    columns += (Column("collapsed seeds", lambda row: str(row.degenerate)),)
+    caption = (
+        "n: seeds. The standard deviation is over seeds (ddof 1). A collapsed seed predicts (nearly) one class for "
+        "everything: its score says nothing about the arm."
+    )
+    if several:
+        caption += " Group: arms of a task with other letters were made differently and cannot be compared."
+    return Table("results", caption, frame, columns)
+
+
+def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
+    """A row a task and pair of arms, with the verdict; None where there are no two arms."""
+    if not comparisons:
+        return None
+    frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns={"seeds": "seeds_to_decide"})
+    frame["reasons"] = ["; ".join(reasons) for reasons in frame["reasons"]]
+    frame.insert(list(frame).index("std") + 1, "ddof", 1)
+    columns = (
+        *text_columns("task"),
+        DIFFERENCE,
+        SEEDS,
+        *decimals(4, "mean", sign=True),
+        INTERVAL,
+        *decimals(4, "p"),
+        P_HOLM,
+    )
+    columns += (Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–"),)
+    caption = (
+        "Differences of the same seed's scores. Interval: two-level bootstrap over seeds and test examples. p: "
+        "two-sided sign-flip (paired permutation) test over seeds, exact up to 12. Holm's adjustment is over the "
+        "questions of all tasks: our arms against base and against random text. A verdict needs a p of at most 0.05 "
+        "after Holm, an interval without zero, and no collapsed model. The seeds that would decide it do so in four of "
+        "five reruns on this test set. It is about these models: another run of adaptation is not drawn. Other rows "
+        "are for reading."
+    )
+    return Table("differences", caption, frame, (*columns, Column("verdict", _verdict, numeric=False)))
+
+
+def _verdict(row: Any) -> str:
+    because = "; ".join(filter(None, [row.reasons, row.plan]))
+    return f"{row.verdict}: {because}" if because else row.verdict

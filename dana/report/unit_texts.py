@@ -1,12 +1,40 @@
-"""Texts of documents and of units, by their keys, from a corpus on disk."""
+"""Texts of units, by their keys, from a corpus on disk: examples to read of a few sources, and a map of stored vectors.
 
+Examples are the units with the lowest and the highest scores, each between its neighbours in its document. The map has
+the two principal components of task and general text; kept text is placed among them. Its vectors are centred on the
+general sample and normalised, as detectors see them (:mod:`dana.encoders.geometry`).
+"""
+
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dana.core.schemas import parts
+from dana.core.rng import generator
+from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
+from dana.encoders.cache import META, stored_vectors
+from dana.encoders.geometry import parse_geometry
+from dana.report.files import read_columns
+from dana.report.page import Shown, SourceExamples, UnitExample, number
+
+if TYPE_CHECKING:
+    import torch
+
+MEASURED = 1000  # units of a text that the distances are taken of
+DRAWN = {"general": 250, "kept": 200, "task": 150}
+FEWEST = 10  # units of each text; with fewer there is no map
+SOURCES = 4  # shown
+UNITS = 2  # shown of a source
+CANDIDATES = 20  # of a source: enough that, repeats of a document or a text and short ones left out, two remain
+FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24  # of a text that is shown as an example
+_UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
+LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit, and of a neighbour
 
 
 def documents_of(corpus: Path, wanted: pa.Array) -> dict[str, str]:
@@ -37,3 +65,178 @@ def texts_of(units: pa.Table, corpus: Path) -> list[str]:
     documents = documents_of(corpus, units["doc_id"].unique())
     keys = zip(*(units[name].to_pylist() for name in ("doc_id", "start", "end")), strict=True)
     return [documents.get(doc_id, "")[start:end] for doc_id, start, end in keys]
+
+
+def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Shown, Shown]:
+    """The most relevant and the most foreign units of at least eight words: two a source, of four sources.
+
+    With weights the sources are those with most text kept, of foreign units those with most text left out; without,
+    those with the most extreme units.
+
+    Args:
+        scores: Of :data:`dana.core.schemas.SCORES`, a document's units in a row.
+        corpus: Folder of the documents that were scored; without it there are no examples.
+        weights: Relevance of shape (units,).
+    """
+    if not parts(corpus) or not scores.num_rows:
+        return (), ()
+    source = scores["source"].combine_chunks().dictionary_encode()
+    codes = source.indices.to_numpy()
+    names = source.dictionary.to_pylist()
+    characters = scores["end"].to_numpy() - scores["start"].to_numpy()
+    order = np.argsort(scores["score"].to_numpy(), kind="stable")
+    order = order[characters[order] >= FEWEST_CHARACTERS]
+    kept = None if weights is None else characters * weights
+    left_out = None if weights is None else characters * (1 - weights)
+    found = [_candidates(rows, codes, text) for rows, text in ((order, kept), (order[::-1], left_out))]
+    every = np.concatenate([rows for side in found for rows in side.values()] or [np.empty(0, np.int64)])
+    texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
+    relevant, foreign = (
+        [SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items()]
+        for side in found
+    )
+    return _some(relevant), _some(foreign)
+
+
+def _some(found: list[SourceExamples]) -> Shown:
+    return tuple(examples for examples in found if examples.units)[:SOURCES]
+
+
+def _candidates(order: np.ndarray, codes: np.ndarray, text: np.ndarray | None) -> dict[int, np.ndarray]:
+    """The first rows in `order` of each of a few sources, by its code; the one with most `text` first."""
+    if text is None:
+        ranked = list(dict.fromkeys(codes[order].tolist()))
+    else:
+        amount = np.bincount(codes, weights=text)
+        ranked = [code for code in np.argsort(-amount, kind="stable").tolist() if amount[code] > 0]
+    return {code: order[codes[order] == code][:CANDIDATES] for code in ranked[: 2 * SOURCES]}
+
+
+def _examples(
+    rows: np.ndarray, scores: pa.Table, texts: dict[str, str], weights: np.ndarray | None
+) -> tuple[UnitExample, ...]:
+    """The first unit of every document that is long enough, then the first of every text."""
+    beside = [np.clip(rows + step, 0, scores.num_rows - 1) for step in (-1, 0, 1)]
+    columns = scores.select(["doc_id", "unit", "start", "end", "score"])
+    before, units, after = (columns.take(pa.array(places)).to_pylist() for places in beside)
+    documents: set[str] = set()
+    by_text: dict[str, UnitExample] = {}
+    for place, unit in enumerate(units):
+        document = texts.get(unit["doc_id"], "")
+        text = " ".join(document[unit["start"] : unit["end"]].split())
+        if unit["doc_id"] in documents or not is_readable(text):
+            continue
+        documents.add(unit["doc_id"])
+        around = [_beside(unit, other[place], document) for other in (before, after)]
+        weight = "" if weights is None else f", weight {weights[rows[place]]:.2g}"
+        note = f"score {number(unit['score'])}{weight}"
+        by_text.setdefault(text, UnitExample(beginning(text), note, _end(around[0]), _start(around[1])))
+    return tuple(by_text.values())[:UNITS]
+
+
+def _beside(unit: dict[str, Any], other: dict[str, Any], document: str) -> str:
+    """A neighbour's text on one line; empty where the row beside a unit is of another document, or is itself."""
+    alike = other["doc_id"] == unit["doc_id"] and other["unit"] != unit["unit"]
+    return " ".join(document[other["start"] : other["end"]].split()) if alike else ""
+
+
+def beginning(text: str, most: int = LONGEST) -> str:
+    """A text, cut to so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _start(text: str) -> str:
+    return beginning(text, LONGEST_BESIDE)
+
+
+def _end(text: str) -> str:
+    return text if len(text) <= LONGEST_BESIDE else "…" + text[1 - LONGEST_BESIDE :]
+
+
+def _word_count(text: str) -> int:
+    """Words with a letter, between spaces; in scripts that have no spaces two letters count as one."""
+    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
+    return max(spaced, len(_UNSPACED.findall(text)) // 2)
+
+
+def is_readable(text: str) -> bool:
+    """Whether a text is long enough to show what it is an example of: headings and fragments say little."""
+    return len(text) >= FEWEST_CHARACTERS and _word_count(text) >= FEWEST_WORDS
+
+
+@dataclass(frozen=True)
+class TextMap:
+    """Where three texts lie.
+
+    Attributes:
+        points: A row a drawn unit: text (``general``, ``kept``, ``task``), x, y; task text lies on the left.
+        variance: Share of the variance of task and general text along x and along y.
+        distances: A row a measured unit: text, cosine distance to the centre of the task's held-out units.
+        stored: Share of the sampled units whose vectors are stored.
+    """
+
+    points: pd.DataFrame
+    variance: tuple[float, float]
+    distances: pd.DataFrame
+    stored: float
+
+
+def text_map(
+    scores: Path, corpus: Path, task: Path, store: Path, table: pa.Table, weights: np.ndarray
+) -> TextMap | None:
+    """The map of a run's units; None where the store lacks the vectors of one of the texts.
+
+    Args:
+        scores: Folder of the scores, which has the keys of the task's held-out units.
+        corpus: Folder of the general documents.
+        task: Folder of the task's text.
+        store: Folder of the embedding store.
+        table: The scores, :data:`dana.core.schemas.SCORES`.
+        weights: Relevance of shape (units,); kept units are drawn with these probabilities.
+    """
+    if not (parts(corpus) and (scores / HELD_OUT_TASK).is_file() and weights.any()):
+        return None
+    random = generator(0, "report", "map")
+    count, likely = len(weights), weights / weights.sum()
+    rows = {
+        "general": random.choice(count, min(MEASURED, count), replace=False),
+        "kept": random.choice(count, min(MEASURED, int((weights > 0).sum())), replace=False, p=likely),
+    }
+    held_out = read_columns(scores / HELD_OUT_TASK, SCORES.names)
+    held_out = held_out.take(pa.array(random.permutation(held_out.num_rows)[:MEASURED]))
+    texts = {name: texts_of(table.take(pa.array(drawn)), corpus) for name, drawn in rows.items()}
+    texts["task"] = texts_of(held_out, task / "held_out")
+    vectors = _stored(store, texts)
+    if min(map(len, vectors.values()), default=0) < FEWEST:
+        return None
+    stored = sum(map(len, vectors.values())) / sum(len(set(own)) for own in texts.values())
+    geometry = parse_geometry("center+l2").fit(vectors["general"])
+    return _placed({name: geometry.apply(found).numpy() for name, found in vectors.items()}, stored)
+
+
+def _stored(store: Path, texts: dict[str, list[str]]) -> "dict[str, torch.Tensor]":
+    """Vectors of distinct texts, of the encoder that has most of them; empty without a store."""
+    best: dict[str, torch.Tensor] = {}
+    for folder in sorted(meta.parent for meta in store.glob(f"*/{META}")):
+        found = {name: stored_vectors(folder, own) for name, own in texts.items()}
+        if sum(map(len, found.values())) > sum(map(len, best.values())):
+            best = found
+    return best
+
+
+def _placed(vectors: dict[str, np.ndarray], stored: float) -> TextMap:
+    """Vectors as the detectors see them, (units, dims) each, to their map."""
+    from sklearn.decomposition import PCA
+
+    drawn = {name: vectors[name][:most] for name, most in DRAWN.items()}
+    fitted = PCA(2, svd_solver="full").fit(np.concatenate([drawn["task"], drawn["general"]]))
+    places = {name: fitted.transform(rows) for name, rows in drawn.items()}
+    side = -1.0 if places["task"][:, 0].mean() > places["general"][:, 0].mean() else 1.0
+    points = pd.concat(
+        pd.DataFrame({"text": name, "x": side * place[:, 0], "y": place[:, 1]}) for name, place in places.items()
+    )
+    centre = vectors["task"].mean(0)
+    centre = centre / max(float(np.linalg.norm(centre)), 1e-12)
+    distances = pd.concat(pd.DataFrame({"text": name, "distance": 1 - rows @ centre}) for name, rows in vectors.items())
+    x, y = fitted.explained_variance_ratio_.tolist()
+    return TextMap(points.reset_index(drop=True), (x, y), distances.reset_index(drop=True), stored)

@@ -7,17 +7,18 @@ from dana.core.errors import ArtifactError, ConfigError, nearest_path
 from dana.core.logging import get_logger
 from dana.core.statistics import fewest_seeds
 from dana.report.cells import Finetuned
-from dana.report.collect import read_cells
-from dana.report.power import (
+from dana.report.run import read_cells
+from dana.report.verdicts import (
     MOST_SEEDS,
     Spread,
     assumed_spread,
     detectable,
+    measure_pair,
     pooled,
+    questions,
     seeds_needed,
     smallest_detectable,
 )
-from dana.report.verdicts import measure_pair, questions
 from dana.stages.settings import RunSettings
 from dana.tasks.card import TaskCard
 
@@ -45,7 +46,7 @@ def forecast(settings: RunSettings, cards: list[TaskCard | str]) -> list[str]:
     """A line a card: the difference that its seeds and test examples show in four of five runs, and what more would.
 
     The spread is that of results in ``settings.pilot``, or in the run's own folder, where they are of the card's task,
-    have two seeds or more and no collapsed model. Else one is assumed (:func:`dana.report.power.assumed_spread`).
+    have two seeds or more and no collapsed model. Else one is assumed (:func:`dana.report.verdicts.assumed_spread`).
 
     Args:
         settings: Of the run.

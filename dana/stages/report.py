@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dana.core.config import require
-from dana.report.collect import collect
 from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
+from dana.report.run import read_run
 from dana.report.sections import build_report
 
 
@@ -24,7 +24,7 @@ def report_stage(run: Path) -> Path:
     Raises:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
-    return write_page(build_report(collect(run)), run, "report")
+    return write_page(build_report(read_run(run)), run, "report")
 
 
 def compare_stage(runs: Sequence[Path], out: Path) -> Path:
@@ -45,4 +45,4 @@ def compare_stage(runs: Sequence[Path], out: Path) -> Path:
     for place, run in enumerate(runs):
         require(places[place] not in places[:place], "--compare", str(run), "named once")
     require(len(runs) > 1, "--compare", " ".join(map(str, runs)), "two runs or more")
-    return write_page(compare_runs([collect(run) for run in runs]), out, "comparison")
+    return write_page(compare_runs([read_run(run) for run in runs]), out, "comparison")

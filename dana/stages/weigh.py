@@ -282,7 +282,7 @@ def _write_curve(amount: "Amount", draft: Draft) -> None:
     """The table and the plot of a choice of beta, and its notes for the manifest."""
     import pandas as pd
 
-    from dana.report.amount_curve import amount_curve
+    from dana.report.figures import amount_curve
 
     curve = pd.DataFrame(amount.curve)
     curve.to_csv(draft.path / CURVE, index=False)

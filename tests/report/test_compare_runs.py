@@ -8,7 +8,6 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, ConfigError
-from dana.report.collect import collect
 from dana.report.compare_runs import (
     between_rows,
     compare_runs,
@@ -17,7 +16,7 @@ from dana.report.compare_runs import (
     named_runs,
     setting_rows,
 )
-from dana.report.frames import RunFrames
+from dana.report.run import RunFrames, read_run
 from dana.stages.report import compare_stage
 
 ARMS = {"base": 0.5, "random": 0.55, "dana": 0.7}
@@ -30,12 +29,12 @@ def two(tmp_path, write):
     write["results"](tmp_path / "two", arms={**ARMS, "dana": 0.8}, collapsed="")
     write["results"](tmp_path / "one", "other", arms=ARMS, collapsed="")
     write["results"](tmp_path / "two", "other", arms=ARMS, collapsed="", epochs=9)
-    return [collect(tmp_path / name) for name in ("one", "two")]
+    return [read_run(tmp_path / name) for name in ("one", "two")]
 
 
 @pytest.mark.parametrize("names", [["x", "y"], ["a/x", "b/x", "b/y"], ["a/b/x", "c/b/x"]])
 def test_runs_are_called_by_the_shortest_ends_that_differ(tmp_path, names):
-    assert [own.name for own in named_runs([RunFrames(tmp_path / "in" / name) for name in names])] == names
+    assert list(named_runs([RunFrames(tmp_path / "in" / name) for name in names])) == names
 
 
 def test_every_run_s_questions_stand_together_and_what_was_made_otherwise_is_named(two):
@@ -50,7 +49,7 @@ def test_every_run_s_questions_stand_together_and_what_was_made_otherwise_is_nam
     made = frame.set_index(["task", "other", "run"])["made_otherwise"]
     assert made["other", "base", "two"] == "epochs 9 against 3"
     assert (made.drop([("other", "base", "two"), ("other", "random", "two")]) == "").all()
-    own = [row for row in named_runs(two)[1].analysis.comparisons if (row.task, row.other) == ("toy", "random")]
+    own = [row for row in named_runs(two)["two"].comparisons if (row.task, row.other) == ("toy", "random")]
     shown = frame.set_index(["task", "other", "run"]).loc[("toy", "random", "two")]
     assert (shown["mean"], shown["p_holm"], shown["verdict"]) == (own[0].mean, own[0].p_holm, "better")
 
@@ -74,7 +73,7 @@ def test_the_same_arm_of_two_runs_is_compared_seed_by_seed_if_made_alike(two):
 def test_an_arm_of_one_run_alone_is_not_compared_between_runs(tmp_path, write):
     write["results"](tmp_path / "one", arms=ARMS, collapsed="")
     write["results"](tmp_path / "two", arms={"base": 0.5, "svm": 0.6}, collapsed="")
-    runs = named_runs([collect(tmp_path / name) for name in ("one", "two")])
+    runs = named_runs([read_run(tmp_path / name) for name in ("one", "two")])
     assert between_rows(runs).frame["arm"].tolist() == ["base"]
 
 
@@ -131,7 +130,7 @@ def test_the_page_says_what_each_run_found_and_every_table_is_a_file(two, tmp_pa
 def test_the_headline_counts_what_is_worse_and_what_is_open(tmp_path, write):
     for name, mean in (("one", 0.5), ("two", 0.7)):
         write["results"](tmp_path / name, arms={"base": 0.7, "random": 0.5, "dana": mean}, collapsed="")
-    report = compare_runs([collect(tmp_path / name) for name in ("one", "two")])
+    report = compare_runs([read_run(tmp_path / name) for name in ("one", "two")])
     assert report.verdict == "2 runs ask 4 questions: 1 better, 1 worse, 2 open."
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
-from dana.report.collect import collect
-from dana.report.cost import cost_finding, cost_table
-from dana.report.frames import RunFrames
-from dana.report.recorded import recorded_seconds
+from dana.report.files import recorded_seconds
+from dana.report.provenance import cost_finding, cost_table
+from dana.report.run import RunFrames, read_run
 
 
 def run_of(path, recorded=None, **manifests):
@@ -84,7 +83,7 @@ def test_seconds_are_those_of_all_starts_of_a_step(whole_run):
     (finetuned / "metrics.json").write_text(json.dumps(metrics))
     assert recorded_seconds(adapted) == 1000.25
     assert recorded_seconds(finetuned) == 500.5
-    frame = cost_table(collect(whole_run)).frame.set_index("step")
+    frame = cost_table(read_run(whole_run)).frame.set_index("step")
     assert frame.loc["arms/dana/adapted", "seconds"] == 1000.25
     assert frame.loc["finetune/toy/dana", "seconds"] == 500.5
     told = json.loads((whole_run / "corpus" / MANIFEST).read_text())["seconds"]

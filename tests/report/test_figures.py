@@ -4,21 +4,21 @@ import xml.etree.ElementTree as tree
 import pytest
 
 from dana.report import figures
-from dana.report.analysis import analyse
-from dana.report.collect import collect
-from dana.report.forest import forest, forest_rows
+from dana.report.figures import forest, forest_rows
+from dana.report.run import read_run
+from dana.report.sections import analyse
 from dana.report.svg import Figure
 
 
 @pytest.fixture
 def drawn(whole_run):
-    analysis = analyse(collect(whole_run))
+    analysis = analyse(read_run(whole_run))
     return [
-        figures.score_histogram(analysis.histogram.frame),
-        figures.kept_bars(analysis.kept.frame),
-        figures.loss_curves(analysis.evaluations.frame, "task"),
-        figures.loss_curves(analysis.evaluations.frame, "general"),
-        figures.seed_dots(analysis.seeds.frame, "toy"),
+        figures.score_histogram(analysis.tables["score_histogram"].frame),
+        figures.kept_bars(analysis.tables["kept_by_source"].frame),
+        figures.loss_curves(analysis.tables["evaluations"].frame, "task"),
+        figures.loss_curves(analysis.tables["evaluations"].frame, "general"),
+        figures.seed_dots(analysis.tables["seeds"].frame, "toy"),
     ]
 
 
@@ -56,7 +56,7 @@ def test_an_arm_has_one_style_everywhere_and_no_other_arm_has_it():
 
 
 def test_losses_are_drawn_from_where_they_began_and_both_texts_at_one_height(whole_run):
-    frame = collect(whole_run).evaluations
+    frame = read_run(whole_run).evaluations
     raised = frame.assign(task_loss=frame["task_loss"] + 3)
     heights = [
         [float(y) for y in re.findall(r'<use [^>]*?y="([\d.]+)"', figures.loss_curves(rows, "task").svg)]
@@ -80,7 +80,7 @@ def test_the_same_numbers_give_the_same_bytes():
 
 def test_the_curve_goes_through_the_numbers(whole_run):
     """Five evaluations make five markers; their heights fall with the loss."""
-    frame = collect(whole_run).evaluations
+    frame = read_run(whole_run).evaluations
     svg = figures.loss_curves(frame[frame["arm"] == "dana"], "task").svg
     heights = [float(y) for y in re.findall(r'<use [^>]*?y="([\d.]+)"[^>]*var\(--dana', svg)][:5]
     assert len(heights) == 5
@@ -92,7 +92,7 @@ def test_no_line_joins_arms_that_were_made_otherwise_and_they_bear_letters(tmp_p
         folder = tmp_path / str(settings)
         write["results"](folder, arms={"dana": 0.7}, collapsed="")
         write["results"](folder, arms={"base": 0.5}, collapsed="", **settings)
-        return figures.seed_dots(analyse(collect(folder)).seeds.frame, "toy").svg
+        return figures.seed_dots(analyse(read_run(folder)).tables["seeds"].frame, "toy").svg
 
     alike, unlike = svg(), svg(epochs=1)
     lines = [len(re.findall(r'id="seeds-toy-line2d_\d+"', drawn)) for drawn in (alike, unlike)]
@@ -103,14 +103,14 @@ def test_no_line_joins_arms_that_were_made_otherwise_and_they_bear_letters(tmp_p
 
 
 def test_a_collapsed_seed_is_hollow(whole_run):
-    svg = figures.seed_dots(analyse(collect(whole_run)).seeds.frame, "toy").svg
+    svg = figures.seed_dots(analyse(read_run(whole_run)).tables["seeds"].frame, "toy").svg
     assert "hollow: collapsed" in svg
     unfilled = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("general", "dana")}
     assert unfilled == {"general": 2, "dana": 1}  # the mean's bar, and the seed
 
 
 def differences(run):
-    return analyse(collect(run)).differences.frame
+    return analyse(read_run(run)).tables["differences"].frame
 
 
 def test_the_forest_has_a_row_for_every_arm_against_base_and_random(tmp_path, write):

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from dana.core.artifacts import MANIFEST, write_json
-from dana.report import findings
-from dana.report.analysis import analyse
-from dana.report.collect import collect
-from dana.report.lineage import adaptations, trace, weights
+from dana.report import sections
+from dana.report.cells import adaptations, trace, weights
+from dana.report.run import read_run
+from dana.report.sections import analyse
 
 
 def manifest(own: str, parent: str, **settings) -> dict:
@@ -71,7 +71,7 @@ def fine_tuned(run, arm, own):
 
 
 def said(run):
-    return findings.verdict(analyse(collect(run)))
+    return sections.verdict(analyse(read_run(run)))
 
 
 def test_arms_adapted_alike_from_one_model_are_compared(run):

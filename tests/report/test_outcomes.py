@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from dana.report.cells import Finetuned
-from dana.report.outcomes import difference_table, loss_table, result_table, seed_table, settings_groups
+from dana.report.tables import difference_table, loss_table, result_table, seed_table, settings_groups
 from dana.report.verdicts import compare_arms
 
 

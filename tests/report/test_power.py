@@ -10,7 +10,7 @@ from scipy import stats
 
 from dana.core.statistics import fewest_seeds, paired_bootstrap
 from dana.report import verdicts
-from dana.report.power import (
+from dana.report.verdicts import (
     MOST_SEEDS,
     Spread,
     assumed_spread,

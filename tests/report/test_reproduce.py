@@ -9,9 +9,8 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
-from dana.report.collect import collect
-from dana.report.frames import RunFrames
-from dana.report.reproduce import input_table, reproduction
+from dana.report.provenance import input_table, reproduction
+from dana.report.run import RunFrames, read_run
 from dana.stages.report import report_stage
 from tests.toy_task import write_checkpoint, write_task
 
@@ -56,7 +55,7 @@ def run_block(block, folder, monkeypatch):
 @pytest.mark.slow
 def test_the_commands_make_the_run_again(by_hand, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
-    run_block(reproduction(collect(by_hand)), tmp_path / "elsewhere", monkeypatch)
+    run_block(reproduction(read_run(by_hand)), tmp_path / "elsewhere", monkeypatch)
     again = tmp_path / "elsewhere" / "again"
     assert len(fingerprints(by_hand)) == 9
     assert fingerprints(again) == fingerprints(by_hand)
@@ -123,7 +122,7 @@ def test_a_grid_is_one_command_and_what_was_harvested_is_told():
 
 def test_seeds_versions_and_settings_head_the_block(whole_run):
     (whole_run / "settings.yaml").write_text("# A comment.\nweigh:\n  beta: 0.2\n")
-    head = reproduction(collect(whole_run)).split("\nRECIPE\n")[0].splitlines()
+    head = reproduction(read_run(whole_run)).split("\nRECIPE\n")[0].splitlines()
     assert head[0].startswith("# ")
     assert "numpy " in head[0]
     assert head[1] == "# seeds: fine-tuning 0, 1, 2, 3, 4, 5, 6, 7"
@@ -131,7 +130,7 @@ def test_seeds_versions_and_settings_head_the_block(whole_run):
 
 
 def test_without_settings_there_is_no_block_and_the_report_says_so(whole_run):
-    assert reproduction(collect(whole_run)) == ""
+    assert reproduction(read_run(whole_run)) == ""
     page = report_stage(whole_run).read_text()
     assert "<pre" not in page
     assert "What its commands were told is not kept here" in page
@@ -143,7 +142,7 @@ def test_without_settings_there_is_no_block_and_the_report_says_so(whole_run):
 
 
 def test_every_file_that_was_read_has_its_digest(whole_run):
-    frame = input_table(collect(whole_run)).frame
+    frame = input_table(read_run(whole_run)).frame
     assert frame.iloc[0].tolist() == ["corpus", "web.jsonl", "00"]
     data = frame[frame["file"] == "test.jsonl"]
     assert data["digest"].unique().tolist() == ["cd" * 16]

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from dana.report.frames import Selected
 from dana.report.page import number, percent
+from dana.report.run import Selected
 from dana.report.tables import auroc, histogram, kept_table, planted_table, separation_table, spearman
 
 

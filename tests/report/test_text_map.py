@@ -10,9 +10,11 @@ import torch
 import yaml
 
 from dana.core.schemas import HELD_OUT_TASK
-from dana.report.collect import collect
-from dana.report.map_figure import map_figure, map_finding, nearness_table
-from dana.report.text_map import TextMap, _placed
+from dana.report.figures import map_figure
+from dana.report.run import read_run
+from dana.report.sections import map_finding
+from dana.report.tables import nearness_table
+from dana.report.unit_texts import TextMap, _placed
 from dana.stages.report import report_stage
 from tests.report.conftest import store_vectors
 
@@ -71,19 +73,19 @@ def test_who_is_nearer_is_counted_against_the_median_general_unit():
 
 
 def test_a_run_s_kept_text_lies_with_the_task(whole_run):
-    drawn = collect(whole_run).selected.map
+    drawn = read_run(whole_run).selected.map
     rows = nearness_table(drawn).frame.set_index("text")
     assert rows.loc["kept", "share_nearer"] > 0.95
     assert rows["units"].to_dict() == {"general": 960, "kept": 192, "task": 118}, "distinct texts"
     assert drawn.stored == 1
     points = drawn.points.groupby("text")["x"].median()
     assert points["task"] < points["general"]
-    again = collect(whole_run).selected.map
+    again = read_run(whole_run).selected.map
     pd.testing.assert_frame_equal(again.points, drawn.points)
 
 
 def test_the_figure_has_every_point_the_page_s_colours_and_no_text_of_the_corpus(whole_run):
-    drawn = collect(whole_run).selected.map
+    drawn = read_run(whole_run).selected.map
     figure = map_figure(drawn)
     tree.fromstring(figure.svg)
     for colour in ("task", "general", "dana"):
@@ -96,21 +98,21 @@ def test_the_figure_has_every_point_the_page_s_colours_and_no_text_of_the_corpus
 
 def test_without_vectors_the_page_says_which_command_stores_them(whole_run):
     shutil.move(whole_run / "embeddings", whole_run.parent / "elsewhere")
-    assert collect(whole_run).selected.map is None
+    assert read_run(whole_run).selected.map is None
     page = report_stage(whole_run).read_text()
     assert "--detector knn --out ANOTHER_DIR" in page.split("Where does the kept text lie?")[1].split("</section>")[0]
     (whole_run / "settings.yaml").write_text(yaml.safe_dump({"selection": {"store": f"{whole_run.parent}/elsewhere"}}))
-    assert collect(whole_run).selected.map is not None
+    assert read_run(whole_run).selected.map is not None
 
 
 @pytest.mark.parametrize("gone", ["corpus", "task", "weights", f"scores/{HELD_OUT_TASK}"])
 def test_a_text_that_is_gone_has_no_map(whole_run, gone):
     shutil.move(whole_run / gone, whole_run.parent / "gone")
-    assert collect(whole_run).selected.map is None
+    assert read_run(whole_run).selected.map is None
 
 
 def test_of_two_encoders_the_one_that_knows_most_is_taken(whole_run):
     store_vectors(whole_run / "embeddings" / "another", ["An unknown text."], torch.ones(1, 7))
-    assert collect(whole_run).selected.map is not None
+    assert read_run(whole_run).selected.map is not None
     shutil.rmtree(whole_run / "embeddings" / "one")
-    assert collect(whole_run).selected.map is None
+    assert read_run(whole_run).selected.map is None

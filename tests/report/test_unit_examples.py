@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from dana.core.schemas import DOCUMENTS, SCORES, write_parts
-from dana.report.collect import collect
-from dana.report.examples import most_extreme
 from dana.report.page import number
+from dana.report.run import read_run
+from dana.report.unit_texts import most_extreme
 
 LONG = "{} is a sentence that has more than eight words in it."
 
@@ -127,7 +127,7 @@ def test_no_corpus_no_units_and_short_units_alone_are_no_examples(scored, tmp_pa
 
 
 def test_a_run_s_examples_are_those_of_its_scores_and_weights(whole_run):
-    selected = collect(whole_run).selected
+    selected = read_run(whole_run).selected
     assert next(iter(shown(selected.relevant))) == "target (planted)"
     lowest, highest = (number(end) for end in selected.units["score"].agg(["min", "max"]))
     assert selected.relevant[0].units[0].note == f"score {lowest}, weight 1"

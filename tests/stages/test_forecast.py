@@ -6,9 +6,8 @@ import pytest
 
 from dana.core.config import load
 from dana.core.errors import ConfigError
-from dana.report.collect import read_cells
-from dana.report.power import assumed_spread, detectable, seeds_needed
-from dana.report.verdicts import compare_arms
+from dana.report.run import read_cells
+from dana.report.verdicts import assumed_spread, compare_arms, detectable, seeds_needed
 from dana.stages.forecast import find_pilot
 from dana.stages.run import forecast_run
 from dana.stages.settings import RunSettings

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from dana.core.artifacts import open_artifact
 from dana.core.origin import package_versions
 from dana.core.schemas import parts, read_batches
-from dana.report.examples import beginning, is_readable
 from dana.report.page import (
     Column,
     Finding,
@@ -27,6 +26,7 @@ from dana.report.page import (
     number,
     percent,
 )
+from dana.report.unit_texts import beginning, is_readable
 from dana.studies.clusters.description import FOLDER, ClusterDescription
 from dana.studies.clusters.domains import (
     EVERY_OUTLIER,

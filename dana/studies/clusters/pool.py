@@ -10,11 +10,10 @@ import pandas as pd
 from dana.core.artifacts import MANIFEST, fingerprint
 from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
 from dana.encoders.cache import META, stored_vectors
-from dana.report.collect import embedding_store, scores_folder, weight_folders
 from dana.report.figures import MOST_BARS, WIDTH, shorten
-from dana.report.files import read_columns, read_object, require_keys
-from dana.report.frames import RunFrames
+from dana.report.files import read_columns, read_object, reading
 from dana.report.page import Column, Section, Table, each, number, percent
+from dana.report.run import RunFrames, embedding_store, scores_folder, weight_folders
 from dana.report.svg import COLOURS, Figure
 from dana.report.unit_texts import texts_of
 from dana.weighting.weights import effective_number
@@ -40,11 +39,12 @@ def sections(run: RunFrames) -> list[Section]:
     if not (file.is_file() and corpus.is_file()):
         return []
     manifest = read_object(file)
-    require_keys(manifest, ("k", "names", "depends_on"), file)
-    if manifest["depends_on"].get("general") != read_object(corpus).get("fingerprint"):
+    with reading(file):
+        clusters, names, general = manifest["k"], manifest["names"], manifest["depends_on"].get("general")
+    if general != read_object(corpus).get("fingerprint"):
         return []
-    amounts = cluster_amounts(run.path / "clusters", weight_folders(run.path), manifest["k"])
-    pool = pd.DataFrame({"cluster": range(manifest["k"]), "name": manifest["names"], "units": amounts["units"]})
+    amounts = cluster_amounts(run.path / "clusters", weight_folders(run.path), clusters)
+    pool = pd.DataFrame({"cluster": range(clusters), "name": names, "units": amounts["units"]})
     pool["kept"] = amounts.iloc[:, 1] if amounts.shape[1] > 1 else np.nan
     table = pool_table(pool.assign(task_units=_task_units(run.path, manifest)))
     is_weighed = run.selected is not None and "weight" in run.selected.units

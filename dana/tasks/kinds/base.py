@@ -41,7 +41,7 @@ class Kind(ABC):
         pipeline: Transformers' pipeline for a saved model.
         per_word: Whether every word of a text has an answer of its own.
         labelled: Whether a card has labels.
-        assumes_spread: Whether scores vary as :func:`dana.report.power.assumed_spread` says, where there is no pilot.
+        assumes_spread: Whether scores vary as :func:`dana.report.verdicts.assumed_spread` says, without a pilot.
     """
 
     labels: tuple[str, ...]

@@ -1,5 +1,7 @@
-"""A run's folder to data frames; what the run does not have is None or empty."""
+"""A run's folder to data frames, the input of every table and figure of a report; what it does not have is None."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +14,86 @@ from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
-from dana.report.cells import Finetuned, read_cell
-from dana.report.examples import most_extreme
-from dana.report.files import read_columns, read_object, require_keys
-from dana.report.frames import EVALUATION, Ranking, RunFrames, Selected, SelectorChoice
-from dana.report.lineage import adaptations
-from dana.report.recorded import TRAINING, recorded_seconds, training_lines
-from dana.report.text_map import text_map
-from dana.report.verdicts import ADAPTED, CONTROLS
+from dana.report.cells import Finetuned, adaptations, read_cell
+from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
+from dana.report.page import Shown
+from dana.report.unit_texts import TextMap, most_extreme, text_map
 
+EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
+RANKED = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
+COMPARED = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row of all candidates together
 PLANTED = "(planted)"  # the end of a source's name whose documents should be found
-ARMS = ("base", "general", "random", "dana", ADAPTED)  # the order of every table and figure
+ADAPTED = "adapted"  # the arm's name where a run has only one
+CONTROLS = ("base", "general", "random")
+ARMS = (*CONTROLS, "dana", ADAPTED)  # the order of every table and figure
 
 
-def collect(path: Path) -> RunFrames:
+@dataclass(frozen=True)
+class Candidates:
+    """Detectors or selectors that were compared.
+
+    Attributes:
+        rows: A row a candidate, with a column ``chosen``.
+        content: What else is noted: the budget of the detectors' recall, why a selector was chosen.
+    """
+
+    rows: pd.DataFrame
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What was scored and weighed.
+
+    Attributes:
+        units: A row a general unit: source (category), planted (bool), characters, score, and weight where
+            weights were made. What is kept is the sum of weights, so that all policies read alike.
+        task: A row a held-out task unit: characters, score.
+        relevant: The units nearest to the task, by source.
+        foreign: The units farthest from it.
+        weights: The manifest of the weights; empty without.
+        map: Where they lie; None where vectors are not stored.
+    """
+
+    units: pd.DataFrame
+    task: pd.DataFrame
+    relevant: Shown = ()
+    foreign: Shown = ()
+    weights: dict[str, Any] = field(default_factory=dict)
+    map: TextMap | None = None
+
+
+@dataclass(frozen=True)
+class RunFrames:
+    """Everything a report is made from.
+
+    Attributes:
+        path: The folder.
+        ranking: Of the detectors, with their budget.
+        choice: Of the selectors that ``auto`` chose from, with why.
+        selected: Scores and weights.
+        evaluations: A row an arm and evaluation: arm and :data:`EVALUATION`.
+        cells: Every fine-tuned arm of every task, in the order of the tables.
+        stages: A row a committed artifact, by place in the folder, and its manifest.
+        settings: Text of what its commands were told that differs from the defaults; empty where it is not kept.
+        is_grid: Whether ``dana run`` made it, and not one command a step.
+        recorded: Seconds that a step's own records tell of, by its place.
+    """
+
+    path: Path
+    ranking: Candidates | None = None
+    choice: Candidates | None = None
+    selected: Selected | None = None
+    evaluations: pd.DataFrame | None = None
+    cells: tuple[Finetuned, ...] = ()
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: str = ""
+    is_grid: bool = False
+    recorded: dict[str, float] = field(default_factory=dict)
+
+
+def read_run(path: Path) -> RunFrames:
     """Read a run's folder.
 
     Raises:
@@ -39,11 +106,18 @@ def collect(path: Path) -> RunFrames:
         for folder in sorted(manifest.parent.parent for manifest in path.rglob(MANIFEST))
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
-    ranking, choice, selected = read_ranking(path), read_choice(path), read_selected(path)
-    evaluations, cells = read_evaluations(path), read_cells(path, stages)
-    recorded = {place: recorded_seconds(path / place) for place in stages}
-    told, is_grid = _settings(path / SETTINGS), (path / "cells").is_dir()
-    run = RunFrames(path, ranking, choice, selected, evaluations, cells, stages, told, is_grid, recorded)
+    run = RunFrames(
+        path,
+        ranking=read_ranking(path),
+        choice=read_choice(path),
+        selected=read_selected(path),
+        evaluations=read_evaluations(path),
+        cells=read_cells(path, stages),
+        stages=stages,
+        settings=_settings(path),
+        is_grid=(path / "cells").is_dir(),
+        recorded={place: recorded_seconds(path / place) for place in stages},
+    )
     if run.ranking is None and run.selected is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
             f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ here;"
@@ -52,45 +126,38 @@ def collect(path: Path) -> RunFrames:
     return run
 
 
-def _settings(file: Path) -> str:
+def _settings(path: Path) -> str:
     """A run's settings without the comments on top."""
-    if not file.is_file():
-        return ""
-    return "\n".join(line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    file = path / SETTINGS
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return "\n".join(line for line in lines if not line.startswith("#"))
 
 
-def read_ranking(path: Path) -> Ranking | None:
+def read_ranking(path: Path) -> Candidates | None:
     """The ranking of the detectors."""
-    file = path / "ranking" / MANIFEST
-    if not file.is_file():
-        return None
-    content = read_object(file)
-    require_keys(content, ("detectors", "chosen"), file)
-    if not content["detectors"]:
-        raise ArtifactError(f"{file}: detectors is empty; make it again")
-    for row in content["detectors"]:
-        require_keys(row, ("name", "f1_mean", "f1_std", "auroc_mean", "stability"), file)
-    rows = pd.DataFrame(content["detectors"])
-    if content["chosen"] not in set(rows["name"]):
-        raise ArtifactError(f"{file}: chosen={content['chosen']!r} is not among its detectors")
-    return Ranking(rows, content["chosen"], content)
+    content, file = _manifest(path / "ranking"), path / "ranking" / MANIFEST
+    with reading(file):
+        return _candidates(content["detectors"], content["chosen"], RANKED, content) if content else None
 
 
-def read_choice(path: Path) -> SelectorChoice | None:
+def read_choice(path: Path) -> Candidates | None:
     """The choice of the selector that made the scores of :func:`read_selected`."""
     scores = scores_folder(path)
-    if scores is None or not (content := _manifest(scores).get("choice")):
+    content = {} if scores is None else _manifest(scores).get("choice")
+    if scores is None or not content:
         return None
-    file = scores / MANIFEST
-    require_keys(content, ("chosen", "reason", "candidates"), file)
-    for row in content["candidates"]:
-        require_keys(row, ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight"), file)
-    rows = pd.DataFrame(content["candidates"])
-    is_fusion = content["chosen"].startswith(f"{FUSION}:")  # with its parts and their weights
-    chosen = FUSION if is_fusion else content["chosen"]
-    if rows.empty or chosen not in set(rows["name"]):
-        raise ArtifactError(f"{file}: choice.chosen={content['chosen']!r} is not among its candidates")
-    return SelectorChoice(rows, chosen, content["reason"])
+    with reading(scores / MANIFEST):
+        is_fusion = content["chosen"].startswith(f"{FUSION}:")  # with its parts and their weights
+        chosen = FUSION if is_fusion else content["chosen"]
+        return _candidates(content["candidates"], chosen, COMPARED, {"reason": content["reason"]})
+
+
+def _candidates(rows: list[Any], chosen: str, columns: Sequence[str], content: dict[str, Any]) -> Candidates:
+    if chosen not in [row["name"] for row in rows]:
+        raise ValueError(f"chosen={chosen!r} is not among its candidates")
+    frame = pd.DataFrame(rows)
+    frame = frame[[*columns, *(name for name in frame if name not in columns)]]
+    return Candidates(frame.assign(chosen=frame["name"] == chosen), content)
 
 
 def _places(path: Path) -> list[Path]:
@@ -122,13 +189,12 @@ def read_selected(path: Path) -> Selected | None:
     units.insert(1, "planted", units["source"].isin(planted))
     held_out = scores / HELD_OUT_TASK
     task = _columns(read_columns(held_out, SCORES.names) if held_out.is_file() else SCORES.empty_table())
-    manifest = {}
-    for weights in [place / "weights" for place in _places(path) if parts(place / "weights")]:
-        manifest, made = (_manifest(folder) for folder in (weights, scores))
-        if manifest.get("depends_on", {}).get("scores") in (None, made.get("fingerprint")):
-            units["weight"] = _weights(weights, table)
+    manifest: dict[str, Any] = {}
+    made_of = (None, _manifest(scores).get("fingerprint"))
+    for weights in (place / "weights" for place in _places(path)):
+        if parts(weights) and _manifest(weights).get("depends_on", {}).get("scores") in made_of:
+            manifest, units["weight"] = _manifest(weights), _weights(weights, table)
             break
-        manifest = {}
     given = units["weight"].to_numpy() if "weight" in units else None
     relevant, foreign = most_extreme(table, path / "corpus", given)
     drawn = None
@@ -139,7 +205,7 @@ def read_selected(path: Path) -> Selected | None:
 
 def embedding_store(path: Path) -> Path:
     """The run's embedding store, or the one that its settings name."""
-    told = yaml.safe_load(_settings(path / SETTINGS)) or {}
+    told = yaml.safe_load(_settings(path)) or {}
     told = told if isinstance(told, dict) else {}
     named = told.get("selection", {}).get("store")
     return Path(named) if named else Path(told.get("share") or path) / "embeddings"
@@ -167,35 +233,21 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
 
 
 def read_evaluations(path: Path) -> pd.DataFrame | None:
-    """Held-out losses of every arm that was trained."""
+    """Held-out losses of every arm that was trained; null, where nothing could be measured, is not a number."""
     folders = {ADAPTED: path / "adapted"}
     folders |= {folder.parent.name: folder for folder in sorted(path.glob("arms/*/adapted"))}
     rows: list[dict[str, Any]] = []
     for arm, folder in folders.items():
-        file = folder / TRAINING
-        if file.is_file():
-            rows += [{"arm": arm, **row} for row in _evaluation_lines(file)]
+        lines = training_lines(folder / TRAINING) if (folder / TRAINING).is_file() else []
+        for number, line in enumerate(lines, start=1):
+            if line["kind"] == "evaluation":
+                with reading(f"{folder / TRAINING}:{number}"):
+                    values = {name: float("nan" if line[name] is None else line[name]) for name in EVALUATION}
+                rows.append({"arm": arm, **values})
     if not rows:
         return None
-    frame = pd.DataFrame(rows)[["arm", *EVALUATION]]
-    frame[list(EVALUATION)] = frame[list(EVALUATION)].apply(pd.to_numeric)  # null where nothing could be measured
+    frame = pd.DataFrame(rows).astype({"step": int, "tokens": int})
     return frame.iloc[np.argsort(arm_order(frame["arm"]), kind="stable")].reset_index(drop=True)
-
-
-def _evaluation_lines(file: Path) -> list[dict[str, Any]]:
-    rows = []
-    for number, row in enumerate(training_lines(file), start=1):
-        if row["kind"] == "evaluation":
-            require_keys(row, EVALUATION, f"{file}:{number}")
-            rows.append({name: _number(row[name], name, f"{file}:{number}") for name in EVALUATION})
-    return rows
-
-
-def _number(value: Any, name: str, where: str) -> float:
-    """A recorded number; NaN for the null of one that could not be computed."""
-    if value is not None and type(value) not in (int, float):
-        raise ArtifactError(f"{where}: {name}={value!r}: must be a number")
-    return float("nan") if value is None else value
 
 
 def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Finetuned, ...]:

@@ -1,14 +1,13 @@
 import pandas as pd
 
-from dana.report import findings
-from dana.report.analysis import analyse
-from dana.report.collect import collect
-from dana.report.frames import Ranking
+from dana.report import sections
+from dana.report.run import Candidates, read_run
+from dana.report.sections import analyse
 from dana.report.tables import ranking_table
 
 
 def said(run) -> str:
-    return findings.verdict(analyse(collect(run)))
+    return sections.verdict(analyse(read_run(run)))
 
 
 def test_a_clear_gain_is_claimed_and_collapsed_runs_are_named(whole_run):
@@ -26,7 +25,7 @@ def test_no_difference_is_undecided_and_not_a_claim(tmp_path, write):
     write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "dana": 0.7}, collapsed="")
     text = said(tmp_path)
     assert "whether adaptation helped and whether chosen text beat random text are undecided: p = 1 after Holm" in text
-    assert "the interval holds zero" in findings.results_finding(analyse(collect(tmp_path)))
+    assert "the interval holds zero" in sections.results_finding(analyse(read_run(tmp_path)))
 
 
 def test_too_few_seeds_are_no_verdict_however_clear_the_gain(tmp_path, write):
@@ -36,14 +35,14 @@ def test_too_few_seeds_are_no_verdict_however_clear_the_gain(tmp_path, write):
     assert "are undecided: 5 seeds are too few for 2 questions" in text
     assert "at least 7 are needed" in text
     assert "interval holds zero" not in text
-    assert "repeat dana finetune with --seeds 7" in findings.results_finding(analyse(collect(tmp_path)))
+    assert "repeat dana finetune with --seeds 7" in sections.results_finding(analyse(read_run(tmp_path)))
 
 
 def test_many_open_questions_of_one_task_are_said_in_one_breath(tmp_path, write):
     write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}, collapsed="")
     begins = "On toy, 6 of 6 questions (auto, lda and svm against base and random) are undecided: p = 1 after Holm"
     assert said(tmp_path).startswith(begins)
-    lines = findings.results_finding(analyse(collect(tmp_path))).splitlines()
+    lines = sections.results_finding(analyse(read_run(tmp_path))).splitlines()
     assert lines[0] == "auto − base on toy: +0.0000 macro-F1 (+0.0000 to +0.0000): undecided."
     assert len(lines) == 6
 
@@ -68,7 +67,7 @@ def test_a_collapsed_seed_is_the_reason_and_not_the_interval(tmp_path, write):
     write["results"](tmp_path, arms={"base": 0.5, "random": 0.6, "dana": 0.8}, collapsed="base")
     text = said(tmp_path)
     assert "chosen text beat random text (8 seeds); whether adaptation helped is undecided: 1 of 16" in text
-    section = findings.results_finding(analyse(collect(tmp_path)))
+    section = sections.results_finding(analyse(read_run(tmp_path)))
     assert "undecided: 1 of 16 models collapsed." in section
     assert "holds zero" not in text + section
 
@@ -77,14 +76,14 @@ def test_arms_made_otherwise_are_no_verdict_anywhere(tmp_path, write):
     """The gain is clear, but base had fewer epochs on fewer examples."""
     write["results"](tmp_path, arms={"random": 0.6, "dana": 0.8}, collapsed="", epochs=3, max_train=1500)
     write["results"](tmp_path, arms={"base": 0.5}, collapsed="", epochs=2, max_train=1000)
-    analysis = analyse(collect(tmp_path))
+    analysis = analyse(read_run(tmp_path))
     different = "epochs 3 against 2; max_train 1500 against 1000"
-    text = findings.verdict(analysis)
+    text = sections.verdict(analysis)
     assert f"whether adaptation helped cannot be said: dana and base were not made alike ({different})" in text
     assert "chosen text beat random text (8 seeds)" in text
-    assert f"dana − base on toy: not compared, {different}." in findings.results_finding(analysis)
-    assert [found.meaning.split(": ")[-1] for found in findings.highlights(analysis)] == ["not compared", "better"]
-    assert findings.highlights(analysis)[0].value == "–"
+    assert f"dana − base on toy: not compared, {different}." in sections.results_finding(analysis)
+    assert [found.meaning.split(": ")[-1] for found in sections.highlights(analysis)] == ["not compared", "better"]
+    assert sections.highlights(analysis)[0].value == "–"
 
 
 def test_several_selected_arms_are_all_asked_by_name(tmp_path, write):
@@ -92,7 +91,7 @@ def test_several_selected_arms_are_all_asked_by_name(tmp_path, write):
     text = said(tmp_path)
     assert "adaptation by bm25 helped; text chosen by bm25 beat random text" in text
     assert "adaptation by mine hurt; text chosen by mine did worse than random text" in text
-    found = findings.highlights(analyse(collect(tmp_path)))
+    found = sections.highlights(analyse(read_run(tmp_path)))
     assert [one.meaning.split(",")[0] for one in found] == [
         "bm25 − base", "bm25 − random", "mine − base", "mine − random",
     ]  # fmt: skip
@@ -113,10 +112,10 @@ def test_a_run_without_results_says_as_much_as_it_knows(tmp_path, write):
 
 
 def test_weights_between_0_and_1_are_not_called_kept_units(whole_run):
-    run = collect(whole_run)
-    assert "960 units was kept" in findings.selection_finding(analyse(run))
+    run = read_run(whole_run)
+    assert "960 units was kept" in sections.selection_finding(analyse(run))
     run.selected.units["weight"] = 0.3
-    assert "960 units, counted by weight, was kept" in findings.selection_finding(analyse(run))
+    assert "960 units, counted by weight, was kept" in sections.selection_finding(analyse(run))
 
 
 def ranked(stability: float | None, tied: bool = False, recall: bool = True) -> str:
@@ -127,7 +126,9 @@ def ranked(stability: float | None, tied: bool = False, recall: bool = True) -> 
     if recall:
         shares = {"recall": 0.7, "recall_low": 0.6, "recall_high": 0.8}
         rows = [{**row, **shares, "tied": tied or row["name"] == "first"} for row in rows]
-    return findings.ranking_finding(ranking_table(Ranking(pd.DataFrame(rows), "first", {"budget": 0.2})))
+    return sections.ranking_finding(
+        ranking_table(Candidates(pd.DataFrame(rows).assign(chosen=[True, False]), {"budget": 0.2}))
+    )
 
 
 def test_a_second_within_one_error_and_an_unstable_first_are_named():
