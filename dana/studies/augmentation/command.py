@@ -56,8 +56,8 @@ def _augment(parsed: argparse.Namespace) -> None:
       dana finetune --model dana-mini --task-card mycard --data runs/on-topic-3 --out runs/tuned
     """
     from dana.core.errors import ConfigError
-    from dana.studies.augmentation.keywords import AugmentSettings
     from dana.studies.augmentation.stage import augment_stage, augmented_text, read_card_texts, read_labelled_file
+    from dana.studies.augmentation.synthetic import AugmentSettings
     from dana.tasks.card import load_card
 
     given = {name: value for name in SETTINGS if (value := getattr(parsed, name)) is not None}

@@ -17,13 +17,20 @@ from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
 from dana.core.rng import derive_seed, generator
 from dana.core.torch_seed import seeded
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
-from dana.studies.augmentation.keywords import Keywords
+from dana.models.folder import (
+    check_checkpoint,
+    load_own_tokenizer,
+    load_transformer,
+    loading,
+    located,
+    model_identity,
+)
 from dana.studies.topics.model import WORD
 from dana.train.supervised import train_supervised
 
 GENERATORS = Registry("dana.generators")
 
+Keywords = tuple[str, ...]  # in order, with repeats; empty where there are none
 Pair = tuple[Keywords, str]
 IGNORED = -100  # a target that has no loss
 
@@ -57,7 +64,7 @@ class Generator(Protocol):
 
         Args:
             pairs: Each text of the label with its keywords, see
-                :func:`dana.studies.augmentation.keywords.extract_keywords`; at least one.
+                :func:`dana.studies.augmentation.synthetic.extract_keywords`; at least one.
             seed: The same pairs and seed give the same generator.
         """
         ...
@@ -279,8 +286,7 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
     check_seq2seq(model)
-    with loading(model):
-        loaded = AutoModelForSeq2SeqLM.from_pretrained(located(model), use_safetensors=True, dtype=torch.float32)
+    loaded = load_transformer(AutoModelForSeq2SeqLM, model)
     own = loaded.generation_config
     # A checkpoint's own may ask for beams, penalties or lengths, also where generate() is told nothing of them.
     loaded.generation_config = GenerationConfig(

@@ -16,22 +16,20 @@ from dana.core.text_table import aligned
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.readers import read_records
 from dana.corpus.text import normalise
-from dana.studies.augmentation.keywords import (
+from dana.studies.augmentation.synthetic import (
+    SYNTHETIC,
     TOPIC,
     AugmentSettings,
     LabelledText,
     Prompt,
-    choose_prompts,
-    find_on_topic,
-    on_topic_prompts,
-    refuse_test_text,
-)
-from dana.studies.augmentation.synthetic import (
-    SYNTHETIC,
     SyntheticRow,
+    choose_prompts,
     counts_by_label,
+    find_on_topic,
     generator_identity,
+    on_topic_prompts,
     read_synthetic,
+    refuse_test_text,
     synthesize,
 )
 from dana.studies.topics.model import Topics
@@ -142,7 +140,7 @@ def augment_stage(
     Args:
         data: Texts to augment.
         topics_of: A run's folder with topics.
-        settings: See :class:`dana.studies.augmentation.keywords.AugmentSettings`.
+        settings: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
         out: The artifact's folder.
         topic: Number of the topic, from 0, or ``all``: the topics in turn.
         general: Keyword pool: files, folders, globs or ``hf:`` names of text without labels.

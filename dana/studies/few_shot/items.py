@@ -14,10 +14,9 @@ from dana.core.errors import DataError, nearest_path
 from dana.core.files import file_digest, json_lines
 from dana.core.rng import generator
 from dana.stages.settings import RunSettings
-from dana.studies.topic_gap.cells import SHARES, open_documents
 from dana.studies.topic_gap.documents import SetSizes, split_by_topic
 from dana.studies.topic_gap.settings import ALL
-from dana.studies.topic_gap.stage import check_task_of_topics, degenerate_topics, prepare_shares
+from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, degenerate_topics, open_documents, prepare_shares
 
 PassagesByLabel = Mapping[str, Sequence["Passage"]]
 

@@ -20,7 +20,7 @@ from dana.core.logging import get_logger
 from dana.core.registry import Registry
 from dana.core.schemas import Document
 from dana.studies.augmentation.generators import GENERATORS
-from dana.studies.augmentation.keywords import (
+from dana.studies.augmentation.synthetic import (
     NONE,
     PAPER,
     RANDOM,
@@ -29,9 +29,11 @@ from dana.studies.augmentation.keywords import (
     LabelledText,
     Prompt,
     choose_prompts,
+    counts_by_label,
+    generator_identity,
     on_topic_prompts,
+    synthesize,
 )
-from dana.studies.augmentation.synthetic import counts_by_label, generator_identity, synthesize
 from dana.studies.topic_gap.documents import UNUSED, strip_to_letters
 from dana.studies.topics.model import Topics
 
@@ -228,7 +230,7 @@ class RandomKeywordsArm(AugmentedBaselineArm):
     """Off-topic documents and synthetic ones, from keywords of off-topic documents of any label at random (Table 6).
 
     Attributes:
-        keywords: See :class:`dana.studies.augmentation.keywords.AugmentSettings`.
+        keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
         reading: See there.
     """
 
@@ -243,7 +245,7 @@ class AugmentedArm(AugmentedBaselineArm):
     """Off-topic documents and synthetic ones, written from the keywords of documents on the topic (section 3.2).
 
     Attributes:
-        keywords: See :class:`dana.studies.augmentation.keywords.AugmentSettings`.
+        keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
         reading: See there.
         pool: Where keywords are from, never looking at labels: ``unused``: the documents of no set that are most about
             the topic; ``test``: the test documents, as in the paper.

@@ -2,7 +2,7 @@
 
 import torch
 
-from dana.studies.augmentation.keywords import LabelledText
+from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topics.model import FittedDirichletTopics, Topics
 
 WORDS = ("film", "actor", "scene", "court", "judge", "appeal", "yeast", "enzyme", "cell", "drama")

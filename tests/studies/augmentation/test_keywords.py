@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError
-from dana.studies.augmentation import keywords
-from dana.studies.augmentation.keywords import AugmentSettings, extract_keywords, score_words
+from dana.studies.augmentation import synthetic
+from dana.studies.augmentation.synthetic import AugmentSettings, extract_keywords, score_words
 from tests.studies.augmentation.few_topics import WORDS, few_topics
 
 
@@ -37,7 +37,7 @@ def brute_force(topics, text: str, reading: str, most: int) -> dict[str, float]:
 
 @pytest.mark.parametrize(("reading", "most"), [("paper", 1000), ("release", 1000), ("release", 3)])
 def test_scores_are_the_sums_over_occurrences_and_topics(reading, most, monkeypatch):
-    monkeypatch.setattr(keywords, "RELEASE_WORDS", most)
+    monkeypatch.setattr(synthetic, "RELEASE_WORDS", most)
     topics, texts = few_topics(), random_texts(40)
     for text, scores in zip(texts, score_words(topics, texts, reading), strict=True):
         expected = brute_force(topics, text, reading, most)
@@ -81,14 +81,14 @@ def test_the_topics_of_the_document_decide_unless_the_reading_is_the_release():
 
 def test_of_equally_good_words_the_first_of_the_text_is_kept(monkeypatch):
     topics = few_topics()
-    monkeypatch.setattr(keywords, "RELEASE_WORDS", 2)  # court and judge have the same numbers
+    monkeypatch.setattr(synthetic, "RELEASE_WORDS", 2)  # court and judge have the same numbers
     for text, first in (("the judge of the court", "judge"), ("a court, a judge", "court")):
         for reading in ("paper", "release"):
             assert extract_keywords(topics, [text], AugmentSettings(1, reading)) == [(first,)]
 
 
 def test_words_without_a_score_are_no_keywords(monkeypatch):
-    monkeypatch.setattr(keywords, "RELEASE_WORDS", 2)
+    monkeypatch.setattr(synthetic, "RELEASE_WORDS", 2)
     assert extract_keywords(few_topics(), ["drama in a court"], AugmentSettings(5, "release")) == [("court",)]
     assert extract_keywords(few_topics(), ["nothing known", "12 !"], AugmentSettings()) == [(), ()]
 

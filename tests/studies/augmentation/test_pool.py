@@ -5,8 +5,8 @@ import pytest
 
 from dana.core.errors import DataError
 from dana.core.schemas import Document
-from dana.studies.augmentation import keywords
-from dana.studies.augmentation.keywords import (
+from dana.studies.augmentation import synthetic
+from dana.studies.augmentation.synthetic import (
     AugmentSettings,
     LabelledText,
     Prompt,
@@ -28,7 +28,7 @@ def documents():
 
 
 def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(documents, monkeypatch):
-    monkeypatch.setattr(keywords, "AT_ONCE", 7)
+    monkeypatch.setattr(synthetic, "AT_ONCE", 7)
     topics = few_topics()
     theta = topics.theta([document.text for document in documents])
     for most in (1, 2, 3, 50):

@@ -8,14 +8,18 @@ import pytest
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.registry import Registry
 from dana.studies.augmentation.generators import KeywordTransplant
-from dana.studies.augmentation.keywords import (
+from dana.studies.augmentation.synthetic import (
+    ATTEMPTS,
     AugmentSettings,
     LabelledText,
     Prompt,
     choose_prompts,
+    counts_by_label,
     extract_keywords,
+    pairs_by_label,
+    synthesize,
+    write_texts,
 )
-from dana.studies.augmentation.synthetic import ATTEMPTS, counts_by_label, pairs_by_label, synthesize, write_texts
 from tests.studies.augmentation.few_topics import ROWS, few_topics
 
 PROMPTS = [Prompt(("yeast", "cell", "yeast"), "p1", 2), Prompt(("enzyme",), "p2", 2)]

@@ -10,7 +10,7 @@ import pytest
 
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.studies.augmentation import synthetic
-from dana.studies.augmentation.keywords import AugmentSettings, extract_keywords
+from dana.studies.augmentation.synthetic import AugmentSettings, extract_keywords
 from dana.studies.topic_gap import arms
 from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, checked_texts
 from dana.studies.topic_gap.documents import strip_to_letters

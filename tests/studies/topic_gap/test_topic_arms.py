@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.studies.augmentation.keywords import LabelledText
+from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, ArmTexts, TopicCase, checked_texts
 from dana.studies.topic_gap.documents import SETS
 

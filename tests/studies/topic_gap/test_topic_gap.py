@@ -19,8 +19,8 @@ from dana.core.config import load
 from dana.core.errors import DataError
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.settings import RunSettings
-from dana.studies.augmentation.keywords import LabelledText
-from dana.studies.topic_gap import cells
+from dana.studies.augmentation.synthetic import LabelledText
+from dana.studies.topic_gap import stage
 from dana.studies.topic_gap.arms import ArmTexts
 from dana.studies.topic_gap.documents import SetSizes, Window
 from dana.studies.topic_gap.stage import plan_topic_gap
@@ -170,7 +170,7 @@ def test_a_cells_task_is_one_that_dana_finetune_takes(measured, capsys):
 @pytest.fixture
 def tuned(monkeypatch):
     """The folders that were fine-tuned, in order."""
-    found, original = [], cells.finetune_stage
+    found, original = [], stage.finetune_stage
 
     def tune(model, card, settings, out, *rest):
         found.append("/".join(out.parts[-4:]))
@@ -180,7 +180,7 @@ def tuned(monkeypatch):
 
     tune.killed_at = 0
     tune.found = found
-    monkeypatch.setattr(cells, "finetune_stage", tune)
+    monkeypatch.setattr(stage, "finetune_stage", tune)
     return tune
 
 
@@ -322,8 +322,8 @@ def test_topics_of_other_text_may_be_used(place, measured, tmp_path, capsys):
 
 
 def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(place, measured, tmp_path, monkeypatch, capsys):
-    original = cells.Topics.theta
-    monkeypatch.setattr(cells.Topics, "theta", lambda self, given: original(self, given) * [0, 1] + [0.1, 0])
+    original = stage.Topics.theta
+    monkeypatch.setattr(stage.Topics, "theta", lambda self, given: original(self, given) * [0, 1] + [0.1, 0])
     run = tmp_path / "run"
     shutil.copytree(measured, run)
     shutil.rmtree(run / "grid" / "shares")
@@ -335,7 +335,7 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(place, measur
     assert pd.read_csv(run / "tables" / "results.csv")["topic"].unique().tolist() == [1]
     page = (run / "topic_gap.md").read_text(encoding="utf-8").replace("\\", "")
     assert "is left out, n=8: label 'blame': a document to test has a share of 0.1" in page
-    monkeypatch.setattr(cells.Topics, "theta", lambda self, given: original(self, given) * 0 + 0.5)
+    monkeypatch.setattr(stage.Topics, "theta", lambda self, given: original(self, given) * 0 + 0.5)
     shutil.rmtree(run / "grid" / "shares")
     assert gap(place, run) == 2
     assert "topics=all: none is left. topic 0, n=8: label 'blame'" in capsys.readouterr().err
@@ -357,7 +357,7 @@ def test_a_random_draw_deals_the_same_documents_otherwise(measured, tmp_path):
     grid, sizes = measured / "grid", SetSizes(8, 8, 6)
     found = {}
     for draw, seed in (("ranks", 0), ("random", 0), ("random", 1)):
-        folder = cells.split_stage(
+        folder = stage.split_stage(
             grid / "pool", grid / "shares", tmp_path / f"{draw}{seed}", 0, sizes, draw, seed
         ).path
         found[draw, seed] = pd.read_csv(folder / "sets.csv").groupby("set")["id"].agg(set)
@@ -372,28 +372,28 @@ def test_a_random_draw_deals_the_same_documents_otherwise(measured, tmp_path):
 def test_some_labels_alone_are_read_and_learnt(tmp_path):
     card = str(write_task(tmp_path))
     window = Window(20, "keep")
-    made = cells.gap_pool_stage(card, tmp_path / "pool", window, ["bird", "fruit"], FinetuneSettings())
-    documents = pd.read_parquet(made.path / cells.DOCUMENTS)
+    made = stage.gap_pool_stage(card, tmp_path / "pool", window, ["bird", "fruit"], FinetuneSettings())
+    documents = pd.read_parquet(made.path / stage.DOCUMENTS)
     assert set(documents["label"]) == {"bird", "fruit"}
     assert made.manifest["counts"]["dropped"]["other label"] == 70
-    assert cells.labels_taken(made) == ["fruit", "bird"], "in the card's order"
-    every = cells.gap_pool_stage(card, tmp_path / "every", window, [], FinetuneSettings())
-    assert cells.labels_taken(every) == ["fruit", "metal", "bird"]
+    assert stage.labels_taken(made) == ["fruit", "bird"], "in the card's order"
+    every = stage.gap_pool_stage(card, tmp_path / "every", window, [], FinetuneSettings())
+    assert stage.labels_taken(every) == ["fruit", "metal", "bird"]
 
 
 def test_the_pool_of_real_genres(dana_data, tmp_path):
-    made = cells.gap_pool_stage("genre_mix", tmp_path / "pool", Window(1000, "keep"), [], FinetuneSettings())
+    made = stage.gap_pool_stage("genre_mix", tmp_path / "pool", Window(1000, "keep"), [], FinetuneSettings())
     counts = made.manifest["counts"]
     assert counts["in"] == 7720 == counts["kept"] + sum(counts["dropped"].values())
     assert counts["kept"] > 7600
     with pytest.raises(DataError, match="label 'argument': none of its 500 documents is left; window=1000, short=drop"):
-        cells.gap_pool_stage("genre_mix", tmp_path / "short", Window(1000, "drop"), [], FinetuneSettings())
+        stage.gap_pool_stage("genre_mix", tmp_path / "short", Window(1000, "drop"), [], FinetuneSettings())
     assert not (tmp_path / "short").exists()
 
 
 def test_shares_do_not_depend_on_how_many_documents_are_counted_together(measured, tmp_path, monkeypatch):
     grid = measured / "grid"
-    monkeypatch.setattr(cells, "AT_ONCE", 7)
-    made = cells.shares_stage(grid / "pool", grid / "topics" / "topic-model", tmp_path / "shares")
-    parts = {path: (path / cells.THETA).read_bytes() for path in (made.path, grid / "shares")}
+    monkeypatch.setattr(stage, "AT_ONCE", 7)
+    made = stage.shares_stage(grid / "pool", grid / "topics" / "topic-model", tmp_path / "shares")
+    parts = {path: (path / stage.THETA).read_bytes() for path in (made.path, grid / "shares")}
     assert parts[made.path] == parts[grid / "shares"]
