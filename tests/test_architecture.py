@@ -122,7 +122,11 @@ ALLOWED = {
 STUDIES = {"augmentation": {"topics"}, "topic_gap": {"topics", "augmentation"}, "few_shot": {"topic_gap"}}
 
 MOST_ROOMS, MOST_ARROWS = 24, 80
-MOST_CODE_LINES, MOST_STATEMENTS, MOST_FILES = 31_600, 30_600, 468  # of dana/ and recipes/; files of dana/
+# Of dana/ and recipes/. To come: core 15,600, extras 1,200, studies 3,500, recipes 1,100; 21,870 statements, 260 files.
+MOST_CODE_LINES = {"core": 20_400, "extras": 1_100, "studies": 5_700, "recipes": 1_140}
+MOST_STATEMENTS, MOST_FILES = 25_800, 325  # of dana/
+EXTRAS = ("scoring/engines/", "core/storage.py", "core/known_sources.py", "core/shared.py", "corpus/hub.py")
+EXTRAS += ("encoders/cache.py",)
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 80  # blanks, comments and docstrings too
 
 PACKAGE = [path for path in python_files("dana") if "evaluation_modules" not in path.parts]
@@ -182,10 +186,18 @@ def test_a_circle_of_three_files_is_seen():
     assert circle({one: {two, three}, two: {three}, three: set()}) == []
 
 
+def _group(path: Path) -> str:
+    if room(path) in ("studies", "recipes"):
+        return room(path)
+    return "extras" if str(path.relative_to(ROOT / "dana")).startswith(EXTRAS) else "core"
+
+
 def test_the_code_keeps_its_budget():
-    counted = python_files("dana", "recipes")
-    assert sum(map(code_lines, counted)) <= MOST_CODE_LINES
-    assert sum(map(statements, counted)) <= MOST_STATEMENTS
+    lines = Counter()
+    for path in python_files("dana", "recipes"):
+        lines[_group(path)] += code_lines(path)
+    assert not {group: count for group, count in lines.items() if count > MOST_CODE_LINES[group]}
+    assert sum(map(statements, python_files("dana"))) <= MOST_STATEMENTS
     assert len(python_files("dana")) <= MOST_FILES
 
 
