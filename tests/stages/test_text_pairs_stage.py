@@ -64,13 +64,6 @@ def test_manifest_and_readme_name_the_second_field(tuned):
     assert "It reads pairs of texts" in (tuned / "out-model" / "README.md").read_text()
 
 
-def test_a_card_of_single_texts_names_no_new_field(checkpoint, card, tmp_path):
-    """What a fingerprint depends on is as it was before there were pairs."""
-    made = finetune_stage(checkpoint, card, FinetuneSettings(preset="quick", epochs=1, seeds=1), tmp_path / "out")
-    task = read_manifest(made.path)["depends_on"]["task"]
-    assert set(task) == {"name", "version", "labels", "metric", "text", "label", "id", "data"}
-
-
 def test_the_second_field_can_be_named_anew(tuned, tmp_path):
     row = toy_pairs.rows(1, 9)[0]
     (tmp_path / "new.jsonl").write_text(json.dumps({"text": row["premise"], "claim": row["hypothesis"]}) + "\n")
