@@ -73,7 +73,7 @@ def shared_out(function: Callable[..., T], calls: Iterable[tuple], count: int) -
 
 
 class Worker:
-    """One process with an environment of its own, for one call at a time; it is started anew after a call killed it."""
+    """One process with an environment of its own, for one call at a time; it is started anew where it died."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -94,9 +94,11 @@ class Worker:
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
         """Call a function there; the future raises :class:`~concurrent.futures.BrokenExecutor` if its process died."""
-        if self._call and isinstance(self._call.exception(), BrokenExecutor):
+        try:
+            self._call = self._pool.submit(function, *arguments)
+        except BrokenExecutor:  # it died in the call before, or after it
             self._start()
-        self._call = self._pool.submit(function, *arguments)
+            self._call = self._pool.submit(function, *arguments)
         return self._call
 
     def interrupt(self) -> None:

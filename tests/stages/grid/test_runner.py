@@ -224,6 +224,15 @@ def test_a_process_whose_memory_grew_is_replaced_and_can_still_be_interrupted():
     worker.stop(5)
 
 
+def test_a_process_that_was_killed_between_two_calls_is_replaced():
+    worker = Worker({})
+    process = worker.submit(os.getpid).result(60)
+    os.kill(process, signal.SIGKILL)
+    time.sleep(2)  # its pool notices
+    assert worker.submit(os.getpid).result(60) != process
+    worker.stop(5)
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
