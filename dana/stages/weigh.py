@@ -171,7 +171,7 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
         Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail; and its weight in
         [0, 1], float32 of shape (units,).
     """
-    segment, weight, _ = weigh_in_memory(scores, settings)
+    segment, weight, _ = weigh_in_memory(Pool(scores), settings)
     return segment.astype(np.int32), weight.astype(np.float32)
 
 

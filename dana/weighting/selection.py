@@ -10,7 +10,6 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
@@ -63,7 +62,7 @@ def gather(pool: Pool, settings: WeighSettings) -> Segments:
     counted = {"tokens": TOKENS, "documents": "document"}.get(settings.kept.kind)
     types: dict[str, Any] = {"mean": np.float64, "size": np.min_scalar_type(min(settings.gamma, pool.rows))}
     types |= {counted: np.uint32} if counted else {}
-    types |= {GROUP: np.int32} if settings.balance is not None else {}
+    types |= {GROUP: pool.columns[GROUP].dtype} if settings.balance is not None else {}
     columns = {name: np.empty(pool.rows, kind) for name, kind in types.items()}  # takes memory where it is written
     residual = np.zeros((pool.rows >> 12) + 1)  # of 4,096 segments each, so that no sum depends on the blocks
     units = row = documents = count = 0
@@ -436,15 +435,15 @@ def within_documents(block: Block, settings: WeighSettings) -> np.ndarray:
 
 
 def weigh_in_memory(
-    table: pa.Table, settings: WeighSettings, shares: np.ndarray | None = None
+    pool: Pool, settings: WeighSettings, shares: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, WeightRule]:
-    """Weigh the units of a table; the arguments as for :func:`make_rule`.
+    """Weigh the units of a pool; the arguments as for :func:`make_rule`.
 
     Returns:
         Segment of each unit, int64, numbered in its document (with ``stream``: in the corpus), from 0, -1 in a dropped
         tail; its weight, float64 in [0, 1], 1 = in-domain; and how they were chosen.
     """
-    pool, segment, weight = Pool(table), [], []
+    segment, weight = [], []
     rule = make_rule(pool, settings, shares)
     for block in pool.blocks(["score"], settings):
         segment.append(within_documents(block, settings))

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit
 
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
+from dana.weighting.pool import Pool
 from dana.weighting.selection import weigh_in_memory
 
 
@@ -65,7 +66,8 @@ def spread(order, clusters, amounts, settings, shares):
 
 def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
-    segment, weight, rule = weigh_in_memory(table, settings, shares)
+    pool = Pool(table) if shares is None else Pool(table.drop_columns("group")).beside(group=table["group"].to_numpy())
+    segment, weight, rule = weigh_in_memory(pool, settings, shares)
     return SimpleNamespace(segment=segment, weight=weight, counts=rule.counts, notes=rule.notes)
 
 

@@ -170,3 +170,12 @@ def test_rows_from_one_to_another_are_those_of_the_whole_table(table, first, las
     units = [unit for batch in found for unit in batch.column("unit").to_pylist()]
     assert units == frame["unit"][first:last].tolist()
     assert sum(map(count_rows, parts(table / "scores"))) == len(frame) == 34
+
+
+def test_a_text_that_is_asked_for_again_is_the_same_object(write_corpus):
+    texts = Texts(write_corpus("pool", ["one", "two", "three"]))
+    found = [texts.named("pool-0"), texts.named("pool-2"), texts.named("pool-2")]
+    assert found == ["one", "three", "three"]
+    assert found[1] is found[2]  # of a large file that is one document, every run of kept units asks for it
+    with pytest.raises(DataError, match="document 'pool-1' of the scores is not there, or out of order"):
+        texts.named("pool-1")
