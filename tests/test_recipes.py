@@ -18,10 +18,9 @@ import yaml
 from scipy.stats import ttest_rel
 
 from dana.cli.main import build_parser
-from dana.core.config import load, read_yaml
+from dana.core.config import load, read_yaml, recipe
 from dana.core.errors import ConfigError
 from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
-from dana.core.resources import recipe
 from dana.core.studies import missing_studies
 from dana.detectors.pyod import as_detector
 from dana.encoders.geometry import parse_geometry

@@ -22,8 +22,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
         parsed: The command line.
         base: A recipe by file or name, for the commands that run a whole one; it alone decides, nothing is remembered.
     """
-    from dana.core.config import load, merge_sections, read_yaml
-    from dana.core.resources import recipe
+    from dana.core.config import load, merge_sections, read_yaml, recipe
     from dana.stages.settings import RunSettings, with_store
     from dana.tasks.finder import search_in
 

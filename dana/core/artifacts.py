@@ -20,7 +20,7 @@ from dana.core.errors import ArtifactError, Contradiction, nearest_path
 from dana.core.files import aside, flaws, locked, replacing, room_for, seal, strangers, sync
 from dana.core.launch import first, leads
 from dana.core.logging import get_logger
-from dana.core.origin import package_versions
+from dana.core.registry import package_versions
 
 log = get_logger(__name__)
 

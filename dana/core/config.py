@@ -4,6 +4,7 @@ A settings class checks its own fields in ``__post_init__`` with :func:`require`
 same words from YAML, the command line and Python.
 """
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from dana.core.errors import ConfigError, nearest_path
+from dana.core.errors import ArtifactError, ConfigError, nearest, nearest_path
 
 S = TypeVar("S")
 SETTINGS = "settings.yaml"  # in a run's folder: what its commands were told that differs from the defaults
@@ -174,3 +175,36 @@ def _may_be_null(hint: Any) -> bool:
     from typing import get_args
 
     return hint is Any or type(None) in get_args(hint) or is_dataclass(hint)
+
+
+def resource(name: str) -> Path:
+    """Where a shipped file or folder lies: the source checkout, or ``share/dana`` of the installation.
+
+    Args:
+        name: For example ``tasks`` or ``recipes/quickstart.yaml``.
+
+    Raises:
+        ArtifactError: If neither place has it.
+    """
+    roots = [Path(__file__).parent.parent.parent, Path(sys.prefix) / "share" / "dana"]
+    for root in roots:
+        if (root / name).exists():
+            return root / name
+    raise ArtifactError(f"{name}: not shipped with this installation (looked in {', '.join(map(str, roots))})")
+
+
+def recipe(named: str | Path) -> Path:
+    """The YAML of a recipe: a file, or the name of one that ships with dana: ``quickstart``, ``papers/dana/table4``.
+
+    Raises:
+        ConfigError: If it is neither; the nearest name is suggested.
+    """
+    if Path(named).is_file():
+        return Path(named)
+    root = resource("recipes")
+    shipped = {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+    name = Path(named).as_posix().removeprefix("recipes/").removesuffix(".yaml")
+    if name in shipped:
+        return shipped[name]
+    near = nearest(name, shipped) or nearest_path(named) or "."
+    raise ConfigError(f"{named}: no such file, nor a recipe that ships with dana{near} Known: {', '.join(shipped)}.")

@@ -1,5 +1,7 @@
-"""Frozen dataclasses of tensors and plain values, on disk: tensors as safetensors, the rest as JSON."""
+"""Frozen dataclasses of tensors and plain values, on disk (safetensors and JSON), and arrays that are read in place."""
 
+import json
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ArtifactError
+from dana.core.files import sync
 
 if TYPE_CHECKING:
     import torch
@@ -67,3 +70,65 @@ def to_device(value: T, device: "torch.device | str") -> T:
         if isinstance(part, torch.Tensor) and part.device != torch.device(device):
             moved[field.name] = part.to(device)
     return replace(value, **moved) if moved else value  # type: ignore[type-var]
+
+
+class ArrayWriter:
+    """Appends to named one-dimensional arrays on disk and joins them into one safetensors file at the end.
+
+    Args:
+        path: The file to be.
+        dtypes: Name to numpy type of each array: whole numbers or floats.
+    """
+
+    def __init__(self, path: Path, dtypes: dict[str, str]) -> None:
+        self._path = path
+        self._dtypes = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+        self._raw = {name: path.with_name(f".{path.name}.{name}.raw") for name in dtypes}
+        self._streams = {name: raw.open("wb") for name, raw in self._raw.items()}
+
+    def append(self, **arrays: np.ndarray) -> None:
+        """Add to the end of every array, in row order."""
+        for name, array in arrays.items():
+            self._streams[name].write(np.ascontiguousarray(array, dtype=self._dtypes[name]).data)
+
+    def close(self) -> None:
+        """Write the file, header first, and remove the pieces."""
+        header, end = {}, 0
+        for name, stream in self._streams.items():
+            stream.close()
+            size, dtype = self._raw[name].stat().st_size, self._dtypes[name]
+            kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # what safetensors calls it
+            header[name] = {"dtype": kind, "shape": [size // dtype.itemsize], "data_offsets": [end, end + size]}
+            end += size
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)  # data begin at a multiple of 8, as the format asks
+        with self._path.open("wb") as out:
+            out.write(len(text).to_bytes(8, "little") + text)
+            for raw in self._raw.values():
+                with raw.open("rb") as piece:
+                    shutil.copyfileobj(piece, out, 1 << 20)
+                raw.unlink()
+        sync(self._path)
+
+
+def map_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file of :class:`ArrayWriter`, read-only, paged in as they are used.
+
+    Raises:
+        ArtifactError: If the file is missing, its header is damaged, or its size is not what that says.
+    """
+    try:
+        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        begin = end = 8 + int(mapped[:8].view("<u8")[0])
+        arrays = {}
+        for name, about in json.loads(mapped[8:begin].tobytes()).items():
+            first, end = (begin + offset for offset in about["data_offsets"])
+            dtype = f"<{about['dtype'][0].lower()}{int(about['dtype'][1:]) // 8}"
+            arrays[name] = mapped[first:end].view(dtype).reshape(about["shape"])
+        if end != len(mapped):
+            raise ValueError(f"it has {len(mapped):,} bytes, its header says {end:,}")
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ArtifactError(f"{path}: damaged: not a safetensors file as it was written ({error})") from error
+    return arrays

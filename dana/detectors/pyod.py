@@ -97,7 +97,7 @@ class Convention:
 
     @property
     def made_by(self) -> Any:
-        """Whose code decides the scores, see :func:`dana.core.origin.origin_of`."""
+        """Whose code decides the scores, see :func:`dana.core.registry.origin_of`."""
         return self.candidate
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedConvention:
@@ -184,7 +184,7 @@ class PyOD:
 
     @property
     def made_by(self) -> Any:
-        """See :func:`dana.core.origin.origin_of`."""
+        """See :func:`dana.core.registry.origin_of`."""
         return self._detector()
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedDetector:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dana.core.origin import blamed, origin_of
+from dana.core.registry import blamed, origin_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -32,8 +32,8 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, sync, text_digest
 from dana.core.logging import get_logger
-from dana.core.mapped import ArrayWriter, map_arrays
 from dana.core.registry import ENCODERS
+from dana.core.tensors import ArrayWriter, map_arrays
 from dana.encoders.base import Encoder, encoder_identity
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError, nearest_path
 from dana.core.files import refuse_damage, seal
 from dana.core.logging import get_logger
-from dana.core.origin import OURS, blamed, origin_of, package_versions
+from dana.core.registry import OURS, blamed, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
 from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import OWN, Artifact, Draft, notes_of, write_json
 from dana.core.errors import DataError
 from dana.core.logging import progress, ticking
-from dana.core.origin import blamed, origin_of
+from dana.core.registry import blamed, origin_of
 from dana.core.rng import derive_seed
 from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments

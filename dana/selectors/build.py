@@ -20,8 +20,7 @@ import numpy as np
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ConfigError, PluginError
 from dana.core.logging import get_logger
-from dana.core.origin import origin_of
-from dana.core.registry import DETECTORS, SELECTORS
+from dana.core.registry import DETECTORS, SELECTORS, origin_of
 from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector, SelectorContext

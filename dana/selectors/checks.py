@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import DanaError, DataError
-from dana.core.origin import blamed, origin_of
-from dana.core.registry import DETECTORS, ENCODERS
+from dana.core.registry import DETECTORS, ENCODERS, blamed, origin_of
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, units_of
 from dana.detectors.base import background_units, fit_detector

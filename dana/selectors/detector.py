@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from dana.core.artifacts import write_json
-from dana.core.origin import blamed, origin_of
-from dana.core.registry import DETECTORS
+from dana.core.registry import DETECTORS, blamed, origin_of
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units
 from dana.detectors.base import FittedDetector, background_units, fit_detector
@@ -51,7 +50,7 @@ class DetectorSelector(Selector):
 
     @property
     def detector_origin(self) -> dict[str, Any]:
-        """Class and version of its detector, :func:`dana.core.origin.origin_of`."""
+        """Class and version of its detector, :func:`dana.core.registry.origin_of`."""
         return origin_of(self._detector)
 
     def samples(self, task_units: int) -> Mapping[str, int]:

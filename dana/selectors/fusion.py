@@ -16,7 +16,7 @@ from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
-from dana.core.origin import origin_of
+from dana.core.registry import origin_of
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector

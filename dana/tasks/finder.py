@@ -6,9 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dana.core.config import read_yaml
+from dana.core.config import read_yaml, resource
 from dana.core.errors import ConfigError, nearest_path, suggestion
-from dana.core.resources import resource
 
 TASK_PATH = "DANA_TASK_PATH"
 YAML = (".yaml", ".yml")

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from dana.core.device import seeded
 from dana.core.errors import DanaError
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed
-from dana.core.torch_seed import seeded
 from dana.train.examples import Examples
 from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches

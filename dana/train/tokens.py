@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.logging import tracked
-from dana.core.mapped import ArrayWriter, map_arrays
 from dana.core.schemas import Document, parts, read_batches, write_parts
+from dana.core.tensors import ArrayWriter, map_arrays
 from dana.models.folder import uncut
 
 FILE = "tokens.safetensors"

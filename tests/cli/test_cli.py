@@ -7,9 +7,8 @@ import pytest
 
 from dana.cli.given import settings_from
 from dana.cli.main import build_parser, main
-from dana.core.config import load, read_yaml
+from dana.core.config import load, read_yaml, recipe
 from dana.core.launch import processes
-from dana.core.resources import recipe
 from dana.core.studies import missing_studies
 from dana.stages.settings import RunSettings
 

@@ -82,7 +82,7 @@ def test_a_number_that_json_cannot_hold_is_refused_and_nothing_is_written(tmp_pa
 
 
 def test_packages_that_are_not_installed_have_no_version(monkeypatch):
-    monkeypatch.setattr("dana.core.origin.RECORDED_PACKAGES", ("numpy", "no-such-package"))
+    monkeypatch.setattr("dana.core.registry.RECORDED_PACKAGES", ("numpy", "no-such-package"))
     assert set(package_versions()) == {"python", "numpy"}
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import dana.encoders.cache as cache
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import file_digest
-from dana.core.mapped import map_arrays
+from dana.core.tensors import map_arrays
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import PATTERN, StoredEncoder, VectorFolder, checksums, pack_vectors, unpack_vectors
 from dana.encoders.hashing import HashingEncoder

@@ -6,8 +6,8 @@ import torch
 import toy_task
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from dana.core.device import seeded
 from dana.core.errors import ArtifactError
-from dana.core.torch_seed import seeded
 from dana.finetuning.saved import HEAD, open_classifier, save_classifier
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.kinds.single_label import SingleLabel

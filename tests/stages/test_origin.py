@@ -10,10 +10,9 @@ from typing import get_type_hints
 import pytest
 from two_topics import SELECTION, write_scores
 
-from dana.core import origin, registry
+from dana.core import registry
 from dana.core.errors import ArtifactError
-from dana.core.origin import origin_of
-from dana.core.registry import DETECTORS, ENCODERS, Registry, is_present
+from dana.core.registry import DETECTORS, ENCODERS, Registry, is_present, origin_of
 from dana.detectors.components import ComponentDistance
 from dana.detectors.neighbours import KNearestNeighbours
 from dana.detectors.pyod import Convention, as_detector
@@ -51,9 +50,9 @@ class Edited:
 @pytest.fixture(autouse=True)
 def _forgotten():
     """No test sees the origins that another one changed."""
-    origin._origin_of_class.cache_clear()
+    registry._origin_of_class.cache_clear()
     yield
-    origin._origin_of_class.cache_clear()
+    registry._origin_of_class.cache_clear()
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def edit(tmp_path, monkeypatch):
         for name in [name for name in sys.modules if name.startswith("edited_plugin")]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        origin._origin_of_class.cache_clear()
+        registry._origin_of_class.cache_clear()
 
     return write
 
@@ -128,7 +127,7 @@ def test_our_own_components_are_known_by_their_version_and_not_by_the_release(mo
     assert origin_of(knn) == {"package": "dana", "class": "KNearestNeighbours", "version": 1}
     assert encoder_identity(encoder)["code"] == {"package": "dana", "class": "HashingEncoder", "version": 1}
     monkeypatch.setattr(type(knn), "version", 2)
-    origin._origin_of_class.cache_clear()
+    registry._origin_of_class.cache_clear()
     assert origin_of(knn)["version"] == 2
 
 
@@ -148,7 +147,7 @@ def test_a_class_of_no_distribution_is_known_by_its_text(tmp_path, monkeypatch):
         sys.modules.pop("nobodys_module", None)
         linecache.clearcache()
         importlib.invalidate_caches()
-        origin._origin_of_class.cache_clear()
+        registry._origin_of_class.cache_clear()
         known.append(origin_of(importlib.import_module("nobodys_module").Nobodys))
     assert known[0] == known[1] != known[2]
 
@@ -158,8 +157,8 @@ def test_a_plug_in_without_a_version_is_known_by_its_distribution(monkeypatch):
 
     before = origin_of(LocalOutlierFactor())
     assert before["package"] == "scikit-learn"
-    monkeypatch.setattr(origin, "version", lambda name: f"{name} 99")
-    origin._origin_of_class.cache_clear()
+    monkeypatch.setattr(registry, "version", lambda name: f"{name} 99")
+    registry._origin_of_class.cache_clear()
     assert origin_of(LocalOutlierFactor()) == {**before, "version": "scikit-learn 99"}
 
 
@@ -176,7 +175,7 @@ def test_what_is_trained_for_an_objective_of_another_version_is_something_else(s
     settings = TrainSettings(objective=spec)
     before = settings.decisive()
     monkeypatch.setattr(type(settings.make_objective()), "version", 2)
-    origin._origin_of_class.cache_clear()
+    registry._origin_of_class.cache_clear()
     assert settings.decisive() != before
 
 
@@ -186,7 +185,7 @@ def test_a_subclass_in_a_script_is_another_one_when_its_base_has_another_version
 
     before = origin_of(Mine)
     monkeypatch.setattr(KNearestNeighbours, "version", 2)
-    origin._origin_of_class.cache_clear()
+    registry._origin_of_class.cache_clear()
     assert origin_of(Mine) != before
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from dana.core.torch_seed import seeded
+from dana.core.device import seeded
 from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout

@@ -11,7 +11,7 @@ import numpy as np
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.logging import get_logger
-from dana.core.origin import origin_of
+from dana.core.registry import origin_of
 from dana.corpus.unit_stream import Units
 from dana.scoring.ranking.candidates import PIECES, choose_selector, texts_to_compare
 from dana.selectors.base import FittedSelector, RememberedContext, Selector, SelectorContext

@@ -163,7 +163,7 @@ def _encode(encoder: Encoder, texts: Sequence[str], spec: str, bar: progress, ch
 
 
 def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
-    """Name class and version of each detector, for a fingerprint; see :func:`dana.core.origin.origin_of`."""
+    """Name class and version of each detector, for a fingerprint; see :func:`dana.core.registry.origin_of`."""
     return {spec: DetectorSelector(spec).detector_origin for spec in specs}
 
 

@@ -21,7 +21,7 @@ from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import DataError, PluginError
 from dana.core.files import json_lines
-from dana.core.origin import blamed, origin_of
+from dana.core.registry import blamed, origin_of
 from dana.core.rng import derive_seed, generator
 from dana.core.schemas import Document
 from dana.corpus.text import normalise, wording

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dana.core.artifacts import open_artifact
-from dana.core.origin import package_versions
+from dana.core.registry import package_versions
 from dana.core.schemas import parts, read_batches
 from dana.report.page import (
     Column,

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dana.core.artifacts import read_json, read_manifest, write_text
 from dana.core.logging import get_logger
-from dana.core.origin import package_versions
+from dana.core.registry import package_versions
 from dana.report.page import Column, Report, Section, Table, number, percent
 from dana.report.svg import COLOURS, Figure
 from dana.stages.grid.grid import Grid

@@ -15,7 +15,7 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, Contradiction
 from dana.core.files import json_lines
 from dana.core.logging import progress
-from dana.core.origin import blamed, origin_of
+from dana.core.registry import blamed, origin_of
 from dana.core.rng import derive_seed
 from dana.core.text_table import aligned
 from dana.stages.settings import RunSettings

@@ -16,7 +16,7 @@ from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, 
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.files import slug, write_packed_lines
-from dana.core.origin import origin_of
+from dana.core.registry import origin_of
 from dana.corpus.documents import source_digests
 from dana.models.folder import check_checkpoint
 from dana.report.page import write_page

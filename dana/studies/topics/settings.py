@@ -7,8 +7,7 @@ from typing import Any
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import ConfigError, nearest_path
-from dana.core.origin import origin_of
-from dana.core.registry import Registry
+from dana.core.registry import Registry, origin_of
 from dana.core.studies import StudyTable
 
 TOPIC_MODELS = Registry("dana.topic_models")

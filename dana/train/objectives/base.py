@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dana.core.origin import origin_of
+from dana.core.registry import origin_of
 from dana.models.language_model import LanguageModel, load_language_model
 from dana.train import LAYOUTS
 from dana.train.examples import Batch, SpecialTokens
