@@ -4,16 +4,15 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, IncompleteRead
-from queue import Empty, SimpleQueue
 from threading import Thread
 from time import sleep, time
 from typing import Any, ClassVar
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPErrorProcessor, Request, build_opener
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, EndpointError
@@ -41,11 +40,14 @@ class _Failed(Exception):
         self.wait, self.is_final = wait, is_final
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """A redirect is an answer like any other: following it could hand the key to another host."""
+class _AnswersAsTheyAre(HTTPErrorProcessor):
+    """Raise nothing for an error's status, and follow no redirect, which could hand the key to another host."""
 
-    def redirect_request(self, *_: Any) -> None:
-        """Called by urllib for each redirect."""
+    def http_response(self, request: Request, response: Any) -> Any:
+        """Called by urllib for each answer."""
+        return response
+
+    https_response = http_response
 
 
 @dataclass(frozen=True)
@@ -165,27 +167,28 @@ class HTTPChat:
 
     def _within_deadline(self, request: Request) -> tuple[int, Any, bytes]:
         """Status, header fields and body. In a thread, as a socket's timeout is of each read and not of them all."""
-        outcome: SimpleQueue[tuple[int, Any, bytes] | Exception] = SimpleQueue()
+        answer: Future[tuple[int, Any, bytes]] = Future()
 
         def send() -> None:
             try:
-                outcome.put(_send(request, self.timeout))
+                with build_opener(_AnswersAsTheyAre).open(request, timeout=self.timeout) as response:
+                    body = response.read(LIMIT)
+                    if response.length:  # of the announced bytes so many are missing
+                        raise IncompleteRead(body, response.length)
+                    answer.set_result((response.status, response.headers, body))
             except Exception as error:
-                outcome.put(error)
+                answer.set_exception(error)
 
         Thread(target=send, daemon=True).start()
         try:
-            answer = outcome.get(timeout=self.timeout)
-        except Empty:
-            answer = TimeoutError()
-        if not isinstance(answer, Exception):
-            return answer
-        reason = getattr(answer, "reason", None) or answer
-        if isinstance(reason, TimeoutError):
-            raise _Failed(f"no whole answer in {self.timeout:g} s")
-        if isinstance(answer, OSError | HTTPException):
-            raise _Failed(f"no answer: {reason or type(answer).__name__}")
-        raise answer
+            return answer.result(self.timeout)
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            is_late = isinstance(reason, TimeoutError)
+            said = (
+                f"no whole answer in {self.timeout:g} s" if is_late else f"no answer: {reason or type(error).__name__}"
+            )
+            raise _Failed(said) from error
 
 
 def _check_url(url: str) -> None:
@@ -197,18 +200,6 @@ def _check_url(url: str) -> None:
         fits = False
     if not (fits and re.fullmatch(r"[!-~]+", url)) or parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError("base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)")
-
-
-def _send(request: Request, timeout: float) -> tuple[int, Any, bytes]:
-    try:
-        answer = build_opener(_NoRedirects).open(request, timeout=timeout)
-    except HTTPError as error:
-        answer = error
-    with answer:
-        body = answer.read(LIMIT)
-        if answer.length:  # of the announced bytes so many are missing
-            raise IncompleteRead(body, answer.length)
-        return answer.status, answer.headers, body
 
 
 def _asked_wait(field: str | None) -> float | None:
@@ -227,11 +218,11 @@ def _reply_in(answer: bytes, text: str) -> str:
     """The text of the first choice; a refusal, which some endpoints keep apart, is a reply."""
     try:
         message = json.loads(answer)["choices"][0]["message"]
-        content = message["content"] if message.get("content") is not None else message.get("refusal")
+        content = message["refusal"] if message.get("content") is None else message["content"]
     except (ValueError, RecursionError):
         raise _Failed(f"the answer is not JSON: {text}") from None
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Failed(f"the answer holds no choices[0].message: {text}") from None
+        content = None
     if not isinstance(content, str):
-        raise _Failed(f"the answer's choices[0].message.content is {json.dumps(content)}, not text")
+        raise _Failed(f"the answer holds no text in choices[0].message: {text}")
     return content
