@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -82,7 +82,9 @@ def load_script(path: Path = OWN) -> Script:
     classes, turns = values["classes"], values["turns"]
     if not (_are_texts(classes) and len(set(map(str.casefold, classes))) == 2 == len(classes)):
         raise ConfigError(f"{path}: classes={classes!r}: must be two names")
-    if not (isinstance(turns, list) and turns and all(_is_turn(turn) for turn in turns)):
+    if not (isinstance(turns, list) and turns) or not all(
+        isinstance(turn, dict) and set(turn) == {"name", "prompt"} and _are_texts([*turn.values()]) for turn in turns
+    ):
         raise ConfigError(f"{path}: turns: must be a list with a name and a prompt each")
     script = Script(tuple(classes), values["example"], tuple((turn["name"], turn["prompt"]) for turn in turns))
     if "text" not in _placeholders(path, "example", script.example, {"number", "text"}):
@@ -95,10 +97,6 @@ def load_script(path: Path = OWN) -> Script:
 
 def _are_texts(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) and value.strip() for value in values)
-
-
-def _is_turn(turn: object) -> bool:
-    return isinstance(turn, Mapping) and set(turn) == {"name", "prompt"} and _are_texts(list(turn.values()))
 
 
 def _placeholders(path: Path, name: str, text: object, allowed: set[str]) -> set[str]:
@@ -202,13 +200,14 @@ def parse_choice(reply: str, classes: tuple[str, str], labels: tuple[str, str] =
         ABSTAINED if it says that it cannot tell, or neither, or both; UNPARSABLE if it chooses nothing, or both without
         a conclusion.
     """
-    text = _plain(reply)
-    marked = _mark(text, _class_pattern(classes), bare=_tails(classes))
-    names = _label_pattern(labels)
+    marked = _mark_classes(_plain(reply), *map(_plain, classes))
+    names = [_pattern(_plain(label)) for label in labels]
     if "@" not in marked and all(names) and names[0] != names[1]:  # News and news are not told apart by a reply
-        marked = _mark(text, names)
+        marked = _mark(marked, names)
+    marked = re.sub(r"\s*[&/]\s*(?=@)", " or ", marked)
     marked = _QUESTION.sub(" ", marked)
-    return next(filter(None, (read(marked) for read in _READINGS)), ForcedChoice.UNPARSABLE)
+    readings = _answer_line(marked) or _line_alone(marked) or _conclusion(marked) or _settled(marked)
+    return readings or ForcedChoice.UNPARSABLE
 
 
 def _plain(text: str) -> str:
@@ -221,100 +220,81 @@ def _plain(text: str) -> str:
     return re.sub(r"[^\S\n]+", " ", text).strip()[-LONGEST:]
 
 
-def _tails(classes: tuple[str, str]) -> tuple[str, str] | None:
-    """``a`` and ``b`` of Class A and Class B; None if the names are not made so."""
-    (head, _, one), (other_head, _, other) = (_plain(name).rpartition(" ") for name in classes)
-    return (one, other) if head and head == other_head else None
+def _pattern(name: str) -> str:
+    """A pattern of a plain name, whose blanks and hyphens may be one or the other, or none."""
+    return r"[\s\-]*".join(map(re.escape, re.split(r"[\s\-]+", name)))
 
 
-def _class_pattern(classes: tuple[str, str]) -> list[str]:
-    """A pattern of each class's name; for Class A also category, group and option A."""
-    tails = _tails(classes)
-    if tails is None:
-        return _label_pattern(classes)
-    head = re.escape(_plain(classes[0]).rpartition(" ")[0])
-    heads = rf"(?:{head}(?:es|s)?|category|group|option)[\s\-(\[]*"
-    return [heads + re.escape(tail) for tail in tails]
-
-
-def _label_pattern(labels: tuple[str, str]) -> list[str]:
-    return [r"[\s\-]*".join(map(re.escape, re.split(r"[\s\-]+", _plain(label)))) for label in labels]
-
-
-def _mark(text: str, patterns: list[str], bare: tuple[str, str] | None = None) -> str:
+def _mark(text: str, patterns: Sequence[str]) -> str:
     """Write ``@a`` and ``@b`` where the two are named; the longer name first, as one may be part of the other."""
     named = sorted(zip(patterns, ("@a", "@b"), strict=True), key=lambda pair: -len(pair[0]))
     whole = "|".join(f"({pattern})" for pattern, _ in named)
-    found = re.compile(rf"(?<!\w)(?<!\w-)(?:{whole})(?!\w|-\w)")
-    text = found.sub(lambda match: named[int(match.lastindex or 1) - 1][1], text)
-    for tail, sign in zip(bare or (), ("@a", "@b"), strict=False):
-        alone = re.escape(tail)
-        text = re.sub(rf"(@[ab]\s*(?:and|or|nor|&|/|,)\s*){alone}(?!\w)", rf"\1{sign}", text)  # classes A and B
-        text = re.sub(rf"(?m)^[^\w@]*{alone}[^\w@]*$", sign, text)
+    whole = rf"(?<!\w)(?<!\w-)(?:{whole})(?!\w|-\w)"
+    return re.sub(whole, lambda match: named[int(match.lastindex or 1) - 1][1], text)
+
+
+def _mark_classes(text: str, class_a: str, class_b: str) -> str:
+    """Mark where two classes are named; of Class A and Class B also category, group and option A, and A alone."""
+    (head, _, tail_a), (head_b, _, tail_b) = class_a.rpartition(" "), class_b.rpartition(" ")
+    if not head or head != head_b:
+        return _mark(text, [_pattern(class_a), _pattern(class_b)])
+    heads = rf"(?:{re.escape(head)}(?:es|s)?|category|group|option)[\s\-(\[]*"
+    text = _mark(text, [heads + re.escape(tail_a), heads + re.escape(tail_b)])
+    for tail, sign in ((re.escape(tail_a), "@a"), (re.escape(tail_b), "@b")):
+        text = re.sub(rf"(@[ab]\s*(?:and|or|nor|&|/|,)\s*){tail}(?!\w)", rf"\1{sign}", text)  # classes A and B
+        text = re.sub(rf"(?m)^[^\w@]*{tail}[^\w@]*$", sign, text)
         leads = rf"((?:{_ANSWER.pattern}|{_SAYS}|^)\W*)"
-        text = re.sub(rf"(?m){leads}(?<![\w@]){alone}{_ENDS}", rf"\1{sign}", text)
-    return re.sub(r"\s*[&/]\s*(?=@)", " or ", text)
+        text = re.sub(rf"(?m){leads}(?<![\w@]){tail}{_ENDS}", rf"\1{sign}", text)
+    return text
 
 
-@dataclass(frozen=True)
-class _Clause:
-    """What a piece of a sentence says.
-
-    Attributes:
-        chosen: The class that it names without negating it; None if it names none, or both.
-        negated: Classes that it negates.
-        unable: It says that the model cannot tell.
-        no_difference: It says that both classes fit, or neither.
-    """
-
-    chosen: ForcedChoice | None
-    negated: set[str]
-    unable: bool
-    no_difference: bool
-
-
-def _clause(text: str) -> _Clause:
-    negated = {sign for match in _NEGATED.finditer(text) for sign in re.findall("@([ab])", match[0])}
-    kept = set(re.findall("@([ab])", _NEGATED.sub(" ", text)))
-    unable, alike = bool(_UNABLE.search(text)), bool(_NO_DIFFERENCE.search(text))
-    aside = "whether" in text or re.match(rf"\s*{_CONCEDES}", text)
-    names_one = len(kept) == 1 and not (unable or alike or aside)
-    return _Clause(ForcedChoice(kept.pop()) if names_one else None, negated, unable, alike)
+def _signs(text: str) -> set[str]:
+    return set(re.findall("@([ab])", text))
 
 
 def _settled(text: str) -> ForcedChoice | None:
-    """What the clauses of a text agree on; None if they do not, or say nothing."""
-    clauses = [_clause(part) for part in _CLAUSES.split(text)]
-    telling = [clause for clause in clauses if clause.chosen or clause.unable]
-    chosen = {clause.chosen for clause in telling} - {None}
-    if telling and telling[-1].unable:
+    """What the clauses of a text agree on; None if they do not, or say nothing.
+
+    A clause chooses the one class that it names without negating it, unless it is an aside; or it says that the model
+    cannot tell, which counts where no clause after it chooses; or that both classes fit, or neither.
+    """
+    chosen: set[str] = set()
+    negated: set[str] = set()
+    unable = no_difference = False
+    for clause in _CLAUSES.split(text):
+        named, is_aside = _signs(_NEGATED.sub(" ", clause)), "whether" in clause or re.match(rf"\s*{_CONCEDES}", clause)
+        negated |= _signs(" ".join(match[0] for match in _NEGATED.finditer(clause)))
+        alike = bool(_NO_DIFFERENCE.search(clause))
+        no_difference |= alike
+        if _UNABLE.search(clause):
+            unable = True
+        elif len(named) == 1 and not (alike or is_aside):
+            unable = False
+            chosen |= named
+    if unable:
         return ForcedChoice.ABSTAINED
     if chosen:
-        return chosen.pop() if len(chosen) == 1 else None
-    neither = set().union(*(clause.negated for clause in clauses)) == {"a", "b"}
-    return ForcedChoice.ABSTAINED if neither or any(clause.no_difference for clause in clauses) else None
+        return ForcedChoice(chosen.pop()) if len(chosen) == 1 else None
+    return ForcedChoice.ABSTAINED if no_difference or negated == {"a", "b"} else None
 
 
 def _answer_line(text: str) -> ForcedChoice | None:
     """The last line with a marker such as "Answer:", or the line after it where nothing follows the marker."""
     lines = [line for line in text.splitlines() if line.strip()]
-    for at in range(len(lines) - 1, -1, -1):
-        if match := _ANSWER.search(lines[at]):
-            rest = lines[at][match.end() :]
-            return _settled(rest if re.search(r"\w", rest) else " ".join(lines[at + 1 : at + 2]))
+    for line, after in zip(reversed(lines), ["", *reversed(lines)], strict=False):
+        if match := _ANSWER.search(line):
+            rest = line[match.end() :]
+            return _settled(rest if re.search(r"\w", rest) else after)
     return None
 
 
 def _line_alone(text: str) -> ForcedChoice | None:
     """A line that is nothing but one class, if only one class has such a line."""
-    alone = {match[1] for line in text.splitlines() if (match := re.fullmatch(r"\W*@([ab])\W*", line))}
+    alone = set(re.findall(r"(?m)^\W*@([ab])\W*$", text))
     return ForcedChoice(alone.pop()) if len(alone) == 1 else None
 
 
 def _conclusion(text: str) -> ForcedChoice | None:
     """The last sentence that concludes."""
-    choices = [_settled(part) for part in _SENTENCES.split(text) if _CONCLUDES.search(part)]
-    return next((choice for choice in reversed(choices) if choice), None)
-
-
-_READINGS: tuple[Callable[[str], ForcedChoice | None], ...] = (_answer_line, _line_alone, _conclusion, _settled)
+    choices = (_settled(part) for part in reversed(_SENTENCES.split(text)) if _CONCLUDES.search(part))
+    return next(filter(None, choices), None)
