@@ -1,6 +1,5 @@
 """Items of a few-shot study (a text, two classes, examples by arm): drawn from a task, or read from JSON lines."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -10,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from dana.core.artifacts import open_artifact
-from dana.core.errors import DataError, nearest_path
+from dana.core.errors import Damage, DataError, nearest_path
 from dana.core.files import file_digest, json_lines
+from dana.core.lines import read_lines
 from dana.core.rng import generator
+from dana.corpus.readers import parse_json_lines
 from dana.stages.settings import RunSettings
 from dana.studies.topic_gap.documents import SetSizes, split_by_topic
 from dana.studies.topic_gap.settings import ALL
@@ -116,11 +117,8 @@ def item_source(
     drawn = {"draw": gap.draw, "items": asked.items, "shots": asked.shots}
 
     def by_label(chosen: np.ndarray) -> PassagesByLabel:
-        passages: dict[str, list[Passage]] = {label: [] for label in sorted(set(documents["label"]))}
-        rows = documents.loc[chosen, ["id", "label", "whole"]].itertuples(index=False, name=None)
-        for name, label, whole in rows:
-            passages[label].append(Passage(name, whole))
-        return passages
+        rows = documents[chosen]
+        return {str(label): list(map(Passage, of["id"], of["whole"])) for label, of in rows.groupby("label")}
 
     def draw() -> list[Item]:
         texts = []
@@ -169,10 +167,13 @@ def draw_items(topics: Sequence[TopicTexts], items: int, shots: int, seed: int) 
                 remedy = "ask for fewer items, or test more"
                 raise DataError(f"items: {texts} are asked about after {len(drawn)} items; {remedy}")
             text = left[random.integers(len(left))]
-            examples = {}
-            for arm, of in topic.examples.items():
-                of_a, of_b = (_shown(of[one], one, shots, topic, random) for one in (label_a, label_b))
-                examples[arm] = of_a, of_b
+            examples = {
+                arm: (
+                    _shown(of[label_a], label_a, shots, topic, random),
+                    _shown(of[label_b], label_b, shots, topic, random),
+                )
+                for arm, of in topic.examples.items()
+            }
             drawn.append(Item(str(len(drawn)), topic.topic, label_a, label_b, text, label, examples))
             asked.add(text.id)
     return drawn
@@ -207,13 +208,9 @@ def read_items(path: Path, arms: Sequence[str]) -> list[Item]:
         try:
             item = _item(values, arms)
             item_line(item).encode()
-        except KeyError as error:
-            raise DataError(f"{place}: no item: no {error}") from error
-        except UnicodeEncodeError as error:
-            half = f"{error.object[error.start]!a} is half a character (a lone surrogate)"
-            raise DataError(f"{place}: no item: {half}") from error
-        except (TypeError, DataError) as error:
-            raise DataError(f"{place}: no item: {error}") from error
+        except (KeyError, TypeError, UnicodeEncodeError, DataError) as error:  # half a surrogate pair cannot be encoded
+            problem = f"no {error}" if isinstance(error, KeyError) else error
+            raise DataError(f"{place}: no item: {problem}") from error
         if items.setdefault(item.id, item) is not item:
             raise DataError(f"{place}: the id {item.id!r} was there before")
     if not items:
@@ -227,20 +224,15 @@ def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         DataError: If the file cannot be read, or naming the line that holds no object.
     """
+    if not path.is_file():
+        raise DataError(f"{path}: cannot be read: no such file{nearest_path(path)}")
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise DataError(f"{path}: cannot be read: {reason}{nearest_path(path)}") from error
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{path}:{number}: not JSON: {error}") from error
-            if not isinstance(value, dict):
-                raise DataError(f"{path}:{number}: {type(value).__name__}, not an object")
-            yield f"{path}:{number}", value
+        for record in parse_json_lines(path, read_lines(path, "strict")):
+            if record.problem:
+                raise DataError(f"{record.place}: {record.problem}")
+            yield record.place, record.fields
+    except Damage as damage:
+        raise DataError(f"{path}:{damage.line}: {damage}") from damage
 
 
 def _item(values: Mapping[str, Any], arms: Sequence[str]) -> Item:

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from scipy.stats import binomtest
 
-from dana.core.artifacts import Artifact, Draft, canonical, differing, fingerprint, make, write_text
+from dana.core.artifacts import Artifact, Draft, canonical, differing, fingerprint, make
 from dana.core.config import require
 from dana.core.errors import ArtifactError, Contradiction
-from dana.core.files import json_lines
+from dana.core.files import json_lines, sync
 from dana.core.logging import progress
 from dana.core.registry import blamed, origin_of
 from dana.core.rng import derive_seed
@@ -114,7 +114,9 @@ def _finished(log: Path, depends_on: Row) -> list[Row]:
             lines.append(json.loads(line))
         except ValueError as error:
             raise ArtifactError(f"{log}:{number}: damaged; remove the file to begin anew") from error
-    before, now = lines[0]["depends_on"] if lines else {}, json.loads(canonical(depends_on))
+    if not lines:  # killed within its first line
+        return []
+    before, now = lines[0]["depends_on"], json.loads(canonical(depends_on))
     if before != now:
         raise Contradiction(log, KIND, before, now, "; ".join(differing(before, now)))
     return lines[1:]
@@ -122,14 +124,12 @@ def _finished(log: Path, depends_on: Row) -> list[Row]:
 
 def _append(log: Path, depends_on: Row, conversation: Row) -> None:
     """Add a conversation to the log, below a first line that says what it depends on; at the end it is on the disk."""
-    line = json_lines([conversation])
-    if not log.exists():
-        write_text(log, canonical({"depends_on": depends_on}) + "\n" + line)
-        return
-    with log.open("ab") as stream:
-        stream.write(line.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
+    with log.open("a", encoding="utf-8") as stream:
+        if not stream.tell():
+            stream.write(canonical({"depends_on": depends_on}) + "\n")
+        stream.write(json_lines([conversation]))
+    sync(log)
+    sync(log.parent)
 
 
 def _write_study(draft: Draft, items: Sequence[Item], records: list[Row], settings: RunSettings) -> None:
