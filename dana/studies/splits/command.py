@@ -50,15 +50,8 @@ def _splits(parsed: argparse.Namespace) -> None:
       dana splits audit split somebody/elses --sides de en
     """
     from dana.core.errors import ConfigError
+    from dana.studies.splits import stage
     from dana.studies.splits.aligned import open_aligned
-    from dana.studies.splits.stage import (
-        SplitSettings,
-        audit_folders,
-        overlap_text,
-        read_overlap,
-        sizes_text,
-        splits_stage,
-    )
 
     given = {flag: value for flag in OF_MAKE if (value := getattr(parsed, flag)) is not None}
     if parsed.action == "audit":
@@ -66,7 +59,7 @@ def _splits(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"splits audit: --{next(iter(given))} belongs to make")
         if not parsed.folders:
             raise ConfigError("splits audit: name folders with train, dev and test files")
-        print(overlap_text(audit_folders(parsed.folders, parsed.sides, parsed.out)))
+        print(stage.overlap_text(stage.audit_folders(parsed.folders, parsed.sides, parsed.out)))
         return
     if parsed.folders:
         raise ConfigError(f"splits make: {parsed.folders[0]}: name files by --domain NAME SOURCE TARGET")
@@ -78,6 +71,6 @@ def _splits(parsed: argparse.Namespace) -> None:
             said = "is given twice" if name in domains else "must be followed by one or two files"
             raise ConfigError(f"--domain {name}: {said}")
         domains[name] = open_aligned([Path(file) for file in files], parsed.sides)
-    artifact = splits_stage(domains, parsed.out, SplitSettings(**given))
-    print(sizes_text(artifact.manifest["counts"]))
-    print(f"\n{overlap_text(read_overlap(artifact.path))}\n\nwritten: {artifact.path}")
+    artifact = stage.splits_stage(domains, parsed.out, stage.SplitSettings(**given))
+    print(stage.sizes_text(artifact.manifest["counts"]))
+    print(f"\n{stage.overlap_text(stage.read_overlap(artifact.path))}\n\nwritten: {artifact.path}")

@@ -148,26 +148,41 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
     held_out: list[np.ndarray] = [np.empty(0, np.uint64)] * 2
     for name, sides in domains.items():
         outcome = outcomes[name] = keep_first(*sides)
-        _leave(outcome, sides, held_out)
-        kept, limits = _limits(outcome, sides[0], settings.test, settings.dev + settings.test)
-        if limits is None:
+        left = _left_for_train(outcome, sides, held_out)
+        kept, drawn = int(left.sum()), settings.test + settings.dev
+        if kept <= drawn:
             raise DataError(
                 f"{name}: {kept:,} of {len(outcome):,} rows are kept (no line twice), and dev ({settings.dev:,})"
                 f" and test ({settings.test:,}) would leave none for train; make these smaller"
             )
-        for limit, becomes in zip(limits, (Outcome.TEST, Outcome.DEV), strict=True):
-            _take(outcome, sides[0] < limit, becomes)
-        drawn = outcome >= Outcome.DEV
-        held_out = [np.sort(np.append(old, new[drawn])) for old, new in zip(held_out, sides, strict=False)]
+        outcome[left & (sides[0] < _ranked(sides[0], left, drawn))] = Outcome.DEV
+        outcome[left & (sides[0] < _ranked(sides[0], left, settings.test))] = Outcome.TEST
+        held_out = [np.append(old, new[outcome >= Outcome.DEV]) for old, new in zip(held_out, sides, strict=False)]
     for name, sides in domains.items():
         outcome = outcomes[name]
-        _leave(outcome, sides, held_out)
-        kept, limits = _limits(outcome, sides[0], settings.cap or 0)
-        if not kept:
+        left = _left_for_train(outcome, sides, held_out)
+        if not left.any():
             raise DataError(f"{name}: all that is left for train is in dev or test of another domain")
-        if settings.cap is not None and limits is not None:
-            _take(outcome, sides[0] >= limits[0], Outcome.OVER_CAP)
+        if settings.cap is not None and left.sum() > settings.cap:
+            outcome[left & (sides[0] >= _ranked(sides[0], left, settings.cap))] = Outcome.OVER_CAP
     return outcomes
+
+
+def _left_for_train(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> np.ndarray:
+    """Which rows are in train, bool of shape (rows,), once those of which a side is held out are marked."""
+    for start in range(0, len(outcome), BLOCK):
+        part = slice(start, start + BLOCK)
+        for hashes, known in zip(sides, held_out, strict=False):
+            met = (outcome[part] == Outcome.TRAIN) & pd.Series(hashes[part]).isin(known).to_numpy()
+            outcome[part][met] = Outcome.HELD_OUT_ELSEWHERE
+    return outcome == Outcome.TRAIN
+
+
+def _ranked(hashes: np.ndarray, rows: np.ndarray, rank: int) -> int:
+    """The hash, among those of some rows, below which so many of them are."""
+    among = hashes[rows]
+    among.partition(rank)
+    return int(among[rank])
 
 
 def keep_first(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
@@ -235,41 +250,6 @@ def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
         for whole, part in zip(joined, block, strict=True):
             whole += part.tobytes()
     return tuple(np.frombuffer(whole, "<u8") for whole in joined)
-
-
-def find_places(known: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Place in `known` of each value, int64 of the shape of `values`; -1 where it is not there.
-
-    Args:
-        known: Sorted, shape (n,).
-        values: Any shape.
-    """
-    if not len(known):
-        return np.full(values.shape, -1)
-    places = np.searchsorted(known, values)
-    return np.where(known.take(places, mode="clip") == values, places, -1)
-
-
-def _leave(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> None:
-    """Mark the rows still in train of which a side is held out."""
-    for start in range(0, len(outcome), BLOCK):
-        part = slice(start, start + BLOCK)
-        for hashes, known in zip(sides, held_out, strict=False):
-            _take(outcome[part], find_places(known, hashes[part]) >= 0, Outcome.HELD_OUT_ELSEWHERE)
-
-
-def _limits(outcome: np.ndarray, source: np.ndarray, *ranks: int) -> tuple[int, np.ndarray | None]:
-    """How many rows are in train, and the hashes below which so many of them are; None if there are not more."""
-    kept = source[outcome == Outcome.TRAIN]
-    if len(kept) <= ranks[-1]:
-        return len(kept), None
-    kept.partition(ranks)
-    return len(kept), kept[list(ranks)]
-
-
-def _take(outcome: np.ndarray, rows: np.ndarray, becomes: Outcome) -> None:
-    """Mark those of some rows that are still in train."""
-    outcome[rows & (outcome == Outcome.TRAIN)] = becomes
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
@@ -395,15 +375,14 @@ def audit_rows(domains: Mapping[str, Mapping[str, AlignedText]]) -> Rows:
         for split in SPLITS[1:]
         if split in splits
     }
-    known = [np.unique(np.concatenate(side)) for side in zip(*lines.values(), strict=True)]
+    known = [pd.Index(np.unique(np.concatenate(side))) for side in zip(*lines.values(), strict=True)]
     searched = {(name, "train"): _met(name, splits["train"], known) for name, splits in domains.items()} | lines
     rows: Rows = []
     for whole in (False, True) if len(domains) > 1 else (False,):
         for split, within in (("dev", "train"), ("test", "train"), ("test", "dev")):
             for name in domains:
-                others = [searched[other, within] for other in domains if (other, within) in searched]
-                if not whole:
-                    others = [searched[name, within]] if (name, within) in searched else []
+                places = [(other, within) for other in (domains if whole else [name])]
+                others = [searched[place] for place in places if place in searched]
                 if (name, split) in lines and others:
                     about = {"domain": name, "split": split, "within": f"any {within}" if whole else within}
                     counts = _by_side(domains[name][split].sides, lines[name, split], others)
@@ -411,15 +390,15 @@ def audit_rows(domains: Mapping[str, Mapping[str, AlignedText]]) -> Rows:
     return rows
 
 
-def _met(name: str, train: AlignedText, known: Sequence[np.ndarray]) -> Hashes:
+def _met(name: str, train: AlignedText, known: Sequence[pd.Index]) -> Hashes:
     """Of the known hashes of each side, those that train has."""
     met = [np.zeros(len(hashes), bool) for hashes in known]
     rows = tracked(train.rows(), what=f"auditing {name}", unit="rows")
     for block in hash_blocks(texts for _, texts in rows):
         for seen, hashes, values in zip(met, known, block, strict=True):
-            places = find_places(hashes, values)
+            places = hashes.get_indexer(pd.Index(values))
             seen[places[places >= 0]] = True
-    return tuple(hashes[seen] for hashes, seen in zip(known, met, strict=True))
+    return tuple(hashes[seen].to_numpy() for hashes, seen in zip(known, met, strict=True))
 
 
 def _by_side(names: Sequence[str], lines: Hashes, searched: Sequence[Hashes]) -> Iterator[dict[str, Value]]:

@@ -12,7 +12,6 @@ from dana.studies.splits.stage import (
     Outcome,
     SplitSettings,
     assign_splits,
-    find_places,
     hash_blocks,
     hash_lines,
     keep_first,
@@ -205,9 +204,3 @@ def test_sizes_below_one_are_refused(wrong):
     (key,) = wrong
     with pytest.raises(ConfigError, match=f"{key}=.*at least 1"):
         SplitSettings(**wrong)
-
-
-def test_places_of_values_among_sorted_ones():
-    known = np.array([2, 5, 9], dtype="<u8")
-    assert find_places(known, np.array([5, 1, 9, 10, 2, 6], dtype="<u8")).tolist() == [1, -1, 2, -1, 0, -1]
-    assert find_places(known[:0], np.array([5], dtype="<u8")).tolist() == [-1]
