@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from dana.core.artifacts import Artifact, Draft, canonical, differing, fingerprint, make
 from dana.core.config import require
-from dana.core.errors import ArtifactError, Contradiction
+from dana.core.errors import ArtifactError, Contradiction, DataError
 from dana.core.files import json_lines, sync
 from dana.core.logging import progress
 from dana.core.registry import blamed, origin_of
@@ -21,7 +21,7 @@ from dana.core.text_table import aligned
 from dana.stages.settings import RunSettings
 from dana.studies.few_shot import ARMS
 from dana.studies.few_shot.chat import ChatModel, open_chat
-from dana.studies.few_shot.items import Item, item_line, item_source
+from dana.studies.few_shot.items import Item, item_line, item_source, json_objects
 from dana.studies.few_shot.script import CRITERIA, OWN, ForcedChoice, Script, converse, list_criteria, load_script
 
 KIND = "few-shot"
@@ -105,15 +105,11 @@ def _finished(log: Path, depends_on: Row) -> list[Row]:
     """The conversations of a log. A line that a killed process has left unfinished is taken off the file."""
     if not log.exists():
         return []
-    content = log.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    os.truncate(log, whole)
-    lines = []
-    for number, line in enumerate(content[:whole].splitlines(), 1):
-        try:
-            lines.append(json.loads(line))
-        except ValueError as error:
-            raise ArtifactError(f"{log}:{number}: damaged; remove the file to begin anew") from error
+    os.truncate(log, log.read_bytes().rfind(b"\n") + 1)
+    try:
+        lines = [line for _, line in json_objects(log)]
+    except DataError as error:
+        raise ArtifactError(f"{error}: damaged; remove the file to begin anew") from error
     if not lines:  # killed within its first line
         return []
     before, now = lines[0]["depends_on"], json.loads(canonical(depends_on))

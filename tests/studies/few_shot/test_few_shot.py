@@ -147,6 +147,15 @@ def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
         assert len(endpoint.seen) == whole - 3 * 5, "what is finished is not asked again"
 
 
+def test_a_kill_within_the_first_line_of_the_log_leaves_nothing_to_go_on_with(tmp_path, items):
+    path = replies(tmp_path, {"turn": 5, "reply": "Answer: Class A"})
+    assert study(items, tmp_path / "whole", f"scripted:{path}") == 0
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/few-shot-begun.jsonl").write_bytes(b'{"depends_on": {"ar')
+    assert study(items, tmp_path / "out", f"scripted:{path}") == 0
+    assert written(tmp_path / "out") == written(tmp_path / "whole")
+
+
 def test_what_was_begun_with_other_settings_is_refused(tmp_path, items, capsys):
     with serving([says(decision)] * 7, otherwise=status(400)) as endpoint:
         chat, out = f"http:{endpoint.url},model=m,retries=0", tmp_path / "out"
@@ -180,7 +189,9 @@ def test_a_damaged_record_is_named(tmp_path, items, capsys):
         lines = begun.read_text().splitlines()
         begun.write_text("\n".join([lines[0], lines[1][:50], lines[2], ""]))
         assert study(items, tmp_path / "out", chat) == 2
-        assert "few-shot-begun.jsonl:2: damaged" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "few-shot-begun.jsonl:2: not JSON" in said
+        assert "damaged; remove the file to begin anew" in said
         begun.write_text("\n".join([lines[0], lines[2], ""]))
         assert study(items, tmp_path / "out", chat) == 2
         assert "holds other conversations than these" in capsys.readouterr().err
