@@ -5,7 +5,7 @@ A model's ancestors are followed by the digests of the weights in the run's mani
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,6 @@ Weights = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Adaptation:
-    """One adapted model of a run.
-
-    Attributes:
-        parent: The weights it was trained from.
-        settings: It was trained with.
-    """
-
-    parent: Weights
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Lineage:
     """Where a model comes from.
 
@@ -56,10 +43,6 @@ class Lineage:
         """Whether the two surely start from different models; of a Hub name against a folder nothing is sure."""
         names = [{name for name, _ in lineage.root} for lineage in (self, other)]
         return names[0] == names[1] and self.root != other.root
-
-    def are_siblings(self, other: "Lineage") -> bool:
-        """Whether both were adapted from one model, so that only the text should differ."""
-        return bool(self.parent) and self.parent == other.parent
 
 
 @dataclass(frozen=True)
@@ -130,9 +113,9 @@ class Finetuned:
         """Only what is sure: models that were adapted elsewhere may come from anywhere."""
         ours, theirs = self.lineage, other.lineage
         found = []
-        if ours.settings is not None and theirs.settings is not None and ours.are_siblings(theirs):
-            pair = dict(flatten(ours.settings)), dict(flatten(theirs.settings))
-            found = [f"adapted with {said}" for said in _differences(*pair)]
+        if ours.parent and ours.parent == theirs.parent:  # adapted from one model: only the text should differ
+            pair = (dict(flatten(lineage.settings or {})) for lineage in (ours, theirs))
+            found = [f"adapted with {difference}" for difference in _differences(*pair)]
         if ours.parent and theirs.parent and self.nested != other.nested:
             found.append("one adaptation for all seeds against one a seed")
         known = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
@@ -147,8 +130,7 @@ class Finetuned:
         if len(own.kind.labels) != len(its.kind.labels):
             return [f"{len(own.kind.labels)} classes against {len(its.kind.labels)}"]
         if not np.array_equal(own.ids, its.ids):
-            apart = np.setxor1d(own.ids, its.ids).size
-            return [f"the test examples differ ({apart} are in one alone)"]
+            return [f"the test examples differ ({np.setxor1d(own.ids, its.ids).size} are in one alone)"]
         apart = int((own.labels != its.labels).sum())
         return [f"the labels of {apart} test examples differ"] if apart else []
 
@@ -188,8 +170,8 @@ def own_weights(manifest: dict[str, Any]) -> Weights:
     return weights({name: about["digest"] for name, about in files.items() if "/" not in name and "digest" in about})
 
 
-def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Adaptation]:
-    """Every model that a run adapted, by its own weights."""
+def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
+    """The last step of every model that a run adapted, by its own weights."""
     found = {}
     for manifest in manifests:
         depends_on = manifest.get("depends_on")
@@ -197,23 +179,22 @@ def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Adaptation
             execution = manifest.get("execution")
             computed = {"precision": execution.get("precision")} if isinstance(execution, dict) else {}
             settings = {**(depends_on.get("settings") or {}), **computed}
-            found[own_weights(manifest)] = Adaptation(weights(depends_on["model"]), settings)
+            found[own_weights(manifest)] = Lineage(weights(depends_on["model"]), settings=settings)
     found.pop(frozenset(), None)  # of other steps, and of manifests that do not name their files
     return found
 
 
-def trace(identity: Any, known: dict[Weights, Adaptation]) -> Lineage:
+def trace(identity: Any, known: dict[Weights, Lineage]) -> Lineage:
     """Follow a model back to what this run started from."""
     own = root = weights(identity)
     seen = set()
     while root in known and root not in seen:
         seen.add(root)
         root = known[root].parent
-    last = known.get(own)
-    return Lineage(last.parent if last else frozenset(), root, last.settings if last else None)
+    return replace(known.get(own, Lineage()), root=root)
 
 
-def read_cell(file: Path, arm: str, adapted: dict[Weights, Adaptation] | None = None) -> Finetuned:
+def read_cell(file: Path, arm: str, adapted: dict[Weights, Lineage] | None = None) -> Finetuned:
     """A cell from its ``metrics.json``, and the manifest and predictions beside it.
 
     Args:

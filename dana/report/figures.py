@@ -82,13 +82,7 @@ def kept_bars(frame: pd.DataFrame) -> Figure:
         bars = np.where(planted, COLOURS["planted"], COLOURS["dana"])
         axes.barh(places, shown["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
         axes.scatter(
-            shown["share_of_characters"],
-            places,
-            marker="|",
-            s=230,
-            linewidths=2,
-            color=COLOURS["ink"],
-            zorder=3,
+            shown["share_of_characters"], places, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
         )
         name_rows(axes, places, [shorten(source) for source in shown["source"]])
         axes.xaxis.set_major_formatter(_percent())

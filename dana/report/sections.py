@@ -3,7 +3,7 @@
 No sentence claims more than the verdict, and an undecided one says its reason.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,129 +80,92 @@ def analyse(run: RunFrames) -> Analysis:
     return Analysis(run, comparisons, {table.name: table for table in made if table is not None})
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question that every report asks.
-
-    Attributes:
-        title: The question.
-        answer: Its section, given the title; None where the run does not know.
-        lacking: Said then.
-        command: What makes it, then.
-        needs: Name of the table without which it is not even asked.
-    """
-
-    title: str
-    answer: Callable[[str, Analysis], Section | None]
-    lacking: str = ""
-    command: str = ""
-    needs: str = ""
-
-
 def build_report(run: RunFrames) -> Report:
-    """Everything a page says."""
-    analysis = analyse(run)
-    sections = []
-    for question in QUESTIONS:
-        if not question.needs or question.needs in analysis.tables:
-            section = question.answer(question.title, analysis)
-            sections.append(section or Section(question.title, question.lacking, command=question.command))
-        if question.answer is _kept:
-            sections += [section for of_study in loaded("sections") for section in of_study(run)]
+    """Everything a page says, a section a question."""
+    known = analyse(run)
+    of_studies = [section for of_study in loaded("sections") for section in of_study(run)]
+    sections = [_chosen(known), _separated(known), _kept(known), *of_studies, *_mapped(known)]
+    sections += [_lowered(known), _helped(known), _cost(known), _made(known)]
     name = run.path.resolve().name
-    return Report(name, verdict(analysis), highlights(analysis), sections, provenance.versions(run))
+    return Report(name, verdict(known), highlights(known), sections, provenance.versions(run))
 
 
-def _chosen(title: str, analysis: Analysis) -> Section | None:
-    said, run = [], analysis.run
-    if run.choice is not None:
-        said.append(f"By held-out task text: {run.choice.content['reason']}.")
-    if run.ranking is not None:
-        said.append(ranking_finding(analysis.tables["ranking"]))
-    return Section(title, "\n".join(said), (), analysis.some("choice", "ranking")) if said else None
+def _chosen(known: Analysis) -> Section:
+    title, choice = "What tells this task from general text?", known.run.choice
+    reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
+    reasons += map(ranking_finding, known.some("ranking"))
+    if not reasons:
+        return Section(title, "No comparison here.", command="dana rank --task T --general G --out DIR")
+    return Section(title, "\n".join(reasons), (), known.some("choice", "ranking"))
 
 
-def _separated(title: str, analysis: Analysis) -> Section | None:
-    if "separation" not in analysis.tables:
-        return None
-    drawn = figures.score_histogram(analysis.tables["score_histogram"].frame)
-    said = separation_finding(analysis.tables["separation"])
-    return Section(title, said, (drawn,), analysis.some("separation", "score_histogram"))
+def _separated(known: Analysis) -> Section:
+    title = "How well do the scores separate task from general text?"
+    if "separation" not in known.tables:
+        return Section(title, "No scores here.", command="dana score --task T --general G --out DIR")
+    drawn = figures.score_histogram(known.tables["score_histogram"].frame)
+    finding = separation_finding(known.tables["separation"])
+    return Section(title, finding, (drawn,), known.some("separation", "score_histogram"))
 
 
-def _kept(title: str, analysis: Analysis) -> Section | None:
-    selected = analysis.run.selected
-    if "kept_by_source" not in analysis.tables or selected is None:
-        return None
-    drawn = [figures.kept_bars(analysis.tables["kept_by_source"].frame)]
+def _kept(known: Analysis) -> Section:
+    title, selected = "What was kept?", known.run.selected
+    if "kept_by_source" not in known.tables or selected is None:
+        return Section(title, "No weights here.", command="dana weigh DIR --policy segments --beta 0.2")
+    drawn = [figures.kept_bars(known.tables["kept_by_source"].frame)]
     if beta := selected.weights.get("beta"):
         drawn.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
     examples = (("nearest to the task", selected.relevant), ("most foreign to it", selected.foreign))
     shown = tuple(example for example in examples if example[1])
-    return Section(title, selection_finding(analysis), tuple(drawn), analysis.some("planted", "kept_by_source"), shown)
+    return Section(title, selection_finding(known), tuple(drawn), known.some("planted", "kept_by_source"), shown)
 
 
-def _mapped(title: str, analysis: Analysis) -> Section | None:
-    selected = analysis.run.selected
-    if selected is None or selected.map is None:
-        return None
-    drawn, said = figures.map_figure(selected.map), map_finding(analysis.tables["nearness"])
-    return Section(title, said, (drawn,), analysis.some("nearness", "map"))
+def _mapped(known: Analysis) -> list[Section]:
+    """Asked only where weights were made."""
+    title, selected = "Where does the kept text lie?", known.run.selected
+    if selected is None or "kept_by_source" not in known.tables:
+        return []
+    if selected.map is None:
+        lacking = "The vectors of these texts are not stored here: selectors of words need none."
+        command = "dana score --task T --general G --detector knn --out ANOTHER_DIR"
+        return [Section(title, lacking, command=command)]
+    drawn, finding = figures.map_figure(selected.map), map_finding(known.tables["nearness"])
+    return [Section(title, finding, (drawn,), known.some("nearness", "map"))]
 
 
-def _lowered(title: str, analysis: Analysis) -> Section | None:
-    if "losses" not in analysis.tables:
-        return None
-    frame = analysis.tables["evaluations"].frame
+def _lowered(known: Analysis) -> Section:
+    title = "Did adaptation lower the loss on task text, and what did it cost on general text?"
+    if "losses" not in known.tables:
+        return Section(title, "No adapted model here.", command="dana adapt DIR --model M --steps N")
+    frame = known.tables["evaluations"].frame
     drawn = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(title, losses_finding(analysis.tables["losses"]), drawn, analysis.some("losses", "evaluations"))
+    return Section(title, losses_finding(known.tables["losses"]), drawn, known.some("losses", "evaluations"))
 
 
-def _helped(title: str, analysis: Analysis) -> Section | None:
-    if "results" not in analysis.tables:
-        return None
-    frame = analysis.tables["seeds"].frame
-    drawn = [figures.seed_dots(frame, task) for task in frame["task"].unique()]
-    if "differences" in analysis.tables and (overview := figures.forest(analysis.tables["differences"].frame)):
-        drawn.insert(0, overview)
-    return Section(title, results_finding(analysis), tuple(drawn), analysis.some("differences", "results", "seeds"))
+def _helped(known: Analysis) -> Section:
+    title, command = "Did it help downstream?", "dana finetune --model {} --task-card T --out DIR/finetune/T/{}"
+    if "results" not in known.tables:
+        commands = f"{command.format('M', 'base')}, then {command.format('DIR/adapted', 'adapted')}"
+        return Section(title, "No fine-tuned model here.", command=commands)
+    frame = known.tables["seeds"].frame
+    drawn = [figures.forest(table.frame) for table in known.some("differences")]
+    drawn += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
+    shown = tuple(figure for figure in drawn if figure is not None)
+    return Section(title, results_finding(known), shown, known.some("differences", "results", "seeds"))
 
 
-def _cost(title: str, analysis: Analysis) -> Section:
-    said = provenance.cost_finding(analysis.tables["cost"]) if "cost" in analysis.tables else "No step left a manifest."
-    return Section(title, said, (), analysis.some("cost"))
+def _cost(known: Analysis) -> Section:
+    findings = [provenance.cost_finding(table) for table in known.some("cost")] or ["No step left a manifest."]
+    return Section("What did it cost?", findings[0], (), known.some("cost"))
 
 
-def _made(title: str, analysis: Analysis) -> Section:
-    code = provenance.reproduction(analysis.run)
-    said = f"In {len(analysis.run.stages)} steps, each of which left a manifest."
+def _made(known: Analysis) -> Section:
+    title, code = "How was this made, and how is it made again?", provenance.reproduction(known.run)
+    how = "What its commands were told is not kept here; the settings below are what each step was made from."
     if code:
-        said += " These lines make it again; where fingerprints agree, so do settings and inputs."
-    else:
-        said += " What its commands were told is not kept here; the settings below are what each step was made from."
-    return Section(title, said, (), analysis.some("steps", "settings", "inputs"), code=code)
-
-
-RANK = "dana rank --task T --general G --out DIR"
-SCORE = "dana score --task T --general G --out DIR"
-WEIGH = "dana weigh DIR --policy segments --beta 0.2"
-SCORE_VECTORS = "dana score --task T --general G --detector knn --out ANOTHER_DIR"
-ADAPT = "dana adapt DIR --model M --steps N"
-FINETUNE = "dana finetune --model M --task-card T --out DIR/finetune/T/base, then "
-FINETUNE += "dana finetune --model DIR/adapted --task-card T --out DIR/finetune/T/adapted"
-NO_VECTORS = "The vectors of these texts are not stored here: selectors of words need none."
-LOWERED = "Did adaptation lower the loss on task text, and what did it cost on general text?"
-SEPARATED = "How well do the scores separate task from general text?"
-QUESTIONS = (
-    Question("What tells this task from general text?", _chosen, "No comparison here.", RANK),
-    Question(SEPARATED, _separated, "No scores here.", SCORE),
-    Question("What was kept?", _kept, "No weights here.", WEIGH),
-    Question("Where does the kept text lie?", _mapped, NO_VECTORS, SCORE_VECTORS, needs="kept_by_source"),
-    Question(LOWERED, _lowered, "No adapted model here.", ADAPT),
-    Question("Did it help downstream?", _helped, "No fine-tuned model here.", FINETUNE),
-    Question("What did it cost?", _cost),
-    Question("How was this made, and how is it made again?", _made),
-)
+        how = "These lines make it again; where fingerprints agree, so do settings and inputs."
+    answer = f"In {len(known.run.stages)} steps, each of which left a manifest. {how}"
+    return Section(title, answer, (), known.some("steps", "settings", "inputs"), code=code)
 
 
 def verdict(analysis: Analysis) -> str:
