@@ -37,8 +37,7 @@ def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
         arms: Their names. A run with one arm calls it adapted, and shows it as dana's.
     """
     found = {arm: STYLES.get("dana" if arm == "adapted" else arm) for arm in arms}
-    free = [style for style in OTHER_STYLES if style not in found.values()]
-    others = cycle(free)
+    others = cycle([style for style in OTHER_STYLES if style not in found.values()])
     for arm in sorted(arm for arm, style in found.items() if style is None):
         found[arm] = next(others)
     return {arm: (COLOURS[style[0]], style[1]) for arm, style in found.items() if style}
@@ -188,7 +187,8 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
         task: Which one.
     """
     own = results[results["task"] == task]
-    arms = list(dict.fromkeys(own["arm"]))
+    groups = dict(zip(own["arm"], own["group"], strict=True))
+    arms, several = list(groups), own["group"].nunique() > 1
     styles = arm_styles(arms)
 
     def paint(axes: "Axes") -> None:
@@ -205,20 +205,16 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
             axes.scatter(scores, heights, s=34, c=filled, edgecolors=colour, marker=marker, zorder=3)
             low, high = places[arm] - 0.28, places[arm] + 0.28
             axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
-        name_rows(axes, list(places.values()), [_grouped(own, arm) for arm in places])
+        names = [f"{arm} ({letter})" if several else arm for arm, letter in groups.items()]
+        name_rows(axes, list(places.values()), names)
         axes.set_ylim(-0.6, len(arms) - 0.4)
         metrics = " or ".join(metric_name(metric) for metric in own["metric"].unique())
         hollow = "; hollow: collapsed" if own["degenerate"].any() else ""
         axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
 
     alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
-    return Figure(f"seeds-{_identifier(task)}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
-
-
-def _grouped(own: pd.DataFrame, arm: str) -> str:
-    """An arm's name, with its group's letter where there are several."""
-    letter = own.loc[own["arm"] == arm, "group"].iloc[0]
-    return f"{arm} ({letter})" if own["group"].nunique() > 1 else arm
+    name = "".join(letter if letter.isalnum() else "-" for letter in task)
+    return Figure(f"seeds-{name}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
 
 def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:
@@ -238,27 +234,27 @@ def forest(differences: pd.DataFrame) -> Figure | None:
     rows = forest_rows(differences)
     if rows.empty:
         return None
-    lines: list[Any] = []
+    lines: list[tuple[str, Any]] = []  # a task's name, then its rows
     for task, own in rows.groupby("task", sort=False):
-        lines += [str(task), *each(own)]
-
+        lines.append((shorten(str(task), LONGEST_LABEL), None))
+        lines += [(f"{shorten(f'{row.arm} − {row.other}', LONGEST_LABEL)}, n = {row.n}", row) for row in each(own)]
     styles = arm_styles({*rows["arm"], *rows["other"]})
 
     def paint(axes: "Axes") -> None:
         places = range(len(lines) - 1, -1, -1)
         axes.axvline(0, color=COLOURS["ink"], linewidth=1, zorder=1)
-        for place, line in zip(places, lines, strict=True):
-            if not isinstance(line, str):
-                _draw_row(axes, place, line, *styles[line.arm])
-        name_rows(axes, list(places), [_label(line) for line in lines])
-        for label, line in zip(axes.get_yticklabels(), lines, strict=True):
-            label.set_fontweight("bold" if isinstance(line, str) else "normal")
+        name_rows(axes, list(places), [label for label, _ in lines])
+        for place, (_, row), name in zip(places, lines, axes.get_yticklabels(), strict=True):
+            name.set_fontweight("bold" if row is None else "normal")
+            if row is not None:
+                _draw_row(axes, place, row, *styles[row.arm])
         axes.set_ylim(-0.6, len(lines) - 0.4)
         axes.locator_params(axis="x", nbins=4)
         metrics = " or ".join(metric_name(metric) for metric in rows["metric"].unique())
         axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
 
-    alt = f"Differences with 95 % intervals: {'; '.join(_said(row) for row in each(rows))}."
+    shown = [f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}" for row in each(rows)]
+    alt = f"Differences with 95 % intervals: {'; '.join(shown)}."
     return Figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
 
 
@@ -268,16 +264,6 @@ def _draw_row(axes: "Axes", place: int, row: Any, own: str, marker: str) -> None
         axes.plot([row.low, row.high], [place, place], color=own, linewidth=THICK if decided else THIN, zorder=2)
     face = own if decided else "none"
     axes.scatter([row.mean], [place], s=26, c=face, edgecolors=own, marker=marker, zorder=3)
-
-
-def _label(line: Any) -> str:
-    if isinstance(line, str):
-        return shorten(line, LONGEST_LABEL)
-    return f"{shorten(f'{line.arm} − {line.other}', LONGEST_LABEL)}, n = {line.n}"
-
-
-def _said(row: Any) -> str:
-    return f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}"
 
 
 def name_rows(axes: "Axes", places: Sequence[float] | np.ndarray, names: Sequence[str]) -> None:
@@ -306,7 +292,3 @@ def _engineering() -> Any:
 def shorten(name: str, most: int = LONGEST_NAME) -> str:
     """The end of a name, where it is too long for a figure."""
     return name if len(name) <= most else "…" + name[1 - most :]
-
-
-def _identifier(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in name)

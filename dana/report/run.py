@@ -246,8 +246,8 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
                 rows.append({"arm": arm, **values})
     if not rows:
         return None
-    frame = pd.DataFrame(rows).astype({"step": int, "tokens": int})
-    return frame.iloc[np.argsort(arm_order(frame["arm"]), kind="stable")].reset_index(drop=True)
+    rows.sort(key=lambda row: arm_place(row["arm"]))
+    return pd.DataFrame(rows).astype({"step": int, "tokens": int})
 
 
 def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Finetuned, ...]:
@@ -263,17 +263,11 @@ def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Finetuned
         if key in found:
             raise ArtifactError(f"{file}: task {cell.task}, arm {cell.arm} is there twice, also in {found[key][0]}")
         found[key] = file, cell
-    cells = [cell for _, cell in found.values()]
-    if not cells:
-        return ()
-    tasks = list(dict.fromkeys(cell.task for cell in cells))
-    arms = [cell.arm for cell in cells]
-    places = dict(zip(arms, arm_order(pd.Series(arms)), strict=True))
-    return tuple(sorted(cells, key=lambda cell: (tasks.index(cell.task), places[cell.arm])))
+    tasks = list(dict.fromkeys(task for task, _ in found))
+    cells = (cell for _, cell in found.values())
+    return tuple(sorted(cells, key=lambda cell: (tasks.index(cell.task), arm_place(cell.arm))))
 
 
-def arm_order(arms: pd.Series) -> np.ndarray:
-    """Places of arms: the known ones as in :data:`ARMS`, then any others by name; shape of the input."""
-    others = sorted(set(arms) - set(ARMS))
-    places = {arm: place for place, arm in enumerate([*ARMS, *others])}
-    return arms.map(places).to_numpy()
+def arm_place(arm: str) -> tuple[int, str]:
+    """Sorts arms: the known ones as in :data:`ARMS`, then any others by name."""
+    return ARMS.index(arm) if arm in ARMS else len(ARMS), arm

@@ -193,21 +193,16 @@ def planted_table(selected: Selected) -> Table | None:
         "Recall: planted units that are kept. Precision: kept units that are planted. By chance: keeping the same mass "
         "at random. Units: of which the share is."
     )
-    return Table(
-        "planted", caption, frame, text_columns("measure") + shares("value", "by_chance") + decimals(0, "units")
-    )
+    columns = text_columns("measure") + shares("value", "by_chance") + decimals(0, "units")
+    return Table("planted", caption, frame, columns)
 
 
 def nearness_table(drawn: TextMap) -> Table:
     """A row a text: distance to the centre of the task's held-out units, and how many are nearer than general text."""
-    found = {
-        name: drawn.distances.loc[drawn.distances["text"] == name, "distance"] for name in ("general", "kept", "task")
-    }
-    middle = float(np.median(found["general"]))
-    rows = [
-        {"text": name, "units": len(own), "median_distance": own.median(), "share_nearer": (own < middle).mean()}
-        for name, own in found.items()
-    ]
+    measured = drawn.distances
+    middle = measured.loc[measured["text"] == "general", "distance"].median()
+    grouped = measured.assign(nearer=measured["distance"] < middle).groupby("text")
+    frame = grouped.agg(units=("text", "size"), median_distance=("distance", "median"), share_nearer=("nearer", "mean"))
     columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_distance"), *shares("share_nearer"))
     caption = (
         "Cosine distance of a unit's vector to the centre of the task's held-out units, centred on general text, of a "
@@ -215,7 +210,7 @@ def nearness_table(drawn: TextMap) -> Table:
         "drawn by weight. The map shows the two directions in which task and general text vary most, the distances are "
         "taken in all."
     )
-    return Table("nearness", caption, pd.DataFrame(rows), columns)
+    return Table("nearness", caption, frame.reset_index(), columns)
 
 
 def loss_table(evaluations: pd.DataFrame) -> Table:
@@ -305,16 +300,10 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns={"seeds": "seeds_to_decide"})
     frame["reasons"] = ["; ".join(reasons) for reasons in frame["reasons"]]
     frame.insert(list(frame).index("std") + 1, "ddof", 1)
-    columns = (
-        *text_columns("task"),
-        DIFFERENCE,
-        SEEDS,
-        *decimals(4, "mean", sign=True),
-        INTERVAL,
-        *decimals(4, "p"),
-        P_HOLM,
-    )
-    columns += (Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–"),)
+    mean, p = decimals(4, "mean", sign=True), decimals(4, "p")
+    collapsed = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–")
+    judged = Column("verdict", _verdict, numeric=False)
+    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, *p, P_HOLM, collapsed, judged)
     caption = (
         "Differences of the same seed's scores. Interval: two-level bootstrap over seeds and test examples. p: "
         "two-sided sign-flip (paired permutation) test over seeds, exact up to 12. Holm's adjustment is over the "
@@ -323,7 +312,7 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
         "five reruns on this test set. It is about these models: another run of adaptation is not drawn. Other rows "
         "are for reading."
     )
-    return Table("differences", caption, frame, (*columns, Column("verdict", _verdict, numeric=False)))
+    return Table("differences", caption, frame, columns)
 
 
 def _verdict(row: Any) -> str:

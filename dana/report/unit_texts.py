@@ -86,20 +86,16 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
     characters = scores["end"].to_numpy() - scores["start"].to_numpy()
     order = np.argsort(scores["score"].to_numpy(), kind="stable")
     order = order[characters[order] >= FEWEST_CHARACTERS]
-    kept = None if weights is None else characters * weights
-    left_out = None if weights is None else characters * (1 - weights)
-    found = [_candidates(rows, codes, text) for rows, text in ((order, kept), (order[::-1], left_out))]
+    kept, left_out = (None, None) if weights is None else (characters * weights, characters * (1 - weights))
+    found = [_candidates(order, codes, kept), _candidates(order[::-1], codes, left_out)]
     every = np.concatenate([rows for side in found for rows in side.values()] or [np.empty(0, np.int64)])
     texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
-    relevant, foreign = (
-        [SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items()]
-        for side in found
-    )
-    return _some(relevant), _some(foreign)
 
+    def shown(side: dict[int, np.ndarray]) -> Shown:
+        every = (SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items())
+        return tuple(examples for examples in every if examples.units)[:SOURCES]
 
-def _some(found: list[SourceExamples]) -> Shown:
-    return tuple(examples for examples in found if examples.units)[:SOURCES]
+    return shown(found[0]), shown(found[1])
 
 
 def _candidates(order: np.ndarray, codes: np.ndarray, text: np.ndarray | None) -> dict[int, np.ndarray]:
@@ -130,7 +126,9 @@ def _examples(
         around = [_beside(unit, other[place], document) for other in (before, after)]
         weight = "" if weights is None else f", weight {weights[rows[place]]:.2g}"
         note = f"score {number(unit['score'])}{weight}"
-        by_text.setdefault(text, UnitExample(beginning(text), note, _end(around[0]), _start(around[1])))
+        by_text.setdefault(
+            text, UnitExample(beginning(text), note, _end(around[0]), beginning(around[1], LONGEST_BESIDE))
+        )
     return tuple(by_text.values())[:UNITS]
 
 
@@ -145,23 +143,18 @@ def beginning(text: str, most: int = LONGEST) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _start(text: str) -> str:
-    return beginning(text, LONGEST_BESIDE)
-
-
 def _end(text: str) -> str:
     return text if len(text) <= LONGEST_BESIDE else "…" + text[1 - LONGEST_BESIDE :]
 
 
-def _word_count(text: str) -> int:
-    """Words with a letter, between spaces; in scripts that have no spaces two letters count as one."""
-    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
-    return max(spaced, len(_UNSPACED.findall(text)) // 2)
-
-
 def is_readable(text: str) -> bool:
-    """Whether a text is long enough to show what it is an example of: headings and fragments say little."""
-    return len(text) >= FEWEST_CHARACTERS and _word_count(text) >= FEWEST_WORDS
+    """Whether a text is long enough to show what it is an example of: headings and fragments say little.
+
+    Counted are words with a letter, between spaces; in scripts that have no spaces two letters count as one.
+    """
+    spaced = sum(any(map(str.isalpha, word)) for word in text.split())
+    words = max(spaced, len(_UNSPACED.findall(text)) // 2)
+    return len(text) >= FEWEST_CHARACTERS and words >= FEWEST_WORDS
 
 
 @dataclass(frozen=True)
