@@ -258,8 +258,6 @@ def _predictions(file: Path, scores: dict[int, float], metrics: dict[str, Any]) 
         scored = kind.scorer(answers, labels[0], metrics["metric"])(np.ones((1, shape[1])))[0]
     alike = (list(scores) == seeds.T).all() and (ids == ids[0]).all() and (labels == labels[0]).all()
     if not (alike and np.allclose(scored, list(scores.values()), rtol=1e-6, atol=1e-6)):
-        raise ArtifactError(
-            f"{file}: its seeds, test examples or {metrics['metric']} are not those of {RESULTS}; "
-            f"make {file.parent} again"
-        )
+        theirs = f"its seeds, test examples or {metrics['metric']} are not those of {RESULTS}"
+        raise ArtifactError(f"{file}: {theirs}; make {file.parent} again")
     return Predictions(ids[0], labels[0], answers, kind)

@@ -48,10 +48,8 @@ def _headline(named: dict[str, Analysis]) -> str:
     if not asked:
         return f"{len(named)} runs, none of which asks a question of fine-tuned models."
     better, worse = asked.count(BETTER), asked.count(WORSE)
-    return (
-        f"{len(named)} runs ask {len(asked)} questions: {better} better, {worse} worse, "
-        f"{len(asked) - better - worse} open."
-    )
+    judged = f"{better} better, {worse} worse, {len(asked) - better - worse} open"
+    return f"{len(named)} runs ask {len(asked)} questions: {judged}."
 
 
 def difference_rows(named: dict[str, Analysis]) -> Table:
@@ -166,8 +164,6 @@ def _cost(frame: pd.DataFrame) -> str:
 
 
 def _settings(frame: pd.DataFrame) -> str:
-    return (
-        "In nothing that is recorded."
-        if frame.empty
-        else f"In {len(frame)} of what is recorded: settings, texts, versions."
-    )
+    if frame.empty:
+        return "In nothing that is recorded."
+    return f"In {len(frame)} of what is recorded: settings, texts, versions."

@@ -26,13 +26,7 @@ def reading(place: Path | str) -> Iterator[None]:
         yield
     except KeyError as error:
         raise ArtifactError(f"{place}: no key {error.args[0]}; make it again") from error
-    except (
-        IndexError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        OSError,
-    ) as error:  # Arrow's are ValueErrors and OSErrors
+    except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:  # Arrow's derive from these
         raise ArtifactError(f"{place}: not what dana writes ({str(error).splitlines()[0]}); make it again") from error
 
 

@@ -203,9 +203,8 @@ def _finetune(run: RunFrames, place: str, manifest: dict[str, Any]) -> str:
     model = _model(run, manifest)
     command = ["dana", "finetune", "--config", RECIPE, "--model", model or "MODEL", "--out", f"{AGAIN}/{place}"]
     command += ["--seeds", str(len(preset["seeds"]))] if preset.get("seeds") else []
-    return shlex.join(command) + (
-        "" if model else "  # MODEL: what was fine-tuned, by its digests in tables/inputs.csv"
-    )
+    unknown = "  # MODEL: what was fine-tuned, by its digests in tables/inputs.csv"
+    return shlex.join(command) + ("" if model else unknown)
 
 
 def _model(run: RunFrames, manifest: dict[str, Any]) -> str:

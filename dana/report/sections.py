@@ -206,8 +206,10 @@ def _judged(task: str, rows: Sequence[ArmComparison]) -> str:
     for row in rows:
         if row.verdict not in (BETTER, WORSE):
             unlike = row.verdict == INCOMPARABLE
-            reasons = [_unlike(row)] if unlike else [*row.reasons[:1], *filter(None, [row.plan])]
-            still.setdefault((unlike, "; ".join(reasons)), []).append(row)
+            reason = "; ".join(filter(None, [*row.reasons[:1], row.plan]))
+            if unlike:
+                reason = f"{row.arm} and {row.other} were not made alike ({_some(row.reasons)})"
+            still.setdefault((unlike, reason), []).append(row)
     for (unlike, reason), asked in still.items():
         what = "cannot be said" if unlike else f"{'is' if len(asked) == 1 else 'are'} undecided"
         claims = f"whether {' and whether '.join(_claim(row, several) for row in asked)}"
@@ -238,10 +240,6 @@ def _claim(row: ArmComparison, several: bool) -> str:
     return f"{row.arm} {'did worse than' if row.verdict == WORSE else 'beat'} {row.other}"
 
 
-def _unlike(row: ArmComparison) -> str:
-    return f"{row.arm} and {row.other} were not made alike ({_some(row.reasons)})"
-
-
 def _some(reasons: Sequence[str]) -> str:
     more = len(reasons) - MOST_REASONS
     return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
@@ -251,7 +249,7 @@ def _collapsed(analysis: Analysis) -> list[str]:
     """A warning, if any model collapsed."""
     if "results" not in analysis.tables:
         return []
-    count, runs = (int(analysis.tables["results"].frame[name].sum()) for name in ("degenerate", "n"))
+    count, runs = analysis.tables["results"].frame[["degenerate", "n"]].sum()
     return [f"Beware: {count} of {runs} fine-tuned models collapsed to (nearly) one class."] if count else []
 
 
@@ -318,18 +316,14 @@ def selection_finding(analysis: Analysis) -> str:
     """How much was kept, from where, and how much of what was planted."""
     frame = analysis.tables["kept_by_source"].frame
     top = frame.iloc[0]
-    text = (
-        f"{_share_kept(frame)}. The largest part of it is {top['source']}: "
-        f"{percent(top['share_of_kept_characters'])} of the kept text, "
-        f"{percent(top['share_of_characters'])} of the corpus."
-    )
-    if "planted" in analysis.tables:
-        recall, precision = each(analysis.tables["planted"].frame)
-        text += (
-            f" Of the planted units {percent(recall.value)} were found "
-            f"({percent(recall.by_chance)} by chance); they are {percent(precision.value)} "
-            f"of what was kept ({percent(precision.by_chance)} by chance)."
-        )
+    of_kept, of_corpus = percent(top["share_of_kept_characters"]), percent(top["share_of_characters"])
+    text = f"{_share_kept(frame)}. The largest part of it is {top['source']}: "
+    text += f"{of_kept} of the kept text, {of_corpus} of the corpus."
+    for table in analysis.some("planted"):
+        recall, precision = each(table.frame)
+        found = f"{percent(recall.value)} were found ({percent(recall.by_chance)} by chance)"
+        kept = f"{percent(precision.value)} of what was kept ({percent(precision.by_chance)} by chance)"
+        text += f" Of the planted units {found}; they are {kept}."
     return text
 
 
@@ -353,7 +347,8 @@ def map_finding(table: Table) -> str:
 def losses_finding(table: Table) -> str:
     """What our arm's losses did on both texts, beside the other arms'."""
     ours, text = next(iter(own_arms(table.frame["arm"])), None), []
-    for name, rows in table.frame.groupby("text", sort=False):
+    for name in ("task", "general"):
+        rows = table.frame[table.frame["text"] == name]
         row = _row(rows, "arm", ours)
         row = rows.iloc[-1] if row is None else row
         if not np.isfinite(row["change"]):
@@ -363,7 +358,6 @@ def losses_finding(table: Table) -> str:
         changes = "; ".join([number(row["change"], sign=True), *others])
         path = f"from {number(row['before'])} to {number(row['after'])} nats"
         text.append(f"On {name} text {row['arm']} went {path} ({changes}).")
-    text.sort(key=lambda said: "On general" in said)
     return " ".join(text)
 
 
@@ -372,20 +366,18 @@ def results_finding(analysis: Analysis) -> str:
     asked = analysis.asked
     text = [] if asked else ["No task has two arms, so there is nothing to compare."]
     for row in asked:
-        name = f"{row.arm} − {row.other} on {row.task}"
-        if row.verdict == INCOMPARABLE:
-            text.append(f"{name}: not compared, {'; '.join(row.reasons)}.")
-            continue
-        judged = row.verdict if not row.reasons else f"undecided: {'; '.join(filter(None, [*row.reasons, row.plan]))}"
+        name, because = f"{row.arm} − {row.other} on {row.task}", "; ".join(filter(None, [*row.reasons, row.plan]))
         value = f"{number(row.mean, 4, sign=True)} {tables.metric_name(row.metric)}"
-        if len(asked) > MOST_TOLD:
-            text.append(f"{name}: {value} ({interval_text(row.low, row.high)}): {row.verdict}.")
-            continue
-        text.append(
-            f"{name}: {value}, 95 % interval {interval_text(row.low, row.high)}, "
-            f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}, p = {number(row.p, 4)}, "
-            f"{number(row.p_holm, 4)} after Holm: {judged}."
-        )
+        interval = interval_text(row.low, row.high)
+        if row.verdict == INCOMPARABLE:
+            text.append(f"{name}: {row.verdict}, {because}.")
+        elif len(asked) > MOST_TOLD:
+            text.append(f"{name}: {value} ({interval}): {row.verdict}.")
+        else:
+            count = f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}"
+            p = f"p = {number(row.p, 4)}, {number(row.p_holm, 4)} after Holm"
+            judged = f"{row.verdict}: {because}" if because else row.verdict
+            text.append(f"{name}: {value}, 95 % interval {interval}, {count}, {p}: {judged}.")
     if any(row.nested for row in asked):
         text.append(
             "Each seed has a selection and an adaptation of its own: its spread is that of the whole way. "

@@ -217,15 +217,14 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
     """A row a text and arm: the first and the last loss, nats a masked token."""
     ordered, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
     first, last = (ordered.drop_duplicates("arm", keep=end).set_index("arm").loc[arms] for end in ("first", "last"))
-    frames = []
+    frames = {}
     for text in ("task", "general"):
         before, after = first[f"{text}_loss"], last[f"{text}_loss"]
         ends = {"before": before, "before_se": first[f"{text}_loss_se"], "after": after}
         ends |= {"after_se": last[f"{text}_loss_se"], "change": after - before}
         ends |= {"perplexity_before": np.exp(before), "perplexity_after": np.exp(after)}
-        frames.append(pd.DataFrame({"tokens": last["tokens"], **ends}).reset_index().assign(text=text))
-    frame = pd.concat(frames, ignore_index=True)
-    frame.insert(0, "text", frame.pop("text"))
+        frames[text] = pd.DataFrame({"tokens": last["tokens"], **ends})
+    frame = pd.concat(frames, names=["text"]).reset_index()
     columns = (
         *text_columns("text", "arm"),
         *decimals(0, "tokens"),

@@ -26,6 +26,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -38,6 +39,7 @@ BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
 INCOMPARABLE, UNASKED = "not compared", "not asked"
 RIVALS = ("base", "random")  # what our arm must beat: no adaptation, and as much text chosen at random
 POWER = 0.8  # share of reruns that should find the difference
+Z, REACH = NormalDist().inv_cdf(1 - ALPHA / 2), NormalDist().inv_cdf(POWER)
 MOST_SEEDS = 1000  # beyond this, how many would decide is no use to anyone
 # Without a pilot: what a tiny BERT and ours have on docs/results/adaptation.md; strong models disagree less.
 ASSUMED_OWN = 0.01  # standard deviation over seeds on a test set without end
@@ -89,23 +91,18 @@ def detectable(spread: Spread, n: int, questions: int, other_texts: bool = True)
     Returns:
         In units of the score; infinite where so few seeds decide nothing.
     """
-    from scipy.stats import norm
-
     if n < fewest_seeds(questions):
         return math.inf
-    z, reach = float(norm.ppf(1 - ALPHA / 2)), float(norm.ppf(POWER))
     own = spread.seeds / math.sqrt(n)
     error = math.hypot(spread.examples, own) if other_texts else own
     width = math.sqrt(spread.examples**2 + ((n - 1) * spread.seeds**2 + (2 * n - 1) * spread.mixed**2) / n**2)
-    by_seeds = standard_effect(n, questions) * spread.seeds + reach * (error - own)
-    return max(by_seeds, z * width + reach * error)
+    by_seeds = standard_effect(n, questions) * spread.seeds + REACH * (error - own)
+    return max(by_seeds, Z * width + REACH * error)
 
 
 def smallest_detectable(spread: Spread, other_texts: bool = True) -> float:
     """What :func:`detectable` tends to with more and more seeds: the test set's part alone."""
-    from scipy.stats import norm
-
-    return spread.examples * float(norm.ppf(1 - ALPHA / 2) + (norm.ppf(POWER) if other_texts else 0))
+    return spread.examples * (Z + REACH if other_texts else Z)
 
 
 def standard_effect(n: int, questions: int) -> float:
@@ -123,14 +120,14 @@ def standard_effect(n: int, questions: int) -> float:
         section 15.2 (the randomization test is as powerful as t, asymptotically).
     """
     from scipy.optimize import brentq
-    from scipy.stats import nct, norm, t
+    from scipy.stats import nct, t
 
     if n < fewest_seeds(questions):
         raise ValueError(f"{n} seeds decide nothing of {questions} questions")
     patterns = 2.0 ** (n - 1)
     extreme = math.floor(ALPHA / max(questions, 1) * patterns * (1 + 1e-12))
     if extreme == 1:
-        return float(norm.ppf(POWER ** (1 / n)))
+        return NormalDist().inv_cdf(POWER ** (1 / n))
     critical = float(t.isf(extreme / patterns / 2, n - 1))
     effect = brentq(lambda shift: nct.sf(critical, n - 1, shift) - POWER, 0, 2 * critical + 5)
     return float(effect) / math.sqrt(n)
@@ -260,10 +257,9 @@ def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
     if unlike:
         return replace(row, verdict=INCOMPARABLE, reasons=tuple(unlike))
     paired = statistics.paired_differences(cell.scores, other.scores)
-    seeds = statistics.mean_interval(paired)
-    collapsed = len(cell.collapsed) + len(other.collapsed)
-    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=statistics.sign_flip_p(paired), collapsed=collapsed)
-    row = replace(row, nested=cell.nested or other.nested)
+    seeds, p = statistics.mean_interval(paired), statistics.sign_flip_p(paired)
+    collapsed, nested = len(cell.collapsed) + len(other.collapsed), cell.nested or other.nested
+    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed=collapsed, nested=nested)
     own, its = cell.predictions, other.predictions
     if own is None or its is None or seeds.n < 2:
         return row
@@ -278,10 +274,8 @@ def _judge(row: ArmComparison, cell: Finetuned, other: Finetuned, count: int) ->
     reasons = [f"{row.collapsed} of {2 * row.n} models collapsed"] if row.collapsed else []
     fewest = fewest_seeds(count)
     if row.n < fewest:
-        seeds, asked = (
-            "1 seed is" if row.n == 1 else f"{row.n} seeds are",
-            "" if count == 1 else f" for {count} questions",
-        )
+        seeds = "1 seed is" if row.n == 1 else f"{row.n} seeds are"
+        asked = "" if count == 1 else f" for {count} questions"
         least = min(1.0, count * 2.0 ** (1 - row.n))
         reasons.append(f"{seeds} too few{asked}, p cannot fall below {least:.2g}; at least {fewest} are needed")
     elif row.p_holm > ALPHA:
