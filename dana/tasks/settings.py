@@ -17,8 +17,9 @@ class Preset:
         seeds: How many, from 0; or the seeds themselves.
         evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development data.
         max_tokens: Longer texts are cut here, special tokens included.
-        pooling: What stands for a text: ``cls``, its first token, or ``mean``, all of its tokens, which suits small
-            checkpoints that were trained on masked tokens alone (docs/results/adaptation.md).
+        pooling: What stands for a text: ``cls``, the token that transformers' own head takes (the first; of a decoder
+            the last), or ``mean``, all of its tokens, which suits small checkpoints that were trained on masked tokens
+            alone (docs/results/adaptation.md).
     """
 
     epochs: int = 5

@@ -8,23 +8,20 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from dana.core.device import seeded
 from dana.core.errors import ArtifactError
-from dana.finetuning.saved import HEAD, open_classifier, save_classifier
-from dana.models.classifier import Classifier, new_classifier
+from dana.finetuning.saved import open_classifier, save_classifier
+from dana.models.classifier import HEAD, Classifier, MeanPooled, new_classifier
 from dana.tasks.kinds.single_label import SingleLabel
 
 LABELS = ["fruit", "metal", "bird"]
 KIND = SingleLabel(tuple(LABELS))
-ALONE = {
+KINDS = {
     "bert": {},
     "roberta": {},
-    "xlm-roberta": {},
     "camembert": {},
     "mpnet": {},
     "albert": {"embedding_size": 16},
     "deberta-v2": {},
     "deberta": {},
-}
-PARTS = {
     "electra": {"embedding_size": 16},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1},
@@ -38,14 +35,14 @@ def tokenizer(tmp_path_factory):
     return found
 
 
-def trained(kind):
-    """A classifier whose head is far from nothing, so that another head would show."""
+def trained(kind, mean=False):
+    """A classifier whose last layer is far from nothing, so that another head would show."""
     with seeded(3):
-        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **ALONE.get(kind, PARTS.get(kind, {}))})
-        classifier = Classifier(AutoModel.from_config(config), 3, 0)
-        for layer in (classifier.dense, classifier.out):
-            torch.nn.init.normal_(layer.weight, std=0.5)
-            torch.nn.init.normal_(layer.bias, std=0.5)
+        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **KINDS[kind]}, num_labels=3)
+        whole = AutoModelForSequenceClassification.from_config(config)
+        classifier = Classifier(MeanPooled(AutoModel.from_config(config), 3) if mean else whole)
+        torch.nn.init.normal_(classifier.out.weight, std=0.5)
+        torch.nn.init.normal_(classifier.out.bias, std=0.5)
     return classifier.eval()
 
 
@@ -54,47 +51,29 @@ def probe(tokenizer):
     return given["input_ids"], given["attention_mask"]
 
 
-@pytest.mark.parametrize("kind", ALONE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_transformers_alone_opens_it_and_gives_the_same_logits(kind, tokenizer, tmp_path):
     classifier, (ids, mask) = trained(kind), probe(tokenizer)
-    assert save_classifier(classifier, tokenizer, KIND, (ids, mask), tmp_path)
+    save_classifier(classifier, tokenizer, KIND, tmp_path)
     opened = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    saved = open_classifier(str(tmp_path))
     with torch.no_grad():
         expected = classifier(ids, mask)
         assert torch.allclose(opened(input_ids=ids, attention_mask=mask).logits, expected, atol=1e-5)
-        assert torch.allclose(open_classifier(str(tmp_path)).module(ids, mask), expected, atol=1e-5)
+        assert torch.allclose(saved.module(ids, mask), expected, atol=1e-5)
+    assert (saved.kind, saved.max_tokens) == (KIND, 24)
     assert opened.config.id2label == dict(enumerate(LABELS))
     assert opened.config.label2id == {label: place for place, label in enumerate(LABELS)}
 
 
-@pytest.mark.parametrize("kind", PARTS)
-def test_where_transformers_has_no_such_head_dana_opens_the_parts(kind, tokenizer, tmp_path):
-    classifier, (ids, mask) = trained(kind), probe(tokenizer)
-    assert not save_classifier(classifier, tokenizer, KIND, (ids, mask), tmp_path)
-    saved = open_classifier(str(tmp_path))
-    with torch.no_grad():
-        assert torch.allclose(saved.module(ids, mask), classifier(ids, mask), atol=1e-6)
-    assert (saved.kind, saved.max_tokens) == (KIND, 24)
-    with pytest.raises((OSError, ValueError)):  # not with a head of its own making
-        AutoModelForSequenceClassification.from_pretrained(tmp_path)
-
-
 def test_a_pipeline_labels_text_with_it(tokenizer, tmp_path):
     classifier = trained("bert")
-    save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
+    save_classifier(classifier, tokenizer, KIND, tmp_path)
     texts = [row["text"] for row in toy_task.rows(5, seed=6)]
     with torch.no_grad():
         each = [classifier(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)) for text in texts]
     expected = [LABELS[int(logits.argmax())] for logits in each]
     assert [found["label"] for found in pipeline("text-classification", str(tmp_path))(texts)] == expected
-
-
-def test_saving_leaves_the_classifier_as_it_was(tokenizer, tmp_path):
-    classifier = trained("deberta-v2")
-    before = {name: value.clone() for name, value in classifier.state_dict().items()}
-    save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
-    assert all(torch.equal(value, before[name]) for name, value in classifier.state_dict().items())
-    assert classifier.backbone.config.pooler_hidden_act == "gelu"
 
 
 def test_another_project_s_classifier_can_be_opened(tokenizer, tmp_path):
@@ -114,7 +93,7 @@ def test_texts_are_cut_where_the_model_ends(tmp_path):
     """A tokenizer that names no length: a BERT of 40 positions reads 40 tokens, a RoBERTa of 40 two less."""
     for kind, most in (("bert", 40), ("roberta", 38)):
         tokenizer = AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path / "toy"))
-        save_classifier(trained(kind), tokenizer, KIND, probe(tokenizer), (tmp_path / kind))
+        save_classifier(trained(kind), tokenizer, KIND, tmp_path / kind)
         assert open_classifier(str(tmp_path / kind)).max_tokens == most
 
 
@@ -127,9 +106,9 @@ def damage_weights(folder):
     path.write_bytes(path.read_bytes()[:100])
 
 
-@pytest.mark.parametrize(("kind", "damage"), [("electra", damage_head), ("bert", damage_weights)])
-def test_a_damaged_classifier_is_one_line(kind, damage, tokenizer, tmp_path):
-    save_classifier(trained(kind), tokenizer, KIND, probe(tokenizer), tmp_path)
+@pytest.mark.parametrize(("mean", "damage"), [(True, damage_head), (False, damage_weights)])
+def test_a_damaged_classifier_is_one_line(mean, damage, tokenizer, tmp_path):
+    save_classifier(trained("bert", mean), tokenizer, KIND, tmp_path)
     damage(tmp_path)
     with pytest.raises(ArtifactError, match="cannot be loaded") as caught:
         open_classifier(str(tmp_path))
@@ -154,10 +133,15 @@ def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
         open_classifier(str(tmp_path / "three"))
 
 
-def test_a_classifier_of_the_mean_is_saved_in_parts_that_say_so(checkpoint, tokenizer, tmp_path):
+def test_a_classifier_of_the_mean_is_saved_in_parts(checkpoint, tokenizer, tmp_path):
     classifier = new_classifier(checkpoint, 3, seed=5, pooling="mean").eval()
-    assert not save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
-    opened = open_classifier(str(tmp_path)).module
+    save_classifier(classifier, tokenizer, KIND, tmp_path)
+    saved = open_classifier(str(tmp_path))
+    assert (saved.kind, saved.max_tokens) == (KIND, 24)
+    with pytest.raises((OSError, ValueError)):  # not with a head of its own making
+        AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    AutoModel.from_pretrained(tmp_path / "backbone")
+    opened = saved.module
     with torch.no_grad():
         assert torch.equal(opened(*probe(tokenizer)), classifier(*probe(tokenizer)))
         first_token = new_classifier(checkpoint, 3, seed=5).eval()
@@ -167,7 +151,7 @@ def test_a_classifier_of_the_mean_is_saved_in_parts_that_say_so(checkpoint, toke
 def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    save_classifier(trained("bert"), tokenizer, KIND, probe(tokenizer), tmp_path)
+    save_classifier(trained("bert"), tokenizer, KIND, tmp_path)
     held = load_file(tmp_path / "model.safetensors")
     save_file(
         {name: value for name, value in held.items() if name != "classifier.bias"}, tmp_path / "model.safetensors"
@@ -178,7 +162,7 @@ def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):
 
 def test_the_head_that_is_saved_is_that_of_the_classifier_not_a_new_one(checkpoint, tokenizer, tmp_path):
     classifier = new_classifier(checkpoint, 3, seed=5)
-    save_classifier(classifier, tokenizer, KIND, probe(tokenizer), tmp_path)
+    save_classifier(classifier, tokenizer, KIND, tmp_path)
     held = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert np.array_equal(held.classifier.weight.detach(), classifier.out.weight.detach())
-    assert np.array_equal(held.bert.pooler.dense.weight.detach(), classifier.dense.weight.detach())
+    assert np.array_equal(held.bert.pooler.dense.weight.detach(), classifier.model.bert.pooler.dense.weight.detach())

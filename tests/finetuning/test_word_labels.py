@@ -1,16 +1,16 @@
-"""Words to tokens and back; saved classifiers of words, with and without transformers' own head."""
+"""Words to tokens and back; saved classifiers of words."""
 
 import numpy as np
 import pytest
 import torch
 import toy_task
-from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
 
 from dana.core.device import seeded
 from dana.core.errors import ArtifactError
 from dana.finetuning.loop import Encoded, tokenise_words
 from dana.finetuning.saved import open_classifier, save_classifier
-from dana.models.classifier import WordClassifier
+from dana.models.classifier import Classifier
 from dana.tasks.examples import Example
 from dana.tasks.kinds import find_kind
 
@@ -72,28 +72,26 @@ def test_a_slow_tokenizer_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "alone"),
+    ("kind", "config"),
     [
-        ("bert", {}, True),
-        ("roberta", {}, True),
-        ("electra", {"embedding_size": 16}, True),
-        ("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, True),
-        ("modernbert", {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1}, False),
+        ("bert", {}),
+        ("roberta", {}),
+        ("electra", {"embedding_size": 16}),
+        ("distilbert", {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}),
+        ("modernbert", {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1}),
     ],
 )
-def test_a_saved_classifier_of_words_gives_the_same_logits(kind, config, alone, tokenizer, tmp_path):
+def test_a_saved_classifier_of_words_gives_the_same_logits(kind, config, tokenizer, tmp_path):
     with seeded(3):
-        backbone = AutoModel.from_config(AutoConfig.for_model(kind, **{**toy_task.SIZE, **config}))
-        classifier = WordClassifier(backbone, 3, 0).eval()
+        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **config}, num_labels=3)
+        classifier = Classifier(AutoModelForTokenClassification.from_config(config), per_word=True).eval()
         torch.nn.init.normal_(classifier.out.bias)
-    probe = Encoded.of(EXAMPLES, tokenizer, 24).batch(np.arange(2), CPU)
-    assert save_classifier(classifier, tokenizer, KIND, probe, tmp_path) == alone
-    saved = open_classifier(str(tmp_path))
+    ids, mask, first = probe = Encoded.of(EXAMPLES, tokenizer, 24).batch(np.arange(2), CPU)
+    save_classifier(classifier, tokenizer, KIND, tmp_path)
+    saved, opened = open_classifier(str(tmp_path)), AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
     assert saved.kind == KIND
     with torch.no_grad():
         assert classifier(*probe).shape == (6, 3)
         assert torch.allclose(saved.module(*probe), classifier(*probe), atol=1e-5)
-        if alone:
-            opened = AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
-            logits = opened(input_ids=probe[0], attention_mask=probe[1]).logits
-            assert torch.allclose(logits[probe[2]], classifier(*probe), atol=1e-5)
+        logits = opened(input_ids=ids, attention_mask=mask).logits
+        assert torch.allclose(logits[first], classifier(*probe), atol=1e-5)

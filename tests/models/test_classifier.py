@@ -3,25 +3,25 @@ import json
 import pytest
 import torch
 import toy_task
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+from dana.core.device import seeded
 from dana.core.errors import ArtifactError
-from dana.models.classifier import new_classifier
+from dana.models.classifier import head_layers, new_classifier
 
 IDS = torch.tensor([[2, 6, 7, 3], [2, 8, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
 
 
 def head(classifier):
-    return torch.cat(
-        [parameter.flatten() for parameter in (*classifier.dense.parameters(), *classifier.out.parameters())]
-    )
+    return torch.cat([value.flatten() for layer in head_layers(classifier.model) for value in layer.parameters()])
 
 
 def test_two_checkpoints_of_one_shape_start_from_the_same_head(checkpoint, tmp_path):
     other = toy_task.write_checkpoint(tmp_path, seed=1)
     first, second = new_classifier(checkpoint, 3, seed=4), new_classifier(str(other), 3, seed=4)
     assert torch.equal(head(first), head(second))
-    weights = "backbone.embeddings.word_embeddings.weight"
+    weights = "model.bert.embeddings.word_embeddings.weight"
     assert not torch.equal(first.state_dict()[weights], second.state_dict()[weights])
 
 
@@ -40,26 +40,82 @@ def test_the_head_does_not_depend_on_what_was_drawn_before(checkpoint):
 def test_the_head_is_as_strong_on_a_narrow_model_as_on_a_wide_one(tmp_path, width):
     """Weights of spread 1 / sqrt(3 width) turn inputs of size 1 into outputs of size 0.58 at any width."""
     model = toy_task.write_checkpoint(tmp_path, hidden_size=width)
-    dense = new_classifier(str(model), 3, 0).dense
+    dense = new_classifier(str(model), 3, 0).model.bert.pooler.dense
     assert dense.weight.std().item() == pytest.approx((3 * width) ** -0.5, rel=0.1)
     assert dense(torch.randn(500, width)).std().item() == pytest.approx(3**-0.5, rel=0.15)
 
 
+SHAPES = {
+    "bert": ({}, ["bert.pooler.dense", "classifier"]),
+    "roberta": ({"type_vocab_size": 1}, ["classifier.dense", "classifier.out_proj"]),
+    "deberta-v2": ({}, ["pooler.dense", "classifier"]),
+    "albert": ({"embedding_size": 16}, ["albert.pooler", "classifier"]),
+    "distilbert": (
+        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+        ["pre_classifier", "classifier"],
+    ),
+    "modernbert": (
+        {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1, "classifier_pooling": "mean"},
+        ["head.dense", "head.norm", "classifier"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_whatever_head_a_checkpoint_brings_it_starts_from_the_seed_s(kind, tmp_path):
+    """One with a trained head of other labels, and its backbone alone; both keep their backbone."""
+    changes, names = SHAPES[kind]
+    with seeded(3):
+        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **changes}, num_labels=5)
+        model = AutoModelForSequenceClassification.from_config(config)
+        for name in names:
+            torch.nn.init.normal_(model.get_submodule(name).weight, mean=3.0)
+    model.save_pretrained(tmp_path / "headed")
+    model.base_model.save_pretrained(tmp_path / "bare")
+    headed, bare = (new_classifier(str(tmp_path / name), 3, seed=4) for name in ("headed", "bare"))
+    modules = {id(module): name for name, module in headed.model.named_modules()}
+    assert [modules[id(layer)] for layer in head_layers(headed.model)] == names
+    assert headed.out is headed.model.get_submodule(names[-1])
+    assert torch.equal(head(headed), head(bare))
+    assert head(headed).max() < 3
+    trained, kept = model.base_model.state_dict(), headed.model.base_model.state_dict()
+    assert all(torch.equal(value, kept[name]) for name, value in trained.items() if "pooler" not in name)
+    assert getattr(headed.model.config, "classifier_pooling", "cls") == "cls"
+
+
+def test_a_backbone_of_another_shape_than_its_config_says_is_refused(tmp_path):
+    folder = toy_task.write_checkpoint(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    for pooling in ("cls", "mean"):
+        with pytest.raises(ArtifactError, match=r"other shapes than its config\.json says"):
+            new_classifier(str(folder), 3, 0, pooling=pooling)
+
+
+def test_a_decoder_answers_for_the_last_token_before_the_padding(tmp_path):
+    AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path)).save_pretrained(tmp_path / "gpt2")
+    config = AutoConfig.for_model("gpt2", vocab_size=toy_task.SIZE["vocab_size"], n_embd=32, n_layer=1, n_head=2)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "gpt2")
+    classifier = new_classifier(str(tmp_path / "gpt2"), 3, 0).eval()
+    with torch.no_grad():
+        assert torch.allclose(classifier(IDS, MASK)[1], classifier(IDS[1:, :3], MASK[1:, :3])[0], atol=1e-6)
+
+
 def test_logits_are_the_head_on_the_first_token_by_hand(checkpoint):
     classifier = new_classifier(checkpoint, 3, 0).eval()
+    dense, out = classifier.model.bert.pooler.dense, classifier.out
     with torch.no_grad():
-        first = classifier.backbone(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0, :]
-        hidden = torch.tanh(first @ classifier.dense.weight.T + classifier.dense.bias)
-        expected = hidden @ classifier.out.weight.T + classifier.out.bias
+        first = classifier.model.bert(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0, :]
+        expected = torch.tanh(first @ dense.weight.T + dense.bias) @ out.weight.T + out.bias
         assert torch.allclose(classifier(IDS, MASK), expected, atol=1e-6)
 
 
 def test_logits_are_the_head_on_the_mean_of_real_tokens_by_hand(checkpoint):
     classifier = new_classifier(checkpoint, 3, 0, pooling="mean").eval()
     with torch.no_grad():
-        states = classifier.backbone(input_ids=IDS, attention_mask=MASK).last_hidden_state
+        dense, states = classifier.model.head.dense, classifier.model.base_model(input_ids=IDS, attention_mask=MASK)[0]
         for row, own in enumerate(MASK.bool()):
-            hidden = torch.tanh(states[row, own].mean(0) @ classifier.dense.weight.T + classifier.dense.bias)
+            hidden = torch.tanh(states[row, own].mean(0) @ dense.weight.T + dense.bias)
             expected = hidden @ classifier.out.weight.T + classifier.out.bias
             assert torch.allclose(classifier(IDS, MASK)[row], expected, atol=1e-6)
 
@@ -96,7 +152,7 @@ def test_code_beside_a_checkpoint_is_not_run(tmp_path, model_type):
 
 
 def test_a_checkpoint_in_half_precision_is_fine_tuned_in_single(checkpoint, tmp_path):
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForMaskedLM
 
     AutoModelForMaskedLM.from_pretrained(checkpoint).to(torch.bfloat16).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path)

@@ -46,7 +46,7 @@ def test_transformers_opens_it_alone_and_dana_computes_in_float32():
 
     assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float16
     assert load_backbone("dana-mini").dtype == torch.float32
-    assert new_classifier("dana-mini", 3, 0).backbone.dtype == torch.float32
+    assert new_classifier("dana-mini", 3, 0).model.dtype == torch.float32
     model, tokenizer = dana.load_model("dana-mini")
     assert (type(model).__name__, model.dtype, len(tokenizer)) == ("ModernBertForMaskedLM", torch.float32, 8192)
     card = (MINI / "README.md").read_text(encoding="utf-8")
