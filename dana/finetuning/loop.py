@@ -168,21 +168,6 @@ CLIP = 1.0
 EVALUATION_TOKENS = 16384  # in one forward pass, padding included
 
 
-@dataclass(frozen=True)
-class Watch:
-    """What the one who runs a seed wants to hear and say meanwhile.
-
-    Attributes:
-        name: What the progress bar calls the run: task, and arm or model.
-        check_in: Called after every step and every batch of an evaluation; may raise to end the seed.
-        keep: Called with the tested model and its result at the end.
-    """
-
-    name: str = "seed"
-    check_in: Callable[[], None] = lambda: None
-    keep: Callable[[Classifier, SeedResult], None] = lambda classifier, result: None
-
-
 def run_seed(
     model: str,
     splits: dict[str, Encoded],
@@ -190,9 +175,12 @@ def run_seed(
     preset: Preset,
     seed: int,
     precision: Precision,
-    watch: Watch | None = None,
-) -> SeedResult:
-    """Fine-tune a checkpoint once; dev is measured after every epoch that may be the tested one, test once.
+    name: str = "seed",
+    check_in: Callable[[], None] = lambda: None,
+) -> tuple[Classifier, SeedResult]:
+    """Fine-tune a checkpoint once; returns the tested model and what it gave.
+
+    Dev is measured after every epoch that may be the tested one, test once.
 
     Args:
         model: Folder or Hub name.
@@ -202,14 +190,14 @@ def run_seed(
         seed: Decides head, order and dropout.
         precision: What to compute in, and where. Nothing is shared between processes: each works on seeds of
             its own.
-        watch: Who is told how it goes; nobody if None.
+        name: What the progress bar calls the run: task, and arm or model.
+        check_in: Called after every step and every batch of an evaluation; may raise to end the seed.
 
     Raises:
         ArtifactError: If the checkpoint cannot be used.
         DanaError: If the loss stops being finite.
     """
-    started, watch = time.monotonic(), watch or Watch()
-    device, train, dev = precision.device, splits["train"], splits["dev"]
+    started, device, train, dev = time.monotonic(), precision.device, splits["train"], splits["dev"]
     kind, targets = card.target.fitted(told(train.targets)), told(train.targets)
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
     optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
@@ -218,7 +206,7 @@ def run_seed(
 
     def losses(batch: tuple[int, np.ndarray]) -> list[Tensor]:
         step, rows = batch
-        watch.check_in()
+        check_in()
         classifier.train()
         wanted = torch.from_numpy(targets[train.units(rows)]).to(device)
         with seeded(derive_seed(seed, "finetune", "dropout", step), device), precision.autocast():
@@ -229,25 +217,23 @@ def run_seed(
         return learning_rate_at(step, steps, preset.learning_rate, preset.warmup)
 
     batches = enumerate(rows for epoch in range(preset.epochs) for rows in order(train, preset.batch_size, seed, epoch))
-    with progress(what=f"{watch.name} seed {seed}", unit="steps", total=steps) as bar:
+    with progress(what=f"{name} seed {seed}", unit="steps", total=steps) as bar:
         for step, _ in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):
             bar.update(1)
             epoch, more = divmod(step, in_epoch)
             if more or (preset.evaluate == "last" and epoch < preset.epochs):
                 continue
-            predictions = kind.decode(predict(classifier, dev, kind, precision, watch.check_in), dev.sizes)
+            predictions = kind.decode(predict(classifier, dev, kind, precision, check_in), dev.sizes)
             dev_scores.append(kind.scores(predictions, told(dev.references))[card.metric])
             bar.set_postfix(epoch=f"{epoch}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
             if preset.evaluate == "best" and _best(dev_scores, card) == epoch - 1:
-                best = {name: value.clone() for name, value in classifier.state_dict().items()}
+                best = {key: value.clone() for key, value in classifier.state_dict().items()}
     if best:
         classifier.load_state_dict(best)
     tested = _best(dev_scores, card) + 1 if best else preset.epochs
     kind = kind.folded(classifier.out)
-    outputs = predict(classifier, splits["test"], kind, precision, watch.check_in)
-    result = SeedResult(seed, tested, dev_scores, outputs, round(time.monotonic() - started, 3))
-    watch.keep(classifier, result)
-    return result
+    outputs = predict(classifier, splits["test"], kind, precision, check_in)
+    return classifier, SeedResult(seed, tested, dev_scores, outputs, round(time.monotonic() - started, 3))
 
 
 def _best(scores: list[float], card: TaskCard) -> int:

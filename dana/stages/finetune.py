@@ -3,8 +3,7 @@
 import copy
 import json
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from dana.core.files import locked
 from dana.core.launch import StopRequest, alone, first
 from dana.core.logging import get_logger
 from dana.corpus.documents import source_digests
-from dana.finetuning.loop import Encoded, Watch, run_seed
+from dana.finetuning.loop import Encoded, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings
@@ -43,7 +42,6 @@ from dana.train.execution import Precision, make_accelerator, refuse_precision
 log = get_logger(__name__)
 
 DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
-Keep = Callable[[Classifier, SeedResult], None]
 
 
 def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None) -> Artifact:
@@ -121,15 +119,11 @@ class _Finetuning:
     def run(self, depends_on: dict[str, Any]) -> Artifact:
         """Commit the artifact; the first process writes it, the others bring their seeds."""
         with ExitStack() as held:
-            first(lambda: held.enter_context(self._claimed()))
+            first(lambda: self.out.parent.mkdir(parents=True, exist_ok=True))
+            first(lambda: held.enter_context(locked(self.seeds.folder)))  # those of two commands would lie in one
             folder, missing = first(lambda: self._begin(depends_on))
             make_together(folder, "finetune", depends_on, lambda draft: self._write(draft, missing))
             return first(lambda: self._end(folder))
-
-    def _claimed(self) -> AbstractContextManager[None]:
-        """Held by one command: the seeds of two on one `out` would lie in one folder."""
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        return locked(self.seeds.folder)
 
     def _begin(self, depends_on: dict[str, Any]) -> tuple[Path, list[int]]:
         """Where to write, and which seeds to run."""
@@ -202,14 +196,18 @@ class _Finetuning:
         own = missing[self.accelerator.process_index :: self.accelerator.num_processes]
         with StopRequest() as stop, alone():
             for seed in own:
-                self.seeds.write(self._seed(seed, encoded, stop, self._keep))
+                classifier, result = self._seed(seed, encoded, stop)
+                if self.settings.save:
+                    self.seeds.keep_model(result, classifier)
+                self.seeds.write(result)
+                del classifier  # the next seed's takes its memory
         ran = {result.seed: result for result in gather_object([self.seeds.read(seed) for seed in own])}
         if not self.accelerator.is_main_process:
             return []
         results = (ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list)
         return [result for result in results if result is not None]
 
-    def _seed(self, seed: int, encoded: dict[str, Encoded], stop: StopRequest, keep: Keep) -> SeedResult:
+    def _seed(self, seed: int, encoded: dict[str, Encoded], stop: StopRequest) -> tuple[Classifier, SeedResult]:
         """Run a seed, and leave it at the next step when told to stop."""
 
         def check_in() -> None:
@@ -218,12 +216,7 @@ class _Finetuning:
                 raise Preempted(f"told to stop in seed {seed}; {kept}: the same command goes on with the others")
 
         name = f"{self.task.name} {arm_name(self.out, self.model)}"
-        watch = Watch(name, check_in, keep)
-        return run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, watch)
-
-    def _keep(self, classifier: Classifier, result: SeedResult) -> None:
-        if self.settings.save:
-            self.seeds.keep_model(result, classifier)
+        return run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, name, check_in)
 
     def _model_of(self, seed: int | None) -> dict[str, Any]:
         """What the model of a seed depends on, as it is read back."""
@@ -258,23 +251,17 @@ class _Finetuning:
         best = max(results, key=lambda result: self.task.sign * result.dev_score)  # of a tie, the first
 
         def write(draft: Draft) -> None:
-            splits = read_splits(self.task, self.data)
+            splits, result, kind = read_splits(self.task, self.data), best, self.task.target
+            classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
+            if not self.seeds.restore(best.seed, classifier):
+                log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
+                with StopRequest() as stop:
+                    classifier, result = self._seed(best.seed, self._encoded(splits), stop)
+                if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
+                    log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
             tokenizer = copy.deepcopy(self.tokenizer)
             tokenizer.model_max_length = self.preset.max_tokens
-
-            def write_it(classifier: Classifier, result: SeedResult) -> None:
-                write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
-
-            kind = self.task.target
-            classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
-            if self.seeds.restore(best.seed, classifier):
-                write_it(classifier, best)
-                return
-            log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
-            with StopRequest() as stop:
-                again = self._seed(best.seed, self._encoded(splits), stop, write_it)
-            if not np.allclose(again.outputs, best.outputs, atol=1e-4, rtol=1e-4):
-                log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
+            write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
 
         there = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
         if there != best.seed:  # of the same fine-tuning with fewer seeds
