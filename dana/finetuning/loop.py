@@ -200,6 +200,8 @@ def run_seed(
     started, device, train, dev = time.monotonic(), precision.device, splits["train"], splits["dev"]
     kind, targets = card.target.fitted(told(train.targets)), told(train.targets)
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
+    if kind != card.target and classifier.out.bias is None:
+        raise ArtifactError(f"{model}: its head in transformers has no bias, which {card.kind} needs; use pooling=mean")
     optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
     in_epoch = -(-len(train.tokens) // preset.batch_size)
     steps, dev_scores, best = in_epoch * preset.epochs, list[float](), {}

@@ -133,7 +133,10 @@ class _Finetuning:
             return self.out, []
         folder = self._unpack(manifest) if extended else self.out
         missing = [seed for seed in self.preset.seed_list if self.seeds.read(seed) is None]
-        _say(missing, self.preset.seed_list, self.seeds.folder)
+        done = [seed for seed in self.preset.seed_list if seed not in missing]
+        if done:
+            told = [", ".join(map(str, part)) or "none" for part in (done, missing)]
+            log.info("seeds     finished: %s (%s); to run: %s", told[0], self.seeds.folder, told[1])
         return folder, missing
 
     def _end(self, folder: Path) -> Artifact:
@@ -278,13 +281,6 @@ def arm_name(out: Path, model: str) -> str:
 
 def _name(model: str) -> str:
     return Path(model).resolve().name if Path(model).is_dir() else model
-
-
-def _say(missing: list[int], seeds: list[int], folder: Path) -> None:
-    if missing != seeds:
-        done = ", ".join(str(seed) for seed in seeds if seed not in missing)
-        left = ", ".join(map(str, missing)) or "none"
-        log.info("seeds     finished: %s (%s); to run: %s", done, folder, left)
 
 
 def _seeds_to_add(manifest: dict[str, Any], depends_on: dict[str, Any]) -> bool:

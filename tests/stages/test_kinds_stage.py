@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import toy_kinds
 import toy_task
-from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
+from dana.core.errors import ArtifactError
 from dana.report.cells import read_cell
 from dana.report.verdicts import measure_pair
 from dana.stages.check_task import check_task
@@ -215,3 +216,15 @@ def test_words_that_were_cut_off_are_not_counted_as_a_label(tmp_path):
     table = pa.table({"id": ["a"], "label": pa.array([["B-x", "O", None]], pa.list_(pa.string()))})
     texts, counts = write_predictions(iter([table]), tmp_path / "out.jsonl")
     assert (texts, dict(counts)) == (1, {"B-x": 1, "O": 1})
+
+
+def test_a_head_without_a_bias_is_refused_for_numbers_before_training(tmp_path):
+    AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path / "toy")).save_pretrained(tmp_path / "gpt2")
+    config = AutoConfig.for_model("gpt2", vocab_size=toy_task.SIZE["vocab_size"], n_embd=32, n_layer=1, n_head=2)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "gpt2")
+    card = str(toy_kinds.write_task(tmp_path / "tasks", "regression"))
+    settings = FinetuneSettings(preset="quick", epochs=1, seeds=1)
+    with pytest.raises(ArtifactError, match="has no bias, which regression needs; use pooling=mean"):
+        finetune_stage(str(tmp_path / "gpt2"), card, settings, tmp_path / "out")
+    finetune_stage(str(tmp_path / "gpt2"), card, replace(settings, pooling="mean"), tmp_path / "out")
+    assert toy_kinds.metrics(tmp_path / "out")["n"] == 1
