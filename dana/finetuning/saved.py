@@ -13,7 +13,7 @@ from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooled, auto_class, load_tokenizer
-from dana.models.folder import check_checkpoint, load_transformer, quiet_transformers
+from dana.models.folder import load_transformer, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
@@ -151,7 +151,6 @@ def open_classifier(model: str) -> SavedClassifier:
     if not parts and Path(model).is_dir() and not (Path(model) / "config.json").is_file():
         raise ArtifactError(f"{model}: no classifier here (no config.json); {MAKE}")
     place = str(Path(model) / BACKBONE) if parts else model
-    check_checkpoint(place)
     config, tokenizer = load_tokenizer(place)
     labels = [config.id2label[number] for number in range(config.num_labels)]
     kind = _kind(model, labels, config, parts)
