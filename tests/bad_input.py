@@ -104,10 +104,6 @@ def made(tmp_path_factory) -> Place:
     for side in ("de", "en"):
         (place.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
     held_out_stage(place.run / "corpus", place.run / "held_out")
-    examples = [[{"id": "a", "text": "apple"}], [{"id": "b", "text": "iron"}]]
-    item = {"id": "0", "topic": "1", "label_a": "fruit", "label_b": "metal", "label": "metal"}
-    item |= {"text": {"id": "t", "text": "zinc"}, "examples": {"on": examples, "off": examples}}
-    write_lines(place.folder / "items.jsonl", [item])
     write_lines(place.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
     return place
 

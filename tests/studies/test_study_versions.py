@@ -86,10 +86,10 @@ def places(tmp_path_factory):
     """What specs name: models, a file of replies, and an endpoint that replies with what it was asked."""
     folder = tmp_path_factory.mktemp("versions")
     lines = [{"reply": f"to w{word}", "contains": f"w{word}", "turn": 2} for word in (9, 4)]
-    (folder / "replies").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     made = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat")}
     with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
-        yield {**made, "replies": folder / "replies", "url": endpoint.url}
+        yield {**made, "replies": folder / "replies.jsonl", "url": endpoint.url}
 
 
 @pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])

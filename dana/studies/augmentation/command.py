@@ -1,7 +1,6 @@
 """The command of synthetic training text: ``dana augment``."""
 
 import argparse
-from pathlib import Path
 
 from dana.cli.flags import AddCommand, add_command, local_folder
 
@@ -15,9 +14,8 @@ def add_augment(add: AddCommand) -> None:
         add: ``add_parser`` of the command line's subparsers.
     """
     augment = add_command(add, "augment", _augment, settings=False)
-    augment.add_argument("card", nargs="?", metavar="CARD", help="a task card's name or YAML file, of one label a text")
-    data = "folder of the card's data; without a card, a file with the fields text and label, and id"
-    augment.add_argument("--data", metavar="PATH", help=data)
+    augment.add_argument("card", metavar="CARD", help="a task card's name or YAML file, of one label a text")
+    augment.add_argument("--data", metavar="PATH", help="folder of the card's data")
     topics = "a run's folder with topics (dana topics fit)"
     augment.add_argument("--topics-of", type=local_folder, required=True, metavar="DIR", help=topics)
     topic = "control topic: its number, from 0, or all: the topics in turn"
@@ -47,31 +45,24 @@ def _augment(parsed: argparse.Namespace) -> None:
 
     A generator a label learns to write the label's texts from their keywords, then writes texts from the keywords of
     documents on the topic, which need no labels. Writes OUT/synthetic.jsonl (id, text, label, topic, keywords,
-    keywords_of, generator, seed, written_for) and OUT/train.jsonl, the real and the synthetic texts; of a card also
-    dev.jsonl and test.jsonl, so that --data OUT of dana finetune takes the folder. Killed, the same command goes on
-    with the labels that are missing. docs/augmentation.md says more.
+    keywords_of, generator, seed, written_for), OUT/train.jsonl, the real and the synthetic texts, dev.jsonl and
+    test.jsonl, so that --data OUT of dana finetune takes the folder. Killed, the same command goes on with the labels
+    that are missing. docs/augmentation.md says more.
 
       dana augment mycard --topics-of runs/pool --topic 3 --general 'pool/*.jsonl.gz' --out runs/on-topic-3
       dana augment mycard --topics-of runs/pool --control random --out runs/random-keywords
       dana finetune --model dana-mini --task-card mycard --data runs/on-topic-3 --out runs/tuned
     """
-    from dana.core.errors import ConfigError
-    from dana.studies.augmentation.stage import augment_stage, augmented_text, read_card_texts, read_labelled_file
+    from dana.studies.augmentation.stage import augment_stage, augmented_text
     from dana.studies.augmentation.synthetic import AugmentSettings
     from dana.tasks.card import load_card
 
     given = {name: value for name in SETTINGS if (value := getattr(parsed, name)) is not None}
-    settings = AugmentSettings(**given)
-    if parsed.card is None and parsed.data is None:
-        raise ConfigError("augment: name a task card, or a file with labelled texts by --data")
-    if parsed.card is None:
-        data = read_labelled_file(Path(parsed.data))
-    else:
-        data = read_card_texts(load_card(parsed.card), parsed.data)
     artifact = augment_stage(
-        data,
+        load_card(parsed.card),
+        parsed.data,
         parsed.topics_of,
-        settings,
+        AugmentSettings(**given),
         parsed.out,
         topic=parsed.topic,
         general=parsed.general,

@@ -103,12 +103,12 @@ class FittedTransplant:
         Without keywords it stays as it is. Among texts that have no keyword none is drawn as long as others are there.
         """
         able = [pair for pair in self.pairs if pair[0]] or list(self.pairs)
-        made = []
+        texts = []
         for new, seed in zip(keywords, seeds, strict=True):
             drawn = able if new else self.pairs
-            own, text = drawn[int(generator(seed, "transplant").integers(len(drawn)))]
-            made.append(transplant(text, own, new))
-        return made
+            replaced, text = drawn[int(generator(seed, "transplant").integers(len(drawn)))]
+            texts.append(transplant(text, replaced, new))
+        return texts
 
 
 def transplant(text: str, own: Keywords, new: Keywords) -> str:
@@ -127,17 +127,13 @@ def transplant(text: str, own: Keywords, new: Keywords) -> str:
         return text
     instead = {word: words[place % len(words)] for place, word in enumerate(dict.fromkeys(own))}
 
-    def replaced(found: re.Match[str]) -> str:
-        word = found[0]
-        return _as_cased(instead[word.lower()], word) if word.lower() in instead else word
+    def put(match: re.Match[str]) -> str:
+        word, new_word = match[0], instead.get(match[0].lower())
+        if new_word is None:
+            return word
+        return new_word.upper() if word.isupper() else new_word.capitalize() if word[0].isupper() else new_word
 
-    return re.sub(WORD, replaced, text)
-
-
-def _as_cased(word: str, like: str) -> str:
-    if like.isupper():
-        return word.upper()
-    return word.capitalize() if like[0].isupper() else word
+    return re.sub(WORD, put, text)
 
 
 @dataclass(frozen=True)

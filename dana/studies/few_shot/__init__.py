@@ -19,7 +19,6 @@ class FewShotSettings:
         shots: Examples of each of the two labels.
         n: Texts of each label, on topic and off it, that examples are drawn from.
         arms: What the examples are: ``on`` the text's own topic, ``off`` it, or both, on the same texts.
-        script: YAML with the prompts; empty takes dana's own (``dana/studies/few_shot/prompts.yaml``).
     """
 
     chat: str = ""
@@ -27,7 +26,6 @@ class FewShotSettings:
     shots: int = 5
     n: int = 30
     arms: list[str] = field(default_factory=lambda: list(ARMS))
-    script: str = ""
 
     def __post_init__(self) -> None:
         require(self.items >= 1, "items", self.items, "at least 1")

@@ -5,32 +5,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypedDict
+from typing import Any, ClassVar, Protocol
 
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.registry import Registry
+from dana.corpus.readers import read_records
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
-from dana.studies.few_shot.items import json_objects
 
 CHAT_MODELS = Registry("dana.chat_models")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
+Message = dict[str, str]  # role ("user" or "assistant", one after the other) and content, as chat templates take them
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
-
-
-class Message(TypedDict):
-    """One turn of a conversation.
-
-    Attributes:
-        role: ``user`` or ``assistant``, one after the other.
-        content: What was said.
-    """
-
-    role: str
-    content: str
 
 
 class ChatModel(Protocol):
@@ -185,12 +174,11 @@ class ScriptedChat:
     @cached_property
     def _lines(self) -> list[dict[str, Any]]:
         lines = []
-        for place, line in json_objects(Path(self.path)):
-            if "reply" not in line:
-                raise DataError(f"{place}: must be an object with 'reply' and perhaps 'turn', 'contains'")
-            for key, value in line.items():
-                if type(value) is not REPLY_KEYS.get(key):
-                    allowed = ", ".join(f"{name} ({kind.__name__})" for name, kind in REPLY_KEYS.items())
-                    raise DataError(f"{place}: {key}={value!r}: allowed are {allowed}")
-            lines.append(line)
+        for record in read_records([self.path]):
+            kinds = {key: type(value) for key, value in record.fields.items()}
+            fits = "reply" in kinds and kinds.items() <= REPLY_KEYS.items()
+            if record.problem or not fits:
+                allowed = "allowed are reply (a text, needed), turn (a whole number) and contains (a text)"
+                raise DataError(f"{record.place}: {record.problem or f'{record.fields}: {allowed}'}")
+            lines.append(record.fields)
         return lines

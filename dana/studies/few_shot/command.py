@@ -5,7 +5,6 @@ from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import keep, settings_from
-from dana.core.errors import ConfigError
 from dana.stages.unused import Rule
 from dana.studies.topic_gap.command import FITTED
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
@@ -27,17 +26,13 @@ OF_GAP = (
     "--topics-of --topics --topics-k --general --labels --test --window --short --draw"
     " --text-field --label-field --id-field --data --task-path"
 )
-OF_CARD = [
+FLAGS = [
+    Flag("--chat", "few_shot.chat"),
+    Flag("--arms", "few_shot.arms", options=MANY),
     Flag("--items", "few_shot.items"),
     Flag("--shots", "few_shot.shots"),
     Flag("--n", "few_shot.n"),
     *(flag for flag in GAP_FLAGS if flag.name in OF_GAP.split()),
-]
-FLAGS = [
-    Flag("--chat", "few_shot.chat"),
-    Flag("--arms", "few_shot.arms", options=MANY),
-    Flag("--script", "few_shot.script"),
-    *OF_CARD,
     Flag("--seed", "selection.seed", "root seed of windows, topics, items and conversations (default: 0)"),
     Flag("--out", "out"),
 ]
@@ -51,9 +46,7 @@ def add_few_shot(add: AddCommand) -> None:
     """
     reads = ("few_shot", "topic_gap", "topics", "inputs", "on_bad_record", "finetune")
     few_shot = add_command(add, "few-shot", _few_shot, FLAGS, reads=reads)
-    few_shot.add_argument("card", nargs="?", metavar="CARD", help="a task card's name or YAML file")
-    items = "JSONL with items of one's own, or items.jsonl of another study, instead of CARD"
-    few_shot.add_argument("--items-from", type=Path, metavar="FILE", help=items)
+    few_shot.add_argument("card", metavar="CARD", help="a task card's name or YAML file")
 
 
 def _few_shot(parsed: argparse.Namespace) -> None:
@@ -64,24 +57,20 @@ def _few_shot(parsed: argparse.Namespace) -> None:
     arm, of five turns: examples of both labels, which go by Class A and Class B, and the question what sets them apart;
     three criteria applied to the text, one at a time; and the decision. Abstentions and answers that cannot be parsed
     are counted apart, and count as wrong. Writes OUT/few-shot: few_shot.md (the answer in words), summary.csv (a row an
-    arm, exact 95 % intervals), paired.csv (exact McNemar test of on against off topic), results.csv, criteria.csv,
-    transcripts.jsonl and items.jsonl.
+    arm, exact 95 % intervals), paired.csv (exact McNemar test of on against off topic), results.csv, transcripts.jsonl
+    and items.jsonl.
 
     --chat is local:MODEL (transformers, with the tokenizer's chat template), scripted:FILE (replies as JSONL), or
     http:BASE_URL,model=NAME for any OpenAI-compatible endpoint; its key is read from the environment variable that
     key_env names, and written nowhere. Killed or cut off, the same command goes on with the next conversation.
 
       dana few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
-      dana few-shot --items-from runs/few-shot/few-shot/items.jsonl --chat local:MODEL --out runs/other-model
+      dana few-shot genre_mix --short keep --chat local:MODEL --out runs/other-model
     """
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 
-    if parsed.items_from is not None:
-        for flag in OF_CARD:
-            if getattr(parsed, flag.setting) is not None:
-                raise ConfigError(f"{flag.name} is not looked at with --items-from, whose items are there already")
     settings = settings_from(parsed)
-    artifact = run_few_shot(settings, parsed.card, parsed.items_from)
+    artifact = run_few_shot(settings, parsed.card)
     keep(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
     print(f"written: {artifact.path}")

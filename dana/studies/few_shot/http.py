@@ -4,12 +4,9 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http.client import HTTPException, IncompleteRead
-from threading import Thread
-from time import sleep, time
+from time import monotonic, sleep
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import HTTPErrorProcessor, Request, build_opener
@@ -21,7 +18,8 @@ from dana.studies.few_shot.chat import Message
 
 log = get_logger(__name__)
 
-LIMIT = 1 << 24  # bytes of an answer that are read
+LIMIT, PART = 1 << 24, 1 << 16  # bytes of an answer that are read, and at a time
+WAIT, MAX_WAIT = 1.0, 60.0  # seconds before the second try, doubled each time, and at most, whatever the endpoint asks
 SHOWN = 200  # characters of what an endpoint says that an error shows
 AGAIN = (408, 425, 429)  # with 5xx: worth another try
 SECRET = 8  # characters that a key has at least; shorter ones, such as "none", hide nothing
@@ -35,8 +33,8 @@ class _Failed(Exception):
         is_final: Whether the same request would fail again.
     """
 
-    def __init__(self, said: str, wait: float | None = None, is_final: bool = False) -> None:
-        super().__init__(said)
+    def __init__(self, problem: str, wait: float | None = None, is_final: bool = False) -> None:
+        super().__init__(problem)
         self.wait, self.is_final = wait, is_final
 
 
@@ -66,8 +64,6 @@ class HTTPChat:
         max_tokens: Most tokens of a reply; None leaves it to the endpoint.
         timeout: Seconds for one whole answer.
         retries: Further tries after one that failed.
-        wait: Seconds before the first of them.
-        max_wait: Seconds before one of them at most, whatever the endpoint asks for.
     """
 
     base_url: str
@@ -77,18 +73,15 @@ class HTTPChat:
     max_tokens: int | None = 1024
     timeout: float = 120.0
     retries: int = 5
-    wait: float = 1.0
-    max_wait: float = 60.0
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         _check_url(self.base_url)
         require(bool(self.model.strip()), "model", self.model, "the model's name at the endpoint")
-        for name in ("temperature", "retries", "wait"):
+        for name in ("temperature", "retries"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         require(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1, or null")
         require(self.timeout > 0, "timeout", self.timeout, "above 0")
-        require(self.max_wait >= self.wait, "max_wait", self.max_wait, f"at least wait, {self.wait}")
         self._key()
 
     @property
@@ -116,7 +109,7 @@ class HTTPChat:
             problem = " ".join(self._masked(str(failed)).split())[:SHOWN]
             if failed.is_final or attempt == self.retries:
                 break
-            seconds = min(self.wait * 2**attempt if failed.wait is None else failed.wait, self.max_wait)
+            seconds = min(WAIT * 2**attempt if failed.wait is None else failed.wait, MAX_WAIT)
             log.warning("%s: %s; again in %.3g s (%d of %d)", self.url, problem, seconds, attempt + 1, self.retries)
             sleep(seconds)
         raise EndpointError(f"{self.url}: {problem}{f' ({attempt + 1} tries)' if attempt else ''}")
@@ -156,39 +149,33 @@ class HTTPChat:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "dana"}
         if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
-        status, fields, answer = self._within_deadline(Request(self.url, json.dumps(body).encode(), headers))
+        status, fields, answer = self._answer(Request(self.url, json.dumps(body).encode(), headers))
         text = answer.decode("utf-8", "replace")  # all of it: cut before the key is out of it, half a key would stay
         if 300 <= status < 400:
             raise _Failed(f"redirects to {fields.get('Location')}; give that as base_url", is_final=True)
         if status != 200:
             is_final = status < 500 and status not in AGAIN
-            raise _Failed(f"HTTP {status}: {text}", _asked_wait(fields.get("Retry-After")), is_final)
+            seconds = re.fullmatch(r"\s*(\d{1,9}(\.\d*)?)\s*", fields.get("Retry-After", ""), re.ASCII)
+            raise _Failed(f"HTTP {status}: {text}", float(seconds[1]) if seconds else None, is_final)
         return _reply_in(answer, text)
 
-    def _within_deadline(self, request: Request) -> tuple[int, Any, bytes]:
-        """Status, header fields and body. In a thread, as a socket's timeout is of each read and not of them all."""
-        answer: Future[tuple[int, Any, bytes]] = Future()
-
-        def send() -> None:
-            try:
-                with build_opener(_AnswersAsTheyAre).open(request, timeout=self.timeout) as response:
-                    body = response.read(LIMIT)
-                    if response.length:  # of the announced bytes so many are missing
-                        raise IncompleteRead(body, response.length)
-                    answer.set_result((response.status, response.headers, body))
-            except Exception as error:
-                answer.set_exception(error)
-
-        Thread(target=send, daemon=True).start()
+    def _answer(self, request: Request) -> tuple[int, Any, bytes]:
+        """Status, header fields and body. A socket's timeout is of each read, so the time of them all is looked at."""
+        deadline, body = monotonic() + self.timeout, b""
         try:
-            return answer.result(self.timeout)
+            with build_opener(_AnswersAsTheyAre).open(request, timeout=self.timeout) as response:
+                while len(body) < LIMIT and (part := response.read1(min(PART, LIMIT - len(body)))):
+                    body += part
+                    if monotonic() > deadline:
+                        raise TimeoutError
+                if response.length:  # of the announced bytes so many are missing
+                    raise IncompleteRead(body, response.length)
+                return response.status, response.headers, body
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            is_late = isinstance(reason, TimeoutError)
-            said = (
-                f"no whole answer in {self.timeout:g} s" if is_late else f"no answer: {reason or type(error).__name__}"
-            )
-            raise _Failed(said) from error
+            late = f"no whole answer in {self.timeout:g} s"
+            problem = f"no answer: {reason or type(error).__name__}"
+            raise _Failed(late if isinstance(reason, TimeoutError) else problem) from error
 
 
 def _check_url(url: str) -> None:
@@ -200,18 +187,6 @@ def _check_url(url: str) -> None:
         fits = False
     if not (fits and re.fullmatch(r"[!-~]+", url)) or parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError("base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)")
-
-
-def _asked_wait(field: str | None) -> float | None:
-    """Seconds that a ``Retry-After`` asks for: a number, or a date (RFC 9110, section 10.2.3); None if neither."""
-    if field is None:
-        return None
-    if re.fullmatch(r"\s*\d{1,9}(\.\d*)?\s*", field, re.ASCII):
-        return float(field)
-    try:
-        return max(0.0, parsedate_to_datetime(field).timestamp() - time())
-    except (ValueError, OverflowError):
-        return None
 
 
 def _reply_in(answer: bytes, text: str) -> str:

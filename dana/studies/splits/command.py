@@ -72,5 +72,5 @@ def _splits(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"--domain {name}: {said}")
         domains[name] = open_aligned([Path(file) for file in files], parsed.sides)
     artifact = stage.splits_stage(domains, parsed.out, stage.SplitSettings(**given))
-    print(stage.sizes_text(artifact.manifest["counts"]))
+    print(stage.sizes_text(artifact.path))
     print(f"\n{stage.overlap_text(stage.read_overlap(artifact.path))}\n\nwritten: {artifact.path}")

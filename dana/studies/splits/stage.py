@@ -9,7 +9,6 @@ and either of them. Lines are equal if they are after :func:`dana.corpus.text.on
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from hashlib import blake2b
@@ -29,17 +28,15 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.logging import tracked
 from dana.core.rng import derive_seed
-from dana.core.text_table import Value, aligned
+from dana.core.text_table import aligned
 from dana.studies.splits.aligned import AlignedText, Row, check_sides, find_splits
 
 SPLITS = ("train", "dev", "test")
 SIZES, OVERLAP = "sizes.csv", "overlap.csv"
 EITHER = "either"
-ROWS_PER_GROUP = 1 << 14
 BLOCK = 1 << 14  # rows
 EMPTY = 0  # stands for the hash of an empty line
 Hashes = tuple[np.ndarray, ...]
-Rows = list[dict[str, Any]]
 
 
 class Outcome(IntEnum):
@@ -108,25 +105,35 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
         for name, text in domains.items():
             rows = tracked(text.rows(), what=f"writing {name}", unit="rows")
             _write(draft.path / name, sides, rows, outcomes[name])
-        draft.counts.update(_counts(outcomes))
-        draft.seeds["splits"] = settings.seed
         if _digests(domains) != digests:
             raise DataError(f"{', '.join(domains)}: files changed while they were read; run the same again")
+        sizes = count_outcomes(outcomes)
+        draft.counts.update(sizes.sum().to_dict() | {"domains": sizes.to_dict("index")})
+        draft.seeds["splits"] = settings.seed
         written = find_splits(draft.path, sides)
-        overlap = audit_rows({name: written[name] for name in domains})
-        for name, table in ((SIZES, _size_rows(draft.counts)), (OVERLAP, overlap)):
-            write_text(draft.path / name, pd.DataFrame(table).to_csv(index=False))
+        overlap = audit_domains({name: written[name] for name in domains})
+        for name, table in ((SIZES, sizes.reset_index()), (OVERLAP, overlap)):
+            write_text(draft.path / name, table.to_csv(index=False))
 
     return make(folder, "splits", depends_on, write)
 
 
-def sizes_text(counts: Mapping[str, Any]) -> str:
-    """A manifest's counts as a table: a line a domain and, of several, one of all; without columns of zeros."""
-    rows = _size_rows(counts)
-    if len(rows) > 1:
-        rows.append({"domain": "all", **{name: sum(row[name] for row in rows) for name in rows[0] if name != "domain"}})
-    shown = [name for name in rows[0] if name in SPLITS or any(row[name] for row in rows)]
-    return aligned([{name: row[name] for name in shown} for row in rows])
+def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Rows of each domain: ``in``, which is the sum of all others: dropped by reason, then train, dev and test."""
+    counts = {name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()}
+    columns = [outcome.name.lower() for outcome in Outcome]
+    table = pd.DataFrame.from_dict(counts, orient="index", columns=columns).rename_axis("domain")
+    reasons = [name for name in columns if name not in SPLITS]
+    return table.assign(**{"in": table.sum(axis=1)})[["in", *reasons, *SPLITS]]
+
+
+def sizes_text(folder: Path) -> str:
+    """The sizes of an artifact: a line a domain and, of several, one of all; without columns of zeros."""
+    table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False).set_index("domain")
+    if len(table) > 1:
+        table.loc["all"] = table.sum()
+    shown = [name for name in table if name in SPLITS or table[name].any()]
+    return aligned(cast(Any, table[shown].reset_index().to_dict("records")))
 
 
 def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
@@ -170,11 +177,8 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
 
 def _left_for_train(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> np.ndarray:
     """Which rows are in train, bool of shape (rows,), once those of which a side is held out are marked."""
-    for start in range(0, len(outcome), BLOCK):
-        part = slice(start, start + BLOCK)
-        for hashes, known in zip(sides, held_out, strict=False):
-            met = (outcome[part] == Outcome.TRAIN) & pd.Series(hashes[part]).isin(known).to_numpy()
-            outcome[part][met] = Outcome.HELD_OUT_ELSEWHERE
+    for hashes, known in zip(sides, held_out, strict=False):
+        outcome[(outcome == Outcome.TRAIN) & pd.Series(hashes).isin(known).to_numpy()] = Outcome.HELD_OUT_ELSEWHERE
     return outcome == Outcome.TRAIN
 
 
@@ -185,44 +189,30 @@ def _ranked(hashes: np.ndarray, rows: np.ndarray, rank: int) -> int:
     return int(among[rank])
 
 
-def keep_first(source: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
+def keep_first(*sides: np.ndarray) -> np.ndarray:
     """TRAIN for the rows that are kept, else why not: :class:`Outcome` as uint8 of shape (rows,).
 
     Args:
-        source: Hashes, shape (rows,).
-        target: Hashes, shape (rows,); None for rows of one side.
+        sides: Hashes of source and target, or of the source alone, shape (rows,).
     """
-    outcome = np.zeros(len(source), np.uint8)
-    outcome[source == EMPTY] = Outcome.BLANK
-    sources, targets = _repeated(source), np.zeros(len(source), np.int32)
-    if target is not None:
-        outcome[target == EMPTY] = Outcome.BLANK
-        targets = _repeated(target)
-    source_seen, target_seen = bytearray(sources.max(initial=0) + 1), bytearray(targets.max(initial=0) + 1)
-    for start in range(0, len(source), BLOCK):
-        part = slice(start, start + BLOCK)
-        asked = np.flatnonzero(((sources[part] > 0) | (targets[part] > 0)) & (outcome[part] == Outcome.TRAIN))
-        lines = (asked + start).tolist(), sources[part][asked].tolist(), targets[part][asked].tolist()
-        for row, own, other in zip(*lines, strict=True):
-            if seen := source_seen[own] + 2 * target_seen[other]:
-                outcome[row] = seen
-            else:
-                source_seen[own], target_seen[other] = own > 0, other > 0
+    outcome = np.zeros(len(sides[0]), np.uint8)
+    may_repeat = np.zeros(len(outcome), bool)
+    for side in sides:
+        outcome[side == EMPTY] = Outcome.BLANK
+        ranked = np.sort(side)
+        repeated = np.unique(ranked[1:][ranked[1:] == ranked[:-1]])
+        del ranked
+        may_repeat |= pd.Series(side).isin(repeated).to_numpy()
+    rows = np.flatnonzero(may_repeat & (outcome == Outcome.TRAIN))
+    lines = [pd.factorize(side[rows])[0] for side in sides]
+    source, target = (*lines, np.arange(len(rows)))[:2]  # where there is one side, no target repeats
+    source_seen, target_seen = bytearray(len(rows)), bytearray(len(rows))
+    for row, one, other in zip(*(memoryview(cast(Any, numbers)) for numbers in (rows, source, target)), strict=True):
+        if seen := source_seen[one] + 2 * target_seen[other]:
+            outcome[row] = seen
+        else:
+            source_seen[one] = target_seen[other] = 1
     return outcome
-
-
-def _repeated(hashes: np.ndarray) -> np.ndarray:
-    """A number above 0 for each line that occurs more than once, the same for equal lines, else 0: int32 (rows,)."""
-    numbers = np.zeros(len(hashes), np.int32)
-    first = hashes.view(np.uint8)[7::8] >> 4  # top four bits: a sixteenth of the rows is sorted at a time
-    last = 0
-    for sixteenth in range(16):
-        rows = np.flatnonzero(first == sixteenth)
-        _, line, counts = np.unique(hashes[rows], return_inverse=True, return_counts=True)
-        often = counts > 1
-        numbers[rows] = np.where(often, last + np.cumsum(often), 0)[line]
-        last += int(often.sum())
-    return numbers
 
 
 def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes]:
@@ -253,15 +243,14 @@ def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
-    seen: dict[tuple[int, int], str] = {}
+    seen: dict[Path, str] = {}
     for name, text in domains.items():
         fits = bool(fullmatch(r"[^\W_][\w+-]*", name)) and name not in SPLITS
         require(fits, "domain", name, "letters, digits, _, + and -, as it names a folder; not train, dev or test")
         for file in text.files:
-            inode = file.stat().st_dev, file.stat().st_ino
-            if inode in seen:
-                raise ConfigError(f"{file} (domain {name}): the same file is given as {seen[inode]}")
-            seen[inode] = f"{file} (domain {name})"
+            if file.resolve() in seen:
+                raise ConfigError(f"{file} (domain {name}): the same file is given as {seen[file.resolve()]}")
+            seen[file.resolve()] = f"{file} (domain {name})"
     check_sides(list(domains.values()))
 
 
@@ -270,53 +259,26 @@ def _digests(domains: Mapping[str, AlignedText]) -> dict[str, list[str]]:
 
 
 def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.ndarray) -> None:
-    """Write each row to the file of its split."""
+    """Write each row to the file of its split; those of dev and test stay in memory until all are read."""
     folder.mkdir()
     schema = pa.schema([pa.field("line", pa.int64(), False), *(pa.field(side, pa.string(), False) for side in sides)])
-    waiting: dict[int, list[Row]] = {Outcome[split.upper()]: [] for split in SPLITS}
-    with ExitStack() as open_files:
-        writers = {}
-        for split, code in zip(SPLITS, waiting, strict=True):
-            writer = pq.ParquetWriter(folder / f"{split}.parquet", schema, compression="zstd", write_page_checksum=True)
-            writers[code] = open_files.enter_context(writer)
-
-        def flush(code: int) -> None:
-            lines, texts = zip(*waiting[code], strict=True)
-            writers[code].write_table(pa.table([pa.array(lines), *map(pa.array, zip(*texts, strict=True))], schema))
-            waiting[code].clear()
-
-        for row, code in zip(rows, outcome.tobytes(), strict=False):
-            if code in waiting:
-                waiting[code].append(row)
-                if len(waiting[code]) == ROWS_PER_GROUP:
-                    flush(code)
-        for code in waiting:
-            if waiting[code]:
-                flush(code)
+    held_out: dict[str, list[pa.Table]] = {split: [schema.empty_table()] for split in SPLITS[1:]}
+    options = {"compression": "zstd", "write_page_checksum": True}
+    chosen = zip(rows, memoryview(cast(Any, outcome)), strict=False)
+    with pq.ParquetWriter(folder / "train.parquet", schema, **options) as train:
+        while block := list(islice(chosen, BLOCK)):
+            lines, texts = zip(*(row for row, _ in block), strict=True)
+            table = pa.table([pa.array(lines), *map(pa.array, zip(*texts, strict=True))], schema)
+            codes = np.array([code for _, code in block])
+            train.write_table(table.filter(codes == Outcome.TRAIN))
+            for split, parts in held_out.items():
+                parts.append(table.filter(codes == Outcome[split.upper()]))
+    for split, parts in held_out.items():
+        pq.write_table(pa.concat_tables(parts).combine_chunks(), folder / f"{split}.parquet", **options)
 
 
-def _counts(outcomes: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Rows in = kept + dropped by reason, of all domains and of each."""
-    numbers = {name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()}
-    whole, *parts = (_accounted(row) for row in (np.sum(list(numbers.values()), axis=0), *numbers.values()))
-    return {**whole, "domains": dict(zip(numbers, parts, strict=True))}
-
-
-def _accounted(row: np.ndarray) -> dict[str, Any]:
-    of = {outcome.name.lower(): int(row[outcome]) for outcome in Outcome}
-    kept = {split: of.pop(split) for split in SPLITS}
-    return {"in": int(row.sum()), "kept": sum(kept.values()), **kept, "dropped": of}
-
-
-def _size_rows(counts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"domain": name, "in": of["in"], **of["dropped"], **{split: of[split] for split in SPLITS}}
-        for name, of in counts["domains"].items()
-    ]
-
-
-def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, out: Path | None = None) -> Rows:
-    """Overlap of splits that anybody made: :func:`audit_rows`, folder by folder.
+def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, out: Path | None = None) -> pd.DataFrame:
+    """Overlap of splits that anybody made: :func:`audit_domains`, folder by folder.
 
     Args:
         folders: A domain's, or with one a domain: see :func:`dana.studies.splits.aligned.find_splits`. Of several, the
@@ -329,84 +291,64 @@ def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, o
         DataError: If a folder holds no splits, or text cannot be read.
     """
     require(out is None or not out.is_file(), "out", str(out), "a folder for the table")
-    rows: Rows = []
+    tables = []
     for folder in folders:
         domains = find_splits(folder, sides or read_manifest(folder).get("depends_on", {}).get("sides"))
         check_sides([text for splits in domains.values() for text in splits.values()])
         name = folder.resolve().name
-        before = f"{name}/" if len(folders) > 1 and [name] != list(domains) else ""
-        rows += [{**row, "domain": f"{before}{row['domain']}"} for row in audit_rows(domains)]
+        table = audit_domains(domains)
+        if len(folders) > 1 and [name] != list(domains):
+            table["domain"] = f"{name}/" + table["domain"]
+        tables.append(table)
+    rows = pd.concat(tables, ignore_index=True)
     if out is not None:
-        write_text(out / OVERLAP, pd.DataFrame(rows).to_csv(index=False))
+        write_text(out / OVERLAP, rows.to_csv(index=False))
     return rows
 
 
-def overlap_text(rows: Sequence[Mapping[str, Value]]) -> str:
-    """Rows of an audit in the layout of the paper's Table 8: a line a domain, a column a side."""
-    sides = list(dict.fromkeys(str(row["side"]) for row in rows))
-    lines: dict[tuple[Value, ...], dict[str, Value]] = {}
-    for row in rows:
-        heading = {"share of": f"{row['split']} in {row['within']}", "domain": row["domain"]}
-        line = lines.setdefault(tuple(heading.values()), {**heading, **dict.fromkeys(sides)})
-        line[str(row["side"])] = f"{row['shared']:,}/{row['lines']:,} ({row['share']:.2%})"
-    return aligned(list(lines.values()))
+def overlap_text(rows: pd.DataFrame) -> str:
+    """An audit in the layout of the paper's Table 8: a line a domain, a column a side."""
+    rows = rows.assign(**{"share of": rows["split"] + " in " + rows["within"]})
+    rows["text"] = [f"{row.shared:,}/{row.lines:,} ({row.share:.2%})" for row in rows.itertuples()]
+    table = rows.pivot_table("text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value="")
+    table = table.sort_index(level=0, sort_remaining=False, kind="stable")
+    return aligned(cast(Any, table.reset_index().to_dict("records")))
 
 
-def read_overlap(folder: Path) -> Rows:
+def read_overlap(folder: Path) -> pd.DataFrame:
     """The audit of an artifact, from its table."""
-    table = pd.read_csv(folder / OVERLAP, dtype={"domain": str, "side": str}, keep_default_na=False)
-    return cast(Rows, table.to_dict("records"))
+    return pd.read_csv(folder / OVERLAP, dtype={"domain": str, "side": str}, keep_default_na=False)
 
 
-def audit_rows(domains: Mapping[str, Mapping[str, AlignedText]]) -> Rows:
-    """A row a domain, split, split ``within`` which its lines were looked for, and side; streamed.
+def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFrame:
+    """A row a domain, split, split ``within`` which its lines were looked for, and side; train is streamed.
 
-    Lines of dev and test are looked for in train, and those of test in dev. Of several domains they are then looked
-    for in what all domains together have: ``any train``, ``any dev``. ``shared`` counts lines, repeated ones too, and
-    ``share`` is in [0, 1]; of side ``either`` a pair counts whose source is a source there, or its target a target.
+    Lines of dev and test are looked for in train, and those of test in dev. ``shared`` counts lines, repeated ones too,
+    and ``share`` is in [0, 1]; of side ``either`` a pair counts whose source is a source there, or its target a target.
     Memory is 16 bytes a line of dev and test, however long train is.
 
     Args:
-        domains: By name, then by split; train, and dev, test or both. All with as many sides.
+        domains: By name, then by split; train, and dev, test or both.
     """
-    lines = {
-        (name, split): hash_lines(texts for _, texts in splits[split].rows())
-        for name, splits in domains.items()
-        for split in SPLITS[1:]
-        if split in splits
-    }
-    known = [pd.Index(np.unique(np.concatenate(side))) for side in zip(*lines.values(), strict=True)]
-    searched = {(name, "train"): _met(name, splits["train"], known) for name, splits in domains.items()} | lines
-    rows: Rows = []
-    for whole in (False, True) if len(domains) > 1 else (False,):
-        for split, within in (("dev", "train"), ("test", "train"), ("test", "dev")):
-            for name in domains:
-                places = [(other, within) for other in (domains if whole else [name])]
-                others = [searched[place] for place in places if place in searched]
-                if (name, split) in lines and others:
-                    about = {"domain": name, "split": split, "within": f"any {within}" if whole else within}
-                    counts = _by_side(domains[name][split].sides, lines[name, split], others)
-                    rows += [{**about, **count} for count in counts]
-    return rows
-
-
-def _met(name: str, train: AlignedText, known: Sequence[pd.Index]) -> Hashes:
-    """Of the known hashes of each side, those that train has."""
-    met = [np.zeros(len(hashes), bool) for hashes in known]
-    rows = tracked(train.rows(), what=f"auditing {name}", unit="rows")
-    for block in hash_blocks(texts for _, texts in rows):
-        for seen, hashes, values in zip(met, known, block, strict=True):
-            places = hashes.get_indexer(pd.Index(values))
-            seen[places[places >= 0]] = True
-    return tuple(hashes[seen].to_numpy() for hashes, seen in zip(known, met, strict=True))
-
-
-def _by_side(names: Sequence[str], lines: Hashes, searched: Sequence[Hashes]) -> Iterator[dict[str, Value]]:
-    """Counts of the lines that are in any of `searched`, by side and by either."""
-    sides = [np.concatenate(side) for side in zip(*searched, strict=True)]
-    shared = [(hashes != EMPTY) & np.isin(hashes, side) for hashes, side in zip(lines, sides, strict=True)]
-    counts = dict(zip(names, shared, strict=True))
-    if len(shared) > 1:
-        counts[EITHER] = shared[0] | shared[1]
-    for side, rows in counts.items():
-        yield {"side": side, "lines": len(rows), "shared": int(rows.sum()), "share": float(rows.mean())}
+    rows = []
+    for name, splits in domains.items():
+        lines = {
+            split: hash_lines(texts for _, texts in splits[split].rows()) for split in SPLITS[1:] if split in splits
+        }
+        shared = {(split, "train"): [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
+        train = tracked(splits["train"].rows(), what=f"auditing {name}", unit="rows")
+        for block in hash_blocks(texts for _, texts in train):
+            for split, sides in lines.items():
+                for is_shared, hashes, part in zip(shared[split, "train"], sides, block, strict=True):
+                    is_shared |= pd.Series(hashes).isin(part).to_numpy()
+        if len(lines) == 2:
+            shared["test", "dev"] = [np.isin(*both) for both in zip(lines["test"], lines["dev"], strict=True)]
+        for (split, within), by_side in shared.items():
+            lines_shared = [side & (hashes != EMPTY) for side, hashes in zip(by_side, lines[split], strict=True)]
+            table = pd.DataFrame(dict(zip(splits["train"].sides, lines_shared, strict=True)))
+            if len(lines_shared) > 1:
+                table[EITHER] = table.any(axis=1)
+            for side, count in table.sum().items():
+                row = {"domain": name, "split": split, "within": within, "side": side, "lines": len(table)}
+                rows.append(row | {"shared": int(count), "share": count / len(table)})
+    return pd.DataFrame(rows)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import beta
 
-from dana.studies.few_shot.stage import OUTCOMES, arm_accuracy, compare_on_items, exact_interval, study_text
+from dana.studies.few_shot.stage import OUTCOMES, arm_accuracy, compare_on_with_off, exact_interval, study_text
 
 
 def outcomes(right=0, wrong=0, abstained=0, unparsable=0):
@@ -34,14 +34,6 @@ def test_who_does_not_answer_is_wrong_and_counted_apart():
     assert (found["low_answered"], found["high_answered"]) == exact_interval(6, 8)
 
 
-def test_chance_is_a_half():
-    """p against it: the sum of the binomial probabilities that are at most that of what was found."""
-    assert arm_accuracy("on", outcomes(right=36, wrong=36))["p_chance"] == 1
-    tail = sum(comb(72, right) for right in range(13)) / 2**72
-    assert arm_accuracy("on", outcomes(right=60, wrong=12))["p_chance"] == pytest.approx(2 * tail)
-    assert arm_accuracy("on", outcomes(right=12, wrong=60))["p_chance"] == pytest.approx(2 * tail)
-
-
 def test_without_an_answer_there_is_no_accuracy_of_answers():
     found = arm_accuracy("off", outcomes(abstained=4))
     assert (found["accuracy"], found["answered"]) == (0, 0)
@@ -61,22 +53,22 @@ def pairs(both, only_on, only_off, neither):
 
 
 def test_arms_are_compared_item_by_item():
-    found = compare_on_items(pairs(20, 9, 1, 4), "on", "off")
-    assert (found["both"], found["only_first"], found["only_second"], found["neither"]) == (20, 9, 1, 4)
-    assert found["difference"] == pytest.approx(8 / 34)
-    assert found["p"] == pytest.approx(2 * (comb(10, 0) + comb(10, 1)) / 2**10)
-    turned = compare_on_items(pairs(20, 9, 1, 4), "off", "on")
-    assert (turned["only_first"], turned["difference"], turned["p"]) == (1, -found["difference"], found["p"])
+    row = compare_on_with_off(pairs(20, 9, 1, 4))
+    assert (row["both"], row["only_on"], row["only_off"], row["neither"]) == (20, 9, 1, 4)
+    assert row["difference"] == pytest.approx(8 / 34)
+    assert row["p"] == pytest.approx(2 * (comb(10, 0) + comb(10, 1)) / 2**10)
+    turned = compare_on_with_off(pairs(20, 1, 9, 4))
+    assert (turned["only_on"], turned["difference"], turned["p"]) == (1, -row["difference"], row["p"])
 
 
 def test_arms_that_are_right_about_the_same_items_do_not_differ():
-    assert compare_on_items(pairs(5, 0, 0, 3), "on", "off")["p"] == 1
+    assert compare_on_with_off(pairs(5, 0, 0, 3))["p"] == 1
 
 
 def words(on, off, both):
     results = pairs(both, on - both, off - both, 72 - on - off + both)
     arms = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ("on", "off")]
-    return study_text("Study", arms, compare_on_items(results, "on", "off"))
+    return study_text("Study", arms, compare_on_with_off(results))
 
 
 def test_the_answer_comes_first_and_in_words():
@@ -97,7 +89,7 @@ def test_the_answer_comes_first_and_in_words():
 def test_what_cannot_be_told_from_guessing_or_chance_is_not_called_better():
     text = words(40, 33, 20)
     assert text.count("not told from guessing.") == 2
-    assert "The difference of 10 points may be chance (exact McNemar test on the same 72 texts" in text
+    assert "The difference of 10 points may be chance (exact McNemar test on the same texts" in text
     assert "It does better with examples of other topics than with examples of the text's own" in words(24, 60, 20)
 
 

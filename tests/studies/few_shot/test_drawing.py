@@ -70,7 +70,6 @@ def test_the_seed_decides_and_more_items_begin_alike():
 @pytest.mark.parametrize(
     ("changes", "items", "shots", "said"),
     [
-        ({"shown": 4}, 1, 5, r"shots=5: label '\w+' has 4 texts to show in topic \d"),
         ({"count": 1, "test": 2}, 72, 5, r"items: all 2 texts to test of label '\w+' in topic 0 are asked about after"),
     ],
 )

@@ -1,12 +1,15 @@
 """The few-shot study from items to tables: what is written, how it goes on, and that no key is."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dana.cli.main import main
-from dana.studies.few_shot import http
+from dana.core.files import file_digest
+from dana.studies.few_shot import http, stage
+from dana.studies.few_shot.items import Item, Passage
 from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
 
 LABELS = ("news", "review")
@@ -24,9 +27,24 @@ def passage(name, label):
     return {"id": name, "text": f"{label} {name}."}
 
 
+def items_of_file(settings, card):
+    """Items of JSON lines, in the place of those that are drawn from a task."""
+    lines = [json.loads(line) for line in Path(card).read_text().splitlines()]
+    arms = settings.section("few_shot").arms
+    return {"file": file_digest(Path(card))}, [
+        Item(**line | {"text": Passage(**line["text"]), "examples": {arm: _passages(line, arm) for arm in arms}})
+        for line in lines
+    ]
+
+
+def _passages(line, arm):
+    return tuple(tuple(Passage(**one) for one in of_class) for of_class in line["examples"][arm])
+
+
 @pytest.fixture
-def items(tmp_path):
+def items(tmp_path, monkeypatch):
     """Six items; the text of item 0, 2, 4 is of class A."""
+    monkeypatch.setattr(stage, "items_of_task", items_of_file)
     path, lines = tmp_path / "items.jsonl", []
     for number in range(6):
         examples = {
@@ -55,12 +73,17 @@ def decision(request):
 
 
 def study(items, out, chat, *more):
-    return main(["few-shot", "--items-from", str(items), "--chat", chat, "--out", str(out), *more])
+    return main(["few-shot", str(items), "--chat", chat, "--out", str(out), *more])
 
 
 def written(folder):
     """Bytes of all tables, without the manifest, which has the time."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("few-shot/*.*"))}
+
+
+def conversations(out):
+    """Bytes of the conversations of a study that is under way."""
+    return {path: path.read_bytes() for path in sorted(out.glob("few-shot-begun/*/conversation.json"))}
 
 
 def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsys):
@@ -94,10 +117,7 @@ def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsy
     assert summary.loc["off", "accuracy"] == pytest.approx(2 / 6)
     assert summary.loc["off", "accuracy_answered"] == 0.5
     paired = pd.read_csv(folder / "paired.csv").iloc[0]
-    assert list(paired[["both", "only_first", "only_second", "neither"]]) == [0, 2, 2, 2]
-    criteria = pd.read_csv(folder / "criteria.csv")
-    assert list(criteria["criterion"]) == ["Tone", "Length", "Topic"] * 12
-    assert list(criteria["number"][:3]) == [1, 2, 3]
+    assert list(paired[["both", "only_on", "only_off", "neither"]]) == [0, 2, 2, 2]
     said = capsys.readouterr().out.splitlines()
     assert said[2].startswith("With examples of the text's own topic the model is right about 2 of 6 (33 %")
     assert (folder / "few_shot.md").read_text().splitlines() == said[: len(said) - 2]
@@ -130,14 +150,12 @@ def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
         assert study(items, tmp_path / "whole", chat) == 0
         whole = len(endpoint.seen)
         assert whole == 6 * 2 * 5
-        begun = tmp_path / "out/few-shot-begun.jsonl"
+        begun = tmp_path / "out/few-shot-begun"
         endpoint.answers = [says(decision)] * 18 + [cut]  # in the fourth conversation
         assert study(items, tmp_path / "out", chat) == 2
         assert "no answer: IncompleteRead(13 bytes read, 987 more expected)" in capsys.readouterr().err.splitlines()[-1]
-        assert begun.read_text().count("\n") == 1 + 3
-        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["few-shot-begun.jsonl"]
-        with begun.open("ab") as stream:
-            stream.write(b'{"item": "1", "arm": "off", "tur')  # a kill within a write
+        assert sorted(path.name for path in begun.iterdir()) == ["0", "1", "2"]
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["few-shot-begun"]
         endpoint.seen.clear()
         assert study(items, tmp_path / "out", chat.replace("retries=0", "retries=2,timeout=9")) == 0
         assert len(endpoint.seen) == whole - 3 * 5
@@ -147,20 +165,12 @@ def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
         assert len(endpoint.seen) == whole - 3 * 5, "what is finished is not asked again"
 
 
-def test_a_kill_within_the_first_line_of_the_log_leaves_nothing_to_go_on_with(tmp_path, items):
-    path = replies(tmp_path, {"turn": 5, "reply": "Answer: Class A"})
-    assert study(items, tmp_path / "whole", f"scripted:{path}") == 0
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/few-shot-begun.jsonl").write_bytes(b'{"depends_on": {"ar')
-    assert study(items, tmp_path / "out", f"scripted:{path}") == 0
-    assert written(tmp_path / "out") == written(tmp_path / "whole")
-
-
 def test_what_was_begun_with_other_settings_is_refused(tmp_path, items, capsys):
     with serving([says(decision)] * 7, otherwise=status(400)) as endpoint:
         chat, out = f"http:{endpoint.url},model=m,retries=0", tmp_path / "out"
         assert study(items, out, chat) == 2
-        before = (out / "few-shot-begun.jsonl").read_bytes()
+        before = conversations(out)
+        assert len(before) == 1
         for more in (["--chat", chat.replace("=m", "=n")], ["--seed", "5"], ["--arms", "on"]):
             capsys.readouterr()
             assert study(items, out, chat, *more) == 2
@@ -169,7 +179,7 @@ def test_what_was_begun_with_other_settings_is_refused(tmp_path, items, capsys):
             assert " there, " in said
         items.write_text(items.read_text().replace("t5", "t9"))
         assert study(items, out, chat) == 2
-        assert (out / "few-shot-begun.jsonl").read_bytes() == before
+        assert conversations(out) == before
 
 
 def test_a_finished_study_is_not_replaced_by_another(tmp_path, items, capsys):
@@ -182,19 +192,14 @@ def test_a_finished_study_is_not_replaced_by_another(tmp_path, items, capsys):
     assert written(tmp_path / "out") == before
 
 
-def test_a_damaged_record_is_named(tmp_path, items, capsys):
+def test_a_damaged_conversation_is_named(tmp_path, items, capsys):
     with serving([says(decision)] * 12, otherwise=status(400)) as endpoint:
-        chat, begun = f"http:{endpoint.url},model=m,retries=0", tmp_path / "out/few-shot-begun.jsonl"
+        chat = f"http:{endpoint.url},model=m,retries=0"
         assert study(items, tmp_path / "out", chat) == 2
-        lines = begun.read_text().splitlines()
-        begun.write_text("\n".join([lines[0], lines[1][:50], lines[2], ""]))
+        file = tmp_path / "out/few-shot-begun/1/conversation.json"
+        file.write_text(file.read_text()[:50])
         assert study(items, tmp_path / "out", chat) == 2
-        said = capsys.readouterr().err
-        assert "few-shot-begun.jsonl:2: not JSON" in said
-        assert "damaged; remove the file to begin anew" in said
-        begun.write_text("\n".join([lines[0], lines[2], ""]))
-        assert study(items, tmp_path / "out", chat) == 2
-        assert "holds other conversations than these" in capsys.readouterr().err
+        assert "few-shot-begun/1/conversation.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("otherwise", [status(500, f"no {KEY}"), status(401, f"no {KEY}"), says(f"Class A {KEY}")])

@@ -91,23 +91,14 @@ def test_the_seed_decides_the_items(place, asked, tmp_path):
     assert items(tmp_path / "other") != items(asked)
 
 
-def test_topics_of_another_run_and_items_of_another_study_give_the_same(place, asked, tmp_path):
+def test_topics_of_another_run_give_the_same(place, asked, tmp_path):
     fitted = asked / "grid" / "topics"
     line = ["few-shot", str(place / "moods.yaml"), "--chat", f"scripted:{place / 'replies.jsonl'}", "--window", "120"]
     line += ["--n", "8", "--test", "8", "--shots", "3", "--items", "12", "--topics-of", str(fitted)]
     assert main([*line, "--out", str(tmp_path / "of")]) == 0
     assert items(tmp_path / "of") == items(asked)
-    line = [
-        "few-shot",
-        "--items-from",
-        str(asked / "few-shot" / "items.jsonl"),
-        *line[2:4],
-        "--out",
-        str(tmp_path / "x"),
-    ]
-    assert main(line) == 0
     for name in ("results.csv", "transcripts.jsonl", "items.jsonl"):
-        assert (tmp_path / "x/few-shot" / name).read_bytes() == (asked / "few-shot" / name).read_bytes()
+        assert (tmp_path / "of/few-shot" / name).read_bytes() == (asked / "few-shot" / name).read_bytes()
 
 
 def test_one_arm_and_one_topic_may_be_asked_about(place, tmp_path):

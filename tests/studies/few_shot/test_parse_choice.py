@@ -1,10 +1,11 @@
 """Forced choice: replies as models give them, and what each chooses."""
 
+import re
+
 import pytest
 
 from dana.studies.few_shot.script import ForcedChoice, parse_choice
 
-CLASSES, LABELS = ("Class A", "Class B"), ("news", "news opinion")
 TABLE = {
     ForcedChoice.A: """
         Answer: Class A
@@ -49,9 +50,6 @@ TABLE = {
         Not only Class A
         The text belongs to Class A's territory
         Category A
-        news
-        Answer: "News"
-        news, not news opinion
         """,
     ForcedChoice.B: """
         "Class B"
@@ -83,8 +81,6 @@ TABLE = {
         Combining all three: Class B
         Class B (news)
         It reads like news. Class B.
-        news opinion
-        It is a News-Opinion piece
         """,
     ForcedChoice.ABSTAINED: """
         Neither
@@ -140,46 +136,18 @@ CASES = [
     ("reply", "choice"), [*CASES, ("", ForcedChoice.UNPARSABLE)], ids=lambda value: str(value)[:50]
 )
 def test_a_reply_chooses(reply, choice):
-    assert parse_choice(reply, CLASSES, LABELS) == choice
+    assert parse_choice(reply) == choice
+
+
+SWAPPED = str.maketrans("abABＡ", "baBAＢ")
 
 
 @pytest.mark.parametrize(
     ("reply", "choice"),
-    [case for case in CASES if "class" in case[0].lower() and "news" not in case[0]],
+    [case for case in CASES if re.fullmatch(r"(?s)\W*class [ab]\b(?!/).*", case[0].lower())],
     ids=lambda value: str(value)[:50],
 )
 def test_classes_in_the_other_order_swap_the_choice(reply, choice):
+    turned = re.sub(r"(?i)(?<=class )[ab]\b", lambda match: match[0].translate(SWAPPED), reply)
     mirrored = {ForcedChoice.A: ForcedChoice.B, ForcedChoice.B: ForcedChoice.A}.get(choice, choice)
-    assert parse_choice(reply, ("Class B", "Class A"), LABELS[::-1]) == mirrored
-
-
-@pytest.mark.parametrize(
-    ("reply", "choice"),
-    [
-        ("Type 1", ForcedChoice.A),
-        ("Answer: 2", ForcedChoice.B),
-        ("type 12", ForcedChoice.UNPARSABLE),
-        ("Type 1, not type 2", ForcedChoice.A),
-    ],
-)
-def test_a_script_may_call_the_classes_otherwise(reply, choice):
-    assert parse_choice(reply, ("Type 1", "Type 2")) == choice
-
-
-def test_names_without_a_common_head_are_read_whole():
-    assert parse_choice("It is a gamma ray.", ("Alpha", "Gamma ray")) == ForcedChoice.B
-    assert parse_choice("Alpha, not gamma ray", ("Alpha", "Gamma ray")) == ForcedChoice.A
-
-
-@pytest.mark.parametrize("labels", [("fiction", "non-fiction"), ("review", "book review"), ("how to", "how to not")])
-def test_a_label_within_the_other_is_not_taken_for_it(labels):
-    for label, choice in zip(labels, (ForcedChoice.A, ForcedChoice.B), strict=True):
-        assert parse_choice(f"I say: {label.upper()}.", CLASSES, labels) == choice
-        assert parse_choice(f"I say: {label.upper()}.", CLASSES, labels[::-1]) != choice
-
-
-@pytest.mark.parametrize("labels", [("News", "news"), ("sci-fi", "Sci Fi"), ("***", "news"), ("news", "__")])
-def test_labels_that_no_reply_can_tell_apart_choose_nothing(labels):
-    for said in ("It is news.", "Answer: sci fi", "So I choose News"):
-        assert parse_choice(said, CLASSES, labels) is ForcedChoice.UNPARSABLE
-    assert parse_choice("Answer: Class B, the news", CLASSES, labels) is ForcedChoice.B
+    assert parse_choice(turned) == mirrored

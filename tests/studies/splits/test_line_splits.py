@@ -92,7 +92,7 @@ def test_blocks_make_no_difference(rows):
         )
 
 
-def test_lines_are_told_apart_in_every_sixteenth_of_the_hashes():
+def test_lines_are_told_apart_wherever_their_hashes_lie():
     hashes = np.array([top << 60 | low for top in range(16) for low in (1, 2, 1)], dtype="<u8")
     assert keep_first(hashes).tolist() == [0, 0, Outcome.SOURCE_REPEATED] * 16
 

@@ -61,22 +61,18 @@ def test_rows_are_those_of_the_input_in_its_order_and_none_shares_a_line(domains
 def test_every_row_is_counted(domains, tmp_path):
     counts = splits_stage(domains, tmp_path / "out", SIZES).manifest["counts"]
     for of in (counts, *counts["domains"].values()):
-        assert of["in"] == of["kept"] + sum(of["dropped"].values())
-        assert of["kept"] == of["train"] + of["dev"] + of["test"]
+        assert of["in"] == sum(count for name, count in of.items() if name not in ("in", "domains"))
     assert counts["domains"]["it"] == {
         "in": 100,
-        "kept": 29,
+        "source_repeated": 15,  # 5 of 20 follow a pair that was dropped
+        "target_repeated": 10,
+        "both_repeated": 0,
+        "blank": 10,
+        "held_out_elsewhere": 0,
+        "over_cap": 36,
         "train": 20,
         "dev": 4,
         "test": 5,
-        "dropped": {
-            "source_repeated": 15,  # 5 of 20 follow a pair that was dropped
-            "target_repeated": 10,
-            "both_repeated": 0,
-            "blank": 10,
-            "held_out_elsewhere": 0,
-            "over_cap": 36,
-        },
     }
     assert counts["in"] == 200
     sizes = pd.read_csv(tmp_path / "out" / "sizes.csv", index_col="domain")
@@ -103,10 +99,9 @@ def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
     assert len(contents(tmp_path / "out")) == 8
 
 
-@pytest.mark.parametrize("per_group", [1, 3])
-def test_row_groups_are_cut_by_count(domains, tmp_path, monkeypatch, per_group):
+def test_the_blocks_that_are_read_at_once_change_no_row(domains, tmp_path, monkeypatch):
     splits_stage(domains, tmp_path / "out", SIZES)
-    monkeypatch.setattr(splits, "ROWS_PER_GROUP", per_group)
+    monkeypatch.setattr(splits, "BLOCK", 3)
     splits_stage(domains, tmp_path / "small", SIZES)
     for split in ("train", "dev", "test"):
         pd.testing.assert_frame_equal(table(tmp_path / "out", "it", split), table(tmp_path / "small", "it", split))
@@ -126,19 +121,20 @@ def test_text_of_one_side(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("".join(f"note {at // 2}\n" for at in range(40)))
     counts = splits_stage({"notes": open_aligned([path])}, tmp_path / "out", SplitSettings(3, 3)).manifest["counts"]
-    assert (counts["train"], counts["dropped"]["source_repeated"]) == (14, 20)
+    assert (counts["train"], counts["source_repeated"]) == (14, 20)
     assert table(tmp_path / "out", "notes", "dev").columns.tolist() == ["line", "text"]
-    assert {row["side"] for row in read_overlap(tmp_path / "out")} == {"text"}
+    assert set(read_overlap(tmp_path / "out")["side"]) == {"text"}
 
 
 def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domains, tmp_path):
     splits_stage(domains, tmp_path / "out", SIZES)
     rows = read_overlap(tmp_path / "out")
-    assert len(rows) == 2 * 3 * 3 * 2
-    assert [row["domain"] for row in rows[::3]] == ["law", "it"] * 6  # in the order given
-    assert [row["shared"] for row in rows] == [0] * len(rows)
-    told = {json.dumps(row, sort_keys=True) for row in rows}
-    assert {json.dumps(row, sort_keys=True) for row in audit_folders([tmp_path / "out"])} == told
+    assert list(rows["domain"]) == ["law"] * 9 + ["it"] * 9  # in the order given
+    assert not rows["shared"].any()
+    audited = audit_folders([tmp_path / "out"])
+    pd.testing.assert_frame_equal(
+        audited.sort_values("domain", ascending=False, kind="stable", ignore_index=True), rows
+    )
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     for split in ("train", "dev", "test"):
@@ -149,17 +145,17 @@ def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domain
             pair = {"de": dev.de[at], "en": f"other {at}"} if at else {"de": "other", "en": dev.en[0]}
             train.write(json.dumps(pair) + "\n")
     found = audit_folders([theirs], ["de", "en"], tmp_path / "audit")
-    assert [row["shared"] for row in found] == [2, 1, 3, 0, 0, 0, 0, 0, 0]
-    assert pd.read_csv(tmp_path / "audit" / "overlap.csv").to_dict("records") == found
+    assert found["shared"].tolist() == [2, 1, 3, 0, 0, 0, 0, 0, 0]
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "audit" / "overlap.csv"), found)
 
 
 def test_several_audited_folders_are_told_apart(domains, tmp_path):
     splits_stage(domains, tmp_path / "one", SIZES)
     splits_stage(domains, tmp_path / "two", SplitSettings(dev=4, test=5, seed=1))
     found = audit_folders([tmp_path / "one", tmp_path / "two"])
-    assert list(dict.fromkeys(row["domain"] for row in found)) == ["one/it", "one/law", "two/it", "two/law"]
+    assert list(found["domain"].unique()) == ["one/it", "one/law", "two/it", "two/law"]
     it = audit_folders([tmp_path / "one" / "it", tmp_path / "one" / "law"], ["de", "en"])
-    assert list(dict.fromkeys(row["domain"] for row in it)) == ["it", "law"]
+    assert list(it["domain"].unique()) == ["it", "law"]
 
 
 def test_files_that_change_while_they_are_read_leave_nothing(domains, tmp_path, monkeypatch):
@@ -234,14 +230,14 @@ def test_the_koran_of_the_new_split_has_no_line_twice_and_none_in_its_test_lines
     folder = dana_data / "domains"
     kept = [folder / f"koran-train.{side}.txt.gz" for side in ("de", "en")]
     counts = splits_stage({"koran": open_aligned(kept)}, tmp_path / "out", SplitSettings(100, 100)).manifest["counts"]
-    assert counts["in"] == counts["kept"] == 17_982
+    assert counts["in"] == counts["train"] + counts["dev"] + counts["test"] == 17_982
     theirs = tmp_path / "koran"
     theirs.mkdir()
     for side in ("de", "en"):
         (theirs / f"train.{side}.gz").symlink_to(folder / f"koran-train.{side}.txt.gz")
         (theirs / f"test.{side}.gz").symlink_to(folder / f"koran.{side}.txt.gz")
-    assert [(row["side"], row["lines"], row["shared"]) for row in audit_folders([theirs])] == [
-        ("de", 2000, 0),
-        ("en", 2000, 0),
-        ("either", 2000, 0),
+    assert audit_folders([theirs])[["side", "lines", "shared"]].to_numpy().tolist() == [
+        ["de", 2000, 0],
+        ["en", 2000, 0],
+        ["either", 2000, 0],
     ]
