@@ -21,16 +21,8 @@ import yaml
 
 PIECE, LEAST = 3000, 200  # characters
 # Of the general text, what is public domain, CC0, CC BY or CC BY-SA.
-SOURCES = [
-    "arxiv",
-    "dialogue_sgd",
-    "fiction",
-    "legal_uscode",
-    "news_wikinews",
-    "stackexchange",
-    "tech_peps",
-    "wikipedia",
-]
+SOURCES = ["arxiv", "dialogue_sgd", "fiction", "legal_uscode"]
+SOURCES += ["news_wikinews", "stackexchange", "tech_peps", "wikipedia"]
 TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
 JUDGED = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
 
@@ -61,26 +53,20 @@ def judged(data: Path) -> Iterator[str]:
                     yield from (line.strip() for line in lines)
 
 
-def write_lines(path: Path, rows: Iterator[dict[str, str]]) -> int:
-    """JSON lines, gzipped, the same bytes every time; returns how many."""
-    from dana.core.files import write_packed_lines
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_packed_lines(path, rows)
-
-
 def write_text(folder: Path) -> None:
     """Everything that ``dana score`` needs besides DANA_DATA."""
     from dana.core.config import load
+    from dana.core.files import write_packed_lines
     from dana.stages.harvest import harvest_stage
     from dana.stages.settings import RunSettings
 
     data = Path(os.environ["DANA_DATA"])
-    print(write_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
+    (folder / "others").mkdir(parents=True, exist_ok=True)
+    print(write_packed_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
     harvest_stage(folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest)
     rows = ({"text": text, "label": "none"} for text in judged(data))
-    count = write_lines(folder / "others" / "test.jsonl.gz", rows)
-    write_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
+    count = write_packed_lines(folder / "others" / "test.jsonl.gz", rows)
+    write_packed_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
     card = {
         "name": "others",
         "title": "Texts of the experiments on genre, domain clusters and Moore-Lewis selection",

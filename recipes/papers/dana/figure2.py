@@ -10,7 +10,6 @@ and over those whose L lies within 2 % of the median, as the paper chose its mod
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +64,9 @@ def mixture(corpus: Path, number: int, seed: int, characters: int, folder: Path)
 
 def losses(model: Path) -> tuple[float, float]:
     """General and task loss of the last evaluation."""
-    rows = [json.loads(line) for line in (model / "training.jsonl").read_text(encoding="utf-8").splitlines()]
-    last = [row for row in rows if row["kind"] == "evaluation"][-1]
-    return last["general_loss"], last["task_loss"]
+    rows = pd.read_json(model / "training.jsonl", lines=True)
+    last = rows[rows["kind"] == "evaluation"].iloc[-1]
+    return float(last["general_loss"]), float(last["task_loss"])
 
 
 def points(task: str, given: argparse.Namespace) -> pd.DataFrame:

@@ -41,14 +41,9 @@ COLUMNS = {
 
 def read_runs(runs: list[Path]) -> pd.DataFrame:
     """A row a run, task, arm and seed: score in percent."""
-    found = []
-    for run in runs:
-        table = pd.read_csv(run / "results.csv")
-        rows = table[(table["metric"] == "score") & table["task"].notna() & table["arm"].notna()]
-        found.append(
-            rows[["task", "arm", "seed", "value"]].assign(run=str(run), score=lambda rows: 100 * rows["value"])
-        )
-    return pd.concat(found, ignore_index=True)
+    tables = pd.concat({str(run): pd.read_csv(run / "results.csv") for run in runs}, names=["run"]).reset_index("run")
+    rows = tables[(tables["metric"] == "score") & tables["task"].notna() & tables["arm"].notna()]
+    return rows[["task", "arm", "seed", "value", "run"]].assign(score=100 * rows["value"]).reset_index(drop=True)
 
 
 def published(folder: Path) -> pd.DataFrame:

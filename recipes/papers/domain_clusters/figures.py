@@ -15,7 +15,6 @@ For each encoder (Figures 6 and 7 are Figures 1 and 3 of others) a folder of its
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -107,14 +106,6 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
     return pd.DataFrame(rows, columns=["true", "assigned", "sentence", "log_density"])
 
 
-def write(figures: list, tables: dict[str, pd.DataFrame], folder: Path) -> None:
-    """Write every figure as SVG and PNG, every table as CSV."""
-    for figure in figures:
-        figure.write(folder)
-    for name, table in tables.items():
-        write_text(folder / f"{name}.csv", table.to_csv(index=False))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """See the module."""
     parser = domain_command(__doc__)
@@ -131,7 +122,10 @@ def figures(domains: Domains, given: argparse.Namespace) -> None:
     for spec in given.encoders:
         vectors = vectors_of(domains.texts, spec, given.out / "embeddings")
         drawn, tables, purity = draw(describe(domains, vectors, given.geometry, settings, given.seed), domains)
-        write(drawn, tables, given.out / slug(spec))
+        for figure in drawn:
+            figure.write(given.out / slug(spec))
+        for name, table in tables.items():
+            write_text(given.out / slug(spec) / f"{name}.csv", table.to_csv(index=False))
         outliers = tables["outliers"].round(3).to_string(index=False)
         print(f"{spec}, k={given.k}: purity {100 * purity:.2f}\n{outliers}")
 

@@ -86,12 +86,8 @@ def table2(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
 def table5(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
     """Differences from off topic with their tests, of the paper and of each run; see ``gap_summary``."""
     every = {"RoBERTa-large, Table 5": paper_results(paper), **runs}
-    frames = []
-    for name, results in every.items():
-        summary = gap_summary(results)
-        summary.insert(0, "source", name)
-        frames.append(summary)
-    return pd.concat(frames, ignore_index=True)
+    summaries = pd.concat({name: gap_summary(results) for name, results in every.items()}, names=["source"])
+    return summaries.reset_index("source").reset_index(drop=True)
 
 
 def settings_of(arm: str) -> dict[str, Any]:

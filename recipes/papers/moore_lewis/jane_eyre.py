@@ -12,13 +12,13 @@ or, by default, both.
 """
 
 import argparse
-import csv
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from dana.core.errors import DataError
 from dana.core.lines import read_lines
@@ -82,7 +82,7 @@ class Study:
             plus_task: Train on the task's sentences, too.
         """
         ends = [round(order.size * cut / CUTS) for cut in range(CUTS + 1)]
-        found = []
+        cuts = []
         for number, end in enumerate(ends[1:], 1):
             # In the pool's order: the whole pool is then the same texts, whichever ranking it is cut by.
             chosen = self.pool.rows(np.sort(order[ends[number - 1] if disjoint else 0 : end]))
@@ -93,9 +93,9 @@ class Study:
                 )
             model = train_ngrams(chosen, ORDER, self.vocabulary, CUTOFFS)
             every, known = perplexity(model, self.held_out), perplexity(model, self.held_out, unknown=False)
-            found.append(Cut(ranking, number / CUTS, size, tokens, every.perplexity, known.perplexity))
+            cuts.append(Cut(ranking, number / CUTS, size, tokens, every.perplexity, known.perplexity))
             print(f"{ranking:>13}  {number / CUTS:4.0%}  {every.perplexity:8.2f}  {known.perplexity:8.2f}", flush=True)
-        return found
+        return cuts
 
 
 def rank(task: Sequence[str], pool: Sequence[str], score: str, seed: int) -> np.ndarray:
@@ -138,14 +138,13 @@ def read_novels(folder: Path) -> tuple[list[str], list[str]]:
     return book, pool
 
 
-def _plot(cuts: Sequence[Cut], scores: dict[str, np.ndarray], disjoint: bool, out: Path) -> None:
+def _plot(cuts: pd.DataFrame, scores: dict[str, np.ndarray], disjoint: bool, out: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    for ranking in dict.fromkeys(cut.ranking for cut in cuts):
-        own = [cut for cut in cuts if cut.ranking == ranking]
-        axes.plot([100 * cut.share for cut in own], [cut.perplexity for cut in own], marker="o", label=ranking)
+    for ranking, rows in cuts.groupby("ranking", sort=False):
+        axes.plot(100 * rows["share"], rows["perplexity"], marker="o", label=ranking)
     axes.set_xlabel("tenth of the ranked pool that ends at, %" if disjoint else "share of the pool, best first, %")
     axes.set_ylabel("perplexity of held-out text")
     axes.legend(title="sentences by")
@@ -176,10 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept = round(len(book) * (1 - HELD_OUT))
     study = Study.of_texts(book[:kept], book[kept:], pool)
     for name, part in (("task", study.task), ("held out", study.held_out), ("pool", study.pool)):
-        unknown = float((part.ids == 0).sum()) / (part.ids.size - 2 * len(part))
-        print(
-            f"{name:>9}  {len(part):>9,} sentences  {part.ids.size - 2 * len(part):>10,} words  {unknown:.1%} unknown"
-        )
+        count = part.ids.size - 2 * len(part)
+        unknown = float((part.ids == 0).sum()) / count
+        print(f"{name:>9}  {len(part):>9,} sentences  {count:>10,} words  {unknown:.1%} unknown")
     chosen = SCORES if given.score == "both" else (given.score,)
     scores = {score: rank(book[:kept], pool, score, given.seed) for score in chosen}
     orders = {score: np.argsort(values, kind="stable") for score, values in scores.items()}
@@ -187,12 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("      ranking  share  perplexity  of known words")
     curves = {name: study.curve(name, order, given.disjoint, given.plus_in_domain) for name, order in orders.items()}
     given.out.mkdir(parents=True, exist_ok=True)
-    cuts = [cut for curve in curves.values() for cut in curve]
-    with (given.out / "perplexities.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [part.name for part in fields(Cut)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(cut) for cut in cuts)
-    _plot(cuts, scores, given.disjoint, given.out)
+    table = pd.DataFrame([cut for curve in curves.values() for cut in curve])
+    table.to_csv(given.out / "perplexities.csv", index=False)
+    _plot(table, scores, given.disjoint, given.out)
     for score in () if given.disjoint else scores:
         said = "lies under" if lies_under(curves[score], curves["random"]) else "does not everywhere lie under"
         print(f"the curve of {score} {said} that of random sentences")
