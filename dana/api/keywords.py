@@ -1,6 +1,5 @@
 """Arguments of a call, and what the run's folder remembers, to the settings that recipes and flags fill."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
@@ -14,7 +13,7 @@ from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
 from dana.stages.remember import recalled
 from dana.stages.settings import RunSettings, with_store
-from dana.stages.unused import first_unused
+from dana.stages.unused import refuse_unused
 from dana.tasks.finder import search_in
 
 Folder = str | Path
@@ -59,8 +58,7 @@ def settings_of(
     settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
     search_in(settings.task_path)
     settings = _with_texts(settings, task, general)
-    if said := first_unused(function, called, settings):
-        raise ConfigError(re.sub(r"--(\w+) ", r"\1=", said).replace("--", ""))  # flags are keywords here
+    refuse_unused(function, called, settings)
     return settings
 
 

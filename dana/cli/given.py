@@ -2,17 +2,20 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, Contradiction
 from dana.core.logging import get_logger, is_main_process
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
 
 log = get_logger(__name__)
+
+MOST = 4  # settings that an error names
 
 
 def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSettings":
@@ -21,59 +24,120 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
     Args:
         parsed: The command line.
         base: A recipe by file or name, for the commands that run a whole one; it alone decides, nothing is remembered.
+
+    Raises:
+        ConfigError: If a setting is unknown, wrong, or not looked at by the command.
     """
-    from dana.core.config import load, merge_sections, read_yaml, recipe
+    from dana.core.config import SETTINGS, load, merge_sections, read_yaml, recipe
+    from dana.stages.remember import dotted, recalled
     from dana.stages.settings import RunSettings, with_store
+    from dana.stages.unused import refuse_unused
     from dana.tasks.finder import search_in
 
     paths = [recipe(named) for named in (base, getattr(parsed, "config", None)) if named]
+    origin = " and ".join(map(str, paths)) or "command line"
     values: dict[str, Any] = {}
     for path in paths:
         values = merge_sections(values, read_yaml(path))
-    overrides = [*_flags(parsed), *parsed.overrides]
+    flags = {key: getattr(parsed, key) for key in parsed.flags if getattr(parsed, key) is not None}
     if hasattr(parsed, "folder"):
-        overrides.append(f"out={json.dumps(str(parsed.folder))}")
-    memory: dict[str, Any] = {}
+        flags["out"] = str(parsed.folder)
+    overrides = [f"{key}={_as_text(value)}" for key, value in flags.items()] + parsed.overrides
+    named = {override.partition("=")[0] for override in overrides}
     if base is None:
-        folder = settings_folder(parsed, load(RunSettings, values, overrides, origin=_origin(paths)))
-        sections = {key.partition(".")[0] for key in parsed.flags}
-        if "cards" in parsed.flags:  # fine-tuning: the run remembers what was adapted, not which arm is next
-            sections.discard("model")
-        memory = _remembered(folder, values, overrides, sections)
-        if "cards" in parsed.flags:
+        folder = settings_folder(parsed, load(RunSettings, values, overrides, origin=origin))
+        given = named | {*dotted(values)}
+        memory = recalled(folder, given)
+        if parsed.command == "finetune":  # the run remembers what was adapted, not which arm is next
             memory.pop("model", None)
-    parsed.settings = with_store(load(RunSettings, merge_sections(memory, values), overrides, origin=_origin(paths)))
-    search_in(parsed.settings.task_path)
-    check_used(parsed, parsed.settings)
-    return parsed.settings
-
-
-def check_used(parsed: argparse.Namespace, settings: "RunSettings") -> None:
-    """Refuse what was given as a flag or as key=value and would be ignored.
-
-    Raises:
-        ConfigError: Naming the flag or key, and what it does not go with.
-    """
-    from dana.stages.unused import first_unused
-
-    given = {setting: flag for setting, flag in parsed.flags.items() if getattr(parsed, setting) is not None}
+        shown = [f"{key}={value}" for key, value in dotted(memory).items() if key not in given and _reads(parsed, key)]
+        if shown:
+            log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(shown))
+        values = merge_sections(memory, values)
+    parsed.settings = settings = with_store(load(RunSettings, values, overrides, origin=origin))
+    search_in(settings.task_path)
     for key in [override.partition("=")[0] for override in parsed.overrides]:
-        if parsed.reads and key.partition(".")[0] not in parsed.reads:
+        if not _reads(parsed, key):
             allowed = ", ".join(parsed.reads)
             raise ConfigError(f"{key} is not looked at by dana {parsed.command}, whose settings are: {allowed}")
-        given.setdefault(key, key)
-    if said := first_unused(parsed.command, given, settings):
-        raise ConfigError(said)
+    refuse_unused(parsed.command, {key: parsed.flags.get(key, key) for key in named}, settings)
+    return settings
 
 
-def _origin(paths: list[Path]) -> str:
-    return " and ".join(map(str, paths)) or "command line"
+def _reads(parsed: argparse.Namespace, key: str) -> bool:
+    """Whether the command looks at a setting."""
+    return not parsed.reads or key.partition(".")[0] in parsed.reads
+
+
+def _as_text(value: Any) -> str:
+    """A value as key=value has it, which is read as YAML."""
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def settings_folder(parsed: argparse.Namespace, settings: "RunSettings") -> Path:
+    """The run's folder: DIR, or --out; of ``DIR/finetune/TASK/ARM`` it is DIR."""
+    out = Path(settings.out)
+    is_arm = parsed.command == "finetune" and out.parent.parent.name == "finetune"
+    return out.parent.parent.parent if is_arm else out
+
+
+def keep(settings: "RunSettings", folder: Path) -> None:
+    """Let the run's folder remember the settings of a command that ended well."""
+    from dana.stages.remember import remember
+
+    remember(settings, folder)
+
+
+def explain(error: Contradiction, parsed: argparse.Namespace) -> str:
+    """The error of an artifact made from other settings: what differs from those that its folder remembers.
+
+    Names each flag with both values, what goes on with what is there, and which flag names another folder.
+    """
+    from dana.core.config import load
+    from dana.stages.remember import differences, leaves, remembered
+    from dana.stages.settings import RunSettings, with_store
+
+    settings = getattr(parsed, "settings", None)
+    if settings is None:
+        return str(error)
+    memory = load(RunSettings, remembered(settings_folder(parsed, settings)))
+    before = with_store(replace(memory, out=settings.out))
+    old, new = dict(leaves(before)), differences(settings, before)
+    changed = [key for key in new if key in old and _reads(parsed, key)]
+    if not changed:
+        return str(error)
+    differing = [f"{parsed.flags.get(key, key)}: {_short(old[key])} there, {_short(new[key])} now" for key in changed]
+    give = " ".join(_as_given(parsed, key, old[key]) for key in changed)
+    place = "another DIR"
+    if hasattr(parsed, "to"):
+        place = "--to PLACE"
+    elif "out" in parsed.flags or hasattr(parsed, "recipe"):
+        place = "--out PLACE" if "out" in parsed.flags else "out=PLACE"
+    return (
+        f"{error.path} was made from something else ({'; '.join(differing[:MOST])}). "
+        f"Give {give} to go on with it, or {place} for another folder"
+    )
+
+
+def _short(value: Any, limit: int = 60) -> str:
+    text = _as_text(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _as_given(parsed: argparse.Namespace, key: str, value: Any) -> str:
+    """The flag, or key=value, that gives a setting this value."""
+    flag = parsed.flags.get(key)
+    if flag is None or value is None:
+        return f"{'--set ' if hasattr(parsed, 'config') else ''}{shlex.quote(f'{key}={_as_text(value)}')}"
+    if isinstance(value, list):
+        return f"{flag} {','.join(value) if key == 'ranking.detectors' else shlex.join(map(str, value))}"
+    return f"{flag} {shlex.quote(_as_text(value))}"
 
 
 def add_verify(command: argparse.ArgumentParser) -> None:
     """Add ``--verify`` to a command that reads sources; :func:`heed_verify` does what it says."""
-    said = "hash every source file again, also large ones that look as they did (size, times, inode, samples)"
-    command.add_argument("--verify", action="store_true", help=said)
+    text = "hash every source file again, also large ones that look as they did (size, times, inode, samples)"
+    command.add_argument("--verify", action="store_true", help=text)
 
 
 def heed_verify(parsed: argparse.Namespace, settings: "RunSettings", looks: bool = True) -> None:
@@ -93,49 +157,3 @@ def heed_verify(parsed: argparse.Namespace, settings: "RunSettings", looks: bool
         raise ConfigError("--verify hashes the sources, and this command does not look at them: leave it out")
     if parsed.verify and is_main_process():
         forget_sources(Path(settings.out) / "corpus")
-
-
-def settings_folder(parsed: argparse.Namespace, settings: "RunSettings") -> Path:
-    """The run's folder: DIR, or --out; of ``DIR/finetune/TASK/ARM`` it is DIR."""
-    out = Path(settings.out)
-    is_arm = "cards" in parsed.flags and out.parent.parent.name == "finetune"
-    return out.parent.parent.parent if is_arm else out
-
-
-def _remembered(folder: Path, values: dict[str, Any], overrides: list[str], sections: set[str]) -> dict[str, Any]:
-    """What the folder remembers; what of it this command looks at and nobody says otherwise is shown."""
-    from dana.core.config import SETTINGS
-    from dana.stages.remember import dotted, recalled
-
-    given = {*dotted(values), *(override.partition("=")[0] for override in overrides)}
-    memory = recalled(folder, given)
-    decides = {key: value for key, value in dotted(memory).items() if key not in given}
-    shown = [f"{key}={value}" for key, value in decides.items() if key.partition(".")[0] in sections]
-    if shown:
-        log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(shown))
-    return memory
-
-
-def keep(settings: "RunSettings", folder: Path, except_for: Sequence[str] = ()) -> None:
-    """Let the run's folder remember the settings of a command that ended well."""
-    from dana.stages.remember import remember
-
-    remember(settings, folder, except_for)
-
-
-def kept_model(folder: Path) -> str | None:
-    """The checkpoint that the run's folder remembers to have adapted."""
-    from dana.stages.remember import remembered
-
-    return remembered(folder).get("model")
-
-
-def _flags(parsed: argparse.Namespace) -> list[str]:
-    """The given flags as key=value."""
-    overrides = []
-    for setting in parsed.flags:
-        given = getattr(parsed, setting)
-        if given is not None:
-            as_json = isinstance(given, list) or given == ""  # nothing would be read as null
-            overrides.append(f"{setting}={json.dumps(given) if as_json else given}")
-    return overrides

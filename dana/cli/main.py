@@ -9,8 +9,8 @@ from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 
 from dana.cli.components import add_components
-from dana.cli.contradiction import explain
 from dana.cli.flags import Parser
+from dana.cli.given import explain
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks

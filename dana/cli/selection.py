@@ -153,11 +153,11 @@ def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None
     """
     from dana.core.config import load
     from dana.core.errors import ConfigError
-    from dana.stages.remember import differences, dotted, remembered
+    from dana.stages.remember import differences, remembered
     from dana.stages.settings import RunSettings
 
     prepared = load(RunSettings, remembered(Path(settings.out)))
-    for key, value in dotted(differences(settings, prepared)).items():
+    for key, value in differences(settings, prepared).items():
         if key.partition(".")[0] in ("task", "general", "data", "on_bad_record", "inputs", "hygiene"):
             name = parsed.flags.get(key, key)
             raise ConfigError(

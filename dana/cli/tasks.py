@@ -2,13 +2,13 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from dana.cli import hints
 from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command
-from dana.cli.given import keep, kept_model, settings_folder, settings_from
+from dana.cli.given import keep, settings_folder, settings_from
 from dana.core.errors import ConfigError, Warned
-from dana.stages.unused import NO_FIELDS, NO_TXT, formats
 
 FINETUNE = [
     Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
@@ -81,6 +81,7 @@ def _finetune(parsed: argparse.Namespace) -> None:
     """
     from dana.core.config import require
     from dana.stages.finetune import finetune_stage, finetune_text
+    from dana.stages.remember import remembered
 
     settings = settings_from(parsed)
     require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
@@ -91,9 +92,10 @@ def _finetune(parsed: argparse.Namespace) -> None:
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
     run = settings_folder(parsed, settings)
+    base = remembered(run).get("model")
     if run != artifact.path:
-        keep(settings, run, except_for=["model"])  # the run's model is the one that is adapted
-    print(hints.after_finetune(settings, kept_model(run), artifact.path))
+        keep(replace(settings, model=base), run)  # the run's model is the one that is adapted
+    print(hints.after_finetune(settings, base, artifact.path))
     if settings.finetune.save:
         print(f"model:   dana predict {artifact.path}-model FILE labels text with the model of the best seed")
 
@@ -133,11 +135,6 @@ def _predict(parsed: argparse.Namespace) -> None:
     """
     from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
 
-    found = formats(parsed.files)
-    if parsed.record_parser and found == {".txt"}:
-        raise ConfigError(f"--record-parser is not looked at with {NO_FIELDS}")
-    if parsed.text_documents and found and ".txt" not in found:
-        raise ConfigError(f"--text-documents is not looked at with {NO_TXT}")
     text = NewText(
         parsed.files,
         text_field=parsed.text_field,

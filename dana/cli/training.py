@@ -116,5 +116,5 @@ def _pretrain(parsed: argparse.Namespace) -> None:
     out = parsed.to or folder / "base"
     artifact = pretrain_stage(settings.size, folder / "corpus", *held_out_folders(folder), settings.pretrain, out)
     if out == folder / "base":
-        keep(settings, folder, except_for=["model"])
+        keep(settings, folder)
     print(f"written: {artifact.path}\n{hints.after_pretrain(folder, artifact.path)}")

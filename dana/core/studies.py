@@ -5,7 +5,7 @@ The core names none of them. What a study brings to the command line, to recipes
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -23,7 +23,7 @@ GROUP = "dana.studies"
 
 @dataclass(frozen=True)
 class Study:
-    """What one study brings. All but names and help lines are ``module:object`` strings.
+    """What one study brings. What has code is named by ``module:object`` strings.
 
     Attributes:
         name: Of the study: of its entry point, and of its section of the settings.
@@ -31,8 +31,8 @@ class Study:
         commands: Name of each command to its line in ``dana --help`` and the function that adds it to the parser.
         cells: Function that yields the cells which the study adds to ``dana run``, see :mod:`dana.stages.run`.
         sections: Function that gives the sections which the study adds to a report, see :mod:`dana.report.sections`.
-        tables: Mapping of kinds of artifact that the study writes to :class:`StudyTable`.
-        unused: Mapping of commands to rules of :mod:`dana.stages.unused`.
+        groups: Kinds of artifact that the study writes and ``dana weigh --balance`` takes, to the column that names the
+            group of each unit.
     """
 
     name: str
@@ -40,22 +40,7 @@ class Study:
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     cells: str = ""
     sections: str = ""
-    tables: str = ""
-    unused: str = ""
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """A kind of artifact that a study writes.
-
-    Attributes:
-        setting_of: Gives the setting behind a key of the manifest's ``depends_on``, by its section and the rest; None
-            behind what another step made. Where there is no such function, both values are shown.
-        group: Column that names the group of each unit, for ``dana weigh --balance``; empty if it has none.
-    """
-
-    setting_of: Callable[[str, str], str | None] | None = None
-    group: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 def studies() -> tuple[Study, ...]:
@@ -131,11 +116,6 @@ def loaded(part: str) -> Iterator[Any]:
                 _leave_out(study, str(error))
             else:
                 yield found
-
-
-def study_table(kind: str) -> StudyTable | None:
-    """What a study says of a kind of artifact; None if no study writes it."""
-    return next((tables[kind] for tables in loaded("tables") if kind in tables), None)
 
 
 def load_object(target: str) -> Any:

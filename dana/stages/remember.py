@@ -5,7 +5,7 @@ flags and key=value override it.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,49 +66,55 @@ def recalled(folder: Path, given: Collection[str]) -> dict[str, Any]:
     return memory
 
 
-def remember(settings: RunSettings, folder: Path, except_for: Sequence[str] = ()) -> None:
+def remember(settings: RunSettings, folder: Path) -> None:
     """Write what differs from the defaults into a run's folder: whole or not at all, by the first process.
 
     Args:
         settings: Of the command that has just ended well.
         folder: The run's.
-        except_for: Keys of which the folder goes on remembering what it did.
     """
     if not is_main_process():
         return
-    before = remembered(folder)
     store = settings.selection.store
     asked = "none" if store is None else None if store == settings.usual_store else store
-    values = differences(replace(settings, selection=replace(settings.selection, store=asked)), RunSettings())
-    for key in except_for:
-        values.pop(key, None)
-        if key in before:
-            values[key] = before[key]
-    if values != before:
+    settings = replace(settings, selection=replace(settings.selection, store=asked))
+    values: dict[str, Any] = {}
+    for name, value in differences(settings, RunSettings()).items():
+        *sections, key = name.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[key] = value
+    if values != remembered(folder):
         file = read_yaml(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
         values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
 
 
-def differences(value: Any, usual: Any, where: str = "") -> dict[str, Any]:
-    """The fields of a settings object that differ from those of another, section by section."""
-    found: dict[str, Any] = {}
-    for item in fields(value):
-        mine, default, key = getattr(value, item.name), getattr(usual, item.name), f"{where}{item.name}"
-        if key in MOMENTARY or mine == default:
-            continue
-        if is_dataclass(mine) and is_dataclass(default):
-            if section := differences(mine, default, f"{key}."):
-                found[item.name] = section
+def differences(settings: Any, others: Any) -> dict[str, Any]:
+    """The settings, by their full names, that differ from others'; without those of one command alone."""
+    usual = dict(leaves(others))
+    return {
+        key: value
+        for key, value in leaves(settings)
+        if key not in MOMENTARY and (key not in usual or usual[key] != value)
+    }
+
+
+def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Each setting of a settings object by its full name, such as ``weigh.beta``, and its value."""
+    for item in fields(settings):
+        value, key = getattr(settings, item.name), f"{where}{item.name}"
+        if is_dataclass(value):
+            yield from leaves(value, f"{key}.")
         else:
-            found[item.name] = mine
-    return found
+            yield key, value
 
 
 def dotted(values: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested settings by their full names, such as ``weigh.beta``."""
-    found: dict[str, Any] = {}
+    """Nested settings by their full names."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
-        found |= dotted(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
-    return found
+        flat |= dotted(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
+    return flat

@@ -42,7 +42,7 @@ from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, open_texts
 from dana.stages.training import TrainingData
-from dana.stages.unused import first_unused
+from dana.stages.unused import refuse_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card
 from dana.train.settings import AdaptSettings, PretrainSettings
@@ -108,8 +108,8 @@ def _refuse_unused(arm: Arm, settings: RunSettings) -> None:
     """Refuse settings of an arm's own ``weigh`` that its others make void."""
     about = settings.arms.get(arm.name) if isinstance(settings.arms, dict) else None
     given = {f"weigh.{key}": f"weigh.{key}" for key in (about or {}).get("weigh", {})}
-    if arm.weigh and (said := first_unused("weigh", given, replace(settings, weigh=arm.weigh))):
-        raise ConfigError(said)
+    if arm.weigh:
+        refuse_unused("weigh", given, replace(settings, weigh=arm.weigh))
 
 
 def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:

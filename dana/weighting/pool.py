@@ -14,7 +14,7 @@ from dana.core.artifacts import open_artifact, read_manifest
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import count_rows, parts, read_rows
-from dana.core.studies import study_table
+from dana.core.studies import studies
 from dana.weighting.settings import Balance, WeighSettings
 from dana.weighting.weights import DROPPED, segment_ids
 
@@ -273,8 +273,8 @@ class Groups:
         manifest = read_manifest(path) if path.is_dir() else {}
         if manifest:  # a study's, whose bytes are known
             manifest = open_artifact(path, manifest["kind"]).manifest
-        table = study_table(manifest["kind"]) if manifest else None
-        column = table.group if table is not None and table.group else GROUP
+        artifact = manifest.get("kind", "")
+        column = next((study.groups[artifact] for study in studies() if artifact in study.groups), GROUP)
         needed = (*KEYS, column)
         try:
             schema = pq.read_schema(parts(path)[0])

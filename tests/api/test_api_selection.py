@@ -117,7 +117,6 @@ def test_low_scores_are_like_the_task(run):
             lambda: dana.score(["a"], ["b"], selector="random", geometry="l2"),
             "geometry is not looked at with selector=random",
         ),
-        (lambda: dana.rank(["a"], ["b"], text_documents="line", encoder="hashing"), "text_documents is not looked at"),
         (lambda: dana.weigh("nowhere", policy="sigmoid", gamma=3), "gamma is not looked at with policy=sigmoid"),
         (lambda: dana.weigh("nowhere"), "no scores here"),
         (lambda: dana.weigh(pd.DataFrame({"score": [1.0]})), "scores: no column doc_id, unit; it has score"),

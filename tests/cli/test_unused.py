@@ -11,25 +11,9 @@ import pytest
 from dana.cli.given import settings_from
 from dana.cli.main import build_parser
 from dana.core.errors import ConfigError
-from dana.stages.unused import RULES
 
-JSON = "--task notes.txt --general pool.jsonl "
-PLAIN = "--task notes.txt --general pool.txt "
-P = "--set pretrain."
 CASES = [
-    # text
-    ("rank " + JSON + "--data folder", "--data", "--task chemprot"),
-    ("rank " + PLAIN + "--text-field body", "--text-field", "--general pool.jsonl"),
-    ("score " + PLAIN + "--id-field name", "--id-field", "--general hf:name"),
-    ("rank " + PLAIN + "--record-parser a.py:f", "--record-parser", "--general pool.jsonl"),
-    ("rank --task chemprot --general pool.jsonl --text-documents line", "--text-documents", "--general pool.txt"),
-    ("rank " + JSON + "--set hygiene.ngram=9", "hygiene.ngram", "--decontaminate chemprot"),
-    ("rank " + JSON + "--set hygiene.sentence=9", "hygiene.sentence", "--decontaminate chemprot"),
-    ("rank " + JSON + "--units window:64 --language de", "--language", "--units sentence"),
-    ("rank " + JSON + "--store none --set selection.store_dtype=int8", "selection.store_dtype", "--store folder"),
     # ranking
-    ("rank --beta 0.3 --set ranking.protocol=paper", "--beta", "ranking.protocol=grouped"),
-    ("rank --set ranking.folds=4 ranking.protocol=paper", "ranking.folds", "ranking.protocol=grouped"),
     ("rank --set selector=random", "selector", None),
     # scores
     ("score --selector random --detector knn", "--detector", "--selector detector"),
@@ -55,34 +39,11 @@ CASES = [
     ("weigh x --set weigh.tokenizer=folder", "weigh.tokenizer", "--budget '9 tokens'"),
     ("weigh x --set ranking.seeds=2", "ranking.seeds", None),
     ("weigh x --set out=elsewhere", "out", None),
-    # training
-    ("adapt x --batch-size 8 --set adapt.batch_tokens=999", "--batch-size", "adapt.batch_tokens=null"),
-    ("adapt x --set adapt.warmup=0.1 adapt.warmup_steps=9", "adapt.warmup", "adapt.warmup_steps=null"),
-    ("adapt x --set adapt.evaluations=2 adapt.eval_every=9", "adapt.evaluations", "adapt.eval_every=null"),
-    ("adapt x --schedule constant --set adapt.floor=0.1", "adapt.floor", "--schedule cosine"),
-    ("adapt x --set adapt.cooldown=0.1", "adapt.cooldown", "--schedule wsd"),
+    # other sections
     ("adapt x --set weigh.beta=0.1", "weigh.beta", None),
-    (
-        "pretrain x " + P + "batch_size=8 pretrain.batch_tokens=999",
-        "pretrain.batch_size",
-        "pretrain.batch_tokens=null",
-    ),
-    ("pretrain x " + P + "warmup=0.1 pretrain.warmup_steps=9", "pretrain.warmup", "pretrain.warmup_steps=null"),
-    (
-        "pretrain x " + P + "evaluations=2 pretrain.eval_every=9",
-        "pretrain.evaluations",
-        "pretrain.eval_every=null",
-    ),
-    ("pretrain x " + P + "floor=0.1 pretrain.schedule=constant", "pretrain.floor", "pretrain.schedule=linear"),
-    ("pretrain x " + P + "cooldown=0.1", "pretrain.cooldown", "pretrain.schedule=wsd"),
-    ("pretrain x " + P + "replay=0.1", "pretrain.replay", None),
     ("pretrain x --set adapt.steps=9", "adapt.steps", None),
     ("pack x --set adapt.steps=9", "adapt.steps", None),
     ("finetune --set adapt.steps=9", "adapt.steps", None),
-    # whole runs
-    ("quickstart --set task=notes.txt", "task", "harvest=null"),
-    ("run quickstart general=[pool.txt]", "general", "harvest=null"),
-    ("run quickstart size=mini model=folder", "size", "model=null"),
 ]
 
 
@@ -116,19 +77,6 @@ def refuse(line, ignored, cure):
 @pytest.mark.parametrize(("line", "ignored", "cure"), CASES, ids=[line for line, _, _ in CASES])
 def test_what_would_be_ignored_is_refused(line, ignored, cure):
     refuse(line, ignored, cure)
-
-
-def without_case(rules, cases):
-    """The rules that no case is about."""
-    covered = set()
-    for line, ignored, _ in cases:
-        flags = {flag: key for key, flag in build_parser(shlex.split(line)).parse_args(shlex.split(line)).flags.items()}
-        covered.add(flags.get(ignored, ignored))
-    return [rule.settings for rule in rules if not covered & set(rule.settings.split())]
-
-
-def test_every_rule_has_a_case():
-    assert not without_case([rule for rules in RULES.values() for rule in rules], CASES)
 
 
 def test_a_recipe_may_hold_what_one_command_ignores():

@@ -167,7 +167,7 @@ STUDY = Study("commands", commands={"zap": "commands_tables:add"})
 """,
     "parts": """
 from dana.core.studies import Study
-NO = dict.fromkeys(("cells", "sections", "tables", "unused"), "parts_tables:NO_SUCH_THING")
+NO = dict.fromkeys(("cells", "sections"), "parts_tables:NO_SUCH_THING")
 STUDY = Study("parts", **NO)
 """,
 }
@@ -187,7 +187,7 @@ def test_a_fault_of_one_study_is_told_and_all_others_go_on(install, tmp_path, fa
     install((fault, f"{fault}_tables:STUDY"), ("tides", "tide_tables:STUDY"))
     build_parser(["--help"])
     assert list(settings_of_studies([])) == ["tides"]
-    for part in ("cells", "sections", "tables", "unused"):
+    for part in ("cells", "sections"):
         list(loaded(part))
     assert missing_studies()[fault].startswith(reason)
     assert [study.name for study in studies()] == ["tides"]

@@ -103,8 +103,8 @@ def test_a_contradiction_names_the_flag_and_both_values(flags, says, texts, tmp_
         ),
         (["--id-field", "id"], "(--id-field: null there, id now). Give --set inputs.id_field=null to"),
         (["--near-duplicates", "0.8"], "(--near-duplicates: null there, 0.8 now). Give --set hygiene.near_duplicates"),
-        (["--selector", "random"], "(--selector: detector there, random now). Give --selector detector to"),
-        (["--selector", "auto"], "(--selector: detector there, auto now). Give --selector detector to"),
+        (["--selector", "random"], "(--selector: null there, random now). Give --set selector=null to"),
+        (["--selector", "auto"], "(--selector: null there, auto now). Give --set selector=null to"),
         (["--geometry", "none"], "(--geometry: center+l2 there, none now). Give --geometry center+l2 to"),
     ],
 )

@@ -13,6 +13,5 @@ STUDY = Study(
     },
     cells=f"{__name__}.stage:cells",
     sections=f"{__name__}.pool:sections",
-    tables=f"{__name__}.settings:TABLES",
-    unused=f"{__name__}.command:UNUSED",
+    groups={"clusters": "cluster"},
 )

@@ -6,9 +6,7 @@ from pathlib import Path
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import add_verify, heed_verify, keep, settings_from
 from dana.cli.selection import TEXTS
-from dana.stages.unused import TEXTS as TEXT_RULES
 
-UNUSED = {"clusters": TEXT_RULES[1:]}
 OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate")
 
 

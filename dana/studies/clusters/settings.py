@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dana.core.config import require
-from dana.core.studies import StudyTable
 
 AUTO = ["auto"]
 CANDIDATES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of auto
@@ -61,12 +60,3 @@ class ClusterSettings:
     def identity(self) -> dict[str, Any]:
         """Plain values for a fingerprint; which sources are true domains changes no cluster."""
         return {key: value for key, value in asdict(self).items() if key != "true_domains"}
-
-
-def _setting_of(section: str, rest: str) -> str | None:
-    """The setting behind a key of the clusters' manifest."""
-    names = {"clusters": f"clusters.{rest}", "selection": f"selection.{rest}", "general": "general"}
-    return names.get(section, f"selection.{section}" if section in ("encoder", "geometry") else None)
-
-
-TABLES = {"clusters": StudyTable(_setting_of, group="cluster")}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from dana.core.config import require
-from dana.core.studies import Study, StudyTable
+from dana.core.studies import Study
 
 # Arm to what its examples are.
 ARMS = {"on": "examples of the text's own topic", "off": "examples of other topics"}
@@ -35,7 +35,6 @@ class FewShotSettings:
         require(fits, "arms", self.arms, "on, off or both")
 
 
-TABLES = {"few-shot": StudyTable()}  # its manifest holds the settings themselves
 STUDY = Study(
     "few_shot",
     settings=f"{__name__}:FewShotSettings",
@@ -45,6 +44,4 @@ STUDY = Study(
             f"{__name__}.command:add_few_shot",
         )
     },
-    tables=f"{__name__}:TABLES",
-    unused=f"{__name__}.command:UNUSED",
 )

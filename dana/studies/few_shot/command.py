@@ -5,23 +5,8 @@ from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import keep, settings_from
-from dana.stages.unused import Rule
-from dana.studies.topic_gap.command import FITTED
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
-UNUSED = {
-    "few-shot": [
-        FITTED,
-        Rule("topic_gap.n topic_gap.arms", lambda settings: False, "few-shot: few_shot.n and few_shot.arms say it"),
-        Rule(
-            "topic_gap.validation finetune.preset finetune.epochs finetune.learning_rate finetune.batch_size"
-            " finetune.warmup finetune.seeds finetune.evaluate finetune.max_tokens finetune.pooling finetune.max_train"
-            " finetune.save",
-            lambda settings: False,
-            "few-shot, which trains nothing",
-        ),
-    ]
-}
 OF_GAP = (
     "--topics-of --topics --topics-k --general --labels --test --window --short --draw"
     " --text-field --label-field --id-field --data --task-path"

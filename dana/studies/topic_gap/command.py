@@ -5,7 +5,6 @@ import argparse
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
 from dana.core.errors import ConfigError
-from dana.stages.unused import Rule
 
 NUMBERS = {"nargs": "+", "type": int}
 TOPICS = {"nargs": "+", "type": lambda text: int(text) if text.lstrip("-").isdigit() else text}
@@ -35,26 +34,6 @@ FLAGS = [
     Flag("--out", "out"),
     Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
 ]
-
-
-# Of a command that may take the topics of another run.
-FITTED = Rule(
-    "general inputs.text_field inputs.id_field inputs.record_parser inputs.text_documents on_bad_record"
-    " topics.model topics.k topics.seeds topics.fit topics.vocabulary topics.min_documents topics.max_share"
-    " topics.stop_words",
-    lambda settings: settings.section("topic_gap").topics_of is None,
-    "--topics-of: those topics are fitted",
-)
-UNUSED = {
-    "topic-gap": [
-        Rule(
-            "finetune.max_train finetune.save",
-            lambda settings: False,
-            "topic-gap: n says how many, and no model is kept",
-        ),
-        FITTED,
-    ]
-}
 
 
 def add_topic_gap(add: AddCommand) -> None:

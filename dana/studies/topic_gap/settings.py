@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from dana.core.config import require
-from dana.core.studies import StudyTable
 
 OFF, ON, ALL = "off", "on", "all"
 DROP, KEEP = "drop", "keep"
@@ -56,20 +55,3 @@ class TopicGapSettings:
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         require(self.short in SHORT, "short", self.short, " or ".join(SHORT))
         require(self.draw in DRAWS, "draw", self.draw, " or ".join(DRAWS))
-
-
-def _of_pool(section: str, rest: str) -> str | None:
-    names = {"window.length": "topic_gap.window", "window.short": "topic_gap.short", "window.seed": "selection.seed"}
-    return {"taken": "topic_gap.labels"}.get(section, names.get(f"{section}.{rest}"))
-
-
-def _of_split(section: str, rest: str) -> str | None:
-    return {"sizes": f"topic_gap.{rest}", "draw": "topic_gap.draw", "seed": "selection.seed"}.get(section)
-
-
-TABLES = {
-    "topic-gap-pool": StudyTable(_of_pool),
-    "topic-gap-split": StudyTable(_of_split),
-    "topic-gap-shares": StudyTable(lambda section, rest: None),
-    "topic-gap-task": StudyTable(lambda section, rest: None),
-}

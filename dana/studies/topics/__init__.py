@@ -11,6 +11,4 @@ STUDY = Study(
             f"{__name__}.command:add_topics",
         )
     },
-    tables=f"{__name__}.settings:TABLES",
-    unused=f"{__name__}.command:UNUSED",
 )

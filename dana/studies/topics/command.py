@@ -7,20 +7,7 @@ from dana.cli.flags import AddCommand, Flag, add_command, local_folder
 from dana.cli.given import add_verify, heed_verify, keep, settings_from
 from dana.cli.selection import TEXTS
 from dana.core.errors import ConfigError
-from dana.stages.unused import TEXTS as TEXT_RULES
-from dana.stages.unused import Rule
 
-UNUSED = {
-    "topics": [
-        *TEXT_RULES[1:3],
-        Rule(
-            "selection.units selection.language selection.encoder selection.geometry selection.max_task_units"
-            " selection.general_share selection.store selection.store_dtype",
-            lambda settings: False,
-            "topics, which are of the words of whole documents",
-        ),
-    ]
-}
 OF_TEXTS = (
     "--general --on-bad-record --text-field --id-field --record-parser --text-documents --near-duplicates --sample"
     " --seed --share --out"

@@ -8,7 +8,6 @@ from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import ConfigError, nearest_path
 from dana.core.registry import Registry, origin_of
-from dana.core.studies import StudyTable
 
 TOPIC_MODELS = Registry("dana.topic_models")
 
@@ -70,12 +69,3 @@ class TopicSettings:
         values = {key: value for key, value in asdict(self).items() if key not in ("k", "seeds")}
         values["stop_words"] = fingerprint(sorted(self.left_out()))
         return values | {"model": model.identity(), "code": origin_of(model)}
-
-
-def _setting_of(section: str, rest: str) -> str | None:
-    """The setting behind a key of a topic model's manifest."""
-    name = rest.partition(".")[0] or section
-    return {"general": None, "seed": "selection.seed", "code": None}.get(name, f"topics.{name}")
-
-
-TABLES = {"topic-model": StudyTable(_setting_of)}

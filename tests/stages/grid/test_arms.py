@@ -81,8 +81,8 @@ def test_an_arm_that_is_none_is_named(arms, says):
         ({"detector": "knm"}, "arms.mine: unknown detector 'knm'"),
         ({"selector": "random:q=1"}, "arms.mine: 'random:q=1'"),
         ({"selector": "random", "detector": "knn"}, "arms.mine: detector='knn': the selector random takes none"),
-        ({"weigh": {"beta": 0.1, "budget": "50 units"}}, "arms.mine: weigh.beta is not looked at with --budget"),
-        ({"weigh": {"policy": "sigmoid", "gamma": 3}}, "arms.mine: weigh.gamma is not looked at with --policy sigmoid"),
+        ({"weigh": {"beta": 0.1, "budget": "50 units"}}, "arms.mine: weigh.beta is not looked at with budget=50 units"),
+        ({"weigh": {"policy": "sigmoid", "gamma": 3}}, "arms.mine: weigh.gamma is not looked at with policy=sigmoid"),
     ],
 )
 def test_unknown_components_are_found_before_anything_is_read(about, says, tmp_path):
