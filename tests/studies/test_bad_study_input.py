@@ -135,7 +135,6 @@ FLAGS = [
     (GAP + "--preset quik", "did you mean 'quick'?"),
     (GAP + "--data {folder}/nope", "nope"),
     (GAP + "--text-field body", "no 'body'"),
-    ("topic-gap {card} --model {model} --topics-of {run} --topics-k 3", "--topics-k is not looked at with"),
     ("topic-gap {card} --model {model} --topics-of {run} --out {out}", "no topic-model here"),
     ("splits make --out {out}", "--domain NAME SOURCE TARGET is missing"),
     (f"splits make --domain toy {PAIRS}", "--out DIR is missing"),
