@@ -44,7 +44,7 @@ def _topics(parsed: argparse.Namespace) -> None:
 
     fit     draw --fit documents, fit --model to them for every number of topics in --k from --seeds beginnings, keep
             the best by coherence times diversity. Writes OUT/topic-model: the model (safetensors, JSON), topics.csv,
-            words.csv, sources.csv, examples.csv, fits.csv, choice.csv.
+            sources.csv, examples.csv, fits.csv.
     show    print what is in OUT/topic-model: of each topic its share, coherence, words, sources and example documents.
     assign  write OUT/topics/part-*.parquet, a row a document: doc_id, source, topic (the largest), share (its), words
             (known ones), theta (the shares of all topics; pandas.read_parquet("OUT/topics") opens it). Takes the
@@ -83,11 +83,8 @@ def _check_flags(parsed: argparse.Namespace) -> None:
     """
     given = {setting: flag for setting, flag in parsed.flags.items() if getattr(parsed, setting) is not None}
     given |= {override.partition("=")[0]: override for override in parsed.overrides}
-    ignored = {
-        "fit": [],
-        "assign": [key for key in given if key.startswith(("topics.", "selection."))],
-        "show": [key for key in given if key != "out"],
-    }[parsed.action]
+    of_fit = ("topics.", "selection.") if parsed.action == "assign" else ""
+    ignored = [key for key in given if key != "out" and key.startswith(of_fit)] if parsed.action != "fit" else []
     if ignored:
         raise ConfigError(f"topics {parsed.action}: {given[ignored[0]]} belongs to fit")
     if parsed.topics_of is not None and parsed.action != "assign":

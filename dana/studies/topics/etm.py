@@ -28,7 +28,7 @@ from torch.nn import functional
 from dana.core.config import require
 from dana.core.errors import nearest_path
 from dana.core.files import file_digest
-from dana.core.logging import progress
+from dana.core.logging import tracked
 from dana.core.rng import derive_seed
 from dana.encoders.words import WordVectors, read_word_vectors
 from dana.studies.topics.model import Bags
@@ -203,23 +203,19 @@ class EmbeddedTopics:
             random = torch.Generator().manual_seed(derive_seed(seed, "etm"))
             parameters = self._begin(bags.words, k, random)
             learned = [part for part in _tensors(parameters) if part.requires_grad]
-            rate, decay = self.learning_rate, self.weight_decay
-            optimiser = torch.optim.Adam(learned, lr=rate, weight_decay=decay, fused=True)
+            optimiser = torch.optim.Adam(learned, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
             documents = bags.counts.shape[0]
             epoch = ceil(documents / self.batch)
             steps = self.epochs * epoch
-            with progress(what=f"fitting {k} topics", unit="steps", total=steps) as bar:
-                for step in range(steps):  # not counted by the bar: a quiet one does not count
-                    if step % epoch == 0:
-                        order = torch.randperm(documents, generator=random).numpy()
-                    rows = order[step % epoch * self.batch :][: self.batch]
-                    noise = torch.randn(len(rows), k, generator=random)
-                    likelihood, divergence = elbo(parameters, bags.counts[rows], noise)
-                    optimiser.zero_grad(set_to_none=True)
-                    (self._weight(step, steps) * divergence - likelihood).mean().backward()
-                    optimiser.step()
-                    bar.set_postfix(elbo=float((likelihood - divergence).detach().mean()), refresh=False)
-                    bar.update(1)
+            for step in tracked(range(steps), what=f"fitting {k} topics", unit="steps", total=steps):
+                if step % epoch == 0:
+                    order = torch.randperm(documents, generator=random).numpy()
+                rows = order[step % epoch * self.batch :][: self.batch]
+                noise = torch.randn(len(rows), k, generator=random)
+                likelihood, divergence = elbo(parameters, bags.counts[rows], noise)
+                optimiser.zero_grad(set_to_none=True)
+                (self._weight(step, steps) * divergence - likelihood).mean().backward()
+                optimiser.step()
         return FittedEmbeddedTopics(*(part.detach() for part in _tensors(parameters)))
 
     def _weight(self, step: int, steps: int) -> float:

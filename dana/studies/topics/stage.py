@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import OWN, Artifact, Draft, fingerprint, make, open_artifact
-from dana.core.logging import get_logger, progress
+from dana.core.logging import get_logger, tracked
 from dana.core.rng import derive_seed
 from dana.core.schemas import write_parts
 from dana.corpus.unit_stream import Units, draw
@@ -40,7 +40,7 @@ COHERENT_WORDS, DIVERSE_WORDS = 10, 25
 MEASURES = ["coherence", "diversity", "quality"]
 EXAMPLES = 3
 EXCERPT = 160  # characters
-TOPICS, WORDS, SOURCES, EXAMPLE_DOCUMENTS = "topics.csv", "words.csv", "sources.csv", "examples.csv"
+TOPICS, SOURCES, EXAMPLE_DOCUMENTS = "topics.csv", "sources.csv", "examples.csv"
 
 SOURCES_SHOWN = 4
 
@@ -115,28 +115,25 @@ def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
     return dict(zip(MEASURES, (coherence, diversity, coherence * diversity), strict=True))
 
 
-def choose_topics(fits: pd.DataFrame) -> tuple[pd.DataFrame, int, int, str]:
+def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
     """Choose the number with the best mean quality over seeds, of equals the smallest; and its best fit.
 
     Args:
         fits: A row a fit: k, seed, and :func:`measure_topics`.
 
     Returns:
-        A table with a row a number of topics (k, fits, mean and standard deviation with ddof 1 of each measure); the
-        number; the seed of its best fit; the reason, in a sentence.
+        The number; the seed of its best fit; the reason, in a sentence.
 
     References:
         Dieng, Ruiz and Blei 2020, section 6: coherence times diversity is the quality of topics.
     """
-    by_number = fits.groupby("k")[MEASURES]
-    table = by_number.mean().join(by_number.std().add_suffix("_std")).assign(fits=by_number.size()).reset_index()
-    best = table.iloc[int(table["quality"].argmax())]
-    k, of = int(best["k"]), f", the best of {', '.join(map(str, table['k']))}" if len(table) > 1 else ""
-    own = fits[fits["k"] == k].sort_values("seed")
-    kept = own.iloc[int(own["quality"].argmax())]
-    seed = int(kept["seed"])
-    mean = f" as mean of {len(own)} seeds{of}; seed {seed} is kept, with {kept['quality']:.3f}"
-    return table, k, seed, f"{k} topics: coherence x diversity is {best['quality']:.3f}{mean if len(own) > 1 else of}"
+    means = fits.groupby("k")["quality"].mean()
+    k = int(means.index.to_numpy()[means.argmax()])
+    qualities = fits[fits["k"] == k].set_index("seed")["quality"].sort_index()
+    seed = int(qualities.index.to_numpy()[qualities.argmax()])
+    mean = f"coherence x diversity is {means[k]:.3f} as mean of {len(qualities)} fits"
+    reason = f"{k} topics, the best of {', '.join(map(str, means.index))}: {mean}; seed {seed} is kept"
+    return k, seed, reason
 
 
 def topic_tables(topics: Topics, documents: Units, bags: Bags) -> dict[str, pd.DataFrame]:
@@ -149,25 +146,21 @@ def topic_tables(topics: Topics, documents: Units, bags: Bags) -> dict[str, pd.D
 
     Returns:
         ``topics.csv``: a row a topic: topic, coherence, share (mean over documents), documents (of which it is the
-        largest topic), words (the ten most probable). ``words.csv``: topic, rank, word, probability, 25 a topic.
-        ``sources.csv``: topic, source, share (mean over the source's documents), documents (of the source).
-        ``examples.csv``: topic, rank, doc_id, source, share, text: of the largest share, how they begin.
+        largest topic), words (the ten most probable). ``sources.csv``: topic, source, share (mean over the source's
+        documents), documents (of the source). ``examples.csv``: topic, rank, doc_id, source, share, text: of the
+        largest share, how they begin.
     """
     theta, beta = topics.fitted.theta(bags.counts), topics.beta
-    numbers, vocabulary = np.arange(len(beta)), np.array(topics.words, dtype=object)
-    top, more = top_words(beta, COHERENT_WORDS), top_words(beta, DIVERSE_WORDS)
-    about = pd.DataFrame({"topic": numbers, "coherence": topic_coherence(top, bags.counts)})
+    top = top_words(beta, COHERENT_WORDS)
+    about = pd.DataFrame({"topic": np.arange(len(beta)), "coherence": topic_coherence(top, bags.counts)})
     about["share"] = theta.mean(0, dtype=np.float64)
     about["documents"] = np.bincount(theta.argmax(1), minlength=len(beta))
-    about["words"] = [" ".join(row) for row in vocabulary[top]]
-    words = pd.DataFrame({"topic": numbers.repeat(more.shape[1])})
-    words["rank"] = words.groupby("topic").cumcount() + 1
-    words["word"], words["probability"] = vocabulary[more.ravel()], np.take_along_axis(beta, more, 1).ravel()
+    about["words"] = [" ".join(row) for row in np.array(topics.words, dtype=object)[top]]
     by_source = pd.DataFrame(theta.astype(np.float64)).groupby(np.array(documents.sources))
     means = by_source.mean().rename_axis(index="source", columns="topic")
     sources = means.T.reset_index().melt("topic", value_name="share").sort_values(["topic", "source"])
     sources["documents"] = sources["source"].map(by_source.size())
-    return {TOPICS: about, WORDS: words, SOURCES: sources, EXAMPLE_DOCUMENTS: _examples(theta, documents)}
+    return {TOPICS: about, SOURCES: sources, EXAMPLE_DOCUMENTS: _examples(theta, documents)}
 
 
 def _examples(theta: np.ndarray, documents: Units) -> pd.DataFrame:
@@ -191,7 +184,7 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
 
     Returns:
         The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), the tables of
-        :func:`topic_tables`, ``fits.csv`` (a row a fit) and ``choice.csv`` (a row a k).
+        :func:`topic_tables`, ``fits.csv`` (a row a fit).
 
     Raises:
         ConfigError: If there is no general text, or there are fewer documents than topics.
@@ -212,8 +205,8 @@ def _write_model(
     draft: Draft, corpus: GeneralCorpus, settings: RunSettings, depends_on: dict[str, Any], folder: Path
 ) -> None:
     limits, seed = settings.section("topics"), derive_seed(settings.selection.seed, "topics", "sample")
-    with progress(what="reading words", unit="documents", total=corpus.documents) as bar:
-        sample = draw(_watched(corpus, bar), {"topics": (seed, limits.fit)})["topics"]
+    units = tracked(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
+    sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
     bags = count_words_of_topics(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
     log.info("topics    %s words in %s of %s documents", *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))))
@@ -225,19 +218,13 @@ def _write_model(
         given = {**depends_on, "k": k, "number": number}
         parts[k, number] = make(folder / f"k{k}-{number}", "topic-fit", given, write)
     fits = pd.DataFrame({"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in parts.items())
-    choice, k, number, draft.notes["reason"] = choose_topics(fits)
+    k, number, draft.notes["reason"] = choose_topics(fits)
     topics = Topics.load(parts[k, number].path)
     topics.save(draft.path)
-    for name, table in (topic_tables(topics, documents, bags) | {"fits.csv": fits, "choice.csv": choice}).items():
+    for name, table in (topic_tables(topics, documents, bags) | {"fits.csv": fits}).items():
         table.to_csv(draft.path / name, index=False)
     draft.counts = {"documents": corpus.documents, "fitted_on": rows.size, "words": len(bags.words)}
     draft.seeds = {"sample": seed}
-
-
-def _watched(corpus: GeneralCorpus, bar: progress) -> Iterator[Units]:
-    for units in corpus.units(WholeDocuments()):
-        yield units
-        bar.update(len(units))
 
 
 def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: int) -> None:
@@ -332,10 +319,10 @@ def topics_text(folder: Path) -> str:
     sources = sources.sort_values(["share", "source"], ascending=[False, True])
     lines = []
     for row in topics.sort_values(["share", "topic"], ascending=[False, True]).itertuples():
-        own = sources[sources["topic"] == row.topic].head(SOURCES_SHOWN)
-        listed = ", ".join(f"{source} {share:.2f}" for source, share in zip(own["source"], own["share"], strict=True))
+        of_topic = sources[sources["topic"] == row.topic].head(SOURCES_SHOWN).itertuples()
         lines.append(f"topic {row.topic}: share {row.share:.3f}, coherence {row.coherence:.3f}")
-        lines += [f"  words    {row.words}", f"  sources  {listed}"]
+        lines.append(f"  words    {row.words}")
+        lines.append(f"  sources  {', '.join(f'{one.source} {one.share:.2f}' for one in of_topic)}")
         for one in examples[examples["topic"] == row.topic].itertuples():
             lines.append(f"  {one.share:.2f}     {one.doc_id} ({one.source}): {one.text}")
     counts = artifact.manifest["counts"]

@@ -12,6 +12,7 @@ from dana.core.artifacts import MANIFEST
 from dana.studies.augmentation import synthetic
 from dana.studies.augmentation.generators import FittedTransplant
 from dana.studies.augmentation.synthetic import read_synthetic
+from dana.studies.topics.model import Topics
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from tests.toy_task import write_checkpoint
@@ -67,8 +68,8 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cells(place):
     """Number of the topic of cells, as text."""
-    words = pd.read_csv(place / "run" / "topic-model" / "words.csv")
-    return str(words[words["word"] == "kinase"].sort_values("probability")["topic"].iloc[-1])
+    topics = Topics.load(place / "run" / "topic-model")
+    return str(topics.beta[:, topics.words.index("kinase")].argmax())
 
 
 def line(place, *words):
