@@ -122,7 +122,7 @@ def own_task_path(monkeypatch):
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder with a digest, and every folder; not what Python keeps of a record parser."""
+    """Every file below a folder with a digest, and every folder."""
     found = {}
     for path in sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts):
         is_file = path.is_file() and not path.is_symlink()

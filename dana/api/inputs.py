@@ -128,8 +128,6 @@ def as_rows(texts: Any) -> Iterable[Any]:
 
 def _record(place: str, row: Any, inputs: Inputs, skips: bool) -> dict[str, Any]:
     """What is written of a row: the text under the first of the fields that are looked at, and what names it."""
-    if isinstance(row, Mapping) and inputs.record_parser:
-        return dict(row)
     record, text = {}, row
     if isinstance(row, Mapping):
         named = dict(row)

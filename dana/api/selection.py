@@ -13,7 +13,7 @@ from dana.stages.settings import RunSettings
 if TYPE_CHECKING:
     import pandas as pd
 
-RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data", "task_path", "share")
+RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data", "task_path")
 SCORE = (*RANK, "selector", "detector")
 NEEDED = ["doc_id", "unit", "score"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 Model = str | Path | tuple[Any, Any]
-ADAPT = ("adapt", "inputs", "hygiene", "on_bad_record", "data", "share")
+ADAPT = ("adapt", "inputs", "hygiene", "on_bad_record", "data")
 FINETUNE = ("finetune", "data", "task_path")
 EVALUATE = (*FINETUNE, "jobs")
 
@@ -67,9 +67,7 @@ def adapt(
         where = None if unweighted else weights_folder(weights, run, out)
         require(not unweighted or weights is None, "weights", weights, "None beside unweighted=True")
         checkpoint = stack.enter_context(saved_model(model))
-        made = adapt_stage(
-            checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted", ready.shared
-        )
+        made = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
         if out is not None:
             remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
         return load_model(made.path)

@@ -20,7 +20,6 @@ TEXTS = [
     Flag("--on-bad-record", "on_bad_record", "what to do with a record that cannot be read: fail or skip"),
     Flag("--text-field", "inputs.text_field", options=MANY),
     Flag("--id-field", "inputs.id_field"),
-    Flag("--record-parser", "inputs.record_parser"),
     Flag("--text-documents", "inputs.text_documents"),
     Flag("--decontaminate", "hygiene.decontaminate", options=MANY),
     Flag("--near-duplicates", "hygiene.near_duplicates"),
@@ -31,7 +30,6 @@ TEXTS = [
     Flag("--language", "selection.language"),
     Flag("--seed", "selection.seed"),
     Flag("--store", "selection.store"),
-    Flag("--share", "share"),
     Flag("--out", "out"),
 ]
 RANK = [

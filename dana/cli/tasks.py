@@ -63,7 +63,6 @@ def add_tasks(add: AddCommand) -> None:
     predict.add_argument("--id-field", metavar="NAME", help="field with the id (default: id, or the file and line)")
     documents = "what one text of a .txt file is: line, paragraph, file or auto (default)"
     predict.add_argument("--text-documents", metavar="WHAT", help=documents)
-    predict.add_argument("--record-parser", metavar="FILE.py:FUNCTION", help="makes text and id of a record")
     predict.add_argument(
         "--on-bad-record", default="fail", metavar="WHAT", help="fail (default) or skip: leave out what cannot be read"
     )
@@ -140,7 +139,6 @@ def _predict(parsed: argparse.Namespace) -> None:
         text_field=parsed.text_field,
         id_field=parsed.id_field,
         text_documents=parsed.text_documents or "auto",
-        record_parser=parsed.record_parser,
         on_bad_record=parsed.on_bad_record,
         text_pair_field=parsed.text_pair_field,
     )

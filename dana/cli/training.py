@@ -78,7 +78,6 @@ def _adapt(parsed: argparse.Namespace) -> None:
         *held_out_folders(folder),
         settings.adapt,
         out,
-        settings.shared,
     )
     if out == folder / "adapted":
         keep(settings, folder)
@@ -100,7 +99,7 @@ def _pack(parsed: argparse.Namespace) -> None:
 
     settings = settings_from(parsed)
     require(bool(settings.model), "--model", settings.model, "whose tokenizer: a folder or a Hub name")
-    artifact = pack_for(str(settings.model), parsed.folder / "corpus", settings.shared)
+    artifact = pack_for(str(settings.model), parsed.folder / "corpus")
     counts = artifact.manifest["counts"]
     print(f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)")
     print(hints.after("adapt", parsed.folder, "--model", settings.model))

@@ -172,7 +172,6 @@ def make(
     kind: str,
     depends_on: dict[str, Any],
     write: Callable[[Draft], None],
-    patience: float | None = None,
 ) -> Artifact:
     """Return the artifact at ``path``, writing it first unless it is there with the same fingerprint.
 
@@ -184,13 +183,12 @@ def make(
         kind: What it holds.
         depends_on: Settings, input fingerprints and seeds that decide the content; shown on a mismatch.
         write: Fills the draft's folder.
-        patience: Seconds to wait for another command that writes it; None: ten.
 
     Raises:
         ArtifactError: If the folder holds the outcome of other settings; both sides are shown and
             nothing is touched. If another process goes on writing it, or the disk is full.
     """
-    return first(lambda: make_together(path, kind, depends_on, cast(Any, write), patience))
+    return first(lambda: make_together(path, kind, depends_on, cast(Any, write)))
 
 
 def make_together(
@@ -198,7 +196,6 @@ def make_together(
     kind: str,
     depends_on: dict[str, Any],
     write: Callable[[Draft | None], None],
-    patience: float | None = None,
 ) -> Artifact:
     """Like :func:`make`, of work that all processes of a launch do together, such as training.
 
@@ -207,14 +204,11 @@ def make_together(
         kind: What it holds.
         depends_on: What decides the content.
         write: Called by every process: by the first with the draft, whose folder it fills, by the others with None.
-        patience: Seconds to wait for another command that writes it; None: ten.
     """
     wanted = json.loads(canonical(depends_on))
     with ExitStack() as held:
-        if (
-            found := first(lambda: reused(path, kind, wanted) or _claim(path, kind, wanted, held, patience))
-        ) is not None:
-            return found
+        if (artifact := first(lambda: reused(path, kind, wanted) or _claim(path, kind, wanted, held))) is not None:
+            return artifact
         draft = Draft(held.enter_context(aside(path))) if leads() else None
         if draft is not None:
             (draft.path / OWN).mkdir()
@@ -222,10 +216,10 @@ def make_together(
         return first(lambda: _commit(path, kind, wanted, draft))
 
 
-def _claim(path: Path, kind: str, wanted: dict[str, Any], held: ExitStack, patience: float | None) -> Artifact | None:
+def _claim(path: Path, kind: str, wanted: dict[str, Any], held: ExitStack) -> Artifact | None:
     """Hold the lock of a folder; what another process made of it while this one waited, if that is the same."""
     held.enter_context(room_for(path))
-    held.enter_context(locked(path, patience))
+    held.enter_context(locked(path))
     return reused(path, kind, wanted)
 
 

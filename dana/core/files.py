@@ -179,18 +179,17 @@ def write_packed_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 @contextmanager
-def locked(path: Path, patience: float | None = None) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Be the only process that writes `path`; its parent must be there.
 
     Args:
         path: What is written; the lock is ``.NAME.lock`` beside it, and gone afterwards.
-        patience: Seconds to wait for another process that holds it; None: ten.
 
     Raises:
-        ArtifactError: If another process still holds it; says which, where and since when.
+        ArtifactError: If another process still holds it after :data:`PATIENCE`; says which, where and since when.
     """
     file = path.with_name(f".{path.name}.lock")
-    handle = _acquire(file, path, patience)
+    handle = _acquire(file, path)
     try:
         yield
     finally:
@@ -199,9 +198,9 @@ def locked(path: Path, patience: float | None = None) -> Iterator[None]:
         os.close(handle)
 
 
-def _acquire(file: Path, path: Path, patience: float | None) -> int:
+def _acquire(file: Path, path: Path) -> int:
     """A handle that holds the lock."""
-    begun, told = time.monotonic(), False
+    deadline, waits = time.monotonic() + PATIENCE, False
     while True:
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -210,46 +209,34 @@ def _acquire(file: Path, path: Path, patience: float | None) -> int:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            owner = _owner(handle)
+            owner = os.pread(handle, 4096, 0).decode("utf-8", "replace") or "another process"
             os.close(handle)
         except OSError as error:
             log.warning("%s: no locks on this file system (%s); run one command at a time", path, error.strerror)
             return handle
         else:
-            if _is_there(file, handle):
+            if _is_named(file, handle):
                 os.truncate(handle, 0)
-                about = {"pid": os.getpid(), "host": os.uname().nodename, "started": time.strftime("%F %T")}
-                os.write(handle, json.dumps({**about, "command": " ".join([_program(), *sys.argv[1:2]])}).encode())
+                command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+                about = f"process {os.getpid()} on {os.uname().nodename} (since {time.strftime('%F %T')}: {command})"
+                os.write(handle, about.encode())
                 return handle
             os.close(handle)  # its last owner removed it between our two steps
             continue
-        if time.monotonic() - begun >= (PATIENCE if patience is None else patience):
+        if time.monotonic() >= deadline:
             raise ArtifactError(f"{path}: {owner} is writing it; wait until it is done, or stop it")
-        if not told:
+        if not waits:
             log.info("waiting   for %s, which is writing %s", owner, path)
-            told = True
+            waits = True
         time.sleep(POLL)
 
 
-def _program() -> str:
-    path = Path(sys.argv[0])
-    return path.parent.name if path.stem == "__main__" else path.name
-
-
-def _is_there(file: Path, handle: int) -> bool:
-    """Whether the locked file is still the one of that name."""
+def _is_named(file: Path, handle: int) -> bool:
+    """Whether an open file still has its name."""
     try:
-        return os.stat(file).st_ino == os.fstat(handle).st_ino  # noqa: PTH116 - one name, one inode
+        return os.path.samestat(file.stat(), os.fstat(handle))
     except FileNotFoundError:
         return False
-
-
-def _owner(handle: int) -> str:
-    try:
-        about = json.loads(os.pread(handle, 4096, 0))
-        return f"process {about['pid']} on {about['host']} (since {about['started']}: {about['command']})"
-    except (ValueError, KeyError, TypeError):
-        return "another process"
 
 
 Seals = Mapping[str, Mapping[str, Any]]

@@ -102,18 +102,6 @@ def attempt(work: Callable[[], T], url: str, after: str = "") -> T:
     raise AssertionError("the last attempt returns or raises")
 
 
-def waits_after(error: Exception, failures: int) -> float | None:
-    """Seconds to wait before another attempt at a stream; None if there should be none.
-
-    Args:
-        error: What ended it.
-        failures: How often it has failed already without an advance.
-    """
-    package = type(error).__module__.partition(".")[0]
-    dropped = isinstance(error, OSError) or package in ("aiohttp", "fsspec", "httpx", "httpx2", "httpcore", "requests")
-    return WAITS[failures] if dropped and not _final(error) and failures < len(WAITS) else None
-
-
 def _answer(error: Exception) -> Exception:
     """What a server of HTTP answered, where fsspec says instead, whatever it was, that nothing is there."""
     cause = error.__cause__
@@ -125,9 +113,6 @@ def _final(error: Exception) -> str:
     """Why another attempt would fail, too; empty if it might not."""
     kind = type(error).__name__
     status = getattr(error, "status", 0) or getattr(getattr(error, "response", None), "status_code", 0)
-    answer = getattr(error.__cause__, "response", None)  # of botocore
-    if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == "RequestTimeTooSkewed":
-        return f"the clocks of this machine and of the store disagree; set this one: {said(error)}"
     if status in (401, 403) or isinstance(error, PermissionError) or kind in CREDENTIALS:
         return f"no permission: {said(error)}"
     if status in (404, 410) or isinstance(error, FileNotFoundError):

@@ -1,14 +1,13 @@
 """Worker processes and a reading thread: calls of functions to their results, in order, a few in advance."""
 
 import os
-import queue
 import signal
 import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -133,43 +132,12 @@ def prefetch(items: Iterable[T], depth: int = DEPTH) -> Generator[T, None, None]
 
     An error is raised after the items before it; a reader that stops early, or closes the iterator, stops the thread.
     """
-    reader = _Reader(items, depth)
-    reader.start()
-    try:
-        while True:
-            kind, value = reader.waiting.get()
-            if kind == "error":
-                raise value
-            if kind == "end":
-                return
-            yield value
-    finally:
-        reader.stopped.set()
-        reader.join()
-
-
-class _Reader(threading.Thread):
-    def __init__(self, items: Iterable[Any], depth: int) -> None:
-        super().__init__(daemon=True, name="prefetch")
-        self.items = items
-        self.waiting: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
-        self.stopped = threading.Event()
-
-    def run(self) -> None:
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
+        waiting = deque(thread.submit(next, iterator, end) for _ in range(depth))
         try:
-            for item in self.items:
-                if not self.offer("item", item):
-                    return
-            self.offer("end", None)
-        except BaseException as error:  # the one who iterates raises it
-            self.offer("error", error)
-
-    def offer(self, kind: str, value: Any) -> bool:
-        """Put it in the queue, unless nobody reads any more."""
-        while not self.stopped.is_set():
-            try:
-                self.waiting.put((kind, value), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(thread.submit(next, iterator, end))
+                yield item  # type: ignore[misc]  # the end is no item
+        finally:
+            thread.shutdown(cancel_futures=True)

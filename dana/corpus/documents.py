@@ -17,7 +17,6 @@ from dana.core.schemas import DOCUMENTS, Document
 from dana.core.storage import RemoteFile, check_unchanged
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.notices import Notices
 from dana.corpus.places import Source, expand
 from dana.corpus.seen import Distinct
 from dana.corpus.slices import parse_sources
@@ -26,6 +25,9 @@ log = get_logger(__name__)
 
 SKIPPING = " (--on-bad-record skip counts such records and goes on)"
 ROWS_AT_ONCE = 4096
+LAYOUTS = {"line": "one a line", "paragraph": "one a paragraph (blank lines part them)", "file": "the whole file"}
+REPLACED = "\ufffd"  # in place of bytes that are not UTF-8
+NAMED = 10  # files that are named one by one
 
 
 @dataclass
@@ -35,10 +37,9 @@ class Tally:
     Attributes:
         read: Records seen.
         kept: Documents made of them.
-        dropped: Good records left out, by reason: ``duplicate``, ``empty``, ``left out by the record parser``; and
-            what hygiene takes back.
+        dropped: Good records left out, by reason: ``duplicate``, ``empty``; and what hygiene takes back.
         rejected: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of it),
-            ``no text``, ``no id``, ``repeated id``, ``record parser failed``.
+            ``no text``, ``no id``, ``repeated id``.
         documents: Kept documents by source.
         characters: Kept characters by source.
     """
@@ -116,13 +117,16 @@ def read_documents(
         DataError: Naming file, line and problem of a bad record, unless they are skipped.
     """
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
-    notices = Notices()
+    layouts: Counter[tuple[str, str]] = Counter()
+    replaced: Counter[str] = Counter()
     with Distinct(folder) as distinct:
         for parsed in parse_sources(sources, processes, inputs or Inputs()):
             tally.read += 1
             record, reason, problem, document = parsed.record, parsed.reason, parsed.problem, parsed.document
-            notices.add(record.origin, record.line, record.kind, document.text if document else "")
+            if record.is_plain:
+                layouts[record.origin, record.kind] += 1
             if document is not None:
+                replaced[record.origin] += REPLACED in document.text
                 reason, problem, document = distinct.admit(document)
             if document is not None:
                 tally.keep(document)
@@ -136,7 +140,11 @@ def read_documents(
             else:
                 raise DataError(f"{record.place}: {problem}{SKIPPING}")
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
-    notices.close()
+    for (origin, layout), count in list(layouts.items())[:NAMED]:
+        log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
+    for origin, count in list((+replaced).items())[:NAMED]:
+        remedy = "to keep those characters convert the file first, for example: iconv -f LATIN1 -t UTF-8"
+        log.warning("%s: %d records hold U+FFFD, where bytes are not UTF-8; %s", origin, count, remedy)
 
 
 def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | None = None) -> dict[str, str]:

@@ -8,7 +8,6 @@ are removed when the table made of them is whole.
 import gzip
 import json
 import re
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from urllib.parse import quote, unquote
 
 from dana.core.artifacts import fingerprint, read_json, write_json
 from dana.core.config import require
-from dana.core.errors import DataError
+from dana.core.errors import DanaError, DataError
 from dana.core.files import replacing
 from dana.core.logging import get_logger
-from dana.core.storage import attempt, is_url, said, waits_after
+from dana.core.storage import attempt, is_url, said
 from dana.corpus.inputs import Record
 
 log = get_logger(__name__)
@@ -121,79 +120,60 @@ def is_hub(source: object) -> bool:
 def read_hub(source: str | HubSet) -> Iterator[Record]:
     """Stream a data set's rows; no code of the data set's is ever run.
 
-    Where the connection drops the stream goes on at the last 10,000 rows; where the process died, a pinned set does.
+    ``datasets`` asks again where the connection drops; where that fails or the process dies, a pinned set goes on at
+    the last 10,000 rows.
 
     Raises:
         DataError: If it cannot be read.
     """
-    stream = _Stream(source)
-    number = failures = 0
-    while True:
-        try:
-            for number, fields in stream.rows_after(number):  # noqa: B020 - where it ends, it is begun again from there
-                failures = 0
-                yield Record(str(source), number, fields)
-            return
-        except DataError:
-            raise
-        except Exception as error:  # of any library that the dataset's format needs
-            if (wait := waits_after(error, failures)) is None:
-                raise DataError(f"{source}: cannot be read: {said(error)}") from error
-            failures += 1
-            log.info("input     %s: row %d: %s; again in %.1f s", source, number + 1, said(error), wait)
-            time.sleep(wait)
+    try:
+        for number, fields in enumerate(_rows(source), 1):
+            yield Record(str(source), number, fields)
+    except DanaError:
+        raise
+    except Exception as error:  # of any library that the dataset's format needs
+        raise DataError(f"{source}: cannot be read: {said(error)}; a rerun goes on from here") from error
 
 
-class _Stream:
-    """The rows of a data set, those read before from files, with the place in the stream behind them."""
+def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
+    """All rows: those read before from files, then the stream from the place behind them."""
+    name, revision, config, split = _parsed(str(source))
+    folder, state = None, None
+    if isinstance(source, HubSet):
+        folder, revision = source.rows, source.commit
+    for part in sorted(folder.glob("*.json.gz")) if folder else ():
+        content = json.loads(gzip.decompress(part.read_bytes()))
+        state = content["state"]
+        yield from content["rows"]
+    if state == ENDED:
+        return
+    from datasets import load_dataset
 
-    def __init__(self, source: str | HubSet) -> None:
-        self._folder = source.rows if isinstance(source, HubSet) else None
-        self._name, revision, self._config, self._split = _parsed(str(source))
-        self._revision = (source.commit if isinstance(source, HubSet) else revision) or None
+    stream = load_dataset(name, config, split=split, streaming=True, revision=revision or None)
+    if state is not None:
+        stream.load_state_dict(state)
+        log.info("input     %s: goes on after the rows that were read before", name)
+    waiting: list[dict[str, Any]] = []
+    for row in stream:
+        waiting.append(dict(row))
+        if len(waiting) == ROWS_AT_ONCE:
+            folder = _keep(folder, waiting, stream.state_dict())
+            waiting = []
+        yield dict(row)
+    _keep(folder, waiting, ENDED)
 
-    def rows_after(self, done: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Rows after so many, each with its number from 1."""
-        number, state = 0, None
-        for part in self._parts():
-            kept = json.loads(gzip.decompress(part.read_bytes()))
-            state = kept["state"]
-            for number, fields in enumerate(kept["rows"], number + 1):  # noqa: B020 - the count goes on
-                if number > done:
-                    yield number, fields
-        if state == ENDED:
-            return
-        from datasets import load_dataset
 
-        stream = load_dataset(self._name, self._config, split=self._split, streaming=True, revision=self._revision)
-        if state is not None:
-            stream.load_state_dict(state)
-            log.info("input     %s: goes on after row %s", self._name, f"{number:,}")
-        waiting: list[dict[str, Any]] = []
-        for number, row in enumerate(stream, number + 1):  # noqa: B020
-            waiting.append(dict(row))
-            if len(waiting) == ROWS_AT_ONCE:
-                self._keep(waiting, stream.state_dict())
-                waiting = []
-            if number > done:
-                yield number, dict(row)
-        self._keep(waiting, ENDED)
-
-    def _parts(self) -> list[Path]:
-        return sorted(self._folder.glob("*.json.gz")) if self._folder else []
-
-    def _keep(self, rows: list[dict[str, Any]], state: dict[str, Any]) -> None:
-        """Write rows down, unless JSON would not give them back as they are (dates, pictures): such sets begin anew."""
-        if self._folder is None:
-            return
-        try:
-            text = json.dumps({"state": state, "rows": rows})
-            same = json.loads(text)["rows"] == rows
-        except (TypeError, ValueError):
-            same = False
-        if not same:
-            self._folder = None
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._folder / f"{len(self._parts()):06d}.json.gz") as temporary:
-            temporary.write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+def _keep(folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]) -> Path | None:
+    """Write rows down; None where JSON would not give them back (dates, pictures): such sets begin anew."""
+    if folder is None:
+        return None
+    try:
+        text = json.dumps({"state": state, "rows": rows})
+        if json.loads(text)["rows"] != rows:
+            return None
+    except (TypeError, ValueError):
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / f"{len(list(folder.glob('*.json.gz'))):06d}.json.gz") as temporary:
+        temporary.write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+    return folder

@@ -33,7 +33,7 @@ SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
 SHARED_CORES = 4
 MOST_READERS = 8  # the process that asks has no more to do than so many can
 
-_PLAIN = Inputs()  # plain text has no fields, so that neither their names nor a parser says anything of it
+_PLAIN = Inputs()  # plain text has no fields, so that their names say nothing of it
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,6 @@ def _parsed(record: Record, inputs: Inputs) -> Parsed:
         return Parsed(record, "damaged file" if record.rest_lost else "unreadable", record.problem)
     fields = record.fields
     inputs = _PLAIN if record.is_plain else inputs
-    if inputs.parser:
-        made, problem = inputs.parser.parse(fields)
-        if made is None:
-            return Parsed(record, "record parser failed" if problem else "left out by the record parser", problem)
-        fields = made
     found = ((name, field_at(fields, name)) for name in inputs.text_field)
     name, text = next((pair for pair in found if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
     if text is MISSING:

@@ -208,7 +208,7 @@ def embedding_store(path: Path) -> Path:
     told = yaml.safe_load(_settings(path)) or {}
     told = told if isinstance(told, dict) else {}
     named = told.get("selection", {}).get("store")
-    return Path(named) if named else Path(told.get("share") or path) / "embeddings"
+    return Path(named) if named else path / "embeddings"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -16,7 +16,6 @@ def adapt_stage(
     general_heldout: Path,
     settings: AdaptSettings,
     out: Path,
-    share: Path | None = None,
 ) -> Artifact:
     """Continue pre-training, and write a Hugging Face folder that loads without dana.
 
@@ -32,7 +31,6 @@ def adapt_stage(
         general_heldout: The same.
         settings: The run.
         out: Where the model goes.
-        share: Folder that runs share their tokens in, or None.
 
     Raises:
         ArtifactError: If an input is missing or unfit, or `out` holds something else.
@@ -43,7 +41,7 @@ def adapt_stage(
     job = TrainingJob(
         base=Path(model).resolve().name if Path(model).is_dir() else model,
         load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),
-        data=TrainingData(corpus, weights, task_heldout, general_heldout, share),
+        data=TrainingData(corpus, weights, task_heldout, general_heldout),
         settings=settings,
         head_warmup=settings.head_warmup,
     )

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft
+from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
 from dana.core.known_sources import KnownSources
 from dana.core.launch import first
 from dana.core.logging import get_logger, tracked
 from dana.core.schemas import DOCUMENTS, write_parts
-from dana.core.shared import make_shared
 from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
@@ -28,7 +27,6 @@ def corpus_stage(
     on_bad_record: str = "fail",
     cleaner: Cleaner | None = None,
     inputs: Inputs | None = None,
-    share: Path | None = None,
 ) -> Artifact:
     """Read, clean, de-duplicate and store documents, streamed.
 
@@ -39,8 +37,6 @@ def corpus_stage(
         on_bad_record: ``fail`` or ``skip``.
         cleaner: Leaves out what hygiene asks for; None keeps every text.
         inputs: How records become documents.
-        share: Folder that runs share (:func:`dana.core.shared.make_shared`): the same sources, read alike, are read
-            once. What hygiene keeps out for the sake of a task makes it another corpus.
 
     Raises:
         ConfigError: If a source is empty or the run's own folder.
@@ -48,14 +44,13 @@ def corpus_stage(
     """
     cleaner = cleaner or Cleaner(Hygiene())
     inputs = inputs or Inputs()
-    reading = inputs.identity()  # a record parser that does not load fails here
     found = first(lambda: find_files(sources, folder.parent))
     known = KnownSources(folder)
 
     def identity() -> dict[str, Any]:
         files = source_digests(found, known.digest)
         known.tell()
-        described = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **reading}
+        described = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **inputs.identity()}
         return described | cleaner.identity(general=True)
 
     def write(draft: Draft) -> None:
@@ -69,7 +64,7 @@ def corpus_stage(
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)
 
-    made = make_shared(folder, "corpus", first(identity), write, share)
+    made = make(folder, "corpus", first(identity), write)
     first(known.keep)
     first(lambda: forget_rows(found))
     return made

@@ -44,7 +44,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
 
     def write(draft: Draft | None) -> None:
         tokenizer = loaded.tokenizer
-        tokens = Tokens.open(pack_stage(data.corpus, tokenizer, data.share).path)
+        tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
         collator = objective.collator(tokenizer, settings.seed)
         exclude = data.heldout_ids()
         examples, counts = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, exclude)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ class NewText:
             its template, else ``text``.
         id_field: Field with the id, which every record must have; None takes the training data's, mostly ``id``, and
             calls a text without one by file and line.
-        text_documents: See :class:`dana.corpus.inputs.Inputs`; so is the next.
-        record_parser: Makes the fields ``text`` and ``id`` of a record, and that of the second text.
+        text_documents: See :class:`dana.corpus.inputs.Inputs`.
         on_bad_record: ``fail`` or ``skip`` (counted).
         text_pair_field: Field with the second text; None takes the one the model was trained on, if it was on pairs.
     """
@@ -43,18 +41,12 @@ class NewText:
     text_field: str | None = None
     id_field: str | None = None
     text_documents: str = "auto"
-    record_parser: str | None = None
     on_bad_record: str = "fail"
     text_pair_field: str | None = None
 
     def __post_init__(self) -> None:
         require(self.on_bad_record in ("fail", "skip"), "--on-bad-record", self.on_bad_record, "fail or skip")
-        self._inputs  # noqa: B018, which checks the others
-
-    @cached_property
-    def _inputs(self) -> Inputs:
-        named = [self.text_field] if self.text_field else ["text"]
-        return Inputs(named, self.id_field, self.text_documents, self.record_parser)
+        Inputs([self.text_field] if self.text_field else ["text"], self.id_field, self.text_documents)  # checks them
 
     def examples(self, trained_on: dict[str, Any], kind: Kind) -> Iterator[Example]:
         """The texts, normalised, as examples whose label says nothing.
@@ -69,7 +61,7 @@ class NewText:
         """
         good = bad = 0
         pair = self.text_pair_field or trained_on.get("text_pair_field")
-        for record in self._records():
+        for record in read_records(self.files, self.text_documents):
             template = self._template(record, trained_on)
             problem = record.problem or _problem(record, template, pair, self.id_field)
             made = problem or _read(record, template, pair, kind)
@@ -88,22 +80,10 @@ class NewText:
 
     def _template(self, record: Record, trained_on: dict[str, Any]) -> Template:
         """What makes the text of a record: mostly a single field."""
-        made_whole = self.text_field or self.record_parser or record.is_plain
-        if trained_on.get("template") and not made_whole:
+        if trained_on.get("template") and not self.text_field and not record.is_plain:
             return Template.parse(trained_on["template"])
         fields = [self.text_field] if self.text_field else [trained_on.get("text_field") or "text", "text"]
         return Template.of_field(next((name for name in fields if record.get(name) is not None), fields[0]))
-
-    def _records(self) -> Iterator[Record]:
-        """The records of the files, as the record parser makes them; without those that it leaves out."""
-        parser = self._inputs.parser
-        for record in read_records(self.files, self.text_documents):
-            if parser is None or record.problem or record.is_plain:
-                yield record
-                continue
-            made, problem = parser.parse(record.fields)
-            if made is not None or problem:
-                yield replace(record, fields=made or {}, problem=problem)
 
     def _name(self, record: Record, trained_on: dict[str, Any]) -> str:
         given = record.get(self.id_field or trained_on.get("id_field") or "id")

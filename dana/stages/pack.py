@@ -3,20 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, fingerprint
+from dana.core.artifacts import Artifact, Draft, fingerprint, make
 from dana.core.schemas import DOCUMENTS, iterate_documents, parts, table_identity
-from dana.core.shared import make_shared
 from dana.models.folder import check_checkpoint, load_own_tokenizer, tokenizer_identity
 from dana.train.tokens import write_tokens
 
 
-def pack_for(model: str, corpus: Path, share: Path | None = None) -> Artifact:
+def pack_for(model: str, corpus: Path) -> Artifact:
     """Tokenise a corpus with the tokenizer of a checkpoint, a folder or a Hub name; see :func:`pack_stage`."""
     check_checkpoint(model)
-    return pack_stage(corpus, load_own_tokenizer(model), share)
+    return pack_stage(corpus, load_own_tokenizer(model))
 
 
-def pack_stage(corpus: Path, tokenizer: Any, share: Path | None = None) -> Artifact:
+def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
     """Tokenise a corpus, or find it tokenised.
 
     The folder lies beside the corpus, under ``tokens/``, named after the tokenizer. It holds ``tokens.safetensors``:
@@ -26,7 +25,6 @@ def pack_stage(corpus: Path, tokenizer: Any, share: Path | None = None) -> Artif
     Args:
         corpus: Folder of :data:`dana.core.schemas.DOCUMENTS`.
         tokenizer: A fast Hugging Face tokenizer.
-        share: Folder that runs share (:func:`dana.core.shared.make_shared`): one corpus is tokenised once.
 
     Raises:
         ConfigError: If the tokenizer is slow.
@@ -43,4 +41,4 @@ def pack_stage(corpus: Path, tokenizer: Any, share: Path | None = None) -> Artif
         draft.counts["documents"] = total
 
     folder = corpus.parent / "tokens" / fingerprint(depends_on)[:16]
-    return make_shared(folder, "tokens", depends_on, write, share)
+    return make(folder, "tokens", depends_on, write)

@@ -51,7 +51,7 @@ from dana.weighting.settings import parse_balance
 log = get_logger(__name__)
 
 # Settings that reading, and warming up a head, look at: their cells are told no others, so that these may change.
-OF_TEXTS = ("out", "share", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
+OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
 OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 
@@ -153,7 +153,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     yield from _weights(settings, selectors, tables)
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
     work = settings.pretrain.tokens if settings.model is None else None
-    base |= {"adapt": _of_head(settings), "share": settings.shared}
+    base |= {"adapt": _of_head(settings)}
     yield Cell("base", f"{__name__}:base_model", base, ("texts",), **_training(work, settings))
     for arm in arms:
         if arm.text == "task":
@@ -254,9 +254,7 @@ def rank_texts(settings: RunSettings) -> Artifact:
     return ranking
 
 
-def base_model(
-    out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings, share: Path | None
-) -> str:
+def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings) -> str:
     """The model that the arms adapt, and the corpus as its tokens, so that arms side by side need not write them.
 
     Args:
@@ -265,7 +263,6 @@ def base_model(
         size: Of a model from scratch.
         pretrain: Training from scratch.
         adapt: Of the arms; says how a missing language-model head is warmed up.
-        share: Folder that runs share their tokens in, or None.
 
     Returns:
         Its folder or Hub name: the given model, if it has a language-model head.
@@ -275,8 +272,8 @@ def base_model(
     if model is None:
         base = str(pretrain_stage(size, corpus, *held_out, pretrain, out / "base").path)
     else:
-        base = head_stage(model, TrainingData(corpus, None, *held_out, share), adapt, out / "base")
-    pack_stage(corpus, load_own_tokenizer(base), share)
+        base = head_stage(model, TrainingData(corpus, None, *held_out), adapt, out / "base")
+    pack_stage(corpus, load_own_tokenizer(base))
     return base
 
 

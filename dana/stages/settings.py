@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.errors import PluginError
 from dana.core.storage import check_url, is_url
@@ -17,9 +16,6 @@ from dana.stages.arms import Arm, parse_arms
 from dana.tasks.settings import HarvestSettings, Hygiene, Preset
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
-
-EMBEDDINGS = "embeddings"
-OWN_TEXT = ("task", "corpus")  # artifacts of every run; a shared folder has none of these names itself
 
 
 @dataclass(frozen=True)
@@ -61,8 +57,6 @@ class CoreSettings:
         pilot: Folder of an earlier run whose results say how much scores vary; where none is named, this run's own say
             it, if there are any.
         jobs: Cells of the recipe that run side by side, each in a process of its own.
-        share: Folder that runs share: corpus, tokens and embeddings are made once for all that want the same, kept
-            there by fingerprint, and linked into each run's folder.
     """
 
     out: str = "runs/run"
@@ -90,13 +84,10 @@ class CoreSettings:
     detect: float = 0.02
     pilot: str | None = None
     jobs: int = 1
-    share: str | None = None
 
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
         require(not is_url(self.out), "out", self.out, "a local folder; copy it to a URL when it is whole")
-        fits = self.share is None or _can_be_shared(self.share, Path(self.out))
-        require(fits, "share", self.share, "a local folder outside the run's own and any other's, or a place for one")
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
@@ -117,14 +108,9 @@ class CoreSettings:
         return getattr(self, study)
 
     @property
-    def shared(self) -> Path | None:
-        """The folder that runs share, or None."""
-        return None if self.share is None else Path(self.share)
-
-    @property
     def usual_store(self) -> str:
-        """The embedding store where none is named: the shared folder's, or else the run's own, ``OUT/embeddings``."""
-        return str((self.shared or Path(self.out)) / EMBEDDINGS)
+        """The embedding store where none is named: the run's own, ``OUT/embeddings``."""
+        return str(Path(self.out) / "embeddings")
 
     @property
     def nested_seeds(self) -> list[int]:
@@ -161,13 +147,3 @@ def with_store(settings: RunSettings) -> RunSettings:
     named = settings.selection.store
     store = settings.usual_store if named is None else None if named == "none" else named
     return replace(settings, selection=replace(settings.selection, store=store))
-
-
-def _can_be_shared(share: str, out: Path) -> bool:
-    """Whether runs may share a folder: not within a run or an artifact, whose files are sealed."""
-    if is_url(share) or not share.strip() or (Path(share).exists() and not Path(share).is_dir()):
-        return False
-    place = Path(share).resolve()
-    here = (above / name for above in (place, *place.parents) for name in ("", *OWN_TEXT))
-    made = any((folder / MANIFEST).is_file() for folder in here)
-    return not made and not place.is_relative_to(out.resolve())

@@ -91,5 +91,4 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
 
 def _read_general(settings: RunSettings, cleaner: Cleaner) -> GeneralCorpus:
     folder, bad = Path(settings.out) / "corpus", settings.on_bad_record
-    inputs, share = settings.inputs, settings.shared
-    return GeneralCorpus(first(lambda: corpus_stage(settings.general, folder, bad, cleaner, inputs, share)))
+    return GeneralCorpus(first(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs)))

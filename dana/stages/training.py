@@ -36,14 +36,12 @@ class TrainingData:
         weights: Folder of weights over them, or None to use everything with weight 1.
         task_heldout: Folder of task documents to measure on.
         general_heldout: Folder of general documents to measure on; made from the corpus where there is none.
-        share: Folder that runs share their tokens in, or None.
     """
 
     corpus: Path
     weights: Path | None
     task_heldout: Path
     general_heldout: Path
-    share: Path | None = None
 
     def hold_out(self) -> None:
         """Make the general documents to measure on where there are none."""
@@ -85,7 +83,7 @@ def weighted_examples(data: TrainingData, tokenizer: Any, objective: str, max_to
     data.given()
     data.hold_out()
     special_tokens = OBJECTIVES.create(objective).collator(tokenizer, 0).special_tokens
-    tokens = Tokens.open(pack_stage(data.corpus, tokenizer, data.share).path)
+    tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
     examples, _ = build_examples(tokens, data.weights, special_tokens, max_tokens, data.heldout_ids())
     return examples
 
@@ -149,7 +147,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         checkpoint_gradients(loaded.model)
     objective = settings.make_objective()
     collator = objective.collator(tokenizer, settings.seed)
-    tokens = Tokens.open(pack_stage(data.corpus, tokenizer, data.share).path)
+    tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
     exclude = data.heldout_ids()
     examples, counts = training_examples(tokens, data.weights, exclude, collator.special_tokens, settings)
     folders = {"task": data.task_heldout, "general": data.general_heldout}

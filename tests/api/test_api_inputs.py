@@ -73,13 +73,6 @@ def test_fields_are_those_of_the_settings(tmp_path):
     assert [(document.doc_id, document.text) for document in found] == [("k1", "one")]
 
 
-def test_a_record_parser_gets_whole_rows(tmp_path):
-    parser = tmp_path / "parser.py"
-    parser.write_text("def parse(row):\n    return {'text': row['title'] + row['body']}\n")
-    (found,) = documents([{"title": "A", "body": "B"}], tmp_path, Inputs(record_parser=f"{parser}:parse"))
-    assert found.text == "AB"
-
-
 def test_paths_are_left_as_they_are(tmp_path):
     assert as_sources("general", "pool/*.jsonl", tmp_path, tmp_path, Inputs()) == ["pool/*.jsonl"]
     given = [Path("a.txt"), Path("b")]

@@ -34,7 +34,6 @@ def test_commands_and_flags(line, near, capsys):
         ("weigh rums/mine", "runs"),
         ("report runs/mne", "runs/mine"),
         ("adapt runs/mine --model ./runs/mime", "runs/mine"),
-        ("rank --task notes.txt --general pool.jsonl --record-parser mime.py:f", "mine.py"),
         ("weigh runs/mine --config mine.yaml", "beta"),
     ],
 )

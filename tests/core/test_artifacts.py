@@ -241,10 +241,9 @@ def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing
     with pytest.raises(ArtifactError, match=rf"x: process {first.pid} on \S+ \(since .*\) is writing it"):
         make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
     monkeypatch.setattr("dana.core.files.PATIENCE", 0.0)
-    for unreadable in ("", "{", "[]", "{}"):
-        (tmp_path / ".x.lock").write_text(unreadable)
-        with pytest.raises(ArtifactError, match="x: another process is writing it"):
-            make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
+    (tmp_path / ".x.lock").write_text("")
+    with pytest.raises(ArtifactError, match="x: another process is writing it"):
+        make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
     first.communicate(timeout=60)
     assert first.returncode == 0
     assert (tmp_path / "x" / "data.txt").read_text() == "whole"

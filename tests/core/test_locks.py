@@ -1,7 +1,6 @@
 """What a lock says of its owner, and that its file is never somebody else's."""
 
 import fcntl
-import json
 import os
 
 import pytest
@@ -9,13 +8,13 @@ import pytest
 from dana.core.files import locked
 
 
-@pytest.mark.parametrize("program", ["/usr/bin/dana", "/lib/dana/__main__.py"])
-def test_a_lock_names_its_process_and_command(tmp_path, monkeypatch, program):
-    monkeypatch.setattr("sys.argv", [program, "score", "--task", "t"])
+def test_a_lock_names_its_process_and_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/dana", "score", "--task", "t"])
     with locked(tmp_path / "x"):
-        about = json.loads((tmp_path / ".x.lock").read_text())
+        about = (tmp_path / ".x.lock").read_text()
         assert not (tmp_path / ".x.lock").stat().st_mode & 0o133
-    assert (about["pid"], about["command"]) == (os.getpid(), "dana score")
+    assert about.startswith(f"process {os.getpid()} on ")
+    assert about.endswith(": dana score)")
     assert not list(tmp_path.iterdir())
 
 
@@ -34,4 +33,4 @@ def test_a_lock_file_removed_before_it_was_locked_is_made_anew(tmp_path, monkeyp
     monkeypatch.setattr("fcntl.lockf", late)
     with locked(tmp_path / "x"):
         assert len(calls) == 2
-        assert json.loads(file.read_text())["pid"] == os.getpid()
+        assert f"process {os.getpid()} " in file.read_text()

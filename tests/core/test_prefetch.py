@@ -10,7 +10,7 @@ from dana.core.workers import prefetch
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 def test_reading_ahead_keeps_order_and_passes_errors_on():

@@ -1,8 +1,7 @@
-"""What is said of files: how plain text was cut, long rows, characters that were lost."""
+"""What is said of files: how plain text was cut, characters that were lost."""
 
 import pytest
 
-from dana.corpus import notices
 from dana.corpus.documents import Tally, read_documents
 
 
@@ -28,21 +27,7 @@ def test_how_plain_text_was_cut_is_said(tmp_path, said):
     ]
 
 
-def test_many_files_are_counted_and_not_named(tmp_path, said, monkeypatch):
-    monkeypatch.setattr(notices, "FILES", 1)
-    for name in "abc":
-        (tmp_path / f"{name}.txt").write_text(name)
-    assert said(tmp_path)[1:] == ["input     and more files: 2 line"]
-
-
-def test_a_row_of_many_lines_is_said(tmp_path, said):
-    (tmp_path / "x.csv").write_text("text\na\n" + '"' + "line\n" * 49 + 'end"\nb\n')
-    assert said(tmp_path / "x.csv") == [
-        f"input     {tmp_path}/x.csv: 3 records; the longest takes 50 lines, from line 3 on"
-    ]
-
-
 def test_lost_characters_are_said(tmp_path, said):
     (tmp_path / "x.txt").write_bytes("Zwölf\nBoxkämpfer\nlaufen\n".encode("latin-1"))
     (warning,) = [line for line in said(tmp_path / "x.txt") if "U+FFFD" in line]
-    assert warning.startswith(f"{tmp_path}/x.txt: 2 of 3 records hold U+FFFD")
+    assert warning.startswith(f"{tmp_path}/x.txt: 2 records hold U+FFFD")

@@ -131,22 +131,6 @@ def test_what_is_not_there_is_named(url, said, s3):
     assert said in str(caught.value)
 
 
-def test_a_clock_that_disagrees_with_the_stores_is_named_at_once():
-    from botocore.exceptions import ClientError
-    from s3fs.errors import translate_boto_error
-
-    asked = []
-
-    def work():
-        asked.append(1)
-        told = {"Code": "RequestTimeTooSkewed", "Message": "The difference between the times is too large."}
-        raise translate_boto_error(ClientError({"Error": told}, "GetObject"))
-
-    with pytest.raises(DataError, match=r"cannot be read: the clocks of this machine and of the store disagree; set"):
-        storage.attempt(work, "s3://pool/a.txt")
-    assert len(asked) == 1
-
-
 def test_a_bucket_without_permission_is_named_at_once(s3, monkeypatch):
     s3.pipe_file("pool/a.txt", b"text")
     monkeypatch.setattr(storage, "WAITS", (100.0,))  # another attempt would take that long
@@ -257,10 +241,8 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
     "words",
     [
         ["score", "--out", "URL"],
-        ["score", "--share", "URL"],
         ["score", "--store", "URL"],
         ["score", "--set", "general=URL"],
-        ["score", "--record-parser", "URL:f", "--task", "a.txt", "--general", "a.txt"],
         ["score", "URL"],
         ["adapt", "run", "--model", "URL"],
         ["predict", "URL", "a.jsonl"],

@@ -77,16 +77,6 @@ def test_predictions_on_the_test_split_are_those_of_the_run(run, model, card):
     assert [row["probability"] for row in found] == [max(row) for row in own["probabilities"]]
 
 
-def test_a_record_parser_makes_text_and_id_and_leaves_records_out(model, tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "def parse(fields):\n    return {'text': fields['title'], 'id': fields['n']} if fields['n'] else None\n"
-    )
-    rows = "".join(json.dumps({"title": f"apple pear {n}", "n": n}) + "\n" for n in range(3))
-    (tmp_path / "new.jsonl").write_text(rows)
-    found = labelled(model, tmp_path / "new.jsonl", record_parser=f"{tmp_path}/mine.py:parse")
-    assert [(row["id"], row["text"]) for row in found] == [("1", "apple pear 1"), ("2", "apple pear 2")]
-
-
 def test_a_document_of_plain_text_is_what_is_asked_for(model, tmp_path):
     (tmp_path / "notes.txt").write_text("apple pear\nplum apple\n")
     file = tmp_path / "notes.txt"

@@ -22,7 +22,6 @@ FLAGS = [
     Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
     Flag("--geometry", "selection.geometry"),
     Flag("--store", "selection.store"),
-    Flag("--share", "share"),
     Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
     Flag("--out", "out"),
 ]

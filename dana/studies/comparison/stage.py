@@ -98,8 +98,7 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
     if not _tasks(settings):
         return
     corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
-    corpus |= {"inputs": settings.inputs, "share": settings.shared}
-    yield Cell("general", "dana.stages.corpus:corpus_stage", corpus)
+    yield Cell("general", "dana.stages.corpus:corpus_stage", {**corpus, "inputs": settings.inputs})
     for task in _tasks(settings):
         folder = out / slug(task)
         arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}

@@ -9,8 +9,8 @@ from dana.cli.selection import TEXTS
 from dana.core.errors import ConfigError
 
 OF_TEXTS = (
-    "--general --on-bad-record --text-field --id-field --record-parser --text-documents --near-duplicates --sample"
-    " --seed --share --out"
+    "--general --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample"
+    " --seed --out"
 )
 FLAGS = [
     *(flag for flag in TEXTS if flag.name in OF_TEXTS.split()),
