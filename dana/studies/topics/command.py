@@ -8,10 +8,7 @@ from dana.cli.given import add_verify, heed_verify, keep, settings_from
 from dana.cli.selection import TEXTS
 from dana.core.errors import ConfigError
 
-OF_TEXTS = (
-    "--general --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample"
-    " --seed --out"
-)
+OF_TEXTS = "--general --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample --seed --out"
 FLAGS = [
     *(flag for flag in TEXTS if flag.name in OF_TEXTS.split()),
     Flag("--model", "topics.model"),
