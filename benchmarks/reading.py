@@ -41,7 +41,7 @@ def write_pool(path: Path, documents: int, given_ids: bool) -> None:
 
 def read(path: Path, folder: Path, processes: int) -> None:
     """Read the pool in this process, and print what it cost as JSON."""
-    from dana.stages import corpus
+    from dana.stages import texts as corpus
 
     corpus.reading_processes = lambda files: processes
     base, before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, os.times()

@@ -52,7 +52,7 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
     from dana.scoring.inputs import GeneralCorpus, TaskText
     from dana.scoring.scoring import Scoring, build_selector
     from dana.scoring.settings import Selection
-    from dana.stages.task import task_stage
+    from dana.stages.texts import task_stage
 
     folder = work / f"corpus-{times}"
     corpus = make(
@@ -102,7 +102,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
-        from dana.stages.corpus import corpus_stage
+        from dana.stages.texts import corpus_stage
 
         started = time.monotonic()
         made = corpus_stage([str(Path(os.environ["DANA_DATA"]) / "general")], work / "corpus")

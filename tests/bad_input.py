@@ -17,7 +17,7 @@ import yaml
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
-from dana.stages.held_out import held_out_stage
+from dana.stages.texts import held_out_stage
 from tests.toy_task import write_checkpoint, write_task
 
 HASHING = "--encoder hashing:dims=32,words=1"

@@ -52,11 +52,10 @@ def adapt(
     Raises:
         ConfigError: Of a keyword; or if it is not said what to train on.
         DataError: If columns of the table are missing.
-        DanaError: See :func:`dana.stages.adapt.adapt_stage`.
+        DanaError: See :func:`dana.stages.training.adapt_stage`.
     """
-    from dana.stages.adapt import adapt_stage
-    from dana.stages.held_out import held_out_folders
-    from dana.stages.texts import open_texts
+    from dana.stages.texts import held_out_folders, open_texts
+    from dana.stages.training import adapt_stage
     from dana.train.hf_trainer import load_model
 
     with ExitStack() as stack:
@@ -190,7 +189,7 @@ def training_dataset(
         ConfigError: If the tokenizer does not fit the objective, or `max_tokens` is too small.
     """
     from dana.core.artifacts import open_artifact
-    from dana.stages.held_out import held_out_folders
+    from dana.stages.texts import held_out_folders
     from dana.stages.training import TrainingData, weighted_examples
     from dana.train.hf_trainer import check_tokenizer, examples_dataset
 

@@ -61,8 +61,8 @@ def _adapt(parsed: argparse.Namespace) -> None:
     on held-out task text and on held-out general text before, during and after.
     """
     from dana.core.config import require
-    from dana.stages.adapt import adapt_stage
-    from dana.stages.held_out import held_out_folders
+    from dana.stages.texts import held_out_folders
+    from dana.stages.training import adapt_stage
 
     folder = parsed.folder
     if parsed.unweighted and parsed.weights:
@@ -83,7 +83,7 @@ def _adapt(parsed: argparse.Namespace) -> None:
         keep(settings, folder)
     print(f"written: {artifact.path}")
     if parsed.push_to_hub and is_main_process():
-        from dana.stages.publish import publish_stage
+        from dana.stages.training import publish_stage
 
         print(f"uploaded: {publish_stage(artifact.path, parsed.push_to_hub)}")
     print(hints.after_adapt(settings, folder, artifact.path))
@@ -107,8 +107,8 @@ def _pack(parsed: argparse.Namespace) -> None:
 
 def _pretrain(parsed: argparse.Namespace) -> None:
     """Train a WordPiece tokenizer and a BERT of a size name on the general text, by the loop of `dana adapt`."""
-    from dana.stages.held_out import held_out_folders
-    from dana.stages.pretrain import pretrain_stage
+    from dana.stages.texts import held_out_folders
+    from dana.stages.training import pretrain_stage
 
     folder = parsed.folder
     settings = settings_from(parsed)

@@ -25,7 +25,7 @@ class TaskText:
 
     @classmethod
     def open(cls, path: Path) -> "TaskText":
-        """Open what :func:`dana.stages.task.task_stage` wrote."""
+        """Open what :func:`dana.stages.texts.task_stage` wrote."""
         return cls(open_artifact(path, "task", "dana rank --task ... --general ... --out DIR"))
 
     @property
@@ -72,7 +72,7 @@ class GeneralCorpus:
 
     @classmethod
     def open(cls, path: Path) -> "GeneralCorpus":
-        """Open what :func:`dana.stages.corpus.corpus_stage` wrote."""
+        """Open what :func:`dana.stages.texts.corpus_stage` wrote."""
         return cls(open_artifact(path, "corpus", "dana score --task ... --general ... --out DIR"))
 
     @property

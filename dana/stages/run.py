@@ -32,16 +32,13 @@ from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.harvest import CARD_NAME
-from dana.stages.head import head_stage
-from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.pack import pack_stage
-from dana.stages.pretrain import pretrain_stage
 from dana.stages.rank import comparison_text, run_rank
 from dana.stages.remember import remember
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
-from dana.stages.texts import check_names, open_texts
-from dana.stages.training import TrainingData
+from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
+from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import refuse_unused
 from dana.stages.weigh import WeighSettings
 from dana.tasks.card import load_card
@@ -222,7 +219,7 @@ def _adapted(settings: RunSettings, arms: tuple[Arm, ...], place: int = 0) -> It
             continue
         yield Cell(
             f"adapt/{arm.name}{at}",
-            "dana.stages.adapt:adapt_stage",
+            "dana.stages.training:adapt_stage",
             {
                 "model": Made("base"),
                 "corpus": Made(f"text/{arm.name}") if arm.text == "task" else out / "corpus",

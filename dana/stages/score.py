@@ -10,8 +10,7 @@ from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
-from dana.stages.task import find_task
-from dana.stages.texts import check_names, open_texts
+from dana.stages.texts import check_names, find_task, open_texts
 
 log = get_logger(__name__)
 

@@ -1,26 +1,32 @@
 """Training stages, ``dana adapt`` and ``dana pretrain``: model, corpus and weights in, a committed model folder out."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, make_together, read_manifest, write_text
+from dana.core.artifacts import Artifact, Draft, make_together, open_artifact, read_manifest, write_text
+from dana.core.config import require
+from dana.core.errors import ArtifactError
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
 from dana.core.schemas import DOCUMENTS, WEIGHTS, iterate_documents, table_identity
-from dana.models.language_model import LanguageModel, check_length
-from dana.stages.held_out import held_out_stage
+from dana.models.folder import check_checkpoint, model_identity
+from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
 from dana.stages.pack import pack_stage
+from dana.stages.texts import held_out_stage
 from dana.train.card import Provenance, model_card
 from dana.train.checkpoints import RECORDS, Checkpoints, saved_to_resume
 from dana.train.examples import Examples, build_examples
 from dana.train.execution import make_accelerator
+from dana.train.head_warmup import warm_up_head
+from dana.train.layout import BatchLayout
+from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, StepRecord, in_words, summary, to_line, values_of
 from dana.train.run import Trained, TrainingRun, check_trackers, heldout_examples, logging_folder, training_examples
-from dana.train.settings import HeadWarmup, TrainSettings
+from dana.train.settings import AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
 
@@ -186,3 +192,153 @@ def _weighting(weights: Path | None) -> str:
     if weights is None:
         return "none (every example counts 1)"
     return read_manifest(weights).get("depends_on", {}).get("settings", {}).get("policy", "given")
+
+
+def adapt_stage(
+    model: str,
+    corpus: Path,
+    weights: Path | None,
+    task_heldout: Path,
+    general_heldout: Path,
+    settings: AdaptSettings,
+    out: Path,
+) -> Artifact:
+    """Continue pre-training, and write a Hugging Face folder that loads without dana.
+
+    Held-out documents that are also in the corpus are left out of training. Beside the model lie
+    ``training.jsonl`` (a line a step and an evaluation), ``README.md`` and the manifest. Under several
+    processes every one must call this; the first writes.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        corpus: Folder of a corpus artifact.
+        weights: Folder of a weights artifact made from it; None trains on all of it equally.
+        task_heldout: Folder of :data:`dana.core.schemas.DOCUMENTS`.
+        general_heldout: The same.
+        settings: The run.
+        out: Where the model goes.
+
+    Raises:
+        ArtifactError: If an input is missing or unfit, or `out` holds something else.
+        ConfigError: If the model has too few positions for ``max_tokens`` or no head for the objective, or the launch
+            has another number of processes than it names.
+    """
+    check_checkpoint(model)
+    job = TrainingJob(
+        base=Path(model).resolve().name if Path(model).is_dir() else model,
+        load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),
+        data=TrainingData(corpus, weights, task_heldout, general_heldout),
+        settings=settings,
+        head_warmup=settings.head_warmup,
+    )
+    return run_job(job, {"model": model_identity(model)}, out)
+
+
+def pretrain_stage(
+    size: str, corpus: Path, task_heldout: Path, general_heldout: Path, settings: PretrainSettings, out: Path
+) -> Artifact:
+    """Train a tokenizer and an encoder on a corpus.
+
+    The folder is like that of :func:`dana.stages.training.adapt_stage`. Held-out documents are
+    kept from the tokenizer too.
+
+    Args:
+        size: ``tiny``, ``mini``, ``small``, ``medium`` or ``base``.
+        corpus: Folder of a corpus artifact.
+        task_heldout: Folder of :data:`dana.core.schemas.DOCUMENTS` to measure on.
+        general_heldout: The same.
+        settings: The run.
+        out: Where the model goes.
+
+    Raises:
+        ConfigError: If the size is unknown, or the objective cannot train such a model.
+        ArtifactError: If an input is missing, or `out` holds something else.
+    """
+    from transformers import AutoConfig
+
+    require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
+    objective = settings.make_objective()
+    objective.auto_class(AutoConfig.for_model(settings.architecture))  # refused before the tokenizer is learnt
+    data = TrainingData(corpus, None, task_heldout, general_heldout)
+
+    def load() -> LanguageModel:
+        heldout = data.heldout_ids()
+
+        def texts() -> Iterator[str]:
+            return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
+
+        tokenizer = train_tokenizer(texts, settings.vocabulary, settings.max_positions, settings.lowercase)
+        dropout, seed = settings.dropout, settings.seed
+        return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
+
+    return run_job(
+        TrainingJob(f"{settings.architecture}-{size}", load, data, settings, HeadWarmup()), {"size": size}, out
+    )
+
+
+def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:
+    """The model itself if it has a head; else a copy whose new head was warmed up on general text, unweighted.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        data: The corpus to warm up on, and the documents that no arm may train on.
+        settings: Of the runs that follow; their ``head_warmup``, seed and window are used.
+        out: Where the copy goes.
+
+    Returns:
+        The folder or name to start every arm from.
+    """
+    check_checkpoint(model)
+    objective = settings.make_objective()
+    loaded = objective.prepare_model(model, settings.seed)
+    if not loaded.new:
+        return model
+    used = {
+        "head_warmup": asdict(settings.head_warmup),
+        "seed": settings.seed,
+        "max_tokens": settings.max_tokens,
+        **objective.decisive(),
+    }
+    depends_on = {"model": model_identity(model), **data.identity(), "settings": used}
+
+    def write(draft: Draft | None) -> None:
+        tokenizer = loaded.tokenizer
+        tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
+        collator = objective.collator(tokenizer, settings.seed)
+        exclude = data.heldout_ids()
+        examples, counts = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, exclude)
+        loss = warm_up_head(loaded, examples, collator, settings, settings.head_warmup)
+        prepared = prepare(loaded.model, settings, make_accelerator(), BatchLayout())
+        save_model(prepared, tokenizer, draft.path if draft else None)
+        if draft is not None:
+            draft.counts, draft.notes = counts, {"head_loss": loss}
+
+    return str(make_together(out, "model", depends_on, write).path)
+
+
+def publish_stage(folder: Path, name: str) -> str:
+    """Upload a model artifact to the Hugging Face Hub; a repository that does not exist is made private.
+
+    Args:
+        folder: What ``dana adapt`` wrote.
+        name: ``organisation/name``.
+
+    Returns:
+        The address.
+
+    Raises:
+        ArtifactError: If there is no model, or the Hub refuses.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    open_artifact(folder, "model", "dana adapt DIR --model ...")
+    hub = HfApi()
+    try:
+        hub.create_repo(name, private=True, exist_ok=True)
+        found = hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Trained by dana")
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{folder}: not uploaded to {name}: {str(error).splitlines()[0]}; the folder stays"
+        ) from error
+    return str(found)

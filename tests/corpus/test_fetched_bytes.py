@@ -13,8 +13,8 @@ from dana.corpus import slices
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.readers import metadata_of
 from dana.corpus.slices import SLICE_BYTES, Passed, read_slice, slices_of
-from dana.stages import corpus as corpus_module
-from dana.stages.corpus import corpus_stage
+from dana.stages import texts as corpus_module
+from dana.stages.texts import corpus_stage
 
 DRAW = random.Random(0)
 TEXTS = [f"{number} {DRAW.randbytes(300).hex()}" for number in range(8000)]

@@ -15,7 +15,7 @@ import zstandard
 from dana.core.errors import DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.units import parse_units
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 
 
 def _jsonl(texts):

@@ -14,7 +14,7 @@ from dana.core.errors import DataError
 from dana.corpus import hub
 from dana.corpus.hub import HubSet, forget_rows, is_hub, pin, pin_url, read_hub
 from dana.corpus.places import find_files
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 
 OLD, NEW = "a" * 40, "b" * 40
 ROWS = [{"id": f"{number}", "text": f"row number {number}"} for number in range(95)]

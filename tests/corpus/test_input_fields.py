@@ -12,7 +12,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import MISSING, Inputs, field_at
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 
 
 def _write(path, rows):

@@ -14,7 +14,7 @@ from dana.core.artifacts import is_sealed, sealed, write_json
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 from dana.core.known_sources import KEPT, KnownSources
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 from dana.stages.verify import verify
 
 LINES = 400

@@ -20,7 +20,7 @@ from dana.core.schemas import parts
 from dana.corpus import documents, seen
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.seen import NOTHING, Distinct, Seen
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 
 TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "TOGETHER": 2, "FILTER_BITS": 4}
 
@@ -149,7 +149,7 @@ def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, t
     pool, found = _pool(tmp_path / "pool.jsonl", 4000), {}
     for name, processes, in_memory in (("all", 1, 1 << 19), ("one", 1, 100), ("two", 2, 100)):
         monkeypatch.setattr(seen, "IN_MEMORY", in_memory)
-        monkeypatch.setattr("dana.stages.corpus.reading_processes", lambda files, count=processes: count)
+        monkeypatch.setattr("dana.stages.texts.reading_processes", lambda files, count=processes: count)
         made = corpus_stage([pool], tmp_path / name)
         assert sorted(path.name for path in made.path.iterdir()) == ["__dana__", "part-00000.parquet"]
         found[name] = (made.manifest["counts"], [part.read_bytes() for part in parts(made.path)])
@@ -160,7 +160,7 @@ def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, t
 KILLED = """
 import os, signal, sys
 from dana.corpus import seen
-from dana.stages import corpus
+from dana.stages import texts as corpus
 seen.IN_MEMORY = 100
 read = corpus.read_documents
 def dying(*given):

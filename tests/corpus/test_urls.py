@@ -26,7 +26,7 @@ from dana.corpus.hub import is_hub
 from dana.corpus.places import expand, find_files
 from dana.corpus.readers import read_records
 from dana.corpus.slices import read_slice, slices_of
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 
 ROWS = [{"id": f"{number}", "text": f"Row {number} of the pool, ähnlich 😀"} for number in range(3000)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()

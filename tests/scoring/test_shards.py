@@ -31,8 +31,7 @@ from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.sharded import shards_of
 from dana.selectors.random import FittedRandom
-from dana.stages.corpus import corpus_stage
-from dana.stages.task import task_stage
+from dana.stages.texts import corpus_stage, task_stage
 from tests.stages.two_topics import SELECTION
 
 

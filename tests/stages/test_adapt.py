@@ -16,10 +16,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertFor
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, ConfigError
-from dana.stages.adapt import adapt_stage
-from dana.stages.head import head_stage
-from dana.stages.pretrain import pretrain_stage
-from dana.stages.training import TrainingData
+from dana.stages.training import TrainingData, adapt_stage, head_stage, pretrain_stage
 from dana.train.settings import AdaptSettings, Execution, HeadWarmup, PretrainSettings
 from tests.conftest import write_documents
 
@@ -352,7 +349,7 @@ def test_the_recipes_yaml_explains_every_setting_of_the_step(name):
 
 @pytest.mark.slow
 def test_two_processes_on_a_fresh_folder_make_the_held_out_text_once(base, repository_texts, tmp_path):
-    from dana.stages.corpus import corpus_stage
+    from dana.stages.texts import corpus_stage
 
     pool = tmp_path / "pool.jsonl"
     pool.write_text("".join(json.dumps({"text": text}) + "\n" for text in repository_texts))

@@ -11,8 +11,8 @@ from dana.core.errors import ArtifactError, DataError
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, parts
 from dana.corpus import documents as documents_module
 from dana.corpus import slices
-from dana.stages import corpus as stage
-from dana.stages.corpus import corpus_stage
+from dana.stages import texts as stage
+from dana.stages.texts import corpus_stage
 
 
 @pytest.fixture

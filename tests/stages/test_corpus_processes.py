@@ -16,8 +16,8 @@ from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
 from dana.corpus.slices import parse_sources, slices_of
-from dana.stages import corpus as stage
-from dana.stages.corpus import corpus_stage
+from dana.stages import texts as stage
+from dana.stages.texts import corpus_stage
 
 
 class _Pool:

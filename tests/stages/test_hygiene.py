@@ -10,10 +10,8 @@ from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
 from dana.scoring.settings import Selection
-from dana.stages.corpus import corpus_stage
 from dana.stages.settings import RunSettings
-from dana.stages.task import task_stage
-from dana.stages.texts import open_texts
+from dana.stages.texts import corpus_stage, open_texts, task_stage
 from dana.tasks import hygiene as stage
 from dana.tasks.hygiene import Cleaner
 from dana.tasks.settings import Hygiene

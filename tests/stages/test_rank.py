@@ -18,7 +18,7 @@ from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import SAMPLES, build_selector
 from dana.selectors.detector import DetectorSelector
 from dana.stages.rank import budget_there, comparison_text, rank_stage
-from dana.stages.task import task_stage
+from dana.stages.texts import task_stage
 
 BUDGET = 0.2
 
@@ -250,7 +250,7 @@ def test_when_no_detector_is_left_each_reason_is_told(opened, tmp_path, monkeypa
 
 def test_a_general_corpus_of_a_handful_of_units_is_refused(opened, tmp_path):
     from dana.scoring.inputs import GeneralCorpus
-    from dana.stages.corpus import corpus_stage
+    from dana.stages.texts import corpus_stage
 
     (tmp_path / "few.txt").write_text("One.\n\nTwo.\n\nThree.", encoding="utf-8")
     general = GeneralCorpus(corpus_stage([str(tmp_path / "few.txt")], tmp_path / "corpus"))

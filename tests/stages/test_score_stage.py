@@ -12,10 +12,8 @@ from dana.corpus.documents import Tally
 from dana.scoring.inputs import TaskText
 from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import Scoring, build_selector
-from dana.stages.corpus import corpus_stage
-from dana.stages.held_out import held_out_stage
 from dana.stages.rank import rank_stage
-from dana.stages.task import task_stage
+from dana.stages.texts import corpus_stage, held_out_stage, task_stage
 from dana.weighting.texts import KEPT_TEXT
 
 

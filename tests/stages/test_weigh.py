@@ -17,7 +17,7 @@ from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError
 from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
 from dana.stages.arms import parse_arms
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
 from dana.weighting.mixture import halved_documents, held_out_task, purity_text, warn_of_low_purity
 from dana.weighting.pool import Pool

@@ -7,8 +7,7 @@ from dana.core.schemas import read_table
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
-from dana.stages.corpus import corpus_stage
-from dana.stages.task import task_stage
+from dana.stages.texts import corpus_stage, task_stage
 from dana.stages.weigh import weigh_stage
 from dana.weighting.settings import WeighSettings
 from dana.weighting.texts import KEPT_TEXT

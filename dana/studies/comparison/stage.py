@@ -98,7 +98,7 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
     if not _tasks(settings):
         return
     corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
-    yield Cell("general", "dana.stages.corpus:corpus_stage", {**corpus, "inputs": settings.inputs})
+    yield Cell("general", "dana.stages.texts:corpus_stage", {**corpus, "inputs": settings.inputs})
     for task in _tasks(settings):
         folder = out / slug(task)
         arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}

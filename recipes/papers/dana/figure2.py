@@ -20,11 +20,11 @@ from dana.core.config import load
 from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
-from dana.stages.adapt import adapt_stage
 from dana.stages.finetune import finetune_stage
-from dana.stages.held_out import held_out_folders, held_out_stage
 from dana.stages.run import read_texts
 from dana.stages.settings import RunSettings
+from dana.stages.texts import held_out_folders, held_out_stage
+from dana.stages.training import adapt_stage
 
 NEAR = 0.02  # of the median general loss
 CHARACTERS = 6  # a token, at most: a mixture never runs out of text

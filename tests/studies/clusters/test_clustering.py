@@ -16,7 +16,7 @@ from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import shards_of
-from dana.stages.corpus import corpus_stage
+from dana.stages.texts import corpus_stage
 from dana.studies.clusters.description import FILES, FOLDER
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.settings import ClusterSettings

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, BertConfig, GPT2Config, GPT2LMHea
 from dana.core.device import seeded
 from dana.core.errors import ConfigError
 from dana.core.registry import OBJECTIVES
-from dana.stages.adapt import adapt_stage
+from dana.stages.training import adapt_stage
 from dana.train import DENOMINATORS
 from dana.train.examples import Examples, build_examples
 from dana.train.layout import BatchLayout
