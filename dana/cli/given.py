@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-MOST = 4  # settings that an error names
-
 
 def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSettings":
     """Settings that the run's folder remembers, then those of --config, then the flags, then key=value.
@@ -88,40 +86,24 @@ def keep(settings: "RunSettings", folder: Path) -> None:
     remember(settings, folder)
 
 
-def explain(error: Contradiction, parsed: argparse.Namespace) -> str:
-    """The error of an artifact made from other settings: what differs from those that its folder remembers.
-
-    Names each flag with both values, what goes on with what is there, and which flag names another folder.
-    """
-    from dana.core.config import load
+def explain(error: Contradiction, parsed: argparse.Namespace) -> Contradiction:
+    """The error, with the flags that go on with what is there, as its folder remembers, and that for another folder."""
+    from dana.core.config import SETTINGS, load
     from dana.stages.remember import differences, leaves, remembered
     from dana.stages.settings import RunSettings, with_store
 
-    settings = getattr(parsed, "settings", None)
-    if settings is None:
-        return str(error)
-    memory = load(RunSettings, remembered(settings_folder(parsed, settings)))
-    before = with_store(replace(memory, out=settings.out))
-    old, new = dict(leaves(before)), differences(settings, before)
-    changed = [key for key in new if key in old and _reads(parsed, key)]
-    if not changed:
-        return str(error)
-    differing = [f"{parsed.flags.get(key, key)}: {_short(old[key])} there, {_short(new[key])} now" for key in changed]
-    give = " ".join(_as_given(parsed, key, old[key]) for key in changed)
-    place = "another DIR"
-    if hasattr(parsed, "to"):
-        place = "--to PLACE"
-    elif "out" in parsed.flags or hasattr(parsed, "recipe"):
-        place = "--out PLACE" if "out" in parsed.flags else "out=PLACE"
-    return (
-        f"{error.path} was made from something else ({'; '.join(differing[:MOST])}). "
-        f"Give {give} to go on with it, or {place} for another folder"
-    )
-
-
-def _short(value: Any, limit: int = 60) -> str:
-    text = _as_text(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    settings: RunSettings | None = getattr(parsed, "settings", None)
+    if settings is None or not (memory := remembered(folder := settings_folder(parsed, settings))):
+        return error
+    before = with_store(replace(load(RunSettings, memory), out=settings.out))
+    usual, changed = dict(leaves(before)), differences(settings, before)
+    flags = " ".join(_as_given(parsed, key, usual[key]) for key in changed if key in usual and _reads(parsed, key))
+    if not flags:
+        return error
+    place = "out=PLACE" if hasattr(parsed, "recipe") else "--out PLACE" if "out" in parsed.flags else "another DIR"
+    place = "--to PLACE" if hasattr(parsed, "to") else place
+    advice = f"Give {flags} to go on with it, as {folder / SETTINGS} says, or {place} for another folder"
+    return Contradiction(error.path, error.differences, advice)
 
 
 def _as_given(parsed: argparse.Namespace, key: str, value: Any) -> str:

@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EndedElsewhere as error:
         return error.exit_code
     except DanaError as error:
-        said = explain(error, parsed) if isinstance(error, Contradiction) else str(error)
-        progress.write(f"dana: error: {said}", file=sys.stderr)
+        explained = explain(error, parsed) if isinstance(error, Contradiction) else error
+        progress.write(f"dana: error: {explained}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -230,8 +230,7 @@ def reused(path: Path, kind: str, wanted: dict[str, Any]) -> Artifact | None:
         if existing.fingerprint == fingerprint(wanted):
             log.info("%-9s reused   %s", kind, path)
             return existing
-        there = existing.manifest["depends_on"]
-        raise Contradiction(path, kind, there, wanted, "; ".join(differing(there, wanted)))
+        raise Contradiction(path, differing(existing.manifest["depends_on"], wanted))
     if path.exists() and not path.is_dir():
         raise ArtifactError(f"{path}: is a file, and a folder is to be written; choose another name")
     if path.exists() and any(path.iterdir()):

@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 
 class DanaError(Exception):
@@ -53,16 +52,18 @@ class ArtifactError(DanaError):
 class Contradiction(ArtifactError):
     """What is on disk was made from something else than is asked for.
 
-    Attributes:
+    Args:
         path: What is there.
-        kind: What it holds, for example ``scores``.
-        there: What it was made from, by name.
-        now: What is asked for.
+        differences: Each key that differs, with both values; of many the first are named.
+        advice: What to do.
     """
 
-    def __init__(self, path: Path, kind: str, there: dict[str, Any], now: dict[str, Any], differences: str) -> None:
-        super().__init__(f"{path} was made from something else ({differences}). Remove it or choose another folder")
-        self.path, self.kind, self.there, self.now = path, kind, there, now
+    def __init__(
+        self, path: Path, differences: Iterable[str], advice: str = "Remove it or choose another folder"
+    ) -> None:
+        self.path, self.differences = path, list(differences)
+        more = [f"and {len(self.differences) - 4} more"] if len(self.differences) > 4 else []
+        super().__init__(f"{path} was made from something else ({'; '.join(self.differences[:4] + more)}). {advice}")
 
 
 class PluginError(DanaError):

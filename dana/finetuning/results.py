@@ -127,7 +127,7 @@ class Seeds(Checkpoints):
 
     def refuse(self, path: Path, made_from: dict[str, Any], differences: str) -> NoReturn:
         """See :meth:`dana.train.checkpoints.Checkpoints.refuse`."""
-        raise Contradiction(self.folder, "finetune", made_from, self.depends_on, differences)
+        raise Contradiction(self.folder, [differences])
 
 
 def write_results(

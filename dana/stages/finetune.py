@@ -239,8 +239,8 @@ class _Finetuning:
             there = manifest["depends_on"]
             before, now = there.get("precision"), self._model_of(there.get("seed"))
             same = {**there, "precision": self.precision.name}
-            if differences := "; ".join(differing(same, now)):
-                raise Contradiction(target, "finetune", same, now, differences)
+            if differences := list(differing(same, now)):
+                raise Contradiction(target, differences)
             refuse_precision(target, before, self.precision.name)
 
     @property

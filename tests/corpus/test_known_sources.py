@@ -150,7 +150,7 @@ def test_where_a_file_system_has_no_such_time_only_verify_sees_them(hashed, pool
     assert main(command) == 0
     assert len(hashed) == before
     assert main([*command, "--verify"]) == 2
-    assert "(--general: is named alike, but is not the same)" in capsys.readouterr().err
+    assert "was made from something else (files." in capsys.readouterr().err
     assert main([*command, "--verify", "--shard", "1/2"]) == 2
     assert "--verify hashes the sources, and this command does not look at them" in capsys.readouterr().err
 

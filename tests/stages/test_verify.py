@@ -9,7 +9,6 @@ from dana.cli.main import main
 from dana.core.artifacts import MANIFEST, open_artifact
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
-from dana.stages.verify import verified
 from dana.train.checkpoints import Checkpoints
 
 
@@ -17,6 +16,12 @@ def _flip(path, place=None):
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2 if place is None else place] ^= 1
     path.write_bytes(raw)
+
+
+def said(folder, capsys):
+    """The lines of a damaged folder, in the order of its artifacts."""
+    assert main(["verify", str(folder)]) == 2
+    return capsys.readouterr().out.splitlines()
 
 
 @pytest.fixture
@@ -73,18 +78,18 @@ def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(
     assert problems == [f"{scored / name}: does not belong there" for name in named]
 
 
-def test_torn_manifests_and_damaged_checkpoints_are_problems(opened, tmp_path):
+def test_torn_manifests_and_damaged_checkpoints_are_problems(opened, tmp_path, capsys):
     shutil.copytree(opened[2] / "task", tmp_path / "task")
     (tmp_path / "task" / MANIFEST).write_text("{")
     saved = Checkpoints(tmp_path / "adapted-checkpoints", {"a": 1}, keep=2)
     saved.save(5, lambda folder: (folder / "state").write_text("state"), {})
-    assert [bool(found.problems) for found in verified(tmp_path)] == [True, False]
+    assert [line.split()[0] for line in said(tmp_path, capsys) if line[0] != " "] == ["DAMAGED", "ok"]
     _flip(tmp_path / "adapted-checkpoints" / "step-00000005" / "state")
-    problems = [problem for found in verified(tmp_path) for problem in found.problems]
+    problems = [line for line in said(tmp_path, capsys) if line[0] == " "]
     assert len(problems) == 2
     assert "state: its bytes" in problems[1]
     (tmp_path / "adapted-checkpoints" / "step-00000005" / "manifest.json").write_text(json.dumps([1]))
-    assert "cannot be read" in verified(tmp_path)[1].problems[0]
+    assert "cannot be read" in said(tmp_path, capsys)[-1]
 
 
 def test_a_folder_without_anything_of_dana_is_an_error(tmp_path, capsys):
