@@ -26,32 +26,24 @@ pipeline_tag: {pipeline}
 tags: [dana]
 ---
 
-# {model}, fine-tuned on {task} by dana
+# {base}, fine-tuned on {task} by dana
 
 {title}
 
 | | |
 |---|---|
-| base | {model} |
+| base | {base} |
 | task | {task}, version {version} |
 | labels | {labels} |
 | seed | {seed}: the best of its run on the development data, after epoch {epoch} |
-| {metric} | {dev:.4f} on the development data, {test:.4f} on the test data |
+| {metric} | {dev:.4f} on the development data, {test:.4f} on the test data; `metrics.json` of the run has all seeds |
 | longest text | {most} tokens |
 
-Mean and deviation over seeds are in the run's `metrics.json`; this is one seed of it, chosen on the development data.
-
-{how}{pairs}
-
-Everything it was made from is in `__dana__/manifest.json`.
+`dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
-ALONE = """It opens with `{auto}.from_pretrained`, or with `pipeline("{pipeline}")`
-(give `truncation=True` for texts longer than {most} tokens), and `dana predict FOLDER FILE` labels text with it."""
-PAIRS = """ It reads pairs of texts: `tokenizer(text, text_pair)`, or
-`pipeline(...)({"text": ..., "text_pair": ...})`."""
-PARTS = """It judges by the mean of all tokens, for which transformers has no class, so the folder holds the parts:
-`backbone/`, which `AutoModel` opens, and `head.safetensors`. Label text with `dana predict FOLDER FILE`, or open it
-in Python with `dana.finetuning.saved.open_classifier(FOLDER)`."""
+ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
+PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
+PARTS = "It judges by the mean of all tokens: `backbone/` opens with `AutoModel`, `head.safetensors` has the head."
 MAKE = "make one with: dana finetune --save"
 
 
@@ -93,13 +85,10 @@ def write_model(
         base: Name of the checkpoint it was made from.
     """
     save_classifier(classifier, tokenizer, card.target, draft.path)
-    named = {
-        "pipeline": card.target.pipeline,
-        "auto": auto_class(card.target.per_word).__name__,
-        "most": tokenizer.model_max_length,
-    }
+    pipeline, auto = card.target.pipeline, auto_class(card.target.per_word).__name__
     text = CARD.format(
-        model=base,
+        pipeline=pipeline,
+        base=base,
         task=card.name,
         title=card.title,
         version=card.version,
@@ -109,9 +98,9 @@ def write_model(
         metric=card.metric,
         dev=result.dev_score,
         test=scores_of(result, card.target, test)[0][card.metric],
-        how=PARTS if isinstance(classifier.model, MeanPooled) else ALONE.format(**named),
+        most=tokenizer.model_max_length,
+        how=PARTS if isinstance(classifier.model, MeanPooled) else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",
-        **named,
     )
     write_text(draft.path / "README.md", text)
     draft.seeds["seed"] = result.seed

@@ -1,6 +1,6 @@
 """``dana evaluate``: checkpoints x task cards as a grid of fine-tunings, to a leaderboard and a report."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +10,10 @@ from dana.core.config import require
 from dana.core.files import slug
 from dana.core.launch import first
 from dana.core.statistics import mean_interval
-from dana.core.text_table import Value, aligned
+from dana.core.text_table import aligned
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
-from dana.stages.grid.cell import Cell
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.report import report_stage
@@ -83,14 +82,12 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> G
         good = bool(checkpoint.model) and checkpoint.name == slug(checkpoint.name)
         require(good, "checkpoints", checkpoint.name, "MODEL or NAME=MODEL, the name of letters, digits, _ . and -")
         check_checkpoint(checkpoint.model)
-    return Grid(Path(settings.out), tuple(_cells(checkpoints, settings)))
-
-
-def _cells(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Iterator[Cell]:
-    for card, named in cards_by_name(settings.cards).items():
-        for checkpoint in checkpoints:
-            labels = {"task": card, "checkpoint": checkpoint.name}
-            yield finetune_cell(settings, named, card, checkpoint.name, checkpoint.model, labels)
+    cells = [
+        finetune_cell(settings, named, card, one.name, one.model, {"task": card, "checkpoint": one.name})
+        for card, named in cards_by_name(settings.cards).items()
+        for one in checkpoints
+    ]
+    return Grid(Path(settings.out), tuple(cells))
 
 
 def _collect(grid: Grid, made: dict[str, str], origins: Mapping[str, str]) -> "pd.DataFrame":
@@ -100,19 +97,13 @@ def _collect(grid: Grid, made: dict[str, str], origins: Mapping[str, str]) -> "p
     for cell in grid.cells:
         folder = Path(made[cell.name])
         metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
-        interval = mean_interval([row["score"] for row in metrics["seeds"]])
-        row = {
-            **cell.labels,
-            "model": origins[cell.labels["checkpoint"]],
-            "metric": metrics["metric"],
-            "mean": interval.mean,
-        }
-        row |= {"std": interval.std, "low": interval.low, "high": interval.high, "n": interval.n}
-        rows.append({**row, "collapsed": sum(seed["degenerate"] for seed in metrics["seeds"])})
+        scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}
+        interval = mean_interval(list(scores.values()))
+        row = {**cell.labels, "model": origins[cell.labels["checkpoint"]], "metric": metrics["metric"]}
+        row |= {name: getattr(interval, name) for name in ("mean", "std", "low", "high", "n")}
+        rows.append({**row, "collapsed": sum(row["degenerate"] for row in metrics["seeds"])})
         about = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
-        provenance.append(
-            {**cell.labels, **about, "scores": {str(one["seed"]): one["score"] for one in metrics["seeds"]}}
-        )
+        provenance.append({**cell.labels, **about, "scores": scores})
     table = pd.DataFrame(rows)
     write_text(grid.folder / f"{LEADERBOARD}.csv", table.to_csv(index=False))
     write_json(grid.folder / f"{LEADERBOARD}.json", {"results": provenance})
@@ -129,23 +120,19 @@ def leaderboard(table: "pd.DataFrame") -> str:
         table: A row a checkpoint and task, with ``metric``, ``mean``, ``std`` (ddof 1) and ``collapsed``.
     """
     errors = table["metric"].map(is_error)
-    over_tasks, scores_of = "mean", table["mean"]
-    if errors.any():
-        signed = table["mean"].where(errors, -table["mean"])
-        over_tasks, scores_of = "mean rank", signed.groupby(table["task"]).rank()
-    means = scores_of.groupby(table["checkpoint"], sort=False).mean()
-    means = means.sort_values(ascending=bool(errors.any()), kind="stable")
-    cells = {(str(row["checkpoint"]), str(row["task"])): _shown(row) for row in table.to_dict("records")}
-    columns = dict(zip(table["task"], table["metric"], strict=True))
-    rows: list[Mapping[str, Value]] = []
-    for name, mean in means.items():
-        scores = {f"{task} ({metric})": cells[str(name), str(task)] for task, metric in columns.items()}
-        shown = f"{mean:.4f}" if over_tasks == "mean" else f"{mean:.1f}"
-        rows.append({"checkpoint": str(name), over_tasks: shown, **scores})
-    return aligned(rows)
+    by_rank, scores = bool(errors.any()), table["mean"]
+    if by_rank:
+        scores = scores.where(errors, -scores).groupby(table["task"]).rank()
+    means = scores.groupby(table["checkpoint"], sort=False).mean().sort_values(ascending=by_rank, kind="stable")
+    table = table.assign(column=table["task"] + " (" + table["metric"] + ")", shown=table.apply(_shown, axis="columns"))
+    board = table.pivot(index="checkpoint", columns="column", values="shown")
+    board = board.loc[means.index, table["column"].unique()]
+    board.insert(0, "mean rank" if by_rank else "mean", means.map("{:.1f}".format if by_rank else "{:.4f}".format))
+    return aligned(board.reset_index().to_dict("records"))  # type: ignore[arg-type]
 
 
 def _shown(row: Mapping[Any, Any]) -> str:
+    """A score with its standard deviation."""
     spread = f" ± {row['std']:.4f}" if row["n"] > 1 else ""
     collapsed = f" ({row['collapsed']} of {row['n']} collapsed)" if row["collapsed"] else ""
     return f"{row['mean']:.4f}{spread}{collapsed}"

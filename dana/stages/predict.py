@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -12,23 +14,114 @@ import pyarrow.parquet as pq
 
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, DataError
 from dana.core.files import json_lines, replacing
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
-from dana.corpus.places import expand
+from dana.corpus.inputs import MISSING, Inputs, Record, field_at
+from dana.corpus.places import expand, stem
+from dana.corpus.readers import read_records
 from dana.finetuning.loop import Encoded, predict
 from dana.finetuning.saved import open_classifier
-from dana.stages.new_text import NewText
-from dana.tasks.examples import Example
+from dana.tasks.card import Template
+from dana.tasks.examples import Example, empty_text, make_text
+from dana.tasks.kinds.base import Kind
 from dana.train.execution import Precision, make_accelerator
 
 log = get_logger(__name__)
 
 BATCH = 4096  # texts in memory at a time, sorted by length together
 SUFFIXES = (".parquet", ".jsonl")
-TEXT = (("id", pa.string()), ("text", pa.string()))
-PAIR = ("text_pair", pa.string())
+
+
+@dataclass(frozen=True)
+class NewText:
+    """What to label.
+
+    Attributes:
+        files: Files, folders, globs or ``hf:`` names in any format of :mod:`dana.corpus.readers`.
+        text_field: Field with the text, ``a.b`` for one within another; None takes the one the model was trained on, or
+            its template, else ``text``.
+        id_field: Field with the id, which every record must have; None takes the training data's, mostly ``id``, and
+            calls a text without one by file and line.
+        text_documents: See :class:`dana.corpus.inputs.Inputs`.
+        on_bad_record: ``fail`` or ``skip`` (counted).
+        text_pair_field: Field with the second text; None takes the one the model was trained on, if it was on pairs.
+    """
+
+    files: list[str]
+    text_field: str | None = None
+    id_field: str | None = None
+    text_documents: str = "auto"
+    on_bad_record: str = "fail"
+    text_pair_field: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self.on_bad_record in ("fail", "skip"), "--on-bad-record", self.on_bad_record, "fail or skip")
+        Inputs([self.text_field] if self.text_field else ["text"], self.id_field, self.text_documents)  # checks them
+
+    def examples(self, trained_on: dict[str, Any], kind: Kind) -> Iterator[Example]:
+        """The texts, normalised, as examples whose label says nothing.
+
+        Args:
+            trained_on: The model's manifest, which names the fields of the training data; empty if it has none.
+            kind: The model's, which says what a text is.
+
+        Raises:
+            DataError: Naming file, line and problem of a bad record, unless they are skipped; or if there is
+                not one good record.
+        """
+        good = bad = 0
+        for record in read_records(self.files, self.text_documents):
+            try:
+                example = self._example(record, trained_on, kind)
+            except ValueError as error:
+                if self.on_bad_record == "fail":
+                    place = f"{record.place}: {error}"
+                    raise DataError(f"{place} (--on-bad-record skip leaves such records out)") from error
+                bad += 1
+            else:
+                good += 1
+                yield example
+        if not good:
+            left_out = f"; {bad} bad record(s) left out" if bad else ""
+            raise DataError(f"{', '.join(self.files)}: no text to label{left_out}")
+        if bad:
+            log.warning("%d bad record(s) left out of %d", bad, good + bad)
+
+    def _example(self, record: Record, trained_on: dict[str, Any], kind: Kind) -> Example:
+        """The example of a record.
+
+        Raises:
+            ValueError: If the record is bad: what is wrong with it.
+        """
+        pair = self.text_pair_field or trained_on.get("text_pair_field")
+        id_field = self.id_field or trained_on.get("id_field") or "id"
+        template = self._template(record, trained_on)
+        if record.problem:
+            raise ValueError(record.problem)
+        flags = dict.fromkeys(template.fields, "--text-field names the field with the text")
+        flags |= {pair: "--text-pair-field names the field with the second text"} if pair else {}
+        values = {name: record.get(name) for name in flags}
+        present = ", ".join(name for name, value in record.fields.items() if value is not None) or "nothing"
+        for name, flag in flags.items():
+            if values[name] is None:
+                raise ValueError(f"no {name!r}; found {present}; {flag}")
+        if self.id_field and field_at(record.fields, self.id_field) is MISSING:
+            raise ValueError(f"no {self.id_field!r}; found {present}; --id-field names the field with the id")
+        example = make_text(values, template, pair, kind)
+        if not all(example.texts):
+            raise ValueError(empty_text(example))
+        origin = record.origin if is_hub(record.origin) else stem(Path(record.origin))
+        name = record.get(id_field)
+        return replace(example, id=f"{origin}-{record.line}" if name is None else str(name))
+
+    def _template(self, record: Record, trained_on: dict[str, Any]) -> Template:
+        """What makes the text of a record: mostly a single field."""
+        if trained_on.get("template") and not self.text_field and not record.is_plain:
+            return Template.parse(trained_on["template"])
+        fields = [self.text_field] if self.text_field else [trained_on.get("text_field") or "text", "text"]
+        return Template.of_field(next((name for name in fields if record.get(name) is not None), fields[0]))
 
 
 def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
@@ -59,29 +152,20 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     module: Any = saved.module.to(precision.device)
     whole = full = 0
     with progress(what="predict", unit="texts") as bar:
-        examples_left = text.examples(trained_on, saved.kind)
-        while examples := list(islice(examples_left, BATCH)):
+        waiting = text.examples(trained_on, saved.kind)
+        while examples := list(islice(waiting, BATCH)):
             encoded = Encoded.of(examples, saved.tokenizer, saved.max_tokens)
             shown = saved.kind.shown(predict(module, encoded, saved.kind, precision), encoded.sizes)
-            texts = _texts(examples)
-            yield pa.table({**dict(zip(texts.column_names, texts.columns, strict=True)), **shown})
+            texts = {"id": [example.id for example in examples], "text": [example.text for example in examples]}
+            if examples[0].pair is not None:
+                texts["text_pair"] = [str(example.pair) for example in examples]
+            yield pa.table({**texts, **shown})
             bar.update(len(examples))
             whole, full = whole + len(examples), full + int((encoded.lengths >= saved.max_tokens).sum())
     if full:
         log.info(
             "%d of %d texts fill the model's %d tokens: what lies beyond was not read", full, whole, saved.max_tokens
         )
-
-
-def _texts(examples: list[Example]) -> pa.Table:
-    """Ids and texts, and the second texts of pairs."""
-    pairs = [example.pair for example in examples if example.pair is not None]
-    columns = [
-        [example.id for example in examples],
-        [example.text for example in examples],
-        *([pairs] if pairs else []),
-    ]
-    return pa.table(columns, schema=pa.schema([*TEXT, *([PAIR] if pairs else [])]))
 
 
 def check_out(out: Path, text: NewText) -> None:
@@ -113,9 +197,13 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Count
     first = next(tables)  # no folder is made before something is labelled
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as temporary, _writer(temporary, out.suffix, first.schema) as writer:
+        with replacing(out) as temporary, ExitStack() as stack:
+            if out.suffix == ".parquet":
+                parquet = stack.enter_context(pq.ParquetWriter(temporary, first.schema))
+            else:
+                stream = stack.enter_context(temporary.open("w", encoding="utf-8"))
             for table in chain([first], tables):
-                writer.write_table(table)
+                parquet.write_table(table) if out.suffix == ".parquet" else stream.write(to_lines(table))
                 texts += table.num_rows
                 if "label" in table.column_names:
                     label = table["label"]
@@ -124,10 +212,6 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Count
     except OSError as error:
         raise ArtifactError(f"{out}: cannot be written: {error.strerror or error}") from error
     return texts, counts
-
-
-def _writer(path: Path, suffix: str, schema: pa.Schema) -> Any:
-    return pq.ParquetWriter(path, schema) if suffix == ".parquet" else _Lines(path)
 
 
 def to_lines(table: pa.Table) -> str:
@@ -139,19 +223,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(each) for each in value]
     return round(value, 6) if isinstance(value, float) else value
-
-
-class _Lines:
-    """Writes tables as :class:`pyarrow.parquet.ParquetWriter` does, but as JSON lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.stream = path.open("w", encoding="utf-8")
-
-    def __enter__(self) -> "_Lines":
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.stream.close()
-
-    def write_table(self, table: pa.Table) -> None:
-        self.stream.write(to_lines(table))

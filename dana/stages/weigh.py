@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, read_manifest, write_text
@@ -15,7 +16,7 @@ from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
 from dana.core.studies import studies
-from dana.core.text_table import aligned
+from dana.core.text_table import Value, aligned
 from dana.weighting.mixture import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
@@ -280,8 +281,6 @@ def _check_alike(runs: Sequence[Path], scored: Sequence[Artifact]) -> None:
 
 def _write_curve(amount: "Amount", draft: Draft) -> None:
     """The table and the plot of a choice of beta, and its notes for the manifest."""
-    import pandas as pd
-
     from dana.report.figures import amount_curve
 
     curve = pd.DataFrame(amount.curve)
@@ -294,52 +293,45 @@ def weights_text(weights: Artifact) -> str:
     """A weights artifact as text: what was kept of each source, how much of it is like the task, and the files."""
     manifest, text = weights.manifest, weights.path / KEPT_TEXT
     counts = manifest["counts"]
-    units = counts["units"]
-    lines = [
-        *([_curve_text(manifest["beta"])] if "beta" in manifest else []),
-        f"{_kept_table(counts['by_source'])}\n",
-        *([_balance_text(manifest["balance"])] if "balance" in manifest else []),
-        *([purity_text(manifest["in_domain"])] if "in_domain" in manifest else []),
-    ]
+    lines = []
+    if beta := manifest.get("beta"):
+        columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
+        curve = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
+        shown = curve.to_string(index=False, float_format=lambda value: f"{value:.4g}")
+        lines.append(f"{shown}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n")
+    lines.append(f"{_kept_table(counts['by_source'])}\n")
+    if balance := manifest.get("balance"):
+        groups = pd.DataFrame(balance["groups"])
+        groups = groups.assign(share=groups["share"].map("{:.1%}".format), kept_units=groups["kept_units"].round())
+        groups = groups[["group", "share", "units", "kept_units", "name"]]
+        kept, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
+        lines.append(groups.rename(columns={"share": "of the budget", "kept_units": "kept"}).to_string(index=False))
+        lines.append(f"spread: {kept:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n")
+    if "in_domain" in manifest:
+        lines.append(purity_text(manifest["in_domain"]))
     for name, about in manifest.get("targets", {}).items():
         share = f"{name} ({about['proportion']:.0%}): {about['weight']:,.0f} units"
         lines.append(f"{share}; {purity_text(about['in_domain'])}")
+    units = counts["units"]
     lines.append(f"written: {weights.path} ({units['kept']:,} of {units['in']:,} units weigh more than 0)")
     if text.is_file():
         lines.append(f"text:    {text} ({counts['selected_texts']:,} passages)")
     return "\n".join(lines)
 
 
-def _curve_text(beta: dict[str, Any]) -> str:
-    """The choice of beta in a manifest as aligned columns, and in words."""
-    import pandas as pd
-
-    columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
-    table = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
-    shown = table.to_string(index=False, float_format=lambda value: f"{value:.4g}")
-    return f"{shown}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n"
-
-
-def _balance_text(balance: dict[str, Any]) -> str:
-    """The balance in a manifest as aligned columns, and how varied pool and kept text are."""
-    shown = [
-        {"group": row["group"], "of the budget": f"{row['share']:.1%}", "units": f"{row['units']:,}"}
-        | {"kept": f"{row['kept_units']:,.0f}", "name": row["name"]}
-        for row in balance["groups"]
-    ]
-    kept, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
-    return f"{aligned(shown)}\nspread: {kept:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n"
-
-
 def _kept_table(by_source: dict[str, dict[str, float]]) -> str:
     """What was kept by source, the largest part first."""
     kept = sum(row["kept_characters"] for row in by_source.values()) or 1
     whole = sum(row["characters"] for row in by_source.values()) or 1
-    lines = [
-        f"{'source':<28} {'units':>10} {'kept':>10} {'of its units':>13} {'of the corpus':>14} {'of what is kept':>16}"
+    shown: list[Mapping[str, Value]] = [
+        {
+            "source": source[:28],
+            "units": int(row["units"]),
+            "kept": round(row["kept_units"]),
+            "of its units": f"{row['kept_units'] / row['units']:.1%}",
+            "of the corpus": f"{row['characters'] / whole:.1%}",
+            "of what is kept": f"{row['kept_characters'] / kept:.1%}",
+        }
+        for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"])
     ]
-    for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"]):
-        shares = row["kept_units"] / row["units"], row["characters"] / whole, row["kept_characters"] / kept
-        columns = " ".join(f"{share:>{width}.1%}" for share, width in zip(shares, (13, 14, 16), strict=True))
-        lines.append(f"{source[:28]:<28} {row['units']:>10,.0f} {row['kept_units']:>10,.0f} {columns}")
-    return "\n".join(lines)
+    return aligned(shown)

@@ -1,26 +1,23 @@
 """A grid: cells in the order of their dependencies, the records of those that are done, and one table of results."""
 
-import csv
-import io
-import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from dana.core.artifacts import fingerprint, read_json, read_manifest, write_json, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
-from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.cell import Cell
 
 RECORDS = "cells"
 RESULTS = "results.csv"
 NOTES = ("metrics", "losses", "in_domain")  # parts of a manifest whose numbers are results
 NOT_METRICS = {"seed", "seconds"}  # of a row of metrics.json
-COLUMNS = ("cell", "stage", "metric", "seed", "value", "n", "seeds", "fingerprint", "version", "artifact")
 
 
 @dataclass(frozen=True)
@@ -98,10 +95,9 @@ class Grid:
 def write_metrics(grid: Grid, made: Mapping[str, str]) -> Path:
     """Write ``results.csv``: the metrics of all artifacts of a grid, in the order of its cells.
 
-    Columns: ``cell``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds), ``value``, ``n`` and
-    ``seeds`` (how many and which seeds the metric has), the settings in which cells of one stage differ,
+    Columns: ``cell``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds), ``value``,
     ``fingerprint`` and dana ``version`` of the artifact, and its path, ``artifact``: in the experiment's folder, or
-    whole if it lies elsewhere. A setting with the name of a label or of another column gets ``settings.`` before it.
+    whole if it lies elsewhere.
 
     Metrics are the numbers in each row of ``seeds`` in the artifact's ``metrics.json``, seconds left out; of an
     artifact without one, those in ``metrics``, ``losses`` and ``in_domain`` of its manifest.
@@ -110,29 +106,19 @@ def write_metrics(grid: Grid, made: Mapping[str, str]) -> Path:
         grid: The cells.
         made: What those that are done made, by cell.
     """
-    labels = [label for cell in grid.cells for label in cell.labels]
-    taken = {*COLUMNS, *labels}
-    settings = {cell.name: _settings(cell, grid.folder, taken) for cell in grid.cells}
-    columns = ["cell", *labels, "stage", "metric", "seed", "value", "n", "seeds", *_differing(grid, settings)]
-    columns = list(dict.fromkeys([*columns, "fingerprint", "version", "artifact"]))
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for cell in grid.cells:
         path = Path(made.get(cell.name) or "-")
-        manifest = read_manifest(path)
-        found = list(_metrics(path, manifest)) if manifest else []
-        seeds = defaultdict(list)
-        for metric, seed, _ in found:
-            seeds[metric].append(seed)
-        for metric, seed, value in found:
-            about: dict[str, Any] = {"cell": cell.name, "stage": cell.stage, **cell.labels, **settings[cell.name]}
-            about |= {"metric": metric, "seed": seed, "value": value}
-            about |= {"n": len(seeds[metric]), "seeds": " ".join(seeds[metric])}
-            about |= {"fingerprint": manifest["fingerprint"], "version": manifest["versions"]["dana"]}
+        if manifest := read_manifest(path):
             place = path.relative_to(grid.folder) if path.is_relative_to(grid.folder) else path
-            writer.writerow({**about, "artifact": place.as_posix()})
-    write_text(grid.folder / RESULTS, stream.getvalue())
+            origin = {"fingerprint": manifest["fingerprint"], "version": manifest["versions"]["dana"]}
+            for metric, seed, value in _metrics(path, manifest):
+                about = {"cell": cell.name, **cell.labels, "stage": cell.stage, "metric": metric, "seed": seed}
+                rows.append({**about, "value": value, **origin, "artifact": place.as_posix()})
+    labels = dict.fromkeys(label for cell in grid.cells for label in cell.labels)
+    columns = ["cell", *labels, "stage", "metric", "seed", "value", "fingerprint", "version", "artifact"]
+    table = pd.DataFrame(rows, columns=columns)
+    write_text(grid.folder / RESULTS, table.to_csv(index=False, lineterminator="\n"))
     return grid.folder / RESULTS
 
 
@@ -147,31 +133,6 @@ def _metrics(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str
         for name, value in row.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and name not in NOT_METRICS:
                 yield name, seed, value
-
-
-def _settings(cell: Cell, folder: Path, taken: Set[str]) -> dict[str, str]:
-    """A cell's settings by dotted name, as text; places in the experiment's folder left out.
-
-    Args:
-        cell: The cell.
-        folder: Of the experiment.
-        taken: Names that other columns have.
-    """
-    others = {value.cell: f"made by {value.cell}" for value in cell.settings.values() if isinstance(value, Made)}
-    found = _flat(cell.arguments(others), "")
-    told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in found}
-    kept = {key: value for key, value in told.items() if not f"{value}/".startswith(f"{folder}/")}
-    return {f"settings.{key}" if key in taken else key: value for key, value in kept.items()}
-
-
-def _differing(grid: Grid, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Names of the settings that are not the same in all cells of a stage."""
-    found = []
-    for stage in dict.fromkeys(cell.stage for cell in grid.cells):
-        alike = [settings[cell.name] for cell in grid.cells if cell.stage == stage]
-        keys = dict.fromkeys(key for given in alike for key in given)
-        found += [key for key in keys if len({given.get(key) for given in alike}) > 1]
-    return found
 
 
 def _flat(value: Any, where: str) -> Iterator[tuple[str, Any]]:
