@@ -172,8 +172,8 @@ def _tasks(parsed: argparse.Namespace) -> None:
     list       a line a card: metric, number of labels, expected examples by split, whether its data is here (or named
                on the Hub, or missing), tags
     show       the whole card as it is used, its file and where its data was found
-    check      read every split and report sizes, label shares and their drift from train, lengths, empty texts,
-               duplicates, and texts that splits share exactly or nearly; a warning says what to do
+    check      read every split and report sizes, label shares, lengths, empty texts, duplicates, and texts that
+               splits share; a warning says what to do
 
       dana tasks check acl_arc --corpus 'pool/*.jsonl.gz' --out checks/acl_arc
     """

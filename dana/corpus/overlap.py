@@ -276,41 +276,22 @@ def shingle_matrix(
     return csr_array(held[:, np.flatnonzero((often > 0) & (often <= common))]), np.diff(held.indptr).astype(np.int64)
 
 
-def nearest_rows(held: csr_array, sizes: np.ndarray, rows: np.ndarray, others: np.ndarray, least: float) -> np.ndarray:
-    """The most similar of some documents for each of some, by the Jaccard index of their shingles.
+def similar_to_earlier(held: csr_array, sizes: np.ndarray, least: float) -> Iterator[tuple[int, int]]:
+    """Each document and an earlier one that it is similar to, document by document, by the Jaccard index of shingles.
 
-    Common shingles count as not shared, so an index is never too high. Work grows with the shingles of `rows` times
-    the documents that hold one, 500 at most; memory is that of 256 rows.
+    Common shingles count as not shared, so an index is never too high.
 
     Args:
         held: From :func:`shingle_matrix`, as is `sizes`.
         sizes: Distinct shingles of each document.
-        rows: Documents, shape (rows,).
-        others: Documents to look among, none of them in `rows`.
         least: Smallest Jaccard index that counts.
-
-    Returns:
-        int64 of shape (rows,): a document of `others`, of a tie the first; -1 where none is similar enough.
     """
-    nearest = np.full(rows.size, -1, dtype=np.int64)
-    among = held[others].T
-    for start in range(0, rows.size, ROWS_AT_ONCE):
-        block = rows[start : start + ROWS_AT_ONCE]
-        at, other, jaccard = _jaccard(held[block], among, sizes[block], sizes[others])
-        order = np.lexsort((other, -jaccard, at))
-        best = order[np.unique(at[order], return_index=True)[1]]
-        best = best[jaccard[best] >= least]
-        nearest[start + at[best]] = others[other[best]]
-    return nearest
-
-
-def similar_to_earlier(held: csr_array, sizes: np.ndarray, least: float) -> Iterator[tuple[int, int]]:
-    """Each document and an earlier one that it is similar to, document by document; arguments as above."""
     for start in range(0, sizes.size, ROWS_AT_ONCE):
         end = min(start + ROWS_AT_ONCE, sizes.size)
-        at, other, jaccard = _jaccard(held[start:end], held[:end].T, sizes[start:end], sizes[:end])
-        similar = (other < at + start) & (jaccard >= least)
-        yield from sorted(zip((at + start)[similar].tolist(), other[similar].tolist(), strict=True))
+        shared = coo_array(held[start:end] @ held[:end].T)
+        row, earlier = shared.coords[0] + start, shared.coords[1]
+        similar = (earlier < row) & (shared.data / (sizes[row] + sizes[earlier] - shared.data) >= least)
+        yield from sorted(zip(row[similar].tolist(), earlier[similar].tolist(), strict=True))
 
 
 def repeats_earlier(held: csr_array, sizes: np.ndarray, least: float) -> np.ndarray:
@@ -318,15 +299,6 @@ def repeats_earlier(held: csr_array, sizes: np.ndarray, least: float) -> np.ndar
     repeats = np.zeros(sizes.size, dtype=bool)
     repeats[[row for row, _ in similar_to_earlier(held, sizes, least)]] = True
     return repeats
-
-
-def _jaccard(
-    held: csr_array, among: csr_array, sizes: np.ndarray, other_sizes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, column and Jaccard index of the pairs that share a shingle; `among` has a column a document."""
-    shared = coo_array(held @ among)
-    at, other = shared.coords
-    return at, other, shared.data / (sizes[at] + other_sizes[other] - shared.data)
 
 
 def check_near_duplicates(threshold: float) -> None:

@@ -17,7 +17,6 @@ from dana.tasks.tables import corpus_row, label_rows, overlap_rows, split_rows
 
 log = get_logger(__name__)
 
-SIGNIFICANT, NOTABLE = 0.01, 0.05  # p value and total variation distance of a drift that is warned of
 Rows = list[dict[str, Value]]
 
 
@@ -101,12 +100,6 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
         if row["absent_labels"]:
             what = "no model learns them" if split == "train" else "they count 0 in a mean over the labels"
             yield f"{split}: no example of {row['absent_labels']}: {what}; split anew, or say so beside the scores"
-        drift, p = row["drift"], row["drift_p"]
-        if isinstance(drift, float) and isinstance(p, float) and drift > NOTABLE and p < SIGNIFICANT:
-            yield (
-                f"{split}: labels are shared out otherwise than in train (total variation {drift:.3f}, p {p:.1g}):"
-                " split at random within labels, or say so beside the scores"
-            )
 
 
 def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
@@ -121,10 +114,8 @@ def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
             yield f"{split}: {number} have another label for the same text {where}: mend or drop these labels"
         elif split == within:
             yield f"{split}: {number} repeat an earlier text: keep one of each"
-        elif row["kind"] == "exact":
-            yield f"{split}: {number} are also in {within}: drop them from {within}, or report scores without them"
         else:
-            yield f"{split}: {number} are nearly in {within}: look at them, and drop the same from {within}"
+            yield f"{split}: {number} are also in {within}: drop them from {within}, or report scores without them"
     for row in tables.get("corpus", []):
         if row["examples"]:
             yield (

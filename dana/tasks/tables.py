@@ -1,8 +1,6 @@
-"""Tables about tasks: cards to rows and to YAML; a task's splits to sizes, labels, drift and the text that they share.
+"""Tables about tasks: cards to rows and to YAML; a task's splits to sizes, labels and the text that they share.
 
-Two examples are *exact* duplicates if the normalised text that a model sees is the same, of a pair both texts. *Near*
-duplicates are other texts of which the runs of four words, of a pair those of both together, have a Jaccard index of at
-least 0.5: a word changed in a sentence of 20 words leaves 0.6.
+Two examples are *exact* duplicates if the normalised text that a model sees is the same, of a pair both texts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,14 +13,13 @@ from dana.core.errors import ConfigError, DataError, suggestion
 from dana.core.schemas import Document
 from dana.core.text_table import Value
 from dana.corpus.hub import is_hub
-from dana.corpus.overlap import OverlapIndex, nearest_rows, shingle_matrix
+from dana.corpus.overlap import OverlapIndex
 from dana.tasks.card import SPLITS, TaskCard
 from dana.tasks.examples import Example, in_both
 from dana.tasks.hygiene import document_blocks
 from dana.tasks.settings import Hygiene
 
 PAIRS = (("dev", "train"), ("test", "train"), ("test", "dev"))
-NEAR = 0.5
 NAMED = 3
 
 Match = tuple[Example, Example]
@@ -96,19 +93,16 @@ def _availability(card: TaskCard, data: str | None) -> str:
 def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[dict[str, Value]]:
     """A row a split.
 
-    ``drift`` and ``drift_p`` are those of the card's kind (:meth:`dana.tasks.kinds.base.Kind.drift`). Words are what
-    spaces part, of a pair those of both texts.
+    Words are what spaces part, of a pair those of both texts.
 
     Args:
         card: Its labels and expected sizes.
         splits: Examples by split, train among them.
     """
     rows: list[dict[str, Value]] = []
-    labels = {split: [example.label for example in examples] for split, examples in splits.items()}
     for split, examples in splits.items():
         lengths = [sum(len(text.split()) for text in example.texts) for example in examples]
         median, most = (int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95))
-        drift = (None, None) if split == "train" else card.target.drift(labels["train"], labels[split])
         rows.append(
             {
                 "split": split,
@@ -117,9 +111,7 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
                 "empty": sum(not all(example.texts) for example in examples),
                 "median_words": median,
                 "words_95": most,
-                "drift": drift[0],
-                "drift_p": drift[1],
-                "absent_labels": ", ".join(card.target.absent(labels[split])),
+                "absent_labels": ", ".join(card.target.absent([example.label for example in examples])),
             }
         )
     return rows
@@ -138,50 +130,24 @@ def label_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
 def overlap_rows(splits: Mapping[str, list[Example]]) -> list[dict[str, Value]]:
     """A row a split, a split ``within`` which its texts were looked for, and a kind of match.
 
-    Kinds: ``exact``; ``contradicting``: those of ``exact`` that have another label there; ``near``. Within one split
-    ``exact`` counts what repeats an earlier example, and ``contradicting`` all examples of a text with several labels.
+    Kinds: ``exact``; ``contradicting``: those of ``exact`` that have another label there. Within one split ``exact``
+    counts what repeats an earlier example, and ``contradicting`` all examples of a text with several labels.
     ``ids`` names up to three examples, each with one that it matches. Work grows with the words of all texts.
 
     Args:
         splits: Examples by split, no text of them empty.
     """
     rows = []
-    near = near_matches(splits)
     for split, within in (*((split, split) for split in splits), *PAIRS):
         alike = in_both(splits[split], splits[within])
         # within its own split an example matches itself, and repeats what is before it
         exact = [(example, others[0]) for example, others in alike if others[0] is not example]
         against = ((example, [one for one in others if one.label != example.label]) for example, others in alike)
         contradicting = [(example, others[0]) for example, others in against if others]
-        kinds = {"exact": exact, "contradicting": contradicting}
-        if split != within:
-            kinds["near"] = near[split, within]
-        for kind, matches in kinds.items():
+        for kind, matches in {"exact": exact, "contradicting": contradicting}.items():
             about: dict[str, Value] = {"split": split, "within": within, "kind": kind}
             rows.append({**about, **_shared(matches, len(splits[split])), "ids": _named(matches)})
     return rows
-
-
-def near_matches(splits: Mapping[str, list[Example]]) -> dict[tuple[str, str], list[Match]]:
-    """By pair of splits, the examples of the first whose text the second does not hold, but nearly; each with that one.
-
-    Args:
-        splits: Examples by split.
-    """
-    first = {split: {example.texts: example for example in reversed(examples)} for split, examples in splits.items()}
-    texts = list(dict.fromkeys(each for known in first.values() for each in known))
-    row_of = {each: row for row, each in enumerate(texts)}
-    held, sizes = shingle_matrix(texts)
-    matches: dict[tuple[str, str], list[Match]] = {}
-    for split, within in PAIRS:
-        rows = np.array([row_of[each] for each in first[split] if each not in first[within]], dtype=np.int64)
-        others = np.array([row_of[each] for each in first[within]], dtype=np.int64)
-        nearest = nearest_rows(held, sizes, rows, others, NEAR).tolist()
-        like = {texts[row]: texts[other] for row, other in zip(rows.tolist(), nearest, strict=True) if other >= 0}
-        matches[split, within] = [
-            (example, first[within][like[example.texts]]) for example in splits[split] if example.texts in like
-        ]
-    return matches
 
 
 def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> dict[str, Value]:

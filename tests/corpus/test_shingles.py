@@ -1,10 +1,10 @@
-"""Shingle matrices and nearest near duplicates, against sets of strings."""
+"""Shingle matrices and near duplicates, against sets of strings."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.corpus.overlap import COMMON, ROWS_AT_ONCE, nearest_rows, repeats_earlier, shingle_matrix
+from dana.corpus.overlap import COMMON, ROWS_AT_ONCE, repeats_earlier, shingle_matrix
 
 LETTERS = list("abcdefgh")
 documents = st.lists(st.text("abc ", max_size=14).map(" ".join), min_size=2, max_size=12)
@@ -31,25 +31,6 @@ def test_common_shingles_join_nothing_but_count_for_the_size():
     held, sizes = shingle_matrix([*every, ["we thank them all"]])
     assert held.shape[1] == 1
     assert sizes.tolist() == [1] * (COMMON + 2)
-
-
-@given(documents, st.sampled_from([0.2, 0.5, 1.0]))
-def test_the_nearest_is_that_of_all_pairs(texts, least):
-    half = len(texts) // 2
-    held, sizes = shingle_matrix([text] for text in texts)
-    found = nearest_rows(held, sizes, np.arange(half), np.arange(half, len(texts)), least)
-    for row, other in enumerate(found):
-        mine = shingles(texts[row])
-        index = [len(mine & shingles(text)) / max(1, len(mine | shingles(text))) for text in texts[half:]]
-        assert other == (half + index.index(max(index)) if max(index) >= least else -1)
-
-
-def test_more_rows_than_a_block_are_each_looked_up(monkeypatch):
-    monkeypatch.setattr("dana.corpus.overlap.ROWS_AT_ONCE", 3)
-    texts = [f"text number {at} of many" for at in range(10)]
-    held, sizes = shingle_matrix([text] for text in [*texts, *reversed(texts)])
-    found = nearest_rows(held, sizes, np.arange(10), np.arange(10, 20), 1.0)
-    assert found.tolist() == list(range(19, 9, -1))
 
 
 @given(documents, st.sampled_from([0.2, 0.5, 1.0]))

@@ -55,7 +55,6 @@ def test_labels_are_shown_a_line_each_and_split_by_split(folder):
         ("test", [*clean("test", 59), {"text": " \n", "label": "bird"}], "test: 1 of 60 texts are empty: drop"),
         ("train", [row for row in clean("train", 180) if row["label"] != "metal"], "no example of metal: no model"),
         ("test", [row for row in clean("test", 90) if row["label"] != "metal"], "no example of metal: they count 0"),
-        ("test", [{**row, "label": "bird"} for row in clean("test", 60)], "than in train (total variation 0.667, p "),
         ("train", [*clean("train", 119), clean("train", 1)[0]], "train: 1 of 120 examples (0.8%) repeat an earlier"),
         (
             "dev",
@@ -69,11 +68,6 @@ def test_labels_are_shown_a_line_each_and_split_by_split(folder):
         ),
         (
             "test",
-            [*clean("test", 59), {"text": "Dev text number7!", "label": "fruit"}],
-            "test: 1 of 60 examples (1.7%) are nearly in dev: look at them, and drop the same from dev",
-        ),
-        (
-            "test",
             [*clean("test", 59), {"text": "train text number0", "label": "bird"}],
             "have another label for the same text in train: mend or drop these labels",
         ),
@@ -82,15 +76,6 @@ def test_labels_are_shown_a_line_each_and_split_by_split(folder):
 def test_a_flaw_is_warned_of_with_what_to_do(folder, split, rows, says):
     write(folder, split, rows)
     assert any(says in warning for warning in check(folder).warnings)
-
-
-def test_a_drift_that_is_small_or_may_be_chance_is_no_warning(folder):
-    rows = clean("test", 60)
-    write(folder, "test", [{**row, "label": "bird"} if at < 6 else row for at, row in enumerate(rows)])
-    [_, _, test] = check(folder).tables["splits"]
-    assert test["drift"] > 0.05
-    assert test["drift_p"] > 0.01
-    assert check(folder).warnings == []
 
 
 def test_empty_texts_are_counted_and_not_taken_for_one_text(folder):

@@ -1,29 +1,11 @@
-"""Sizes, lengths, labels and their drift, against values by hand."""
-
-import numpy as np
-import pytest
+"""Sizes, lengths and labels, against values by hand."""
 
 from dana.tasks.examples import Example
-from dana.tasks.kinds.base import label_drift
 from dana.tasks.tables import label_rows, split_rows
 
 
 def examples(split, labels, text="one two three"):
     return [Example(f"{split}-{at}", text, label) for at, label in enumerate(labels)]
-
-
-def test_drift_is_the_total_variation_distance_and_pearsons_chi_square():
-    # 30/10 against 10/30: distance 0.5; every expected count is 20, so chi-square is 4 * 100 / 20 = 20
-    distance, p = label_drift(np.array([30, 10]), np.array([10, 30]))
-    assert distance == 0.5
-    assert p == pytest.approx(7.744216431044074e-06)  # 1 degree of freedom, without a correction
-
-
-def test_a_label_that_nobody_has_does_not_count_and_one_label_alone_cannot_drift():
-    assert label_drift(np.array([30, 0, 10]), np.array([10, 0, 30])) == label_drift(
-        np.array([30, 10]), np.array([10, 30])
-    )
-    assert label_drift(np.array([5, 0]), np.array([7, 0])) == (0.0, 1.0)
 
 
 def test_a_row_says_sizes_lengths_and_what_is_absent(toy_card):
@@ -39,13 +21,10 @@ def test_a_row_says_sizes_lengths_and_what_is_absent(toy_card):
         "empty": 0,
         "median_words": 3,
         "words_95": 3,
-        "drift": None,
-        "drift_p": None,
         "absent_labels": "",
     }
     assert (second["examples"], second["empty"], second["median_words"], second["words_95"]) == (20, 1, 4, 4)
     assert second["absent_labels"] == "fruit, bird"
-    assert second["drift"] == 0.75
 
 
 def test_label_rows_are_tidy(toy_card):

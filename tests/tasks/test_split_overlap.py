@@ -2,7 +2,7 @@
 
 from dana.core.schemas import Document
 from dana.tasks.examples import Example
-from dana.tasks.tables import corpus_row, near_matches, overlap_rows
+from dana.tasks.tables import corpus_row, overlap_rows
 
 LONG = [f"w{at}" for at in range(20)]
 
@@ -40,33 +40,13 @@ def test_texts_of_one_split_in_another_are_found_with_the_first_that_they_match(
     assert rows["test", "train", "exact"] == (2, 3, "e1 = t0, e2 = t1")
     assert rows["test", "train", "contradicting"] == (1, 3, "e2 = t1")
     assert rows["test", "dev", "exact"] == (2, 3, "e0 = d1, e2 = d0")
-    assert len(rows) == 3 * 2 + 3 * 3
+    assert len(rows) == 3 * 2 + 3 * 2
 
 
 def test_at_most_three_are_named():
     same = [str(at) for at in range(5)]
     rows = found({"train": split("t", *same), "dev": split("d", "x"), "test": split("e", *same)})
     assert rows["test", "train", "exact"] == (5, 5, "e0 = t0, e1 = t1, e2 = t2")
-
-
-def test_half_of_the_runs_make_a_text_near_and_less_does_not():
-    train = split("t", "nothing like it", sentence(), sentence())
-    # Of 17 runs each, 13 are shared by a text with one other word, of 21 in all; with three others in a row 11 of 23.
-    test = split("e", sentence(10), sentence(9, 10, 11), sentence())
-    near = near_matches({"train": train, "dev": split("d", "x"), "test": test})
-    assert [(one.id, two.id) for one, two in near["test", "train"]] == [("e0", "t1")]  # the equal one is not near
-
-
-def test_case_and_marks_make_a_text_near_not_exact():
-    splits = {"train": split("t", "The << kinase >> binds [[ it ]]."), "dev": split("d", "x")}
-    rows = found({**splits, "test": split("e", "the [[ kinase ]] binds << it >>", "The << kinase >> binds [[ it ]].")})
-    assert rows["test", "train", "near"] == (1, 2, "e0 = t0")
-    assert rows["test", "train", "exact"] == (1, 2, "e1 = t0")
-
-
-def test_every_example_of_a_near_text_counts():
-    splits = {"train": split("t", sentence()), "dev": split("d", "x"), "test": split("e", sentence(3), sentence(3))}
-    assert found(splits)["test", "train", "near"][0] == 2
 
 
 def test_a_corpus_is_searched_for_each_test_text():

@@ -271,30 +271,6 @@ class Kind(ABC):
         """Labels that nothing has."""
         return [name for name, count, _ in self.counts(answers, answers) if not count] if self.labelled else []
 
-    def drift(self, train: Sequence[Answer], other: Sequence[Answer]) -> tuple[float | None, float | None]:
-        """How far two splits' targets are apart, in [0, 1], and p of a test that they are not; None where none fits.
-
-        Here the total variation distance of the label shares, and the chi-square test of homogeneity; none of words,
-        as those of a text are not independent.
-        """
-        tables = [np.array([count for _, count, _ in self.counts(part, part)]) for part in (train, other)]
-        distance, p = label_drift(*tables)
-        return distance, None if self.per_word else p
-
-
-def label_drift(train: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Total variation distance of two label distributions, and the p value of the chi-square test of homogeneity.
-
-    Args:
-        train: Counts, shape (labels,), not all 0.
-        other: The same.
-    """
-    from scipy.stats import chi2_contingency
-
-    distance = float(np.abs(train / train.sum() - other / other.sum()).sum() / 2)
-    seen = np.stack([train, other])[:, (train + other) > 0]
-    return distance, float(chi2_contingency(seen, correction=False).pvalue) if seen.shape[1] > 1 else 1.0
-
 
 def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
     """Whether nearly everything was predicted to be one class, of texts that are not: the training collapsed.

@@ -78,13 +78,3 @@ class MultiLabel(Kind):
             "label": pa.array(names, pa.list_(pa.string())),
             "probability": pa.array(likely, pa.list_(pa.float32())),
         }
-
-    def drift(self, train: Sequence[Answer], other: Sequence[Answer]) -> tuple[float | None, float | None]:
-        """The largest difference of a label's share, and p of the most surprising chi-square of a label, Bonferroni."""
-        from scipy.stats import chi2_contingency
-
-        counts = [np.array([count for _, count, _ in self.counts(part, part)]) for part in (train, other)]
-        shares = [part / len(texts) for part, texts in zip(counts, (train, other), strict=True)]
-        tables = [np.array([one, [len(train), len(other)]]) - [[0, 0], one] for one in np.stack(counts).T]
-        p_values = [chi2_contingency(table, correction=False).pvalue for table in tables if table.sum(1).all()]
-        return float(np.abs(shares[0] - shares[1]).max()), float(min([1.0, *(p * len(tables) for p in p_values)]))

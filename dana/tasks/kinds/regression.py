@@ -130,13 +130,6 @@ class Regression(Kind):
         names = [f"below {shown[0]}", *between, f"{shown[-1]} and above"]
         return [(name, int(count), len(answers)) for name, count in zip(names, counts, strict=True)]
 
-    def drift(self, train: Sequence[Answer], other: Sequence[Answer]) -> tuple[float | None, float | None]:
-        """Largest distance of the distribution functions, and p of the two-sample Kolmogorov-Smirnov test."""
-        from scipy.stats import ks_2samp
-
-        test = ks_2samp(self.gather(train), self.gather(other))
-        return float(test.statistic), float(test.pvalue)
-
 
 def _weighted_ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Mean ranks of values that are there so many times, equal ones sharing theirs: (draws, texts)."""

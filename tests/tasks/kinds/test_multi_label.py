@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import toy_kinds
-from scipy.stats import chi2_contingency
 from sklearn.metrics import accuracy_score, f1_score
 
 from dana.core.errors import ConfigError, DataError
@@ -145,17 +144,6 @@ def test_tables_hold_what_was_predicted():
 def test_a_split_s_labels_are_counted_by_text():
     assert KIND.counts(TRUE, TRUE) == [("a", 2, 5), ("b", 2, 5), ("c", 2, 5)]
     assert KIND.absent([(0,), (0, 2)]) == ["b"]
-
-
-def test_drift_is_the_largest_difference_of_a_share():
-    train = [(0,)] * 50 + [(1,)] * 50 + [()] * 100
-    same = [(0,)] * 25 + [(1,)] * 25 + [()] * 50
-    other = [(0,)] * 25 + [(1,)] * 60 + [()] * 15
-    assert KIND.drift(train, same) == (0, 1)
-    distance, p = KIND.drift(train, other)
-    assert distance == pytest.approx(0.6 - 0.25)
-    alone = chi2_contingency([[50, 150], [60, 40]], correction=False).pvalue  # of b, the most surprising of three
-    assert p == pytest.approx(3 * alone)
 
 
 def test_models_of_transformers_are_told_by_their_problem_type():

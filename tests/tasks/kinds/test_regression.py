@@ -7,7 +7,7 @@ import torch
 import toy_kinds
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ks_2samp, pearsonr, rankdata, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from dana.core.errors import ConfigError, DataError
 from dana.tasks.card import TaskCard, load_card
@@ -137,12 +137,6 @@ def test_values_are_counted_in_fifths_of_the_training_data():
     assert found[-1][0] == "79.2 and above"
     assert {name for name, _, _ in KIND.counts([1.0], [3.0, 3.0])} == {"below 3", "3 and above"}
     assert KIND.absent([1.0]) == []
-
-
-def test_drift_is_that_of_kolmogorov_and_smirnov():
-    train, other = np.random.default_rng(0).normal(0, 1, 300), np.random.default_rng(1).normal(0.5, 1, 200)
-    expected = ks_2samp(train, other)
-    assert KIND.drift(train.tolist(), other.tolist()) == (expected.statistic, expected.pvalue)
 
 
 def test_a_model_of_one_logit_gives_a_number():
