@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.errors import ConfigError, Contradiction
-from dana.core.logging import get_logger, is_main_process
+from dana.core.logging import get_logger
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
@@ -114,28 +114,3 @@ def _as_given(parsed: argparse.Namespace, key: str, value: Any) -> str:
     if isinstance(value, list):
         return f"{flag} {','.join(value) if key == 'ranking.detectors' else shlex.join(map(str, value))}"
     return f"{flag} {shlex.quote(_as_text(value))}"
-
-
-def add_verify(command: argparse.ArgumentParser) -> None:
-    """Add ``--verify`` to a command that reads sources; :func:`heed_verify` does what it says."""
-    text = "hash every source file again, also large ones that look as they did (size, times, inode, samples)"
-    command.add_argument("--verify", action="store_true", help=text)
-
-
-def heed_verify(parsed: argparse.Namespace, settings: "RunSettings", looks: bool = True) -> None:
-    """With ``--verify``, forget the digests of the sources that the run's corpus remembers.
-
-    Args:
-        parsed: The command line.
-        settings: Of the run.
-        looks: Whether the command looks at the sources.
-
-    Raises:
-        ConfigError: If it does not.
-    """
-    from dana.core.known_sources import forget_sources
-
-    if parsed.verify and not looks:
-        raise ConfigError("--verify hashes the sources, and this command does not look at them: leave it out")
-    if parsed.verify and is_main_process():
-        forget_sources(Path(settings.out) / "corpus")

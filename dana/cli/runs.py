@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
-from dana.cli.given import add_verify, heed_verify, settings_from
+from dana.cli.given import settings_from
 from dana.core.errors import ConfigError
 
 
@@ -24,7 +24,6 @@ def add_runs(add: AddCommand) -> None:
         action="store_true",
         help="list the cells and what they can decide; run nothing",
     )
-    add_verify(run)
     run.add_argument("recipe", help="a YAML file, or the name of one that ships with dana: quickstart")
     run.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ from the recipe's")
     report = add_command(add, "report", _report, settings=False)
@@ -63,7 +62,6 @@ def _run(parsed: argparse.Namespace) -> None:
     from dana.stages.run import forecast_run, plan_run, run_recipe
 
     settings = settings_from(parsed, parsed.recipe)
-    heed_verify(parsed, settings, looks=not parsed.dry_run)
     if parsed.dry_run:
         lines = [f"{state:<8} {cell}" for cell, state in plan_run(settings).states().items()]
         print("\n".join([*lines, *(f"power    {line}" for line in forecast_run(settings))]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dana.cli import hints
 from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
-from dana.cli.given import add_verify, heed_verify, keep, settings_from
+from dana.cli.given import keep, settings_from
 
 if TYPE_CHECKING:
     from dana.core.artifacts import Artifact
@@ -61,10 +61,9 @@ def add_selection(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    add_verify(add_command(add, "rank", _rank, TEXTS + RANK))
+    add_command(add, "rank", _rank, TEXTS + RANK)
     score = add_command(add, "score", _score, TEXTS + SCORE, reads=("ranking", "weigh"))
     score.set_defaults(processes=True)
-    add_verify(score)
     part = score.add_mutually_exclusive_group()
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
     part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
@@ -91,7 +90,6 @@ def _rank(parsed: argparse.Namespace) -> None:
     from dana.stages.rank import TABLE, comparison_text, run_rank
 
     settings = settings_from(parsed)
-    heed_verify(parsed, settings)
     artifact = run_rank(settings)
     keep(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
@@ -113,7 +111,6 @@ def _score(parsed: argparse.Namespace) -> None:
     from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
     settings = settings_from(parsed)
-    heed_verify(parsed, settings, looks=not (parsed.dry_run or parsed.shard or parsed.merge))
     if parsed.dry_run:
         print(estimate_score(settings))
     elif parsed.prepare:

@@ -1,26 +1,20 @@
 """Source files to digests of their bytes, each hashed once: one that looks as it did keeps the digest it had.
 
-What a file looks like is size, times, inode and a digest of three samples of its bytes. It lies in the corpus that was
-made of the files, ``__dana__/sources.json``, which no manifest seals: whoever finds it missing or damaged hashes anew.
+What a file looks like is its size, inode and times of modification and of change, which every write moves. Digests lie
+in the corpus that was made of the files, ``__dana__/sources.json``, which no manifest seals: where it is missing or
+damaged all is hashed anew.
 """
 
-import json
-import os
 import time
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
-from dana.core.artifacts import OWN, is_sealed, sealed, write_json
+from dana.core.artifacts import OWN, is_sealed, read_json, sealed, write_json
+from dana.core.errors import ArtifactError
 from dana.core.files import file_digest, text_digest
-from dana.core.logging import get_logger
-
-log = get_logger(__name__)
 
 KEPT = f"{OWN}/sources.json"
 WHOLE = 1 << 20  # bytes up to which a file is hashed every time
-SAMPLE = 1 << 16  # bytes of each sample: the first, those in the middle, the last
 SETTLED = 2 * 10**9  # nanoseconds since a file was changed, in which a clock may stand still for its file system
 
 
@@ -34,9 +28,12 @@ class KnownSources:
             folder: Of the corpus artifact, which need not be there.
         """
         self._path = folder / KEPT
-        self._before = _read(self._path)
-        self._now: dict[str, Any] = {}
-        self._trusted = 0
+        self._before: dict[str, list[str | int]] = {}
+        self._now: dict[str, list[str | int]] = {}
+        with suppress(ArtifactError, RecursionError):
+            content = read_json(self._path)
+            if isinstance(content, dict) and "digest" in content and is_sealed(content):
+                self._before = content["files"]
 
     def digest(self, path: Path) -> str:
         """:func:`dana.core.files.file_digest` of a file, or what that was when the file looked the same.
@@ -44,23 +41,17 @@ class KnownSources:
         Raises:
             OSError: If it cannot be read.
         """
+        looks = _looks(path)
         if path.stat().st_size <= WHOLE:
             return file_digest(path)
-        name, looks = text_digest(str(path.absolute())).hex(), _looks(path)  # no path of this machine is written
-        held = self._before.get(name)
-        if isinstance(held, dict) and held.get("looks") == looks and isinstance(held.get("digest"), str):
-            self._now[name] = held
-            self._trusted += 1
-            return held["digest"]
-        digest = file_digest(path)
-        if _looks(path) == looks and time.time_ns() - max(looks["mtime"], looks["ctime"]) > SETTLED:
-            self._now[name] = {"looks": looks, "digest": digest}
-        return digest
-
-    def tell(self) -> None:
-        """Log how many files were not hashed, if any."""
-        if self._trusted:
-            log.info("input     %d large files look as they did and were not hashed (--verify does)", self._trusted)
+        name = text_digest(str(path.absolute())).hex()  # no path of this machine is written
+        digest, *before = self._before.get(name, [""])
+        if before != looks:
+            digest = file_digest(path)
+            if _looks(path) != looks or time.time_ns() - max(looks[1:3]) < SETTLED:
+                return digest
+        self._now[name] = [digest, *looks]
+        return str(digest)
 
     def keep(self) -> None:
         """Remember the files asked for, whole or not at all; a folder that cannot be written is left as it is."""
@@ -69,28 +60,6 @@ class KnownSources:
                 write_json(self._path, sealed({"files": self._now}))
 
 
-def forget_sources(corpus: Path) -> None:
-    """Let the next command hash every source of a corpus."""
-    (corpus / KEPT).unlink(missing_ok=True)
-
-
-def _looks(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        about = os.fstat(stream.fileno())
-        digest = blake2b(digest_size=16)
-        for start in (0, (about.st_size - SAMPLE) // 2, about.st_size - SAMPLE):
-            stream.seek(max(0, start))
-            digest.update(stream.read(SAMPLE))
-    times = {"mtime": about.st_mtime_ns, "ctime": about.st_ctime_ns}
-    return {"size": about.st_size, **times, "inode": about.st_ino, "sample": digest.hexdigest()}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What :meth:`KnownSources.keep` wrote; empty if it is not there, or not that."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    whole = isinstance(content, dict) and "digest" in content and is_sealed(content)
-    files = content.get("files") if whole else None
-    return files if isinstance(files, dict) else {}
+def _looks(path: Path) -> list[int]:
+    about = path.stat()
+    return [about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino]

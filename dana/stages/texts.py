@@ -60,7 +60,6 @@ def corpus_stage(
 
     def identity() -> dict[str, Any]:
         files = source_digests(found, known.digest)
-        known.tell()
         described = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **inputs.identity()}
         return described | cleaner.identity(general=True)
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
-from dana.cli.given import add_verify, heed_verify, keep, settings_from
+from dana.cli.given import keep, settings_from
 from dana.cli.selection import TEXTS
 
 OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate")
@@ -34,7 +34,6 @@ def add_clusters(add: AddCommand) -> None:
     """
     clusters = add_command(add, "clusters", _clusters, FLAGS)
     clusters.set_defaults(processes=True)
-    add_verify(clusters)
 
 
 def _clusters(parsed: argparse.Namespace) -> None:
@@ -54,7 +53,6 @@ def _clusters(parsed: argparse.Namespace) -> None:
 
     settings = settings_from(parsed)
     is_named = bool(parsed.general or parsed.config or any(text.startswith("general=") for text in parsed.overrides))
-    heed_verify(parsed, settings, looks=is_named)
     artifact = run_clusters(settings, is_named)
     keep(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))

@@ -3,7 +3,7 @@
 import argparse
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
-from dana.cli.given import add_verify, heed_verify, settings_from
+from dana.cli.given import settings_from
 
 NUMBERS = {"nargs": "+", "type": int}
 FLAGS = [
@@ -35,7 +35,6 @@ def add_comparison(add: AddCommand) -> None:
     """
     command = add_command(add, "compare", _compare, FLAGS, reads=("inputs", "on_bad_record", "selection"))
     command.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
-    add_verify(command)
 
 
 def _compare(parsed: argparse.Namespace) -> None:
@@ -52,7 +51,6 @@ def _compare(parsed: argparse.Namespace) -> None:
     from dana.studies.comparison.stage import plan_compare, run_compare
 
     settings = settings_from(parsed)
-    heed_verify(parsed, settings, looks=not parsed.dry_run)
     if parsed.dry_run:
         print("\n".join(f"{state:<8} {cell}" for cell, state in plan_compare(settings).states().items()))
     else:

@@ -23,9 +23,9 @@ from dana.corpus.overlap import repeats_earlier, shingle_matrix
 from dana.corpus.text import distinct_rows
 from dana.studies.topic_gap.settings import DROP, KEEP, RANDOM, RANKS, SHORT
 from dana.tasks.examples import Example
-from dana.tasks.tables import NEAR
 
 COLUMNS = ("id", "label", "text", "whole", "stripped")
+NEAR = 0.5  # Jaccard index of the runs of four words of two texts, from which on they are near duplicates
 SETS, UNUSED = ("test", "on", "off", "validation"), "unused"
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command, local_folder
-from dana.cli.given import add_verify, heed_verify, keep, settings_from
+from dana.cli.given import keep, settings_from
 from dana.cli.selection import TEXTS
 from dana.core.errors import ConfigError
 
@@ -30,7 +30,6 @@ def add_topics(add: AddCommand) -> None:
     """
     topics = add_command(add, "topics", _topics, FLAGS)
     topics.set_defaults(processes=True)
-    add_verify(topics)
     topics.add_argument("action", choices=["fit", "show", "assign"])
     of = "assign: a run's folder with the topics (default: that of --out)"
     topics.add_argument("--topics-of", type=local_folder, metavar="DIR", help=of)
@@ -59,7 +58,6 @@ def _topics(parsed: argparse.Namespace) -> None:
     settings = settings_from(parsed)
     out = Path(settings.out)
     is_named = bool(parsed.general or parsed.config or any(text.startswith("general=") for text in parsed.overrides))
-    heed_verify(parsed, settings, looks=is_named and parsed.action != "show")
     if parsed.action == "show":
         print(topics_text(out))
     elif parsed.action == "fit":
