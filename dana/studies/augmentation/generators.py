@@ -239,22 +239,20 @@ class FittedSequence2Sequence:
     tokenizer: Any
     rows: int = 16
 
+    @torch.no_grad()
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
         """See :class:`FittedGenerator`; texts are independent but for rounding."""
-        texts = []
-        for at in range(0, len(keywords), self.rows):
-            texts += self._sample(keywords[at : at + self.rows], seeds[at : at + self.rows])
-        return texts
-
-    @torch.no_grad()
-    def _sample(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
         from transformers import LogitsProcessorList
 
-        ids, mask = (part.to(self.model.device) for part in self.settings.encode(keywords, self.tokenizer))
-        sampling = LogitsProcessorList([RowSampling(self.settings.top_k, self.settings.top_p, seeds)])
-        limit = self.settings.tokens
-        made = self.model.generate(input_ids=ids, attention_mask=mask, logits_processor=sampling, max_new_tokens=limit)
-        return self.tokenizer.batch_decode(made, skip_special_tokens=True)
+        sample, texts = self.settings, []
+        for at in range(0, len(keywords), self.rows):
+            tokens = self.settings.encode(keywords[at : at + self.rows], self.tokenizer)
+            ids, mask = (part.to(self.model.device) for part in tokens)
+            sampling = LogitsProcessorList([RowSampling(sample.top_k, sample.top_p, seeds[at : at + self.rows])])
+            settings = {"logits_processor": sampling, "max_new_tokens": sample.tokens}
+            sequences = self.model.generate(input_ids=ids, attention_mask=mask, **settings)
+            texts += self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        return texts
 
 
 def check_seq2seq(model: str) -> None:

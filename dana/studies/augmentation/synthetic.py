@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from math import floor
 from pathlib import Path
@@ -293,7 +294,7 @@ def synthesize(
     rows: Sequence[LabelledText],
     prompts: Sequence[Prompt],
     settings: AugmentSettings,
-    folder: Path | None = None,
+    folder: Path,
 ) -> list[SyntheticRow]:
     """Synthetic texts of every label: a generator a label, fitted to the label's texts and their keywords.
 
@@ -302,8 +303,8 @@ def synthesize(
         rows: Real texts.
         prompts: In turn those of each label's synthetic texts, the same for all labels; beginning again at the end.
         settings: See :class:`AugmentSettings`.
-        folder: Where given, gets an artifact a label: killed, the same call goes on with the labels that are missing.
-            Calls with other texts, prompts or settings may share it.
+        folder: Gets an artifact a label: killed, the same call goes on with the labels that are missing. Calls with
+            other texts, prompts or settings may share it.
 
     Returns:
         Rows label by label, in the order of the labels' names.
@@ -312,44 +313,31 @@ def synthesize(
         DataError: If the ratio leaves nothing to write, or a generator writes nothing.
     """
     counts, written = counts_by_label(rows, settings.ratio), list[SyntheticRow]()
-    identity = generator_identity(settings.generator) if folder else {}
+    identity = generator_identity(settings.generator)
     for label, pairs in pairs_by_label(topics, rows, settings).items():
-        if folder is None:
-            written += write_texts(label, pairs, prompts, counts[label], settings)
-        else:
-            written += _kept_texts(label, pairs, prompts, counts[label], settings, folder, identity)
+        used = [asdict(prompt) for prompt in prompts[: counts[label]]]
+        depends_on: dict[str, Any] = {
+            "label": label,
+            "texts": fingerprint(pairs),
+            "prompts": fingerprint(used),
+            "count": counts[label],
+        }
+        depends_on |= {"generator": identity, "spec": settings.generator, "seed": settings.seed}
+        write = partial(_write_label, label=label, pairs=pairs, prompts=prompts, count=counts[label], settings=settings)
+        part = make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write)
+        written += read_synthetic(part.path)
     if settings.shuffle_labels:  # dealt out anew: as many of each label as before
         order = generator(settings.seed, "augmentation", "shuffled labels").permutation(len(written)).tolist()
         return [replace(row, label=written[place].label) for row, place in zip(written, order, strict=True)]
     return written
 
 
-def _kept_texts(
-    label: str,
-    pairs: Sequence[Pair],
-    prompts: Sequence[Prompt],
-    count: int,
-    settings: AugmentSettings,
-    folder: Path,
-    identity: dict[str, Any],
-) -> list[SyntheticRow]:
-    """What :func:`write_texts` writes, as an artifact in a folder."""
-    depends_on = {
-        "label": label,
-        "texts": fingerprint(pairs),
-        "prompts": fingerprint([asdict(prompt) for prompt in prompts[:count]]),
-        "count": count,
-        "generator": identity,
-        "spec": settings.generator,
-        "seed": settings.seed,
-    }
-
-    def write(draft: Draft) -> None:
-        rows = write_texts(label, pairs, prompts, count, settings)
-        write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
-        draft.counts["synthetic"] = len(rows)
-
-    return read_synthetic(make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write).path)
+def _write_label(
+    draft: Draft, label: str, pairs: Sequence[Pair], prompts: Sequence[Prompt], count: int, settings: AugmentSettings
+) -> None:
+    rows = write_texts(label, pairs, prompts, count, settings)
+    write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
+    draft.counts["synthetic"] = len(rows)
 
 
 def generator_identity(spec: str) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from tests.studies.augmentation.few_topics import ROWS, few_topics
 PROMPTS = [Prompt(("yeast", "cell", "yeast"), "p1", 2), Prompt(("enzyme",), "p2", 2)]
 
 
-def test_every_label_gets_texts_from_the_same_keywords_with_their_origin():
-    made = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(seed=3))
+def test_every_label_gets_texts_from_the_same_keywords_with_their_origin(tmp_path):
+    made = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(seed=3), tmp_path)
     assert [row.id for row in made] == [f"synthetic-{label}-{n}" for label in ("news", "review") for n in range(3)]
     assert [row.keywords_of for row in made] == ["p1", "p2", "p1"] * 2, "at the end of the prompts the first again"
     for row in made:
@@ -39,20 +39,22 @@ def test_every_label_gets_texts_from_the_same_keywords_with_their_origin():
     assert len({row.seed for row in made}) == 6
 
 
-def test_same_seed_same_rows_and_a_label_does_not_depend_on_the_others():
-    made = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4))
-    assert made == synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4))
-    other = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4, seed=1))
+def test_same_seed_same_rows_and_a_label_does_not_depend_on_the_others(tmp_path):
+    made = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4), tmp_path)
+    assert made == synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4), tmp_path / "again")
+    other = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4, seed=1), tmp_path)
     assert [row.text for row in made] != [row.text for row in other]
     news = [row for row in ROWS if row.label == "news"]
-    assert synthesize(few_topics(), news, PROMPTS, AugmentSettings(ratio=4)) == made[:12]
+    assert synthesize(few_topics(), news, PROMPTS, AugmentSettings(ratio=4), tmp_path / "news") == made[:12]
 
 
-def test_the_ratio_is_of_each_labels_own_texts():
+def test_the_ratio_is_of_each_labels_own_texts(tmp_path):
     rows = [*ROWS, LabelledText("n4", "A court.", "news")]
     assert counts_by_label(rows, 0.5) == {"news": 2, "review": 2}, "half up"
     assert counts_by_label(rows, 2.4) == {"news": 10, "review": 7}
-    assert Counter(row.label for row in synthesize(few_topics(), rows, PROMPTS, AugmentSettings(ratio=0.25))) == {
+    assert Counter(
+        row.label for row in synthesize(few_topics(), rows, PROMPTS, AugmentSettings(ratio=0.25), tmp_path)
+    ) == {
         "news": 1,
         "review": 1,
     }
@@ -79,10 +81,13 @@ def test_random_keywords_are_those_of_texts_of_any_label():
         choose_prompts(few_topics(), rows[-1:], settings)
 
 
-def test_without_control_a_generator_never_sees_keywords(monkeypatch):
+def test_without_control_a_generator_never_sees_keywords(monkeypatch, tmp_path):
     seen = []
 
     class Spy:
+        def identity(self):
+            return {}
+
         def fit(self, pairs, seed):
             seen.extend(keywords for keywords, _ in pairs)
             return self
@@ -95,20 +100,20 @@ def test_without_control_a_generator_never_sees_keywords(monkeypatch):
     settings = AugmentSettings(control="none")
     prompts = choose_prompts(few_topics(), ROWS, settings)
     assert prompts == [Prompt()]
-    made = synthesize(few_topics(), ROWS, prompts, settings)
+    made = synthesize(few_topics(), ROWS, prompts, settings, tmp_path)
     assert seen == [()] * 12
     assert {(row.topic, row.keywords, row.keywords_of) for row in made} == {(None, (), "")}
 
 
-def test_shuffled_labels_are_dealt_out_anew_and_nothing_else_changes():
+def test_shuffled_labels_are_dealt_out_anew_and_nothing_else_changes(tmp_path):
     settings = AugmentSettings(ratio=10)
-    plain = synthesize(few_topics(), ROWS, PROMPTS, settings)
-    made = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True))
+    plain = synthesize(few_topics(), ROWS, PROMPTS, settings, tmp_path)
+    made = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True), tmp_path)
     assert [replace(row, label=row.written_for) for row in made] == plain
     assert Counter(row.label for row in made) == Counter(row.label for row in plain)
     wrong = sum(row.label != row.written_for for row in made)
     assert 20 < wrong < 40, "about half of sixty"
-    other = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True, seed=1))
+    other = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True, seed=1), tmp_path)
     assert [row.label for row in made] != [row.label for row in other]
 
 
