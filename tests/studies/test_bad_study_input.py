@@ -93,8 +93,6 @@ FLAGS = [
     (ASK + "scriptd:x", "did you mean 'scripted'?"),
     (ASK + "scripted:{folder}/nope.jsonl", "nope.jsonl"),
     (ASK + "scripted:{pool}", "allowed are reply (a text, needed)"),
-    (ASK + "scripted:{folder}/replies.jsonl --arms on on", "arms=['on', 'on']"),
-    (ASK + "scripted:{folder}/replies.jsonl --arms above", "must be on, off or both"),
     (ASK + "local:{folder}/nope", "nope: no such folder"),
     (ASK + "local:{model}", "its tokenizer has no chat template"),
     (HTTP + "retries=-1", "retries=-1"),

@@ -1,6 +1,6 @@
 """Chat models asked to tell two classes apart from a few examples: back-ends, the script, the parser, the study."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dana.core.config import require
 from dana.core.studies import Study
@@ -18,21 +18,17 @@ class FewShotSettings:
         items: Texts that are asked about, drawn.
         shots: Examples of each of the two labels.
         n: Texts of each label, on topic and off it, that examples are drawn from.
-        arms: What the examples are: ``on`` the text's own topic, ``off`` it, or both, on the same texts.
     """
 
     chat: str = ""
     items: int = 72
     shots: int = 5
     n: int = 30
-    arms: list[str] = field(default_factory=lambda: list(ARMS))
 
     def __post_init__(self) -> None:
         require(self.items >= 1, "items", self.items, "at least 1")
         require(self.shots >= 1, "shots", self.shots, "at least 1")
         require(self.n >= self.shots, "n", self.n, f"at least shots, {self.shots}")
-        fits = bool(self.arms) and set(self.arms) <= set(ARMS) and len(set(self.arms)) == len(self.arms)
-        require(fits, "arms", self.arms, "on, off or both")
 
 
 STUDY = Study(

@@ -16,7 +16,6 @@ from dana.corpus.readers import read_records
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
 
 CHAT_MODELS = Registry("dana.chat_models")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
 Message = dict[str, str]  # role ("user" or "assistant", one after the other) and content, as chat templates take them
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
@@ -59,30 +58,27 @@ def open_chat(spec: str) -> ChatModel:
 class LocalChat:
     """A causal language model of transformers, from a folder or the Hub, with the chat template that it comes with.
 
+    It computes in the precision of its weights, on a GPU where there is one.
+
     Attributes:
         model: A folder with safetensors weights, or a Hub name.
         max_new_tokens: Most tokens of a reply.
         temperature: 0 takes the likeliest token each time; above it tokens are drawn.
-        dtype: ``auto`` is what the weights were saved in; or ``float32``, ``bfloat16``, ``float16``.
-        device: ``auto`` takes CUDA when there is one.
     """
 
     model: str
     max_new_tokens: int = 512
     temperature: float = 0.0
-    dtype: str = "auto"
-    device: str = "auto"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
-        require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:
         """See :class:`ChatModel`."""
-        decides = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature, "dtype": self.dtype}
+        decides = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
         template = fingerprint(self._tokenizer.get_chat_template())
         return {"kind": "local", "model": model_identity(self.model), "template": template, **decides}
 
@@ -122,7 +118,7 @@ class LocalChat:
         from dana.core.device import device_named
 
         with loading(self.model):
-            network = AutoModelForCausalLM.from_pretrained(located(self.model), use_safetensors=True, dtype=self.dtype)
+            network = AutoModelForCausalLM.from_pretrained(located(self.model), use_safetensors=True, dtype="auto")
         ends = network.generation_config.eos_token_id
         ends = self._tokenizer.eos_token_id if ends is None else ends
         fill = self._tokenizer.pad_token_id
@@ -134,7 +130,7 @@ class LocalChat:
             pad_token_id=fill if fill is not None else ends[0] if isinstance(ends, list) else ends,
             **(drawn if self.temperature > 0 else {"do_sample": False}),
         )
-        return network.eval().to(device=device_named(self.device))
+        return network.eval().to(device=device_named())
 
 
 @dataclass(frozen=True)

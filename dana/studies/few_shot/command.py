@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.flags import AddCommand, Flag, add_command
 from dana.cli.given import keep, settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
@@ -13,7 +13,6 @@ OF_GAP = (
 )
 FLAGS = [
     Flag("--chat", "few_shot.chat"),
-    Flag("--arms", "few_shot.arms", options=MANY),
     Flag("--items", "few_shot.items"),
     Flag("--shots", "few_shot.shots"),
     Flag("--n", "few_shot.n"),

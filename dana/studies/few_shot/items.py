@@ -12,6 +12,7 @@ from dana.core.artifacts import open_artifact
 from dana.core.errors import DataError
 from dana.core.rng import generator
 from dana.stages.settings import RunSettings
+from dana.studies.few_shot import ARMS
 from dana.studies.topic_gap.documents import SetSizes, split_by_topic
 from dana.studies.topic_gap.settings import ALL
 from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, degenerate_topics, open_documents, prepare_shares
@@ -102,7 +103,7 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     texts = []
     for topic in topics:
         sets = split_by_topic(documents, theta[:, topic], sizes, gap.draw, seed)
-        examples = {arm: by_label(sets == arm) for arm in asked.arms}
+        examples = {arm: by_label(sets == arm) for arm in ARMS}
         texts.append(TopicTexts(str(topic), by_label(sets == "test"), examples))
     decides = {"shares": shares, "topics": topics, "sizes": asdict(sizes), "draw": gap.draw}
     decides |= {"items": asked.items, "shots": asked.shots}

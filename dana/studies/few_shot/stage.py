@@ -62,17 +62,17 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
         "script": file_digest(SCRIPT),
     }  # before any text
     decides, items = items_of_task(settings, card)
-    depends_on |= {"items": decides, "arms": asked.arms, "seed": seed, "method": 2}
+    depends_on |= {"items": decides, "seed": seed, "method": 2}
     begun = out / f"{KIND}-begun"
 
     def write(draft: Draft) -> None:
-        plan = [(item, arm) for item in items for arm in asked.arms]
+        plan = [(item, arm) for item in items for arm in ARMS]
         records = []
         for number, (item, arm) in enumerate(tracked(plan, what="conversations", unit="conversations")):
             hold = partial(_hold_conversation, model=model, spec=asked.chat, item=item, arm=arm, seed=seed)
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
             records.append(read_json(part.path / CONVERSATION) | {"model": depends_on["chat"]})
-        _write_study(draft, items, records, asked.arms)
+        _write_study(draft, items, records)
         draft.seeds = {"study": seed}
 
     artifact = make(out / KIND, KIND, depends_on, write)
@@ -92,18 +92,17 @@ def _hold_conversation(draft: Draft, model: ChatModel, spec: str, item: Item, ar
     write_json(draft.path / CONVERSATION, {**record, "turns": turns})
 
 
-def _write_study(draft: Draft, items: Sequence[Item], records: list[Row], arms: Sequence[str]) -> None:
+def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> None:
     folder = draft.path
     (folder / "items.jsonl").write_text(json_lines(map(asdict, items)), encoding="utf-8")
     (folder / "transcripts.jsonl").write_text(json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])
-    accuracies = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in arms]
+    accuracies = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ARMS]
     results.to_csv(folder / "results.csv", index=False)
     pd.DataFrame(accuracies).to_csv(folder / "summary.csv", index=False)
-    difference = compare_on_with_off(results) if len(arms) == 2 else None
-    if difference is not None:
-        pd.DataFrame([difference]).to_csv(folder / "paired.csv", index=False)
-    title = f"Few-shot study: {len(items)} texts, examples {' and '.join(arms)} topic"
+    difference = compare_on_with_off(results)
+    pd.DataFrame([difference]).to_csv(folder / "paired.csv", index=False)
+    title = f"Few-shot study: {len(items)} texts, examples on and off topic"
     (folder / TEXT).write_text(study_text(title, accuracies, difference), encoding="utf-8")
     draft.counts = {"items": len(items), "conversations": len(records)}
     draft.counts |= {row["arm"]: {outcome: row[outcome] for outcome in OUTCOMES} for row in accuracies}
@@ -166,13 +165,13 @@ def compare_on_with_off(results: pd.DataFrame) -> Row:
     return row | {"difference": (row["only_on"] - row["only_off"]) / len(right), "p": p}
 
 
-def study_text(title: str, accuracies: Sequence[Row], difference: Row | None) -> str:
+def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     """The study in Markdown, the answer first.
 
     Args:
         title: What was studied.
         accuracies: Of the arms, from :func:`arm_accuracy`.
-        difference: Of on against off topic, from :func:`compare_on_with_off`, where both were asked.
+        difference: Of on against off topic, from :func:`compare_on_with_off`.
     """
     lines = [f"# {title}", ""]
     for row in accuracies:
@@ -180,15 +179,14 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row | None) ->
         beside = "more than" if row["low"] > CHANCE else "less than" if row["high"] < CHANCE else "not told from"
         lines.append(f"With {ARMS[row['arm']]} the model is right about {share} texts: {beside} guessing.")
     lines.append(f"Guessing is right about {CHANCE * 100:.0f} %, as a text is of either class with equal chance.")
-    if difference is not None:
-        points = f"{abs(difference['difference']) * 100:.0f} points"
-        better, worse = ("on", "off") if difference["difference"] > 0 else ("off", "on")
-        verdict = f"It does better with {ARMS[better]} than with {ARMS[worse]}, by {points}"
-        if difference["p"] > ALPHA:
-            verdict = f"The difference of {points} may be chance"
-        alone = f"on-topic examples alone {difference['only_on']}, with off-topic examples alone"
-        test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
-        lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
+    points = f"{abs(difference['difference']) * 100:.0f} points"
+    better, worse = ("on", "off") if difference["difference"] > 0 else ("off", "on")
+    verdict = f"It does better with {ARMS[better]} than with {ARMS[worse]}, by {points}"
+    if difference["p"] > ALPHA:
+        verdict = f"The difference of {points} may be chance"
+    alone = f"on-topic examples alone {difference['only_on']}, with off-topic examples alone"
+    test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
+    lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
     lines.append("")
     for row in accuracies:
         silent = f"{row['abstained']} abstained, {row['unparsable']} could not be parsed; both count as wrong above"

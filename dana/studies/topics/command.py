@@ -40,8 +40,8 @@ def _topics(parsed: argparse.Namespace) -> None:
 
     fit     draw --fit documents, fit --model to them for every number of topics in --k from --seeds beginnings, keep
             the best by coherence times diversity. Writes OUT/topic-model: the model (safetensors, JSON), topics.csv,
-            sources.csv, examples.csv, fits.csv.
-    show    print what is in OUT/topic-model: of each topic its share, coherence, words, sources and example documents.
+            fits.csv.
+    show    print what is in OUT/topic-model: of each topic its share, coherence and words.
     assign  write OUT/topics/part-*.parquet, a row a document: doc_id, source, topic (the largest), share (its), words
             (known ones), theta (the shares of all topics; pandas.read_parquet("OUT/topics") opens it). Takes the
             corpus in OUT, or --general; the topics in OUT, or those of --topics-of.

@@ -38,11 +38,7 @@ MODEL, SHARES = "topic-model", "topics"
 HINT = "dana topics fit --general FILES --out DIR"
 COHERENT_WORDS, DIVERSE_WORDS = 10, 25
 MEASURES = ["coherence", "diversity", "quality"]
-EXAMPLES = 3
-EXCERPT = 160  # characters
-TOPICS, SOURCES, EXAMPLE_DOCUMENTS = "topics.csv", "sources.csv", "examples.csv"
-
-SOURCES_SHOWN = 4
+TOPICS = "topics.csv"
 
 # topic: the largest one, from 0.  share: its share of the document.  words: how many words of the document are in the
 # topics' vocabulary.  theta: the share of every topic; they sum to 1, and are equal for a document without such words.
@@ -136,41 +132,22 @@ def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
     return k, seed, reason
 
 
-def topic_tables(topics: Topics, documents: Units, bags: Bags) -> dict[str, pd.DataFrame]:
-    """Tables of what topics are, by file name.
+def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
+    """A row a topic: topic, coherence, share, documents, words; the table ``topics.csv``.
+
+    ``share`` is the mean over documents, ``documents`` is of how many it is the largest, ``words`` are the ten most
+    probable.
 
     Args:
         topics: Fitted.
-        documents: With a word of the vocabulary each.
-        bags: Theirs.
-
-    Returns:
-        ``topics.csv``: a row a topic: topic, coherence, share (mean over documents), documents (of which it is the
-        largest topic), words (the ten most probable). ``sources.csv``: topic, source, share (mean over the source's
-        documents), documents (of the source). ``examples.csv``: topic, rank, doc_id, source, share, text: of the
-        largest share, how they begin.
+        bags: Documents, with a word of the vocabulary each.
     """
-    theta, beta = topics.fitted.theta(bags.counts), topics.beta
-    top = top_words(beta, COHERENT_WORDS)
-    about = pd.DataFrame({"topic": np.arange(len(beta)), "coherence": topic_coherence(top, bags.counts)})
-    about["share"] = theta.mean(0, dtype=np.float64)
-    about["documents"] = np.bincount(theta.argmax(1), minlength=len(beta))
-    about["words"] = [" ".join(row) for row in np.array(topics.words, dtype=object)[top]]
-    by_source = pd.DataFrame(theta.astype(np.float64)).groupby(np.array(documents.sources))
-    means = by_source.mean().rename_axis(index="source", columns="topic")
-    sources = means.T.reset_index().melt("topic", value_name="share").sort_values(["topic", "source"])
-    sources["documents"] = sources["source"].map(by_source.size())
-    return {TOPICS: about, SOURCES: sources, EXAMPLE_DOCUMENTS: _examples(theta, documents)}
-
-
-def _examples(theta: np.ndarray, documents: Units) -> pd.DataFrame:
-    names, rows = np.array(documents.doc_ids), []
-    for topic, shares in enumerate(theta.T):
-        for rank, place in enumerate(np.lexsort((names, -shares))[:EXAMPLES].tolist(), start=1):
-            text = " ".join(documents.texts[place][: 2 * EXCERPT].split())[:EXCERPT]
-            row = {"topic": topic, "rank": rank, "doc_id": names[place], "source": documents.sources[place]}
-            rows.append(row | {"share": shares[place], "text": text})
-    return pd.DataFrame(rows)
+    theta, top = topics.fitted.theta(bags.counts), top_words(topics.beta, COHERENT_WORDS)
+    table = pd.DataFrame({"topic": np.arange(len(top)), "coherence": topic_coherence(top, bags.counts)})
+    table["share"] = theta.mean(0, dtype=np.float64)
+    table["documents"] = np.bincount(theta.argmax(1), minlength=len(top))
+    table["words"] = [" ".join(row) for row in np.array(topics.words, dtype=object)[top]]
+    return table
 
 
 def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
@@ -183,8 +160,8 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         is_named: Whether the general text was named now; else the corpus in the run's folder is taken.
 
     Returns:
-        The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), the tables of
-        :func:`topic_tables`, ``fits.csv`` (a row a fit).
+        The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), ``topics.csv``
+        (:func:`describe_topics`) and ``fits.csv`` (a row a fit: k, seed and measures).
 
     Raises:
         ConfigError: If there is no general text, or there are fewer documents than topics.
@@ -210,7 +187,7 @@ def _write_model(
     bags = count_words_of_topics(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
     log.info("topics    %s words in %s of %s documents", *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))))
-    documents, bags = sample.rows(rows), bags.rows(rows)
+    bags = bags.rows(rows)
     require_documents(max(limits.k), bags)
     parts = {}
     for k, number in product(sorted(limits.k), range(limits.seeds)):
@@ -221,8 +198,8 @@ def _write_model(
     k, number, draft.notes["reason"] = choose_topics(fits)
     topics = Topics.load(parts[k, number].path)
     topics.save(draft.path)
-    for name, table in (topic_tables(topics, documents, bags) | {"fits.csv": fits}).items():
-        table.to_csv(draft.path / name, index=False)
+    describe_topics(topics, bags).to_csv(draft.path / TOPICS, index=False)
+    fits.to_csv(draft.path / "fits.csv", index=False)
     draft.counts = {"documents": corpus.documents, "fitted_on": rows.size, "words": len(bags.words)}
     draft.seeds = {"sample": seed}
 
@@ -308,23 +285,17 @@ def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True)
 
 
 def topics_text(folder: Path) -> str:
-    """What the topics in a run's folder are: numbers, words, sources and example documents of each, largest first.
+    """What the topics in a run's folder are: share, coherence and words of each, largest first.
 
     Raises:
         ArtifactError: If there are none.
     """
     artifact = fitted_topics(folder)
-    names = (TOPICS, SOURCES, EXAMPLE_DOCUMENTS)
-    topics, sources, examples = (pd.read_csv(artifact.path / name, keep_default_na=False) for name in names)
-    sources = sources.sort_values(["share", "source"], ascending=[False, True])
-    lines = []
-    for row in topics.sort_values(["share", "topic"], ascending=[False, True]).itertuples():
-        of_topic = sources[sources["topic"] == row.topic].head(SOURCES_SHOWN).itertuples()
-        lines.append(f"topic {row.topic}: share {row.share:.3f}, coherence {row.coherence:.3f}")
-        lines.append(f"  words    {row.words}")
-        lines.append(f"  sources  {', '.join(f'{one.source} {one.share:.2f}' for one in of_topic)}")
-        for one in examples[examples["topic"] == row.topic].itertuples():
-            lines.append(f"  {one.share:.2f}     {one.doc_id} ({one.source}): {one.text}")
+    topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
+    lines = [
+        f"topic {row.topic}: share {row.share:.3f}, coherence {row.coherence:.3f}\n  words    {row.words}"
+        for row in topics.sort_values(["share", "topic"], ascending=[False, True]).itertuples()
+    ]
     counts = artifact.manifest["counts"]
     about = f"of {counts['fitted_on']:,} documents with a word of the vocabulary of {counts['words']:,}"
     return "\n".join([*lines, "", f"{artifact.manifest['reason']}; {about}"])

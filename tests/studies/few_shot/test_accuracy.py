@@ -93,9 +93,9 @@ def test_what_cannot_be_told_from_guessing_or_chance_is_not_called_better():
     assert "It does better with examples of other topics than with examples of the text's own" in words(24, 60, 20)
 
 
-def test_of_one_arm_nothing_is_compared():
-    text = study_text("Study", [arm_accuracy("off", outcomes(abstained=3))], None)
-    assert "McNemar" not in text
+def test_where_nothing_was_answered_no_share_of_the_answers_is_told():
+    row = arm_accuracy("off", outcomes(abstained=3))
+    text = study_text("Study", [row], compare_on_with_off(pairs(0, 0, 0, 3)))
     assert "3 abstained, 0 could not be parsed; both count as wrong above." in text
     assert "Of the answers" not in text
 

@@ -8,7 +8,7 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.files import file_digest
-from dana.studies.few_shot import http, stage
+from dana.studies.few_shot import ARMS, http, stage
 from dana.studies.few_shot.items import Item, Passage
 from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
 
@@ -30,9 +30,8 @@ def passage(name, label):
 def items_of_file(settings, card):
     """Items of JSON lines, in the place of those that are drawn from a task."""
     lines = [json.loads(line) for line in Path(card).read_text().splitlines()]
-    arms = settings.section("few_shot").arms
     return {"file": file_digest(Path(card))}, [
-        Item(**line | {"text": Passage(**line["text"]), "examples": {arm: _passages(line, arm) for arm in arms}})
+        Item(**line | {"text": Passage(**line["text"]), "examples": {arm: _passages(line, arm) for arm in ARMS}})
         for line in lines
     ]
 
@@ -171,7 +170,7 @@ def test_what_was_begun_with_other_settings_is_refused(tmp_path, items, capsys):
         assert study(items, out, chat) == 2
         before = conversations(out)
         assert len(before) == 1
-        for more in (["--chat", chat.replace("=m", "=n")], ["--seed", "5"], ["--arms", "on"]):
+        for more in (["--chat", chat.replace("=m", "=n")], ["--seed", "5"]):
             capsys.readouterr()
             assert study(items, out, chat, *more) == 2
             said = capsys.readouterr().err.splitlines()[-1]
@@ -184,11 +183,10 @@ def test_what_was_begun_with_other_settings_is_refused(tmp_path, items, capsys):
 
 def test_a_finished_study_is_not_replaced_by_another(tmp_path, items, capsys):
     path = replies(tmp_path, {"turn": 5, "reply": "Answer: Class A"})
-    assert study(items, tmp_path / "out", f"scripted:{path}", "--arms", "off") == 0
+    assert study(items, tmp_path / "out", f"scripted:{path}") == 0
     before = written(tmp_path / "out")
-    assert "paired.csv" not in before
-    assert study(items, tmp_path / "out", f"scripted:{path}", "--arms", "on", "off") == 2
-    assert 'arms: ["off"] there, ["on", "off"] now' in capsys.readouterr().err
+    assert study(items, tmp_path / "out", f"scripted:{path}", "--seed", "5") == 2
+    assert "seed: 0 there, 5 now" in capsys.readouterr().err
     assert written(tmp_path / "out") == before
 
 

@@ -101,13 +101,12 @@ def test_topics_of_another_run_give_the_same(place, asked, tmp_path):
         assert (tmp_path / "of/few-shot" / name).read_bytes() == (asked / "few-shot" / name).read_bytes()
 
 
-def test_one_arm_and_one_topic_may_be_asked_about(place, tmp_path):
-    assert study(place, tmp_path / "out", "--arms", "off", "--topics", "1", "--labels", "praise", "doubt") == 0
+def test_one_topic_may_be_asked_about(place, tmp_path):
+    assert study(place, tmp_path / "out", "--topics", "1", "--labels", "praise", "doubt") == 0
     drawn = items(tmp_path / "out")
     assert {item["topic"] for item in drawn} == {"1"}
     assert len({of(item["text"])[0] for item in drawn}) == 1
     assert {frozenset((item["label_a"], item["label_b"])) for item in drawn} == {frozenset(("praise", "doubt"))}
-    assert {tuple(item["examples"]) for item in drawn} == {("off",)}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_what_the_task_does_not_have(place, tmp_path, capsys, more, said):
 def test_other_items_are_refused_where_a_study_is(place, asked, capsys):
     before = (asked / "few-shot" / "items.jsonl").read_bytes()
     assert study(place, asked, "--items", "13") == 2
-    assert "items.items: 12 there, 13 now" in capsys.readouterr().err
+    assert "--items: 12 there, 13 now" in capsys.readouterr().err
     assert study(place, asked, "--shots", "4") == 2
-    assert "items.shots: 3 there, 4 now" in capsys.readouterr().err
+    assert "--shots: 3 there, 4 now" in capsys.readouterr().err
     assert (asked / "few-shot" / "items.jsonl").read_bytes() == before

@@ -84,7 +84,6 @@ def test_above_temperature_0_the_seed_decides(folder):
 
 def test_what_decides_a_reply_is_its_identity(folder, tmp_path):
     one = open_chat(f"local:{folder}").identity()
-    assert one == open_chat(f"local:{folder},device=cpu").identity()
     assert one != open_chat(f"local:{folder},max_new_tokens=9").identity()
     assert one != open_chat(f"local:{folder},temperature=1.0").identity()
     other = write_chat_model(tmp_path / "model", TEMPLATE.replace("<end>", ""))
@@ -117,7 +116,6 @@ def test_a_template_that_refuses_the_conversation_is_named(tmp_path):
     [
         (",max_new_tokens=0", "max_new_tokens=0: must be at least 1"),
         (",temperature=-1", "temperature=-1: must be at least 0"),
-        (",dtype=int8", "dtype='int8': must be one of auto, float32"),
         ("-nope", "no such folder"),
     ],
 )
