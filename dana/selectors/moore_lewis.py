@@ -5,7 +5,9 @@ References:
     Çelikten, Enlarging in-domain data using perplexity differences (blog post), whose score is ``score=perplexity``.
 """
 
-from collections.abc import Mapping
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,19 +17,20 @@ import numpy as np
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
-from dana.core.errors import DataError
+from dana.core.errors import DataError, PluginError
 from dana.corpus.unit_stream import Units
-from dana.models.ngram.arpa import KenLM, check_kenlm
 from dana.models.ngram.kneser_ney import count_ngrams, estimate_model, train_ngrams
-from dana.models.ngram.model import NgramModel, TextEntropies, text_entropies
-from dana.models.ngram.vocabulary import Vocabulary, count_words, split_words
+from dana.models.ngram.model import NgramModel, TextEntropies, text_entropies, write_arpa
+from dana.models.ngram.vocabulary import Vocabulary, split_words
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import BACKGROUND
 
-SCORES = ("cross_entropy", "perplexity")
-NORMALISE = ("token", "none")
-VOCABULARIES = ("both", "task")
-ENGINES = ("numpy", "kenlm")
+CHOICES = {
+    "vocabulary": ("both", "task"),
+    "score": ("cross_entropy", "perplexity"),
+    "normalise": ("token", "none"),
+    "engine": ("numpy", "kenlm"),
+}
 AS_TASK = "task"  # a background of as many units as the task has
 
 
@@ -57,19 +60,21 @@ class FittedMooreLewis(FittedSelector):
         difference = task.nats - background.nats
         return difference / np.maximum(task.tokens, 1) if self.normalise == "token" else difference
 
-    def _entropies(self, units: Units) -> tuple[TextEntropies, TextEntropies]:
+    def _entropies(self, units: Units) -> Iterator[TextEntropies]:
+        """By the model of the task, then by that of general text."""
         if self.engine == "numpy":
             ids = self.task.vocabulary.encode(units.texts)
-            return text_entropies(self.task, ids), text_entropies(self.background, ids)
+            yield from (text_entropies(model, ids) for model in (self.task, self.background))
+            return
         split = [split_words(text) for text in units.texts]
-        texts = [" ".join(words) for words in split]
         tokens = np.array([len(words) + 1 for words in split], dtype=np.int64)
-        first, second = (TextEntropies.of_log10(model.log10(texts), tokens) for model in self._in_kenlm)
-        return first, second
+        for model in self._in_kenlm:
+            log10 = np.array([model.score(" ".join(words)) for words in split], dtype=np.float64)
+            yield TextEntropies(-math.log(10) * log10, tokens)
 
     @cached_property
-    def _in_kenlm(self) -> tuple[KenLM, KenLM]:
-        return KenLM.of(self.task), KenLM.of(self.background)
+    def _in_kenlm(self) -> list[Any]:
+        return [kenlm_model(self.task), kenlm_model(self.background)]
 
     def save(self, folder: Path) -> None:
         """Write both models, each in a folder of its own, and how to score by them."""
@@ -110,19 +115,17 @@ class MooreLewisSelector(Selector):
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:
-        require(self.order >= 1, "order", self.order, "at least 1")
-        require(self.min_count >= 1, "min_count", self.min_count, "at least 1")
-        require(self.cutoff >= 0, "cutoff", self.cutoff, "at least 0")
+        for name, least in (("order", 1), ("min_count", 1), ("cutoff", 0)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
         good = self.background == AS_TASK or (isinstance(self.background, int) and self.background >= 1)
         require(good, "background", self.background, f"a number of units from 1, or {AS_TASK}")
-        require(self.vocabulary in VOCABULARIES, "vocabulary", self.vocabulary, f"one of {', '.join(VOCABULARIES)}")
-        require(self.score in SCORES, "score", self.score, f"one of {', '.join(SCORES)}")
-        require(self.normalise in NORMALISE, "normalise", self.normalise, f"one of {', '.join(NORMALISE)}")
+        for name, choices in CHOICES.items():
+            require(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
         whole = self.score == "perplexity" and self.normalise == "none"
         require(not whole, "normalise", self.normalise, "token for score=perplexity, which is a word's by definition")
-        require(self.engine in ENGINES, "engine", self.engine, f"one of {', '.join(ENGINES)}")
         if self.engine == "kenlm":
-            check_kenlm()  # before any corpus is read
+            require(self.order >= 2, "order", self.order, "at least 2 for engine=kenlm")
+            _import_kenlm()  # before any corpus is read
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``background``: what the general corpus looks like."""
@@ -137,15 +140,14 @@ class MooreLewisSelector(Selector):
         sample = general[BACKGROUND]
         texts = [*task.texts, *sample.texts] if self.vocabulary == "both" else task.texts
         vocabulary = Vocabulary.of_texts(texts, self.min_count)
-        cutoffs = (0, 0, self.cutoff)[: self.order]
         try:
-            model = train_ngrams(task.texts, self.order, vocabulary, cutoffs)
+            model = train_ngrams(task.texts, self.order, vocabulary, self.cutoff)
         except DataError as error:
-            hint = f"; min_count={self.min_count} can be lower" if count_words(task.texts) else ""
+            hint = f"; min_count={self.min_count} can be lower" if any(map(split_words, task.texts)) else ""
             raise DataError(f"the task: {error}{hint}") from error
         # Not by train_ngrams, since general text of another language may hold no word of the task's vocabulary.
         counts = count_ngrams(vocabulary.encode(sample.texts), self.order, len(vocabulary))
-        background = estimate_model(counts, vocabulary, cutoffs)
+        background = estimate_model(counts, vocabulary, self.cutoff)
         return FittedMooreLewis(model, background, self.score, self.normalise, self.engine)
 
     def load(self, folder: Path) -> FittedMooreLewis:
@@ -153,3 +155,27 @@ class MooreLewisSelector(Selector):
         how: dict[str, Any] = read_json(folder / "selector.json")
         task, background = (NgramModel.load(folder / name) for name in ("task", "background"))
         return FittedMooreLewis(task, background, **how)
+
+
+def _import_kenlm() -> Any:
+    try:
+        import kenlm
+    except ImportError as error:
+        raise PluginError(f"KenLM is not installed: pip install 'dana[kenlm]' ({error})") from error
+    return kenlm
+
+
+def kenlm_model(model: NgramModel) -> Any:
+    """A ``kenlm.Model`` of a model of order 2 or more, handed over in a temporary ARPA file.
+
+    Raises:
+        PluginError: If the package is missing. It is compiled: it wants a C++ compiler and cmake.
+    """
+    kenlm = _import_kenlm()
+    config = kenlm.Config()
+    config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE  # that a binary file would load faster
+    with tempfile.TemporaryDirectory(prefix="dana-kenlm-") as folder:
+        path = Path(folder) / "model.arpa"
+        write_arpa(model, path)
+        return kenlm.Model(str(path), config)

@@ -8,7 +8,7 @@ modeling, Harvard TR-10-98. Cut-offs and the discounts of small texts are KenLM'
 modified Kneser-Ney language model estimation), so that models are those of ``lmplz --discount_fallback --prune``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.models.ngram.model import Level, NgramModel
-from dana.models.ngram.vocabulary import BEGIN, END, Vocabulary, WordIds, require_list
+from dana.models.ngram.vocabulary import BEGIN, END, Vocabulary, WordIds
 
 
 @dataclass(frozen=True)
@@ -74,32 +74,15 @@ def count_ngrams(texts: WordIds, order: int, words: int) -> list[Counts]:
     return levels
 
 
-FALL_BACK = (0.5, 1.0, 1.5)
+FALL_BACK = (0.0, 0.5, 1.0, 1.5)
 NEVER = -99.0  # log10 p of the begin mark, as SRILM writes it
 
 
-@dataclass(frozen=True)
-class Discounts:
-    """What is taken off the adjusted counts of an order.
-
-    Attributes:
-        amounts: Off a count of 1, of 2, of 3 and more.
-        fall_back: Whether they are :data:`FALL_BACK`, because the counts gave none.
-    """
-
-    amounts: tuple[float, float, float]
-    fall_back: bool = False
-
-    def of(self, counts: np.ndarray) -> np.ndarray:
-        """D(c) of each count, float64 of the counts' shape; 0 for a count of 0 (section 4.1, equation 26)."""
-        return np.array([0.0, *self.amounts])[np.minimum(counts, 3)]
-
-
-def modified_discounts(adjusted: np.ndarray) -> Discounts:
-    """The three discounts of an order (equation 26); for texts too small for them, (0.5, 1, 1.5).
+def modified_discounts(adjusted: np.ndarray) -> tuple[float, ...]:
+    """What is taken off the counts 0, 1, 2, and 3 and more of an order (equation 26).
 
     With n_i the number of n-grams of count i and Y = n_1 / (n_1 + 2 n_2): D_i = i - (i + 1) Y n_(i+1) / n_i, for i = 1,
-    2, 3. All three fall back where any of n_1, n_2, n_3 is 0 or a D_i is outside (0, i], as with KenLM's
+    2, 3. All three are :data:`FALL_BACK` where any of n_1, n_2, n_3 is 0 or a D_i is outside (0, i], as with KenLM's
     ``--discount_fallback``. Some hundred sentences have too few 1-grams or 5-grams seen three or four times.
 
     Args:
@@ -107,16 +90,14 @@ def modified_discounts(adjusted: np.ndarray) -> Discounts:
     """
     n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
     if not n[1:4].all():
-        return Discounts(FALL_BACK, fall_back=True)
+        return FALL_BACK
     share = n[1] / (n[1] + 2 * n[2])
-    one, two, three = (i - (i + 1) * share * n[i + 1] / n[i] for i in (1, 2, 3))
-    if not (0 < one <= 1 and 0 < two <= 2 and 0 < three <= 3):
-        return Discounts(FALL_BACK, fall_back=True)
-    return Discounts((float(one), float(two), float(three)))
+    amounts = [float(i - (i + 1) * share * n[i + 1] / n[i]) for i in (1, 2, 3)]
+    return (0.0, *amounts) if all(0 < amount <= i for i, amount in enumerate(amounts, 1)) else FALL_BACK
 
 
 def train_ngrams(
-    texts: Iterable[str] | WordIds, order: int = 3, vocabulary: Vocabulary | None = None, cutoffs: Sequence[int] = ()
+    texts: Sequence[str] | WordIds, order: int = 3, vocabulary: Vocabulary | None = None, cutoff: int = 0
 ) -> NgramModel:
     """Train an n-gram model with interpolated modified Kneser-Ney smoothing.
 
@@ -125,43 +106,29 @@ def train_ngrams(
         order: Number of words of the longest n-grams, from 1.
         vocabulary: The words to know; others count as the unknown word. None: all words of the texts; the unknown word
             then has what the lowest order gives a word that was never seen.
-        cutoffs: For each order, up to which number of occurrences n-grams are left out: (0, 0, 1) drops 3-grams that
-            were seen once; the last number holds for all higher orders. None is dropped by default.
+        cutoff: Up to which number of occurrences n-grams of three and more words are left out.
 
     Raises:
-        ConfigError: If the order is no whole number from 1; if cut-offs are negative, fall, are more than the order, or
-            are not 0 for single words, which the vocabulary rules.
+        ConfigError: If the order is no whole number from 1, or the cut-off is negative.
         DataError: If there are no texts, or one text for a list of them, or the vocabulary excludes every word.
     """
     require(isinstance(order, int | np.integer) and order >= 1, "order", order, "a whole number, at least 1")
-    cutoffs = _for_each_order(cutoffs, order)
-    if isinstance(texts, WordIds):
-        if vocabulary is None:
-            raise TypeError("numbers of words need their vocabulary")
-        ids = texts
-    else:
-        require_list(texts)
-        texts = list(texts)
+    require(cutoff >= 0, "cutoff", cutoff, "at least 0")
+    if not isinstance(texts, WordIds):
         vocabulary = vocabulary or Vocabulary.of_texts(texts)
-        ids = vocabulary.encode(texts)
-    if not len(ids):
+        texts = vocabulary.encode(texts)
+    if vocabulary is None:
+        raise TypeError("numbers of words need their vocabulary")
+    if not len(texts):
         raise DataError("an n-gram model needs at least one text")
-    if not (ids.ids > END).any():
+    if not (texts.ids > END).any():
         raise DataError(
-            f"none of the vocabulary's {len(vocabulary) - 3} words stands in the {len(ids)} texts to learn from"
+            f"none of the vocabulary's {len(vocabulary) - 3} words stands in the {len(texts)} texts to learn from"
         )
-    return estimate_model(count_ngrams(ids, order, len(vocabulary)), vocabulary, cutoffs)
+    return estimate_model(count_ngrams(texts, order, len(vocabulary)), vocabulary, cutoff)
 
 
-def _for_each_order(cutoffs: Sequence[int], order: int) -> list[int]:
-    given = list(cutoffs) or [0]
-    good = len(given) <= order and given[0] == 0 and all(type(number) is int for number in given)
-    good = good and given == sorted(given)
-    require(good, "cutoffs", cutoffs, f"at most {order} whole numbers that do not fall, the first 0")
-    return given + [given[-1]] * (order - len(given))
-
-
-def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoffs: Sequence[int]) -> NgramModel:
+def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoff: int) -> NgramModel:
     """Smooth counted n-grams.
 
     Each order is interpolated with the one below, the lowest with the uniform distribution over all words but the begin
@@ -171,21 +138,20 @@ def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoffs: Se
     Args:
         counts: Of each order.
         vocabulary: Words of the counts.
-        cutoffs: See :func:`train_ngrams`.
+        cutoff: See :func:`train_ngrams`.
     """
-    cutoffs = _for_each_order(cutoffs, len(counts))
     words = len(vocabulary)
     first = counts[0]
     total = first.adjusted.sum()
-    taken = modified_discounts(first.adjusted).of(first.adjusted)
+    taken = _discounts(first)
     probs = (first.adjusted - taken + taken.sum() / (words - 1)) / total
     probs[BEGIN] = 0
     keys, rows = first.keys, first.keys  # rows: where an n-gram of the counts is among those that are kept, else -1
     levels = []
-    for level, cutoff in zip(counts[1:], cutoffs[1:], strict=True):
+    for order, level in enumerate(counts[1:], 2):
         prefixes = level.keys // words
-        kept = level.raw > cutoff
-        taken = modified_discounts(level.adjusted).of(level.adjusted)
+        kept = level.raw > (cutoff if order > 2 else 0)
+        taken = _discounts(level)
         seen = np.bincount(prefixes, level.adjusted, minlength=rows.size)
         lost = np.bincount(prefixes, np.where(kept, taken, level.adjusted), minlength=rows.size)
         left = np.divide(lost, seen, out=np.ones(rows.size), where=seen > 0)
@@ -197,6 +163,11 @@ def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoffs: Se
         rows = np.where(kept, np.cumsum(kept) - 1, -1)
     levels.append(_level_of(keys, probs, np.ones(keys.size)))
     return NgramModel(vocabulary, tuple(levels))
+
+
+def _discounts(level: Counts) -> np.ndarray:
+    """D(c) of each adjusted count, float64 (section 4.1, equation 26)."""
+    return np.array(modified_discounts(level.adjusted))[np.minimum(level.adjusted, 3)]
 
 
 def _level_of(keys: np.ndarray, probs: np.ndarray, left: np.ndarray) -> Level:

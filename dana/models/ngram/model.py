@@ -1,4 +1,4 @@
-"""Back-off n-gram model: word numbers in, log-probability of each word out; cross-entropy and perplexity of texts."""
+"""Back-off n-gram model: word numbers in, log-probability of each word out; perplexity of texts; ARPA files."""
 
 import math
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.errors import ArtifactError, DataError
+from dana.core.files import replacing
 from dana.core.tensors import load_tensors, save_tensors
-from dana.models.ngram.vocabulary import BEGIN, END, UNKNOWN, Vocabulary, WordIds
+from dana.models.ngram.vocabulary import BEGIN, UNKNOWN, Vocabulary, WordIds
 
 FILE = "ngrams"
 
@@ -108,11 +108,7 @@ class NgramModel:
         saved = load_tensors(_Saved, folder, FILE)
         ends = np.cumsum(saved.sizes)[:-1]
         columns = [np.split(part.numpy(), ends) for part in (saved.keys, saved.log_probs, saved.backoffs)]
-        try:
-            vocabulary = Vocabulary(tuple(saved.words))
-        except DataError as error:
-            raise ArtifactError(f"{folder / FILE}.json: damaged: {error}") from error
-        return cls(vocabulary, tuple(Level(*part) for part in zip(*columns, strict=True)))
+        return cls(Vocabulary(tuple(saved.words)), tuple(Level(*part) for part in zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -141,54 +137,28 @@ class TextEntropies:
     Attributes:
         nats: float64 of shape (texts,), minus the natural logarithm of each text's probability.
         tokens: int64 of shape (texts,), how many words that is the sum over.
-        unknown: int64 of shape (texts,), how many of each text's words the model does not know.
     """
 
     nats: np.ndarray
     tokens: np.ndarray
-    unknown: np.ndarray
-
-    @classmethod
-    def of_log10(cls, log10: np.ndarray, tokens: np.ndarray) -> "TextEntropies":
-        """Of log10 probabilities of whole texts, float64 of shape (texts,), which tell nothing of unknown words."""
-        return cls(-math.log(10) * log10, tokens, np.zeros_like(tokens))
 
     @property
     def per_token(self) -> np.ndarray:
         """float64 of shape (texts,), cross-entropy in nats per word; 0 for a text of no words."""
         return self.nats / np.maximum(self.tokens, 1)
 
-
-@dataclass(frozen=True)
-class Perplexity:
-    """Texts taken together under a model.
-
-    Attributes:
-        nats: Cross-entropy, nats per word.
-        tokens: Words that it is the mean over.
-        unknown_share: Share of the texts' words that the model does not know. Beside models of another vocabulary,
-            perplexities say little: the more words are unknown, the lower they are.
-    """
-
-    nats: float
-    tokens: int
-    unknown_share: float
-
     @property
     def perplexity(self) -> float:
-        """Exponential of the cross-entropy."""
-        return math.exp(self.nats)
+        """Exponential of the cross-entropy per word of all texts together; 1 for no text at all."""
+        return math.exp(float(self.nats.sum()) / max(int(self.tokens.sum()), 1))
 
 
-def text_entropies(
-    model: NgramModel, texts: Iterable[str] | WordIds, ends: bool = True, unknown: bool = True
-) -> TextEntropies:
-    """Cross-entropy of each text.
+def text_entropies(model: NgramModel, texts: Iterable[str] | WordIds, unknown: bool = True) -> TextEntropies:
+    """Cross-entropy of each text, whose end is a word that is predicted, too.
 
     Args:
         model: The model.
         texts: Texts, or their numbers by the model's vocabulary.
-        ends: Whether the end of a text counts as a word that is predicted.
         unknown: Whether unknown words count, at the probability of the unknown word. They are part of the histories in
             any case.
 
@@ -196,28 +166,25 @@ def text_entropies(
         DataError: If `texts` is one text.
     """
     ids = texts if isinstance(texts, WordIds) else model.vocabulary.encode(texts)
-    counted = ids.ids != BEGIN
-    if not ends:
-        counted &= ids.ids != END
-    if not unknown:
-        counted &= ids.ids != UNKNOWN
-    size = len(ids)
-    log10 = np.bincount(ids.text_of, model.log_probs(ids) * counted, minlength=size)
-    tokens = np.bincount(ids.text_of, counted, minlength=size).astype(np.int64)
-    return TextEntropies(
-        -math.log(10) * log10, tokens, np.bincount(ids.text_of, ids.ids == UNKNOWN, size).astype(np.int64)
-    )
+    counted = (ids.ids != BEGIN) & (unknown | (ids.ids != UNKNOWN))
+    log10 = np.bincount(ids.text_of, model.log_probs(ids) * counted, minlength=len(ids))
+    tokens = np.bincount(ids.text_of, counted, minlength=len(ids)).astype(np.int64)
+    return TextEntropies(-math.log(10) * log10, tokens)
 
 
-def perplexity(
-    model: NgramModel, texts: Iterable[str] | WordIds, ends: bool = True, unknown: bool = True
-) -> Perplexity:
-    """Perplexity of texts taken together; see :func:`text_entropies`.
+def write_arpa(model: NgramModel, path: Path) -> None:
+    """Write an ARPA file, as SRILM and KenLM read it.
 
-    A text of no words adds its end, where ends count. No text at all has a cross-entropy of 0.
+    A header with the number of n-grams of each order, then a section an order with a line an n-gram: log10 probability,
+    the words and, but for the highest order, log10 back-off, each number with all its digits.
     """
-    ids = texts if isinstance(texts, WordIds) else model.vocabulary.encode(texts)
-    found = text_entropies(model, ids, ends, unknown)
-    tokens = int(found.tokens.sum())
-    words = int(ids.sizes.sum()) - 2 * len(ids)
-    return Perplexity(float(found.nats.sum()) / max(tokens, 1), tokens, float(found.unknown.sum()) / max(words, 1))
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write("\\data\\\n")
+        for order, level in enumerate(model.levels, 1):
+            stream.write(f"ngram {order}={level.keys.size}\n")
+        for order, (level, phrases) in enumerate(zip(model.levels, model.phrases(), strict=True), 1):
+            stream.write(f"\n\\{order}-grams:\n")
+            rows = zip(level.log_probs.tolist(), phrases, level.backoffs.tolist(), strict=True)
+            for log_prob, phrase, backoff in rows:
+                stream.write(f"{log_prob:.9g}\t{phrase}" + (f"\t{backoff:.9g}\n" if order < model.order else "\n"))
+        stream.write("\n\\end\\\n")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, repeat
@@ -65,23 +65,10 @@ class Vocabulary:
     """The words that a model knows. Every other word is the unknown word, number 0.
 
     Attributes:
-        words: Words by number: ``<unk>``, ``<s>``, ``</s>``, then the words proper.
-
-    Raises:
-        DataError: If the three marks are not the first, or a word is there twice or cannot stand in an ARPA file.
+        words: Words by number, each once: ``<unk>``, ``<s>``, ``</s>``, then the words proper.
     """
 
     words: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if tuple(self.words[:3]) != MARKS:
-            raise DataError(f"a vocabulary begins with {' '.join(MARKS)}, not with {' '.join(self.words[:3])!r}")
-        if len(self._numbers) != len(self.words):
-            twice = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise DataError(f"the word {twice!r} is twice in the vocabulary")
-        for word in self.words:
-            if word.split() != [word]:
-                raise DataError(f"{word!r} is no word for a vocabulary: it is empty or has white space")
 
     def __len__(self) -> int:
         return len(self.words)
@@ -96,20 +83,18 @@ class Vocabulary:
         return cls((*MARKS, *dict.fromkeys(word for word in words if word not in MARKS)))
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str], min_count: int = 1) -> "Vocabulary":
-        """Words that the texts hold at least `min_count` times, the most frequent first.
+    def of_texts(cls, texts: Sequence[str], min_count: int = 1) -> "Vocabulary":
+        """Words that the texts hold at least `min_count` times, the most frequent first, equally frequent by spelling.
 
         Raises:
             ConfigError: If `min_count` is less than 1.
+            DataError: If `texts` is one text.
         """
-        return cls.of_counts(count_words(texts), min_count)
-
-    @classmethod
-    def of_counts(cls, counts: Mapping[str, int], min_count: int = 1) -> "Vocabulary":
-        """Words counted at least `min_count` times, the most frequent first, equally frequent ones by spelling."""
         require(min_count >= 1, "min_count", min_count, "at least 1")
-        kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-        return cls.of_words(word for _, word in kept)
+        _require_list(texts)
+        counts = Counter(chain.from_iterable(map(split_words, texts)))
+        frequent = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        return cls.of_words(word for _, word in frequent)
 
     def encode(self, texts: Iterable[str]) -> WordIds:
         """Numbers of the words of texts, as :func:`split_words` finds them.
@@ -117,7 +102,7 @@ class Vocabulary:
         Raises:
             DataError: If `texts` is one text.
         """
-        require_list(texts)
+        _require_list(texts)
         number = self._numbers.get
         parts, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
         rest = iter(texts)
@@ -128,20 +113,7 @@ class Vocabulary:
         return WordIds(np.concatenate(parts), np.concatenate(sizes))
 
 
-def require_list(texts: Iterable[str]) -> None:
-    """Refuse one text where several are wanted, whose characters would be taken for texts.
-
-    Raises:
-        DataError: Naming the text.
-    """
+def _require_list(texts: Iterable[str]) -> None:
+    """Refuse one text where several are wanted, whose characters would be taken for texts."""
     if isinstance(texts, str):
         raise DataError(f"texts={texts[:50]!r}: is one text; give a list of texts")
-
-
-def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word of :func:`split_words` stands in the texts; one text for a list of them is a DataError."""
-    require_list(texts)
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(split_words(text))
-    return counts

@@ -20,7 +20,7 @@ from dana.core.rng import generator
 from dana.core.schemas import iterate_documents, read_table
 from dana.core.statistics import draw_counts, percentile_interval
 from dana.models.ngram.kneser_ney import train_ngrams
-from dana.models.ngram.model import perplexity
+from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary, WordIds
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.folds import groups_of
@@ -209,7 +209,7 @@ class PoolText:
             Moore and Lewis 2010, Intelligent selection of language model training data, section 3.
         """
         vocabulary, documents, held_out = self._numbered
-        return perplexity(train_ngrams(documents.rows(kept), ORDER, vocabulary), held_out).perplexity
+        return text_entropies(train_ngrams(documents.rows(kept), ORDER, vocabulary), held_out).perplexity
 
     def measures(self, kept: np.ndarray, seed: int) -> list[tuple[str, str, float]]:
         """(metric, detail, value) of the kept documents; the detail is the source, where it is of one.

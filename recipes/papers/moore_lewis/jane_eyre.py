@@ -27,11 +27,11 @@ from dana.core.rng import generator
 from dana.corpus.text import words
 from dana.corpus.units import sentences
 from dana.models.ngram.kneser_ney import train_ngrams
-from dana.models.ngram.model import perplexity
+from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary, WordIds
 
 SCORES = ("cross_entropy", "perplexity")
-ORDER, LEAST_COUNT, CUTOFFS, HELD_OUT, CUTS = 3, 2, (0, 0, 1), 0.1, 10
+ORDER, LEAST_COUNT, CUTOFF, HELD_OUT, CUTS = 3, 2, 1, 0.1, 10
 BOOK = "Jane_Eyre"
 LONG = 8  # words from which on a sentence in two books is no coincidence
 
@@ -91,8 +91,8 @@ class Study:
                 chosen = WordIds(
                     np.concatenate([chosen.ids, self.task.ids]), np.concatenate([chosen.sizes, self.task.sizes])
                 )
-            model = train_ngrams(chosen, ORDER, self.vocabulary, CUTOFFS)
-            every, known = perplexity(model, self.held_out), perplexity(model, self.held_out, unknown=False)
+            model = train_ngrams(chosen, ORDER, self.vocabulary, CUTOFF)
+            every, known = (text_entropies(model, self.held_out, unknown) for unknown in (True, False))
             cuts.append(Cut(ranking, number / CUTS, size, tokens, every.perplexity, known.perplexity))
             print(f"{ranking:>13}  {number / CUTS:4.0%}  {every.perplexity:8.2f}  {known.perplexity:8.2f}", flush=True)
         return cuts
@@ -101,7 +101,7 @@ class Study:
 def rank(task: Sequence[str], pool: Sequence[str], score: str, seed: int) -> np.ndarray:
     """Difference of perplexities or cross-entropies of each sentence of the pool, float64; lower = nearer the task."""
     selector = SELECTORS.load("moore_lewis")(
-        order=ORDER, vocabulary="task", min_count=LEAST_COUNT, cutoff=CUTOFFS[-1], background="task", score=score
+        order=ORDER, vocabulary="task", min_count=LEAST_COUNT, cutoff=CUTOFF, background="task", score=score
     )
     return selector.fit(task, pool, seed).score(pool)
 
