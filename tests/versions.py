@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -28,6 +28,14 @@ def components(group: str, in_studies: bool) -> Iterator[tuple[str, Callable[...
         ours = entry.dist is None or entry.dist.name == "dana"
         if ours and entry.value.startswith("dana.studies.") == in_studies:
             yield entry.name, entry.load()
+
+
+def classes_of(component: Callable[..., Any]) -> list[type]:
+    """The class of a component, or those that a function makes one of."""
+    if not inspect.isfunction(component):
+        return [component]
+    returned = get_type_hints(component)["return"]
+    return list(get_args(returned)) or [returned]
 
 
 def parameters(component: Callable[..., Any]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from dana.core import tensors
 from dana.core.errors import ConfigError, PluginError, suggestion
 from dana.core.logging import get_logger
-from dana.detectors.base import FittedDetector, check_rows
+from dana.detectors.base import check_rows
 from dana.detectors.components import ComponentDistance
 
 log = get_logger(__name__)
@@ -63,20 +63,6 @@ class FittedConvention:
         parts = rows[:, None, :] if self.row_by_row else [rows]
         scores = np.concatenate([_scores(self.model, part) for part in parts])
         return torch.from_numpy(scores.astype(np.float64)).to(embeddings.device)
-
-    def check_again(self, again: "FittedConvention") -> None:
-        """Refuse a second fit that is another detector.
-
-        Raises:
-            PluginError: If the probe's scores differ by more than 1e-6 of the largest.
-        """
-        difference = float((self.probe - again.probe).abs().max())
-        if not difference <= TOLERANCE * float(self.probe.abs().max()):
-            raise PluginError(
-                f"{type(again.model).__name__}: two fits with seed {self.seed} on the same rows differ (scores by "
-                f"{difference:.2g}). Every process fits it again, as dana keeps no pickles, so one table would hold "
-                "scores of several; give it a seed of its own (random_state) or take another detector"
-            )
 
     def to(self, device: torch.device | str) -> "FittedConvention":
         """Itself: such detectors live on the CPU."""
@@ -149,8 +135,7 @@ def _scores(model: Any, rows: np.ndarray) -> np.ndarray:
     return np.ravel(copy.deepcopy(model).decision_function(rows))
 
 
-@dataclass(frozen=True)
-class PyOD:
+def pyod_detector(name: str, **parameters: Any) -> Convention | ComponentDistance:
     """A detector of the PyOD library by its name; higher = more anomalous.
 
     Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training set) are
@@ -160,72 +145,35 @@ class PyOD:
 
     Cost: the library's own, plus a copy of the fitted model a call.
 
-    Attributes:
-        name: Class name, for example ``LODA``, ``GMM``, ``INNE`` or ``HBOS``, which are fitted in seconds; parameters
-            follow: ``pyod:KNN,n_neighbors=10``.
+    Args:
+        name: Class name in any case, for example ``LODA``, ``GMM``, ``INNE`` or ``HBOS``, which are fitted in seconds;
+            parameters follow: ``pyod:KNN,n_neighbors=10``.
+        parameters: Of the class.
+
+    Raises:
+        PluginError: If there is none (the nearest is suggested), or a package it needs is missing.
+        ConfigError: If it has no such parameter.
 
     References:
         Zhao, Nasrullah and Li 2019, PyOD: a Python toolbox for scalable outlier detection.
     """
-
-    name: str
-    parameters: tuple[tuple[str, Any], ...] = ()
-    version: ClassVar[int] = 1
-
-    def __init__(self, name: str, **parameters: Any) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "parameters", tuple(sorted(parameters.items())))
-        self._build()
-
-    @property
-    def fitted_type(self) -> type:
-        """Class of what `fit` returns."""
-        return self._detector().fitted_type
-
-    @property
-    def made_by(self) -> Any:
-        """See :func:`dana.core.registry.origin_of`."""
-        return self._detector()
-
-    def fit(self, embeddings: Tensor, seed: int) -> FittedDetector:
-        """Fit the named detector."""
-        return self._detector().fit(embeddings, seed)
-
-    def _detector(self) -> Convention | ComponentDistance:
-        if self.name.lower() == "pca" and not self.parameters:
-            return ComponentDistance()
-        return Convention(self._build())
-
-    def _build(self) -> Any:
-        cls = pyod_class(self.name)
-        parameters = dict(self.parameters)
-        known = inspect.signature(cls).parameters
-        for name in parameters.keys() - known.keys():
-            raise ConfigError(f"pyod:{self.name}: unknown parameter {name!r}{suggestion(name, known)}")
-        return cls(**parameters)
-
-
-def pyod_class(name: str) -> type:
-    """The class of ``pyod.models`` with this name, whatever its case.
-
-    Raises:
-        PluginError: If there is none (the nearest is suggested), or a package it needs is missing.
-    """
     import pyod.models
 
     plain = name.replace("_", "").lower()
-    names = [module.name for module in pkgutil.iter_modules(pyod.models.__path__)]
-    modules = {module.replace("_", ""): module for module in names}
+    modules = {module.name.replace("_", ""): module.name for module in pkgutil.iter_modules(pyod.models.__path__)}
     if plain not in modules:
         raise PluginError(f"unknown PyOD detector {name!r}{suggestion(plain, modules)}")
     try:
         module = import_module(f"pyod.models.{modules[plain]}")
     except ImportError as error:
         raise PluginError(f"pyod:{name} needs a package that is not installed: {error}") from error
-    for attribute, value in vars(module).items():
-        if attribute.lower() == plain and hasattr(value, "decision_function"):
-            return value
-    raise PluginError(f"pyod.models.{modules[plain]} holds no detector named {name!r}")
+    classes = [value for attribute, value in vars(module).items() if attribute.lower() == plain]
+    if not classes or not hasattr(classes[0], "decision_function"):
+        raise PluginError(f"pyod.models.{modules[plain]} holds no detector named {name!r}")
+    known = inspect.signature(classes[0]).parameters
+    for parameter in parameters.keys() - known.keys():
+        raise ConfigError(f"pyod:{name}: unknown parameter {parameter!r}{suggestion(parameter, known)}")
+    return Convention(classes[0](**parameters)) if parameters or plain != "pca" else ComponentDistance()
 
 
 def as_detector(candidate: Any) -> Any:
@@ -250,8 +198,14 @@ def restore(detector: Any, folder: Path) -> Any:
         PluginError: If it has to be fitted again and two fits with one seed differ.
     """
     fitted = tensors.load_tensors(detector.fitted_type, folder, FILE)
-    if isinstance(fitted, FittedConvention):  # only what it was fitted on is saved
-        again = detector.fit(fitted.reference, fitted.seed)
-        fitted.check_again(again)
-        return again
-    return fitted
+    if not isinstance(fitted, FittedConvention):
+        return fitted
+    again = detector.fit(fitted.reference, fitted.seed)  # only what it was fitted on is saved
+    difference = float((fitted.probe - again.probe).abs().max())
+    if not difference <= TOLERANCE * float(fitted.probe.abs().max()):
+        raise PluginError(
+            f"{type(again.model).__name__}: two fits with seed {fitted.seed} on the same rows differ (scores by "
+            f"{difference:.2g}). Every process fits it again, as dana keeps no pickles, so one table would hold "
+            "scores of several; give it a seed of its own (random_state) or take another detector"
+        )
+    return again

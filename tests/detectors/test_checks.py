@@ -12,7 +12,7 @@ from dana.core.registry import DETECTORS
 from dana.detectors.base import check_classes, check_rows
 from dana.detectors.centroids import FittedCentroidDistance
 from dana.detectors.neighbours import FittedKNearestNeighbours, KNearestNeighbours, LocalOutlierFactor
-from dana.detectors.pyod import as_detector, pyod_class, restore, save_fitted
+from dana.detectors.pyod import as_detector, pyod_detector, restore, save_fitted
 from dana.selectors.checks import CheckResult, ContrastiveChecks, DetectorChecks, check_detector, checks_of
 
 ONE_CLASS = ["iforest:trees=100", "lof", "ocsvm", "knn", "pca", "robust_covariance", "cosine", "pyod:ECOD"]
@@ -229,9 +229,9 @@ def test_files_of_another_class_or_of_nothing_are_refused(tmp_path):
 
 
 def test_pyod_names_are_found_in_any_case_and_unknown_ones_suggested():
-    assert pyod_class("ecod") is pyod_class("ECOD")
+    assert type(pyod_detector("ecod").candidate) is type(pyod_detector("ECOD").candidate)
     with pytest.raises(PluginError, match="unknown PyOD detector 'ECODD'; did you mean 'ecod'"):
-        pyod_class("ECODD")
+        pyod_detector("ECODD")
     with pytest.raises(ConfigError, match="unknown parameter 'neighbors'; did you mean 'n_neighbors'"):
         DETECTORS.create("pyod:KNN,neighbors=3")
 

@@ -13,7 +13,7 @@ from dana.detectors.components import FittedComponentDistance, PrincipalComponen
 from dana.detectors.iforest import IsolationForest, average_path
 from dana.detectors.kernel import OneClassSVM
 from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
-from dana.detectors.pyod import FittedConvention, PyOD
+from dana.detectors.pyod import FittedConvention, pyod_detector
 from dana.detectors.robust_covariance import RobustCovariance, spatial_median
 
 
@@ -164,7 +164,7 @@ def _pyod_pca(inside, queries):
 @pytest.mark.parametrize("offset", [0.0, 50.0])
 def test_component_distance_is_pyods_pca(rows, offset):
     inside, queries = _rows(rows, 24, 0) + offset, _rows(60, 24, 1) * 2 + offset
-    scores = PyOD("PCA").fit(inside, 0).score(queries)
+    scores = pyod_detector("PCA").fit(inside, 0).score(queries)
     np.testing.assert_allclose(scores.numpy(), _pyod_pca(inside, queries), rtol=1e-5)
 
 
@@ -175,7 +175,7 @@ def test_component_distance_reads_dead_dimensions_like_pyod():
         rows[:, 3] = 0.0625 + 1e-8 * rows[:, 3]
         rows[:, 7] *= 1e-33
         rows[:, 9] = 0.5
-    scores = PyOD("PCA").fit(inside, 0).score(queries).numpy()
+    scores = pyod_detector("PCA").fit(inside, 0).score(queries).numpy()
     expected = _pyod_pca(inside, queries)
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     assert spearmanr(scores, expected)[0] > 0.9999
@@ -183,7 +183,7 @@ def test_component_distance_reads_dead_dimensions_like_pyod():
 
 def test_component_distance_of_a_row_out_of_float32s_range_is_finite():
     inside = _rows(50, 4, 0) * 1e-33
-    assert torch.isfinite(PyOD("PCA").fit(inside, 0).score(torch.ones(1, 4))).all()
+    assert torch.isfinite(pyod_detector("PCA").fit(inside, 0).score(torch.ones(1, 4))).all()
 
 
 def test_component_distance_by_hand():
@@ -191,12 +191,12 @@ def test_component_distance_by_hand():
     # from the mean, each tip is at distance 1: 1/(3/4) + 1/(1/4).
     inside = torch.tensor([[1.0, 1.0], [-1.0, -1.0]]).repeat(3, 1)
     inside = torch.cat([inside, torch.tensor([[1.0, -1.0], [-1.0, 1.0]])])
-    assert PyOD("pca").fit(inside, 0).score(torch.zeros(1, 2)).item() == pytest.approx(4 / 3 + 4, rel=1e-6)
+    assert pyod_detector("pca").fit(inside, 0).score(torch.zeros(1, 2)).item() == pytest.approx(4 / 3 + 4, rel=1e-6)
 
 
 def test_only_pyods_pca_with_its_defaults_is_ours():
-    assert PyOD("PCA").fitted_type is FittedComponentDistance
-    assert PyOD("PCA", n_components=2).fitted_type is PyOD("KNN").fitted_type is FittedConvention
+    assert pyod_detector("PCA").fitted_type is FittedComponentDistance
+    assert pyod_detector("PCA", n_components=2).fitted_type is pyod_detector("KNN").fitted_type is FittedConvention
 
 
 @pytest.mark.parametrize("spec", ["knn", "lof", "ocsvm"])

@@ -14,7 +14,7 @@ from dana.detectors.base import fit_detector
 from dana.detectors.iforest import IsolationForest
 from dana.detectors.kernel import OneClassSVM
 from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
-from dana.detectors.pyod import PyOD
+from dana.detectors.pyod import pyod_detector
 from dana.detectors.robust_covariance import RobustCovariance
 from dana.encoders.geometry import parse_geometry
 from dana.stages.settings import RunSettings
@@ -25,7 +25,7 @@ PAPER_FOREST = IsolationForest(trees=100, samples=256)
 PAPER_DETECTORS = [
     RobustCovariance(),
     KNearestNeighbours(k=5),
-    PyOD("PCA"),
+    pyod_detector("PCA"),
     OneClassSVM(nu=0.1, gamma=None),
     LocalOutlierFactor(k=20),
     PAPER_FOREST,

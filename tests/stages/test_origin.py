@@ -4,11 +4,10 @@ import importlib
 import linecache
 import sys
 from importlib.metadata import EntryPoint
-from inspect import isfunction
-from typing import get_type_hints
 
 import pytest
 from two_topics import SELECTION, write_scores
+from versions import classes_of
 
 from dana.core import registry
 from dana.core.errors import ArtifactError
@@ -118,8 +117,8 @@ def test_an_edited_encoder_reads_nothing_that_the_old_one_stored(tmp_path, edit)
 def test_every_component_of_ours_states_a_version_of_its_own(registry_):
     present = [name for name, (entry, *_) in registry_.entries().items() if is_present(entry.module)]
     loaded = {name: registry_.load(name) for name in present}
-    classes = {name: get_type_hints(one)["return"] if isfunction(one) else one for name, one in loaded.items()}
-    assert [name for name, cls in classes.items() if not isinstance(vars(cls).get("version"), int)] == []
+    classes = [(name, cls) for name, one in loaded.items() for cls in classes_of(one)]
+    assert [name for name, cls in classes if not isinstance(vars(cls).get("version"), int)] == []
 
 
 def test_our_own_components_are_known_by_their_version_and_not_by_the_release(monkeypatch):
