@@ -5,13 +5,13 @@ A step holds plain settings, so that it travels to Slurm and Ray; selector and w
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from math import isfinite
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import open_artifact
@@ -188,14 +188,14 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         if self.weights is None:
             yield from super().run(data, rank, world_size)
             return
-        found = DocumentWeights.read(Path(self.weights))
+        weights = document_weights(Path(self.weights))
         read = named = 0
 
         def weighed() -> Iterator[Any]:
             nonlocal read, named
             for given in data:
                 document = as_document(given)
-                weight = None if document is None else found.get(document.doc_id)
+                weight = None if document is None else weights.get(np.uint64(document_key(document.doc_id)))
                 read, named = read + (document is not None), named + (weight is not None)
                 given.metadata[WEIGHT] = weight
                 yield given
@@ -269,46 +269,28 @@ def document_cut(run: str | Path) -> float:
     return float(means[order[min(max(1, kept), means.size - 1)]])
 
 
-@dataclass(frozen=True)
-class DocumentWeights:
-    """Mean weight of the units of each document, 16 bytes a document in memory, up to 48 while it is read.
+def document_weights(folder: Path) -> pd.Series:
+    """Mean weight of the units of each document, by a hash of its name; 16 bytes a document, up to 48 while it is read.
 
-    Attributes:
-        folder: Where they are from.
-        keys: uint64, ascending, a hash of each name; of 10^8 documents two have the same in one pool of 3,700.
-        weights: float64, of each.
+    The index is uint64, ascending; of 10^8 documents two have the same hash in one pool of 3,700.
+
+    Args:
+        folder: Of weights.
+
+    Raises:
+        ArtifactError: If it holds no weights, or is damaged.
+        DataError: If two documents have one name.
     """
-
-    folder: Path
-    keys: np.ndarray
-    weights: np.ndarray
-
-    @classmethod
-    def read(cls, folder: Path) -> "DocumentWeights":
-        """Read a weights folder.
-
-        Raises:
-            ArtifactError: If it holds no weights, or is damaged.
-            DataError: If two documents have one name.
-        """
-        table_identity(folder, WEIGHTS)
-        hashes, means = [np.zeros(0, np.uint64)], [np.zeros(0)]
-        for table in _whole_documents(folder, WEIGHTS, "weight"):
-            names, values, _ = document_means(table, "weight")
-            hashes.append(np.fromiter(map(document_key, names), np.uint64, len(names)))
-            means.append(values)
-        keys = np.concatenate(hashes)
-        order = np.argsort(keys)
-        keys = keys[order]
-        if (keys[1:] == keys[:-1]).any():
-            raise DataError(f"{folder}: two documents have one name; weights are found by it")
-        return cls(folder, keys, np.concatenate(means)[order])
-
-    def get(self, name: str) -> float | None:
-        """Weight of a document; None if it has none here."""
-        key = np.uint64(document_key(name))
-        place = int(np.searchsorted(self.keys, key))
-        return float(self.weights[place]) if place < self.keys.size and self.keys[place] == key else None
+    table_identity(folder, WEIGHTS)
+    hashes, weights = [np.zeros(0, np.uint64)], [np.zeros(0)]
+    for table in _whole_documents(folder, WEIGHTS, "weight"):
+        names, means, _ = document_means(table, "weight")
+        hashes.append(np.fromiter(map(document_key, names), np.uint64, len(names)))
+        weights.append(means)
+    by_name = pd.Series(np.concatenate(weights), np.concatenate(hashes)).sort_index()
+    if not by_name.index.is_unique:
+        raise DataError(f"{folder}: two documents have one name; weights are found by it")
+    return by_name
 
 
 def _whole_documents(folder: Path, schema: pa.Schema, column: str) -> Iterator[pa.Table]:
