@@ -41,11 +41,10 @@ def _compare(parsed: argparse.Namespace) -> None:
     """Compare ways of selecting text on task text that is hidden in a pool of general text.
 
     Hides --plants texts of a task among --others pieces of general text of the same lengths, fits each selector on
-    other texts of the task, several sizes and draws, and measures what it keeps: planted recall, sources, n-gram
-    divergence from held-out task text, its perplexity, length, duplicates, overlap with the other selectors. --runs
-    measures scores that are there. Writes OUT/comparison.csv (a row a task, fit size, seed, selector, budget and
-    metric), summary.csv (means over seeds, intervals over documents, cost) and report.html. Killed, the same command
-    goes on.
+    other texts of the task, several sizes and draws, and measures what it keeps: planted recall, sources, perplexity of
+    held-out task text, length, duplicates, overlap with the other selectors. --runs measures scores that are there.
+    Writes OUT/comparison.csv (a row a task, fit size, seed, selector, budget and metric), summary.csv (means over
+    seeds, intervals over documents, cost) and report.html. Killed, the same command goes on.
     """
     from dana.studies.comparison.page import summary_text
     from dana.studies.comparison.stage import plan_compare, run_compare

@@ -1,4 +1,4 @@
-"""Measures of what a selector keeps of a pool: planted recall beside its ceiling, sources, divergence, perplexity."""
+"""Measures of what a selector keeps of a pool: planted recall beside its ceiling, sources, perplexity, length."""
 
 import time
 from collections.abc import Sequence
@@ -8,16 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-from scipy.sparse import csr_matrix
-from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_json, write_text
 from dana.core.launch import Share
 from dana.core.rng import generator
-from dana.core.schemas import iterate_documents, read_table
+from dana.core.schemas import read_table
 from dana.core.statistics import draw_counts, percentile_interval
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
@@ -32,11 +28,8 @@ from dana.weighting.settings import parse_amount
 
 MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
 REPLICATES = 500
-BUCKETS = 10_000  # of hashed n-grams, as in DSIR
-PRIOR = 2000  # counts of the pool's distribution that are added to a set's
 ORDER, LEAST = 3, 2  # of the n-gram models; words that the pool holds less often are unknown to them
 COMPARED = 5000  # kept documents that are looked at for duplicates, because comparing them takes memory
-RANDOM_SETS = 5  # random sets of the same size, whose mean the divergence is compared with
 
 
 def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.ndarray:
@@ -78,8 +71,10 @@ def ranking_measures(scores: np.ndarray, planted: np.ndarray) -> dict[str, float
 
     Args:
         scores: float64 of shape (documents,), higher = more foreign.
-        planted: bool of shape (documents,), at least one of each kind.
+        planted: bool of shape (documents,); without plants nothing is measured.
     """
+    if not planted.any():
+        return {}
     return {
         "precision_at_r": planted_precision(scores, planted, int(planted.sum())),
         "auroc": float(roc_auc_score(planted, -scores)),
@@ -91,9 +86,12 @@ def ranking_measures(scores: np.ndarray, planted: np.ndarray) -> dict[str, float
 def budget_measures(scores: np.ndarray, planted: np.ndarray, count: int) -> dict[str, float]:
     """Precision and recall of the plants among the `count` best documents, each with its ceiling.
 
-    The best precision of `count` documents is min(1, plants / count), the best recall min(1, count / plants).
+    The best precision of `count` documents is min(1, plants / count), the best recall min(1, count / plants). Without
+    plants nothing is measured.
     """
     plants = int(planted.sum())
+    if not plants:
+        return {}
     precision = planted_precision(scores, planted, count)
     return {
         "precision": precision,
@@ -103,7 +101,7 @@ def budget_measures(scores: np.ndarray, planted: np.ndarray, count: int) -> dict
     }
 
 
-def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray, seed: int = 0) -> tuple[float, float]:
+def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray) -> tuple[float, float]:
     """95 % percentile interval of the mean precision at R, by a bootstrap over the documents of the pool.
 
     Every replicate draws documents with replacement, the same for all rankings, so what seeds have in common is not
@@ -112,9 +110,8 @@ def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray, seed: 
     Args:
         scores: One ranking of the same pool a seed, each of shape (documents,).
         planted: Shape (documents,), bool.
-        seed: Of the draws.
     """
-    drawn = draw_counts(generator(seed, "comparison", "interval"), np.ones(planted.size), REPLICATES)
+    drawn = draw_counts(generator(0, "comparison", "interval"), np.ones(planted.size), REPLICATES)
     means = np.zeros(REPLICATES)
     for values in scores:
         order = np.argsort(values, kind="stable")
@@ -125,28 +122,9 @@ def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray, seed: 
     return percentile_interval(means / len(scores))
 
 
-def divergence(target: np.ndarray, counts: np.ndarray, pool: np.ndarray) -> float:
-    """KL(target || counts) in nats, the latter smoothed towards the pool by a Dirichlet prior of 2,000 counts.
-
-    A small set is smoothed to what the pool says, not to equal shares, so its size alone brings it no nearer.
-
-    Args:
-        target: Counts of shape (buckets,).
-        counts: The same.
-        pool: The same, of the whole pool; its own share has one count a bucket more.
-
-    References:
-        Zhai and Lafferty 2004, A study of smoothing methods for language models, section 3.3.
-    """
-    task = target / target.sum()
-    shares = (counts + PRIOR * (pool + 1) / (pool.sum() + pool.size)) / (counts.sum() + PRIOR)
-    present = task > 0
-    return float((task[present] * np.log(task[present] / shares[present])).sum())
-
-
 @dataclass(frozen=True)
 class PoolText:
-    """What is measured on the text of a pool once, for every selector.
+    """What is measured on the text of a pool, for every budget.
 
     Attributes:
         texts: The documents.
@@ -164,38 +142,10 @@ class PoolText:
         return np.array([len(text.split()) for text in self.texts], dtype=np.int64)
 
     @cached_property
-    def _counts(self) -> tuple[csr_matrix, np.ndarray, np.ndarray]:
-        """Hashed words and pairs of words: of each document, of all, and of the held-out task text."""
-        vectorizer = HashingVectorizer(
-            n_features=BUCKETS, ngram_range=(1, 2), alternate_sign=False, norm=None, token_pattern=r"\w+|[^\w\s]"
-        )
-        counts, target = vectorizer.transform(self.texts), vectorizer.transform(self.held_out)
-        return counts, np.asarray(counts.sum(0)).ravel(), np.asarray(target.sum(0)).ravel()
-
-    @cached_property
-    def _numbered(self) -> tuple[Vocabulary, WordIds, WordIds]:
-        """The words that the pool holds twice, the same for every selector; documents and held-out text as numbers."""
+    def _documents(self) -> tuple[Vocabulary, WordIds]:
+        """The words that the pool holds twice, the same for every selector, and the documents as their numbers."""
         vocabulary = Vocabulary.of_texts(self.texts, min_count=LEAST)
-        return vocabulary, vocabulary.encode(self.texts), vocabulary.encode(self.held_out)
-
-    def reduction(self, kept: np.ndarray, seed: int) -> float:
-        """KL(task || random) - KL(task || kept) in nats; random is the mean over five sets of as many documents.
-
-        Positive: the kept text is nearer to the task than random text. Sets of one size are compared because a small
-        set is far from anything.
-
-        Args:
-            kept: Rows of the documents that are kept.
-            seed: Decides the random sets.
-
-        References:
-            Xie et al. 2023, Data selection for language models via importance resampling, section 5 (KL reduction).
-        """
-        counts, whole, target = self._counts
-        draws = generator(seed, "comparison", "kl")
-        sets = [kept, *(draws.permutation(self.words.size)[: kept.size] for _ in range(RANDOM_SETS))]
-        divergences = [divergence(target, np.asarray(counts[rows].sum(0)).ravel(), whole) for rows in sets]
-        return float(np.mean(divergences[1:])) - divergences[0]
+        return vocabulary, vocabulary.encode(self.texts)
 
     def perplexity(self, kept: np.ndarray) -> float:
         """Perplexity a word of held-out task text under a 3-gram model of the kept text; lower is nearer.
@@ -208,22 +158,20 @@ class PoolText:
         References:
             Moore and Lewis 2010, Intelligent selection of language model training data, section 3.
         """
-        vocabulary, documents, held_out = self._numbered
-        return text_entropies(train_ngrams(documents.rows(kept), ORDER, vocabulary), held_out).perplexity
+        vocabulary, documents = self._documents
+        return text_entropies(train_ngrams(documents.rows(kept), ORDER, vocabulary), self.held_out).perplexity
 
-    def measures(self, kept: np.ndarray, seed: int) -> list[tuple[str, str, float]]:
+    def measures(self, kept: np.ndarray) -> list[tuple[str, str, float]]:
         """(metric, detail, value) of the kept documents; the detail is the source, where it is of one.
 
         Args:
             kept: Rows of the documents that are kept; near duplicates are looked for among the first 5,000.
-            seed: See :meth:`reduction`.
         """
         some, sources = kept[:COMPARED], np.array(self.sources)
-        groups = groups_of([self.texts[row] for row in some], [str(row) for row in some])
+        groups = groups_of([self.texts[row] for row in some], some.tolist())
         values = {
             "kept_documents": float(kept.size),
             "kept_tokens": float(self.words[kept].sum()),
-            "kl_reduction": self.reduction(kept, seed),
             "length_ratio": float(self.words[kept].mean() / self.words.mean()),
             "duplicate_share": 1 - np.unique(groups).size / some.size,
             "perplexity": self.perplexity(kept),
@@ -255,9 +203,7 @@ def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: 
     return scoring.whole()
 
 
-def measure_stage(
-    pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path, seed: int = 0
-) -> Artifact:
+def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path) -> Artifact:
     """Measure what a selector keeps of a pool at every budget.
 
     A document's score is the mean of its units', as a segment's is. The texts of the pool are in memory.
@@ -269,35 +215,31 @@ def measure_stage(
         budgets: How much is kept, see :func:`best_documents`.
         folder: Where ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet`` (doc_id, source,
             planted, words, score) go.
-        seed: Of the random sets that the divergence is compared with.
     """
     depends_on = {
         "pool": open_artifact(pool, "corpus").fingerprint,
         "task": open_artifact(task, "task").fingerprint,
         "scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE,
         "budgets": budgets,
-        "seed": seed,
     }
 
     def write(draft: Draft) -> None:
-        documents = list(iterate_documents(pool))
-        sources, ids = ([getattr(document, name) for document in documents] for name in ("source", "doc_id"))
-        held_out = [document.text for document in iterate_documents(task / "held_out")]
-        text = PoolText([document.text for document in documents], sources, held_out)
-        planted = np.array([source.endswith(PLANTED) for source in sources])
-        values = document_scores(scores, ids) if scores else np.where(planted, 0.0, 1.0)
-        draft.notes["metrics"] = ranking_measures(values, planted) if planted.any() else {}
-        rows = [("", metric, "", value) for metric, value in draft.notes["metrics"].items()]
+        documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
+        held_out = read_table(task / "held_out", ["text"])["text"].to_pylist()
+        text = PoolText(documents["text"].tolist(), documents["source"].tolist(), held_out)
+        planted = documents["source"].str.endswith(PLANTED).to_numpy()
+        values = document_scores(scores, documents["doc_id"].tolist()) if scores else np.where(planted, 0.0, 1.0)
+        rows = [("", metric, "", value) for metric, value in ranking_measures(values, planted).items()]
         for budget in budgets:
             kept = best_documents(values, text.words, budget)
-            if planted.any():
-                of_plants = budget_measures(values, planted, kept.size)
-                rows += [(budget, metric, "", value) for metric, value in of_plants.items()]
-            rows += [(budget, *measured) for measured in text.measures(np.sort(kept), seed)]
+            rows += [
+                (budget, metric, "", value) for metric, value in budget_measures(values, planted, kept.size).items()
+            ]
+            rows += [(budget, *measured) for measured in text.measures(np.sort(kept))]
         frame = pd.DataFrame(rows, columns=["budget", "metric", "detail", "value"])
         write_text(draft.path / MEASURES, frame.to_csv(index=False))
-        ranked = {"doc_id": ids, "source": sources, "planted": planted, "words": text.words, "score": values}
-        pq.write_table(pa.table(ranked), draft.path / RANKED, compression="zstd")
+        ranked = documents[["doc_id", "source"]].assign(planted=planted, words=text.words, score=values)
+        ranked.to_parquet(draft.path / RANKED, compression="zstd", index=False)
         draft.counts |= {"documents": len(documents), "planted": int(planted.sum()), "held_out": len(held_out)}
 
     return make(folder, "comparison", depends_on, write)

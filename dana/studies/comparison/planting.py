@@ -24,7 +24,7 @@ from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_part
 from dana.corpus.documents import Tally, document_tables, source_digests
 from dana.corpus.inputs import Inputs
 from dana.corpus.places import find_files
-from dana.corpus.text import document_id, words
+from dana.corpus.text import distinct_rows, document_id, words
 from dana.corpus.units import sentences
 from dana.scoring.ranking.folds import groups_of
 from dana.studies.comparison.settings import SOURCE
@@ -85,14 +85,13 @@ def normalised(text: str, lower: bool = False) -> str:
     return text.lower() if lower else text
 
 
-def part_texts(texts: Sequence[Document], lower: bool, plants: int, seed: int) -> dict[str, list[Document]]:
+def part_texts(texts: Sequence[Document], lower: bool, plants: int) -> dict[str, list[Document]]:
     """Part the texts of a task and normalise them.
 
     Args:
         texts: The task's documents.
         lower: See :func:`normalised`.
         plants: Plants wanted; no more than a quarter of the groups. Half as many texts are held out.
-        seed: Decides who is what.
 
     Returns:
         ``plants`` to be hidden in the pool, one of each group of near duplicates; ``held_out`` for what is measured on
@@ -102,18 +101,15 @@ def part_texts(texts: Sequence[Document], lower: bool, plants: int, seed: int) -
     Raises:
         DataError: If fewer than 20 texts are left for any part.
     """
-    by_words: dict[str, Document] = {}
-    for document in texts:
-        text = normalised(document.text, lower)
-        if key := words(text):
-            by_words.setdefault(key, replace(document, text=text))
-    distinct = list(by_words.values())
-    chosen = [distinct[row] for row in generator(seed, "comparison", "texts").permutation(len(distinct))[:MOST]]
+    plain = [replace(document, text=normalised(document.text, lower)) for document in texts]
+    plain = [document for document in plain if words(document.text)]
+    distinct = distinct_rows([document.text for document in plain])
+    chosen = [plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]]
     if len(chosen) < 4 * LEAST:
         raise DataError(f"the task has {len(chosen)} distinct texts; a comparison needs at least {4 * LEAST}")
-    groups = groups_of([document.text for document in chosen], [str(row) for row in range(len(chosen))])
+    groups = groups_of([document.text for document in chosen], range(len(chosen)))
     sizes = np.bincount(groups)
-    shuffled = generator(seed, "comparison", "groups").permutation(sizes.size)
+    shuffled = generator(0, "comparison", "groups").permutation(sizes.size)
     # A large group comes last: planting one text of it would take all the others from the text to fit on.
     shuffled = shuffled[np.argsort(sizes[shuffled] > LARGE, kind="stable")]
     hidden = min(plants, sizes.size // 4)
@@ -125,9 +121,9 @@ def part_texts(texts: Sequence[Document], lower: bool, plants: int, seed: int) -
         "held_out": [chosen[firsts[group]] for group in shuffled[hidden:used]],
         "fit": [document for document, is_left in zip(chosen, rest, strict=True) if is_left],
     }
-    for name, part in zip(("plants", "held-out texts", "texts to fit on"), parts.values(), strict=True):
+    for name, part in parts.items():
         if len(part) < LEAST:
-            raise DataError(f"the task's {len(chosen)} texts give {len(part)} {name}; at least {LEAST} are needed")
+            raise DataError(f"the task's {len(chosen)} texts give {len(part)} for {name}; at least {LEAST} are needed")
     return parts
 
 
@@ -138,12 +134,7 @@ def sample_fit(fit: Sequence[Document], size: int, seed: int) -> list[Document]:
         fit: Of :func:`part_texts`.
         size: How many.
         seed: The fit seed.
-
-    Raises:
-        DataError: If there are fewer.
     """
-    if size > len(fit):
-        raise DataError(f"the task has {len(fit):,} texts to fit on, not {size:,}")
     return [fit[row] for row in generator(seed, "comparison", "fit").permutation(len(fit))[:size]]
 
 
@@ -166,29 +157,18 @@ def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
     return shares
 
 
-def longest_for_all(sizes: Mapping[str, np.ndarray], shares: Mapping[str, int]) -> int:
-    """Words that a piece of any source can have: so many documents as it gives pieces, or half of them, are as long.
-
-    Args:
-        sizes: Words of each document, by source.
-        shares: Pieces of each source.
-    """
-    return min(int(np.sort(lengths)[-max(1, min(shares[name], lengths.size // 2))]) for name, lengths in sizes.items())
-
-
-def documents_for(sizes: np.ndarray, wanted: np.ndarray, seed: int, source: str) -> np.ndarray:
+def documents_for(sizes: np.ndarray, wanted: np.ndarray, source: str) -> np.ndarray:
     """Choose a document for every piece: at random among those that are long enough, each once.
 
     Args:
         sizes: Words of each document of a source, int64 of shape (documents,).
         wanted: Words of each piece, int64 of shape (pieces,), no more of them than documents.
-        seed: Root seed.
-        source: Its name.
+        source: Its name, which decides the draw.
 
     Returns:
         int64 of shape (pieces,): a document's row for each piece. Where none is long enough, the longest left.
     """
-    order = generator(seed, "comparison", "documents", source).permutation(sizes.size)
+    order = generator(0, "comparison", "documents", source).permutation(sizes.size)
     free = np.ones(sizes.size, dtype=bool)
     chosen = np.empty(wanted.size, dtype=np.int64)
     for piece in np.argsort(-wanted, kind="stable"):  # the longest first: few documents can hold them
@@ -213,35 +193,34 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
     spans = sentences(text, language)
     if not spans:
         return text
-    sizes = [len(text[start:end].split()) for start, end in spans]
-    run, best = (0, len(spans)), (True, float("inf"))
-    for first in range(len(spans)):
-        total = 0
-        for last in range(first, len(spans)):
-            total += sizes[last]
-            if (key := (total < length * (1 - TOLERANCE), abs(total - length))) < best:
-                run, best = (first, last + 1), key
-            if total >= length:
-                break
-    piece = text[spans[run[0]][0] : spans[run[1] - 1][1]].split()
+    before = np.cumsum([0, *(len(text[start:end].split()) for start, end in spans)])  # words before each sentence
+    runs = [
+        (first, last)
+        for first, reached in enumerate(np.searchsorted(before, before[:-1] + length).tolist())
+        for last in (reached - 1, reached)  # the longest run that is shorter, and the shortest that is not
+        if first < last <= len(spans)
+    ]
+    sizes = [before[last] - before[first] for first, last in runs]
+    nearest = min(range(len(runs)), key=lambda at: (sizes[at] < length * (1 - TOLERANCE), abs(sizes[at] - length)))
+    first, last = runs[nearest]
+    piece = text[spans[first][0] : spans[last - 1][1]].split()
     return " ".join(piece if len(piece) <= length * (1 + TOLERANCE) else piece[:length])
 
 
 def pool_of(
-    plants: Sequence[Document], general: Iterable[Document], lower: bool, others: int, seed: int, language: str
+    plants: Sequence[Document], general: Iterable[Document], lower: bool, others: int, language: str
 ) -> list[Document]:
     """Plants among pieces of general text in their lengths, sources sampled evenly, one piece a document at most.
 
-    Plants that are longer than what every source can match (:func:`longest_for_all`) are cut to that. Plants and pieces
-    are named by a hash of their text and stand in its order, so neither name nor place tells a plant; its source ends
-    in ``(planted)``. A piece with the words of a plant, or of another piece, is left out.
+    Plants are cut to what every source can match: so many of its documents as it gives pieces, or half of them, are as
+    long. Plants and pieces are named by a hash of their text and stand in its order, so neither name nor place tells a
+    plant; its source ends in ``(planted)``. A piece with the words of a plant, or of another piece, is left out.
 
     Args:
         plants: Of :func:`part_texts`.
         general: General documents, in memory at once.
         lower: How the plants were normalised.
         others: Pieces wanted.
-        seed: Root seed.
         language: ISO 639-1 code.
 
     Raises:
@@ -250,26 +229,22 @@ def pool_of(
     by_source: dict[str, list[Document]] = {}
     for document in general:
         by_source.setdefault(document.source, []).append(document)
-    sizes = {
-        name: np.array([len(document.text.split()) for document in documents], dtype=np.int64)
-        for name, documents in by_source.items()
-    }
     shares = shares_of({name: len(documents) for name, documents in by_source.items()}, others)
-    most = longest_for_all(sizes, shares)
-    pool = [replace(plant, source=f"{plant.source}{PLANTED}") for plant in plants]
+    sizes = {name: np.array([len(document.text.split()) for document in by_source[name]]) for name in sorted(by_source)}
+    most = min(int(np.sort(each)[-max(1, min(shares[name], each.size // 2))]) for name, each in sizes.items())
     pool = [
-        replace(plant, text=cut_to(plant.text, most, language)) if len(plant.text.split()) > most else plant
-        for plant in pool
+        replace(plant, source=f"{plant.source}{PLANTED}", text=cut_to(plant.text, most, language)) for plant in plants
     ]
     lengths = np.sort([len(plant.text.split()) for plant in pool])
     taken = {words(plant.text) for plant in pool}
-    for source, share in sorted(shares.items()):
+    for source, documents in sizes.items():
         # Each source gets the plants' distribution of lengths: one from every stretch of its quantiles.
-        places = (np.arange(share) + generator(seed, "comparison", "lengths", source).random(share)) / max(1, share)
+        share = shares[source]
+        places = (np.arange(share) + generator(0, "comparison", "lengths", source).random(share)) / max(1, share)
         wanted = lengths[(places * lengths.size).astype(np.int64)]
-        for length, row in zip(wanted, documents_for(sizes[source], wanted, seed, source), strict=True):
+        for length, row in zip(wanted.tolist(), documents_for(documents, wanted, source), strict=True):
             # Sentences end at capitals and digits of the text as it is, so it is cut before it is normalised.
-            text = normalised(cut_to(by_source[source][row].text, int(length), language), lower)
+            text = normalised(cut_to(by_source[source][row].text, length, language), lower)
             if (key := words(text)) and key not in taken:
                 taken.add(key)
                 pool.append(replace(by_source[source][row], text=text))
@@ -277,15 +252,7 @@ def pool_of(
     return [named[doc_id] for doc_id in sorted(named)]
 
 
-def plant_stage(
-    task: str,
-    corpus: Path,
-    folder: Path,
-    plants: int,
-    data: str | None = None,
-    inputs: Inputs | None = None,
-    seed: int = 0,
-) -> Artifact:
+def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | None, inputs: Inputs) -> Artifact:
     """Part a task's texts and normalise them; see :func:`part_texts`.
 
     Args:
@@ -296,10 +263,8 @@ def plant_stage(
         plants: Plants wanted.
         data: Folder of a card's data, where it is not under ``DANA_DATA``.
         inputs: How records of plain text become documents.
-        seed: Decides which text is what.
     """
-    inputs = inputs or Inputs()
-    depends_on: dict[str, object] = {"task": task, "plants": plants, "seed": seed}
+    depends_on: dict[str, object] = {"task": task, "plants": plants}
     files: list[Any] = []
     card = None if task.startswith(SOURCE) else find_task(task)
     if task.startswith(SOURCE):
@@ -318,7 +283,7 @@ def plant_stage(
             texts = [*one, *two]
         lower = is_lower_cased(document.text for document in texts)
         try:
-            parts = part_texts(texts, lower, plants, seed)
+            parts = part_texts(texts, lower, plants)
         except DataError as error:
             raise DataError(f"task {task}: {error}") from error
         for name, documents in parts.items():
@@ -329,15 +294,7 @@ def plant_stage(
     return make(folder, "planting", depends_on, write)
 
 
-def pool_stage(
-    planting: Path,
-    corpus: Path,
-    folder: Path,
-    others: int,
-    without: list[str],
-    seed: int = 0,
-    language: str = "en",
-) -> Artifact:
+def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, without: list[str], language: str) -> Artifact:
     """Hide the plants among pieces of general text in their lengths; the pool is a corpus like any other.
 
     Args:
@@ -347,7 +304,6 @@ def pool_stage(
             ``(planted)``.
         others: Pieces wanted.
         without: Sources that are left out.
-        seed: Decides which documents are cut.
         language: ISO 639-1 code, for where sentences end.
 
     Raises:
@@ -358,14 +314,14 @@ def pool_stage(
     named = task.manifest["depends_on"]["task"]
     left_out = [*without, *([named.removeprefix(SOURCE)] if named.startswith(SOURCE) else [])]
     depends_on = {"planting": task.fingerprint, "general": general.fingerprint, "others": others}
-    depends_on |= {"without": sorted(left_out), "seed": seed, "language": language}
+    depends_on |= {"without": sorted(left_out), "language": language}
 
     def write(draft: Draft) -> None:
         documents = list(iterate_documents(corpus))
         _check_sources(left_out, documents)
         kept = [document for document in documents if document.source not in left_out]
         plants = list(iterate_documents(planting / "plants"))
-        pool = pool_of(plants, kept, task.manifest["surface"]["lower"], others, seed, language)
+        pool = pool_of(plants, kept, task.manifest["surface"]["lower"], others, language)
         planted = sum(document.source.endswith(PLANTED) for document in pool)
         draft.counts |= {"documents": len(pool), "plants": planted, "others": len(pool) - planted}
         write_parts(document_tables(pool), draft.path, DOCUMENTS)

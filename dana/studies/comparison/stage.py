@@ -26,7 +26,7 @@ from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
 
-MEASURE = "dana.studies.comparison.measures:measure_stage"
+PLANTING, MEASURES = "dana.studies.comparison.planting", "dana.studies.comparison.measures"
 
 
 def run_compare(settings: RunSettings) -> Path:
@@ -75,7 +75,7 @@ def _check(settings: RunSettings) -> None:
     require(bool(tasks or compare.runs), "tasks", compare.tasks, "at least one, or runs")
     named = bool(settings.general) or not tasks
     require(named, "general", settings.general, "at least one file, folder, glob, URL or hf: name")
-    for task in _tasks(settings):
+    for task in tasks:
         if not task.startswith(SOURCE):
             find_task(task)
     for spec in compare.selectors:
@@ -103,10 +103,10 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
         folder = out / slug(task)
         arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}
         arguments |= {"data": settings.data, "inputs": settings.inputs}
-        yield Cell(f"texts/{slug(task)}", "dana.studies.comparison.planting:plant_stage", arguments)
+        yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
         hidden = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
         hidden |= {"others": compare.others, "without": compare.without, "language": settings.selection.language}
-        yield Cell(f"pool/{slug(task)}", "dana.studies.comparison.planting:pool_stage", hidden)
+        yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", hidden)
 
 
 def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
@@ -121,19 +121,18 @@ def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
         place = f"{slug(task)}/{size}-{seed}"
         folder = Path(settings.out) / place
         fit = {"planting": Made(f"texts/{slug(task)}"), "folder": folder / "task", "size": size, "seed": seed}
-        yield Cell(f"fit/{place}", "dana.studies.comparison.planting:fit_stage", fit)
+        yield Cell(f"fit/{place}", f"{PLANTING}:fit_stage", fit)
         texts_of = {"task": Made(f"fit/{place}"), "pool": pool}
         for spec in compare.selectors:
-            name, labels = f"{place}/{slug(spec)}", {"task": task, "fit": str(size), "selector": spec}
+            name = f"{place}/{slug(spec)}"
             if spec != ORACLE:
                 scoring = {"selector": spec, "detector": settings.detector, "folder": folder / slug(spec) / "scores"}
                 scoring["selection"] = replace(settings.selection, seed=seed)
-                yield Cell(
-                    f"score/{name}", "dana.studies.comparison.measures:score_pool", texts_of | scoring, kind=spec
-                )
+                yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring, kind=spec)
             measured = {"scores": None if spec == ORACLE else Made(f"score/{name}"), "budgets": compare.budgets}
-            measured |= {**texts_of, "folder": folder / slug(spec) / "measures", "seed": seed}
-            yield Cell(f"measure/{name}", MEASURE, measured, labels=labels)
+            measured |= {**texts_of, "folder": folder / slug(spec) / "measures"}
+            labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
+            yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", measured, labels=labels)
 
 
 def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
@@ -143,7 +142,8 @@ def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
         open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
         selector = run.name if scores.parent == run else f"{run.name}/{scores.parent.name}"
         name = f"runs/{slug(str(run))}/{slug(selector)}"
-        labels = {"task": task.name, "fit": str(task.artifact.manifest["counts"]["fit"]), "selector": selector}
-        measured = {"pool": run / "corpus", "task": run / "task", "scores": scores, "seed": 0}
+        fit = str(task.artifact.manifest["counts"]["fit"])
+        labels = {"task": task.name, "fit": fit, "seed": "0", "selector": selector}
+        measured = {"pool": run / "corpus", "task": run / "task", "scores": scores}
         measured |= {"folder": Path(settings.out) / name / "measures", "budgets": settings.section("compare").budgets}
-        yield Cell(f"measure/{name}", MEASURE, measured, labels=labels)
+        yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", measured, labels=labels)

@@ -8,7 +8,6 @@ from dana.studies.comparison.measures import (
     PoolText,
     best_documents,
     budget_measures,
-    divergence,
     planted_precision,
     precision_interval,
     ranking_measures,
@@ -69,33 +68,10 @@ def pool():
     return PoolText([*bread, *others], sources, [sentence(BAKING, random, 12) for _ in range(40)])
 
 
-def test_divergence_by_hand_with_the_prior_of_2000_counts():
-    target, counts, whole = np.array([2, 0, 2]), np.array([500, 0, 1500]), np.array([0, 1, 0])
-    # The pool's share is (1, 2, 1) / 4, so the set's is (500 + 500, 0 + 1000, 1500 + 500) / 4000.
-    assert divergence(target, counts, whole) == pytest.approx(0.5 * np.log(0.5 / 0.25))
-    same = np.array([1000, 2000, 7000])
-    assert divergence(same, same, same) == pytest.approx(0, abs=1e-6)
-
-
-def test_divergence_falls_most_for_task_text_and_not_for_a_random_set(pool):
-    random = np.random.default_rng(1)
-    reductions = [pool.reduction(random.permutation(160)[:40], 0) for _ in range(20)]
-    assert abs(np.mean(reductions)) < 0.05
-    assert pool.reduction(np.arange(40), 0) > 0.2
-    assert pool.reduction(np.arange(120, 160), 0) < -0.02
-
-
-def test_few_documents_are_not_nearer_to_the_task_because_they_are_few(pool):
-    random = np.random.default_rng(1)
-    for size in (5, 20, 80):
-        drawn = [pool.reduction(random.permutation(160)[:size], 0) for _ in range(30)]
-        assert abs(np.mean(drawn)) < 0.05, size
-
-
 def test_sources_length_and_duplicates_of_what_is_kept():
     texts = ["one two three four five"] * 2 + ["six seven eight nine ten eleven twelve", "a b c"]
     about = PoolText(texts, ["x", "x", "x", "y"], ["one two three"])
-    found = {(metric, detail): value for metric, detail, value in about.measures(np.array([0, 1, 3]), 0)}
+    found = {(metric, detail): value for metric, detail, value in about.measures(np.array([0, 1, 3]))}
     assert found["source_share", "x"] == pytest.approx(2 / 3)
     assert found["source_share", "y"] == pytest.approx(1 / 3)
     assert found["duplicate_share", ""] == pytest.approx(1 / 3)

@@ -8,7 +8,6 @@ from dana.studies.comparison.planting import (
     cut_to,
     documents_for,
     is_lower_cased,
-    longest_for_all,
     normalised,
     part_texts,
     pool_of,
@@ -33,7 +32,7 @@ def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40)
 def test_parts_share_no_text_and_no_near_duplicate():
     texts = documents(BAKING, 300)
     twins = [Document(f"twin-{row}", "task", f"{texts[row].text} Indeed.") for row in range(0, 300, 2)]
-    parted = part_texts([*texts, *twins], False, 60, 0)
+    parted = part_texts([*texts, *twins], False, 60)
     assert len(parted["plants"]) == 60
     assert len(parted["held_out"]) == 30
     ids = {name: {row.doc_id.split("-")[1] for row in parted[name]} for name in ("plants", "held_out", "fit")}
@@ -42,19 +41,12 @@ def test_parts_share_no_text_and_no_near_duplicate():
     assert len(ids["plants"]) == 60  # no two plants are twins
 
 
-def test_the_same_seed_parts_alike_and_another_does_not():
-    texts = documents(BAKING, 300)
-    first, again, other = (part_texts(texts, False, 60, seed) for seed in (0, 0, 1))
-    assert first == again
-    assert first["plants"] != other["plants"]
-
-
 def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     same = "the dough of the oven and the flour of the yeast"
     texts = [
         Document(f"copy-{row}", "task", f"{same} {chr(97 + row // 26)}{chr(97 + row % 26)} again") for row in range(100)
     ]
-    parted = part_texts([*documents(BAKING, 120), *texts], False, 20, 0)
+    parted = part_texts([*documents(BAKING, 120), *texts], False, 20)
     assert not [row for row in [*parted["plants"], *parted["held_out"]] if row.doc_id.startswith("copy")]
     assert sum(row.doc_id.startswith("copy") for row in parted["fit"]) == 100
 
@@ -64,16 +56,14 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
 )
 def test_a_task_of_three_texts_or_of_one_text_many_times_is_refused(texts):
     with pytest.raises(DataError, match="distinct texts; a comparison needs at least 80"):
-        part_texts(texts, False, 60, 0)
+        part_texts(texts, False, 60)
 
 
-def test_fit_texts_differ_by_seed_and_too_many_are_refused():
+def test_fit_texts_differ_by_seed():
     fit = documents(BAKING, 50)
     drawn = [{row.doc_id for row in sample_fit(fit, 25, seed)} for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(drawn[0]) == 25
-    with pytest.raises(DataError, match="50 texts to fit on, not 51"):
-        sample_fit(fit, 51, 0)
 
 
 def general(sentences=8):
@@ -94,7 +84,7 @@ def longer(one, two):
 
 
 def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources():
-    pool = pool_of(documents(BAKING, 90, longest=25), general(), False, 300, 0, "en")
+    pool = pool_of(documents(BAKING, 90, longest=25), general(), False, 300, "en")
     assert {name: sum(row.source == name for row in pool) for name in OTHERS} == dict.fromkeys(OTHERS, 100)
     one, two = lengths(pool)
     assert np.abs(np.quantile(one, np.arange(0.1, 1, 0.1)) - np.quantile(two, np.arange(0.1, 1, 0.1))).max() <= 2
@@ -104,10 +94,9 @@ def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources(
 def test_plants_that_are_longer_than_general_documents_are_cut_to_what_these_have():
     plants = documents(BAKING, 60, sentences=40)
     assert min(len(row.text.split()) for row in plants) > 600
-    one, two = lengths(pool_of(plants, general(sentences=3), False, 150, 0, "en"))
+    one, two = lengths(pool_of(plants, general(sentences=3), False, 150, "en"))
     assert one.size == 60
     assert abs(longer(one, two) - 0.5) < 0.1
-    assert longest_for_all({"x": np.array([5, 50, 9, 30]), "y": np.array([40, 20, 7, 8])}, {"x": 2, "y": 1}) == 30
 
 
 def test_a_small_source_gives_all_it_has_and_the_others_the_rest():
@@ -118,10 +107,10 @@ def test_a_small_source_gives_all_it_has_and_the_others_the_rest():
 
 def test_documents_are_long_enough_and_taken_once():
     sizes = np.array([5, 50, 9, 30, 12])
-    rows = documents_for(sizes, np.array([40, 10, 25]), 0, "any")
+    rows = documents_for(sizes, np.array([40, 10, 25]), "any")
     assert len(set(rows)) == 3
     assert all(sizes[rows] >= [40, 10, 25])
-    assert documents_for(sizes, np.array([99]), 0, "any")[0] == 1  # none is: the longest
+    assert documents_for(sizes, np.array([99]), "any")[0] == 1  # none is: the longest
 
 
 def test_a_piece_is_whole_sentences_where_they_fit_and_words_where_none_does():
@@ -134,7 +123,7 @@ def test_a_piece_is_whole_sentences_where_they_fit_and_words_where_none_does():
 
 def test_neither_name_nor_place_tells_a_plant():
     plants = documents(BAKING, 40)
-    pool = pool_of(plants, general(), False, 160, 0, "en")
+    pool = pool_of(plants, general(), False, 160, "en")
     places = [place for place, row in enumerate(pool) if row.source == f"task{PLANTED}"]
     assert len(places) == 40
     assert 60 < np.mean(places) < 140
@@ -144,7 +133,7 @@ def test_neither_name_nor_place_tells_a_plant():
 
 def test_a_piece_with_the_words_of_a_plant_is_left_out():
     plants, others = documents(BAKING, 40, longest=7), documents(BAKING, 40, "copies", longest=7)  # of six words each
-    assert len(pool_of(plants, others, False, 40, 0, "en")) == 40
+    assert len(pool_of(plants, others, False, 40, "en")) == 40
 
 
 @pytest.mark.parametrize(
