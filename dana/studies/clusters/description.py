@@ -68,11 +68,6 @@ class ClusterDescription:
         """Euclidean distances between the clusters' means, in the space that was clustered; shape (k, k)."""
         return cdist(self.fitted.mixture.means_, self.fitted.mixture.means_)
 
-    @property
-    def notes(self) -> dict[str, Any]:
-        """For the manifest."""
-        return {"k": self.k, "reason": self.reason, "names": self.names, "map_variance": self.variance}
-
     def save(self, folder: Path) -> None:
         """Write the model and every table; the rest is in the notes."""
         self.fitted.save(folder)

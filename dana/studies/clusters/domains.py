@@ -125,29 +125,22 @@ def outlier_table(true: np.ndarray, assigned: np.ndarray, names: Sequence[str], 
     return pd.DataFrame(sizes).join(pd.DataFrame([units.mean() for _, units in groups]))
 
 
-def outlier_examples(
-    true: np.ndarray, assigned: np.ndarray, nearness: np.ndarray, texts: Sequence[str], most: int
-) -> dict[tuple[int, int], list[int]]:
+def outlier_examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, most: int) -> pd.DataFrame:
     """The clearest outliers of each pair of domains: those nearest to the centre of the wrong cluster.
 
     Args:
-        true: int of shape (units,).
-        assigned: The same.
-        nearness: Log density of each unit's own component, shape (units,).
-        texts: Units; of equal ones the first is taken.
+        sample: A row a unit: text (of equal ones the first is taken), nearness (log density of its own component).
+        true: int of shape (units,), each one's domain.
+        assigned: The same, of its cluster.
         most: So many of each pair.
 
     Returns:
-        (true, assigned) to places of units, for every pair that has some, in order of the pairs.
+        Rows of the sample, with true and assigned, in order of the pairs.
     """
     pair = ["true", "assigned"]
-    units = pd.DataFrame({"true": true, "assigned": assigned, "nearness": nearness, "text": texts})
-    outliers = units[units["true"] != units["assigned"]].sort_values("nearness", ascending=False, kind="stable")
-    first = outliers.drop_duplicates([*pair, "text"]).groupby(pair).head(most).sort_values(pair, kind="stable")
-    places: dict[tuple[int, int], list[int]] = {}
-    for (one, other), place in zip(first[pair].to_numpy().tolist(), first.index.tolist(), strict=True):
-        places.setdefault((one, other), []).append(place)
-    return places
+    units = sample.assign(true=true, assigned=assigned).sort_values("nearness", ascending=False, kind="stable")
+    outliers = units[units["true"] != units["assigned"]].drop_duplicates([*pair, "text"])
+    return outliers.groupby(pair).head(most).sort_values(pair, kind="stable")
 
 
 def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:

@@ -81,7 +81,7 @@ class FittedClusters:
         Raises:
             DataError: If one is not finite.
         """
-        _check_numbers(vectors)
+        check_vectors(vectors)
         parts = []
         for rows in vectors.split(BLOCK):
             block = vectors.new_zeros(BLOCK, vectors.shape[1])
@@ -268,7 +268,7 @@ def seed_stability(clusters: Sequence[np.ndarray]) -> float:
     return float(np.mean(agreements)) if agreements else float("nan")
 
 
-def check_vectors(vectors: Tensor, k: int) -> None:
+def check_vectors(vectors: Tensor, k: int = 1) -> None:
     """Check that vectors can be clustered.
 
     Args:
@@ -278,19 +278,14 @@ def check_vectors(vectors: Tensor, k: int) -> None:
     Raises:
         DataError: If a number is not finite, or there are fewer distinct vectors than clusters.
     """
-    _check_numbers(vectors)
-    if len(vectors) < k:
-        raise DataError(f"k={k}: there are {len(vectors)} distinct units to fit on; ask for at most so many clusters")
-    if (distinct := len(torch.unique(vectors, dim=0))) < k:
-        alike = "all units have the same vector" if distinct == 1 else f"the units have {distinct} distinct vectors"
-        raise DataError(f"k={k}: {alike}; nothing tells so many clusters apart")
-
-
-def _check_numbers(vectors: Tensor) -> None:
     finite = torch.isfinite(vectors).all(1)
     if not finite.all():
-        bad = int((~finite).nonzero()[0])
-        raise DataError(f"vector {bad} of {len(vectors)} is not finite ({int((~finite).sum())} in all)")
+        bad = (~finite).nonzero()
+        raise DataError(f"vector {int(bad[0])} of {len(vectors)} is not finite ({len(bad)} in all)")
+    distinct = len(torch.unique(vectors, dim=0)) if k > 1 else k
+    if distinct < k:
+        units = f"there are {len(vectors)} distinct units to fit on, of {distinct} distinct vectors"
+        raise DataError(f"k={k}: {units}; ask for at most so many clusters")
 
 
 def fit_clusters(

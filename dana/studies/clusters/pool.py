@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,16 +10,12 @@ import pandas as pd
 from dana.core.artifacts import MANIFEST, fingerprint
 from dana.core.schemas import HELD_OUT_TASK, SCORES, parts
 from dana.encoders.cache import META, stored_vectors
-from dana.report.figures import MOST_BARS, WIDTH, shorten
+from dana.report.figures import MOST_BARS
 from dana.report.files import read_columns, read_object, reading
-from dana.report.page import Column, Section, Table, each, number, percent
+from dana.report.page import Section, Table, decimals, number, percent, shares, text_columns
 from dana.report.run import RunFrames, embedding_store, scores_folder, weight_folders
-from dana.report.svg import COLOURS, Figure
 from dana.report.unit_texts import texts_of
 from dana.weighting.weights import effective_number
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 KEY = ["doc_id", "unit"]
 FEWEST = 10  # of the task's units; fewer say nothing of its shares
@@ -48,15 +44,14 @@ def sections(run: RunFrames) -> list[Section]:
     pool["kept"] = amounts.iloc[:, 1] if amounts.shape[1] > 1 else np.nan
     table = pool_table(pool.assign(task_units=_task_units(run.path, manifest)))
     is_weighed = run.selected is not None and "weight" in run.selected.units
-    answer = pool_finding(table, is_weighed)
-    spread = spread_table(amounts)
+    answer, spread = pool_finding(table.frame, is_weighed), spread_table(amounts)
     if len(spread.frame):
         row = spread.frame.iloc[0]
         answer += (
             f" By the effective number of clusters the kept text is spread over {number(row['kept'], 1)} of"
             f" {row['clusters']}, the pool over {number(row['pool'], 1)}."
         )
-    return [Section("What is the pool made of?", answer, (pool_bars(table),), (table, spread))]
+    return [Section("What is the pool made of?", answer, (), (table, spread))]
 
 
 def cluster_amounts(clusters: Path, weights: Mapping[str, Path], k: int) -> pd.DataFrame:
@@ -117,12 +112,7 @@ def spread_table(amounts: pd.DataFrame) -> Table:
         "Clusters that text is spread over: the exponential of the entropy of their shares (Hill 1973). It is the"
         " number of clusters where all hold the same, and 1 where one holds all."
     )
-    columns = (
-        Column("arm", lambda row: row.arm, numeric=False),
-        Column("effective, kept text", lambda row: number(row.kept, 1)),
-        Column("effective, pool", lambda row: number(row.pool, 1)),
-        Column("clusters", lambda row: number(row.clusters, 0)),
-    )
+    columns = (*text_columns("arm"), *decimals(1, "kept", "pool"), *decimals(0, "clusters"))
     return Table("spread", caption, pd.DataFrame(rows), columns)
 
 
@@ -140,35 +130,28 @@ def pool_table(pool: pd.DataFrame) -> Table:
     frame["share_of_its_units_kept"] = pool["kept"] / pool["units"].clip(lower=1)
     order = ["times_in_task", "share_of_kept", "units"]
     frame = frame.sort_values(order, ascending=False, kind="stable").reset_index(drop=True)
-    columns = [
-        Column("cluster", lambda row: f"{row.cluster}: {row.name}", numeric=False),
-        Column("units", lambda row: number(row.units, 0)),
-        Column("share of the pool", lambda row: percent(row.share_of_units)),
-    ]
+    columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"), *shares("share_of_units"))
     caption = "Clusters by the words that set them apart; shares are of units. Kept is the sum of weights."
     if _is_known(frame, "task_units"):
-        columns.append(Column("share of the task", lambda row: percent(row.share_of_task_units)))
-        columns.append(Column("task over pool", lambda row: number(row.times_in_task, 1)))
+        columns += (*shares("share_of_task_units"), *decimals(1, "times_in_task"))
         count = number(pool["task_units"].sum(), 0)
         caption += f" The task's: {count} distinct held-out units, each in its likeliest cluster."
     if _is_known(frame, "kept"):
-        columns.append(Column("of its units kept", lambda row: percent(row.share_of_its_units_kept)))
-        columns.append(Column("share of what is kept", lambda row: percent(row.share_of_kept)))
-    return Table("pool_clusters", caption, frame, tuple(columns), most=MOST_BARS)
+        columns += shares("share_of_its_units_kept", "share_of_kept")
+    return Table("pool_clusters", caption, frame, columns, most=MOST_BARS)
 
 
 def _is_known(frame: pd.DataFrame, name: str) -> bool:
     return bool(frame[name].notna().all() and frame[name].sum() > 0)
 
 
-def pool_finding(table: Table, is_weighed: bool) -> str:
+def pool_finding(frame: pd.DataFrame, is_weighed: bool) -> str:
     """Sentences on which clusters look like the task, and how much of them is kept.
 
     Args:
-        table: Of :func:`pool_table`.
+        frame: Of :func:`pool_table`.
         is_weighed: Whether the run has weights.
     """
-    frame = table.frame
     sentences = [f"The pool falls into {len(frame)} clusters; clusters.html says what each is."]
     is_kept = _is_known(frame, "kept")
     similar = frame[frame["times_in_task"] > 1]
@@ -179,39 +162,6 @@ def pool_finding(table: Table, is_weighed: bool) -> str:
         task, units, kept = (percent(similar[f"share_of_{part}"].sum()) for part in ("task_units", "units", "kept"))
         holds = f"{task} of the task's held-out text, {units} of the pool" + f" and {kept} of what is kept" * is_kept
         sentences.append(f"Where the task has a larger share than the pool ({names}), there is {holds}.")
-    if is_kept:
-        most = frame.iloc[frame["share_of_kept"].argmax()]
-        sentences.append(
-            f"The largest part of what is kept, {percent(most['share_of_kept'])}, is of {most['name']!r}: "
-            f"{percent(most['share_of_its_units_kept'])} of its units."
-        )
-    elif is_weighed:
+    if is_weighed and not is_kept:
         sentences.append("The weights keep nothing, or are of other units than the clusters.")
     return " ".join(sentences)
-
-
-def pool_bars(table: Table) -> Figure:
-    """A cluster's share of the pool as a tick, of what is kept as a bar, of the task as a circle, as far as known."""
-    frame = table.frame.head(MOST_BARS).iloc[::-1]
-    is_kept, has_task = (_is_known(table.frame, name) for name in ("kept", "task_units"))
-    marks = ["kept (bar)"] * is_kept + ["pool (tick)"] + ["task (circle)"] * has_task
-
-    def paint(axes: "Axes") -> None:
-        from matplotlib.ticker import PercentFormatter
-
-        places = np.arange(len(frame))
-        if is_kept:
-            axes.barh(places, frame["share_of_kept"], height=0.62, color=COLOURS["dana"])
-        shares = frame["share_of_units"]
-        axes.scatter(shares, places, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3)
-        if has_task:
-            axes.scatter(frame["share_of_task_units"], places, s=34, color=COLOURS["task"], zorder=4, clip_on=False)
-        axes.set_yticks(places, [f"{row.cluster}: {shorten(row.name)}" for row in each(frame)])
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=None))
-        axes.set_xlabel(", ".join(marks))
-        axes.set_xlim(0)
-
-    alt = f"Shares of {len(frame)} clusters in: {', '.join(mark.split()[0] for mark in marks)}."
-    return Figure("pool-clusters", alt, (WIDTH, 0.75 + 0.27 * len(frame)), paint)

@@ -10,7 +10,6 @@ import numpy as np
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import DataError
-from dana.core.logging import get_logger
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
@@ -18,11 +17,8 @@ from dana.studies.clusters.description import cluster_names, cluster_words
 from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
-log = get_logger(__name__)
-
 SAMPLE = "clusters"
 UNITS_EACH = 2  # units that a cluster must have for each component, on average; of fewer, fewer components are kept
-TOLD = 3  # clusters of the log line
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,6 @@ class ClustersSelector(Selector):
         counts = fitted.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
         share = (counts + self.smoothing / choice.k) / (len(task) + self.smoothing)
         names = cluster_names(cluster_words(texts, fitted.assign(vectors).clusters, choice.k), choice.k)
-        largest = np.argsort(-share, kind="stable")[:TOLD]
-        log.info("clusters  of the task: %s", "; ".join(f"{share[row]:.0%} in {names[row]}" for row in largest))
         rows = [{"name": name, "task_share": float(part)} for name, part in zip(names, share, strict=True)]
         return FittedClustersSelector(self, fitted, share, {"components": settings.pca, "clusters": rows})
 

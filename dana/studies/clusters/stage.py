@@ -10,11 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import torch
-from torch import Tensor
 
 from dana.core.artifacts import Artifact, Draft
-from dana.core.errors import DataError
 from dana.core.launch import first
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.rng import derive_seed
@@ -33,7 +30,7 @@ from dana.stages.texts import open_general
 from dana.studies.clusters.description import FOLDER, describe_clusters
 from dana.studies.clusters.domains import true_domains
 from dana.studies.clusters.model import FittedClusters
-from dana.studies.clusters.page import cluster_report, read_pool
+from dana.studies.clusters.page import cluster_report, read_clusters
 from dana.studies.clusters.settings import ClusterSettings
 from dana.weighting.settings import parse_balance
 
@@ -89,23 +86,10 @@ class Clustering(ShardedTable):
 
     def rows(self, units: Units, fitted: FittedClusters) -> pa.Table:
         """Units and their clusters."""
-        assignment = fitted.assign(self._embed(units))
+        assignment = fitted.assign(self._context.embed(units.texts))
         likeliest = assignment.responsibilities.max(1).astype(np.float32)
         columns = [assignment.clusters, likeliest, assignment.log_densities.astype(np.float32)]
         return pa.Table.from_arrays([*key_columns(units), *map(pa.array, columns)], schema=SCHEMA)
-
-    def _embed(self, units: Units) -> Tensor:
-        """Vectors of units.
-
-        Raises:
-            DataError: If one is not finite; names the unit.
-        """
-        vectors = self._context.embed(units.texts)
-        finite = torch.isfinite(vectors).all(1)
-        if not finite.all():
-            bad = int((~finite).nonzero()[0])
-            raise DataError(f"unit {units.numbers[bad]} of document {units.doc_ids[bad]!r}: its vector is not finite")
-        return vectors
 
     def learn(self, draft: Draft) -> None:
         """Draw a sample, fit every candidate on its distinct units, choose one.
@@ -119,14 +103,15 @@ class Clustering(ShardedTable):
         sample = samples["clusters"]
         sample = sample.rows(distinct_rows(sample.texts))
         with progress(what="embedding", unit="units", total=len(sample)) as bar, ticking(bar):
-            vectors = self._embed(sample)
+            vectors = self._context.embed(sample.texts)
             bar.update(len(sample) - bar.n)
         description = describe_clusters(sample, vectors, self.selection.geometry, self.settings, seed)
         log.info("clusters  %s", description.reason)
         description.save(draft.path / FOLDER)
         draft.seeds["sample"] = drawn
         draft.counts = {"general_units": count, "fitted_on": len(sample)}
-        draft.notes |= description.notes
+        draft.notes |= {"k": description.k, "reason": description.reason, "names": description.names}
+        draft.notes["map_variance"] = description.variance
 
     def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
         """The table, with what was learned."""
@@ -171,7 +156,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     clusters = settings.section("clusters")
     domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
     artifact = Clustering(corpus, selection, clusters, out / "clusters").whole()
-    first(lambda: write_page(cluster_report(out.resolve().name, read_pool(artifact.path), domains), out, "clusters"))
+    first(lambda: write_page(cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters"))
     return artifact
 
 

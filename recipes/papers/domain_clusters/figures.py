@@ -36,7 +36,7 @@ from dana.studies.clusters.domains import (
     outlier_table,
     surface_of,
 )
-from dana.studies.clusters.figures import cluster_map, confusion_figure
+from dana.studies.clusters.page import cluster_map, confusion_figure
 from dana.studies.clusters.settings import ClusterSettings
 
 EXAMPLES = 5  # of a pair of domains
@@ -96,14 +96,10 @@ def examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, names
         assigned: The domain that its cluster is mapped to.
         names: Of the domains.
     """
-    nearness = sample["nearness"].to_numpy()
-    found = outlier_examples(true, assigned, nearness, sample["text"].tolist(), EXAMPLES)
-    rows = [
-        {"true": names[one], "assigned": names[other], "sentence": sample["text"][at], "log_density": nearness[at]}
-        for (one, other), places in found.items()
-        for at in places
-    ]
-    return pd.DataFrame(rows, columns=["true", "assigned", "sentence", "log_density"])
+    outliers = outlier_examples(sample, true, assigned, EXAMPLES)
+    table = outliers.rename(columns={"text": "sentence"}).assign(log_density=outliers["nearness"])
+    table[["true", "assigned"]] = table[["true", "assigned"]].map(lambda code: names[code])
+    return table[["true", "assigned", "sentence", "log_density"]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -245,11 +245,11 @@ def test_a_single_number_is_not_said_to_be_chosen():
 def test_too_little_to_cluster_is_one_line():
     rows = torch.arange(8.0)[:, None].repeat(1, 3)
     check_vectors(rows, 8)
-    with pytest.raises(DataError, match="k=9: there are 8 distinct units to fit on; ask for at most so many"):
+    with pytest.raises(DataError, match="k=9: there are 8 distinct units to fit on, of 8 distinct vectors; ask for at"):
         check_vectors(rows, 9)
-    with pytest.raises(DataError, match="k=8: the units have 7 distinct vectors; nothing tells so many"):
+    with pytest.raises(DataError, match="k=8: there are 8 distinct units to fit on, of 7 distinct vectors"):
         check_vectors(torch.cat([rows[:7], rows[:1]]), 8)
-    with pytest.raises(DataError, match="k=2: all units have the same vector"):
+    with pytest.raises(DataError, match="k=2: there are 9 distinct units to fit on, of 1 distinct vectors"):
         check_vectors(torch.ones(9, 3), 2)
     rows[3, 1] = float("inf")
     with pytest.raises(DataError, match=r"vector 3 of 8 is not finite \(1 in all\)"):

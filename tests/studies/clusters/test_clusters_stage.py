@@ -56,7 +56,7 @@ def test_the_page_and_its_files_are_beside_the_table(clustered):
     figures = {path.name for path in (clustered / "figures").iterdir()}
     assert figures == {f"cluster_map{of}.{kind}" for of in ("", "_sources") for kind in ("svg", "png")}
     assert (clustered / "figures" / "cluster_map.png").read_bytes().startswith(b"\x89PNG")
-    points = pd.read_csv(clustered / "tables" / "cluster_map.csv")
+    points = pd.read_parquet(clustered / "clusters" / "__dana__" / "mixture" / "sample.parquet")
     table = pd.read_parquet(clustered / "clusters")
     together = points.merge(table, on=["doc_id", "unit"], suffixes=("", "_table"))
     assert (together["cluster"] == together["cluster_table"]).all()

@@ -1,6 +1,7 @@
 """Clusters against domains that are known: purity, confusions, outliers; baselines that see no vector."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,10 +94,11 @@ def test_outliers_are_told_by_the_domain_that_attracts_them():
 
 def test_examples_are_the_outliers_nearest_to_the_wrong_centre():
     true, assigned = np.array([0, 0, 0, 1, 0]), np.array([1, 1, 1, 0, 0])
-    nearness = np.array([-3.0, -1.0, -2.0, 0.0, 9.0])
-    texts = ["a", "b", "b", "c", "d"]
-    assert outlier_examples(true, assigned, nearness, texts, 2) == {(0, 1): [1, 0], (1, 0): [3]}
-    assert outlier_examples(true, assigned, nearness, texts, 1) == {(0, 1): [1], (1, 0): [3]}
+    sample = pd.DataFrame({"text": ["a", "b", "b", "c", "d"], "nearness": [-3.0, -1.0, -2.0, 0.0, 9.0]})
+    examples = outlier_examples(sample, true, assigned, 2)
+    assert examples[["true", "assigned"]].to_numpy().tolist() == [[0, 1], [0, 1], [1, 0]]
+    assert examples.index.tolist() == [1, 0, 3]
+    assert outlier_examples(sample, true, assigned, 1).index.tolist() == [1, 3]
 
 
 def test_true_domains_are_sources_of_the_text():
