@@ -11,7 +11,6 @@ from dana.core.registry import package_versions
 from dana.core.schemas import parts, read_batches
 from dana.report.figures import shorten
 from dana.report.page import (
-    Column,
     Finding,
     Report,
     Section,
@@ -227,11 +226,12 @@ def domain_codes(clusters: ClusterDescription, domains: Sequence[str]) -> np.nda
 def _known_domains(clusters: ClusterDescription, counts: np.ndarray, domains: Sequence[str]) -> Section:
     """Purity and confusions of all units; outliers of the sample, by the domain that attracts them, and examples."""
     taken = confusion(counts)
-    frame = pd.DataFrame(taken, columns=list(domains))
-    frame.insert(0, "true_domain", list(domains))
-    numbers = [Column(name, lambda row, at=at: f"{row[at]:,}") for at, name in enumerate(domains, 1)]
-    caption = "Units of each true domain by the domain of their cluster."
-    confusions = Table("cluster_confusion", caption, frame, (*text_columns("true_domain"), *numbers))
+    true_domain, domain = np.repeat(domains, len(domains)), np.tile(domains, len(domains))
+    frame = pd.DataFrame({"true_domain": true_domain, "domain_of_its_cluster": domain, "units": taken.ravel()})
+    frame["share"] = frame["units"] / frame.groupby("true_domain")["units"].transform("sum").clip(lower=1)
+    columns = (*text_columns("true_domain", "domain_of_its_cluster"), *decimals(0, "units"), *shares("share"))
+    caption = "Units of each true domain by the domain of their cluster, and their share of the true domain's."
+    confusions = Table("cluster_confusion", caption, frame, columns)
     codes = domain_codes(clusters, domains)
     sample, true = clusters.sample[codes >= 0], codes[codes >= 0]
     assigned = majority(counts)[sample["cluster"]]

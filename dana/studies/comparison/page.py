@@ -42,7 +42,7 @@ def write_comparison(grid: Grid) -> Path:
     for cell in grid.cells:
         if cell.name.startswith("measure/"):
             folder, labels = Path(str(cell.settings["folder"])), cell.labels
-            key = {**labels, "fit": int(labels["fit"]), "seed": int(labels["seed"])}
+            key: dict[str, Any] = {**labels, "fit": int(labels["fit"]), "seed": int(labels["seed"])}
             measures = pd.read_csv(folder / MEASURES, dtype={"budget": str}, keep_default_na=False)
             tables.append(measures.assign(**key))
             cost = folder.with_name(COST)
@@ -74,10 +74,11 @@ def _overlaps(measured: pd.DataFrame, budgets: list[str]) -> Iterator[dict[str, 
 def _summary(table: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     measures = table[table["detail"] == ""]
     measures = measures.assign(name=(measures["metric"] + "@" + measures["budget"]).str.removesuffix("@"))
-    means = measures.pivot_table(values="value", index=CELL, columns="name", sort=False)
+    means = measures.pivot_table(values="value", index=CELL, columns="name", sort=False).reset_index()
     rows = []
-    for cell, seeds in measured.groupby(CELL, sort=False):
-        row: dict[str, Any] = {**dict(zip(CELL, cell, strict=True)), "seeds": len(seeds), **means.loc[cell].dropna()}
+    for row in means.to_dict("records"):
+        seeds = measured[(measured[CELL] == [row[name] for name in CELL]).all(axis=1)]
+        row["seeds"] = len(seeds)
         ranked = list(seeds["documents"])
         if (planted := ranked[0]["planted"].to_numpy()).any():
             row["low"], row["high"] = precision_interval([one["score"].to_numpy() for one in ranked], planted)
@@ -177,5 +178,10 @@ def _overlap(table: pd.DataFrame, budget: str) -> Section:
 
 def _percentages(name: str, caption: str, frame: pd.DataFrame) -> Table:
     """A table whose first column names the row, and all others are shares; by place, as a spec is no attribute."""
-    columns = [Column(str(header), lambda row, at=at: percent(row[at])) for at, header in enumerate(frame.columns)]
-    return Table(name, caption, frame, (*text_columns(str(frame.columns[0])), *columns[1:]))
+
+    def percentage(at: int) -> Column:
+        return Column(str(frame.columns[at]), lambda row: percent(row[at]))
+
+    return Table(
+        name, caption, frame, (*text_columns(str(frame.columns[0])), *map(percentage, range(1, frame.shape[1])))
+    )
