@@ -107,7 +107,7 @@ def test_word_vectors_are_an_encoder_known_by_the_content_of_their_file(pool, tm
     assert shares.max(axis=1).min() > 0.9
     train_word_vectors(texts, 9).save(vectors)
     assert main(named) == 2
-    assert "was made from something else (encoder." in capsys.readouterr().err
+    assert "clusters was made from something else (encoder.vectors: " in capsys.readouterr().err
     vectors.unlink()
     assert main(named) == 2
     assert "vectors.txt: no file of word vectors that can be read" in capsys.readouterr().err
