@@ -86,9 +86,9 @@ def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, o
     texts = {"task": heldout, "general": heldout.rows(np.arange(1))}
     held = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
     collator, examples = MaskedTokens().collator(tokenizer, 0), to_examples(ids, 0)
-    choice = choose_execution(model, examples, collator, settings, accelerator)
-    print(*choice.reasons, sep="\n", file=sys.stderr)
-    prepared = prepare(model, settings, accelerator, choice.shape)
+    shape, reasons = choose_execution(model, examples, collator, settings, accelerator)
+    print(*reasons, sep="\n", file=sys.stderr)
+    prepared = prepare(model, settings, accelerator, shape)
     records = list(train(prepared, examples, collator, settings, held))
     steps = [record for record in records if isinstance(record, StepRecord)]
     return steps[-1].seconds - steps[options.warmup - 1].seconds
@@ -106,9 +106,7 @@ def dana_settings(options: argparse.Namespace) -> Any:
         warmup=0.0,
         denominator="token_count",
         evaluations=0,
-        execution=Execution(
-            micro_batch_tokens=options.micro_batch_tokens, layout=options.layout, compile=options.compile
-        ),
+        execution=Execution(micro_batch_tokens=options.micro_batch_tokens, layout=options.layout),
     )
 
 
@@ -206,8 +204,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--layout", default="auto", help="auto, padded, packed or unpadded")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--layout", default="auto", help="auto, padded or unpadded")
     parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm here and print its numbers as JSON")
     parser.add_argument("--out", type=Path, help="also write all turns as JSON")
     options = parser.parse_args()

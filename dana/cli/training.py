@@ -27,7 +27,7 @@ ADAPT = [
     Flag("--seed", "adapt.seed"),
     Flag("--extend", "adapt.execution.extend"),
     Flag("--resume", "adapt.execution.resume"),
-    Flag("--layout", "adapt.execution.layout", "padded, packed or unpadded; auto measures which is the fastest"),
+    Flag("--layout", "adapt.execution.layout", "padded or unpadded; auto: by the device"),
 ]
 PACK = [Flag("--model", "model", "checkpoint whose tokenizer it is: a folder or a Hub name")]
 PRETRAIN = [Flag("--size", "size")]

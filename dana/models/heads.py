@@ -34,11 +34,6 @@ def positions_of(config: Any) -> int:
     return positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
 
 
-def window_of(config: Any) -> int:
-    """How many places to either side a token sees in a model's sliding-window layers; 0 if it has none."""
-    return int(config.sliding_window) if "sliding_attention" in (getattr(config, "layer_types", None) or ()) else 0
-
-
 class SelectedLogits(nn.Module):
     """A language model that answers with logits at selected places.
 
@@ -61,7 +56,7 @@ class SelectedLogits(nn.Module):
         Args:
             input_ids: Shape (rows, width).
             where: int64 of shape (selected,), places in the flattened (rows · width) batch.
-            attention: From :meth:`dana.train.layout.Arrangement.attention`.
+            attention: From :func:`dana.train.layout.lay_out`.
         """
         if self.bf16:
             with torch.autocast(input_ids.device.type, torch.bfloat16):

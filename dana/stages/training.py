@@ -16,7 +16,7 @@ from dana.models.folder import check_checkpoint, model_identity
 from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
-from dana.train.card import Provenance, model_card
+from dana.train.card import model_card
 from dana.train.checkpoints import RECORDS, Checkpoints, saved_to_resume
 from dana.train.examples import Examples, build_examples
 from dana.train.execution import make_accelerator
@@ -24,8 +24,8 @@ from dana.train.head_warmup import warm_up_head
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
-from dana.train.records import EvaluationRecord, StepRecord, in_words, summary, to_line, values_of
-from dana.train.run import Trained, TrainingRun, check_trackers, heldout_examples, logging_folder, training_examples
+from dana.train.records import EvaluationRecord, Record, StepRecord, in_words, summary, to_line, values_of
+from dana.train.run import TrainingRun, check_trackers, heldout_examples, logging_folder, training_examples
 from dana.train.settings import AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
@@ -158,32 +158,34 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     examples, counts = training_examples(tokens, data.weights, exclude, collator.special_tokens, settings)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
-    trained = run.train(loaded, examples, collator, heldout)
-    save_model(trained.prepared, tokenizer, draft.path if draft else None)
+    prepared, records, notes = run.train(loaded, examples, collator, heldout)
+    save_model(prepared, tokenizer, draft.path if draft else None)
     if draft is not None:
         draft.counts |= counts
         draft.seeds["seed"] = settings.seed
-        draft.notes |= trained.notes
-        _describe(draft, job, examples, trained)
+        draft.notes |= notes
+        _describe(draft, job, examples, records)
 
 
-def _describe(draft: Draft, job: TrainingJob, examples: Examples, trained: Trained) -> None:
+def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
     """Write ``training.jsonl`` and ``README.md``; speed and the first and last held-out losses go into the manifest."""
-    records = trained.records
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
     draft.notes["speed"] = summary(records)
     log.info("speed     %s", in_words(draft.notes["speed"]))
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps = len(records) - len(evaluations)
     identity = job.data.identity()
-    provenance = Provenance(job.base, _weighting(job.data.weights), identity["corpus"], identity["weights"] or "none")
-    kept = examples.kept_weights
-    size = draft.notes["effective_sample_size"]
-    card = model_card(provenance, job.settings, evaluations, steps, size, kept.size, draft.notes)
-    write_text(draft.path / "README.md", card)
     skipped = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
     draft.counts |= {"steps_skipped": skipped} if skipped else {}
-    draft.counts |= {"examples": kept.size, "steps": steps, "tokens_seen": evaluations[-1].tokens}
+    counts = {"examples": examples.kept_weights.size, "steps": steps, "tokens_seen": evaluations[-1].tokens}
+    draft.counts |= counts
+    inputs = {
+        "weighting": _weighting(job.data.weights),
+        "corpus fingerprint": f"`{identity['corpus']}`",
+        "weights fingerprint": identity["weights"] or "none",
+    }
+    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes)
+    write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
 
 

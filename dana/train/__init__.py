@@ -1,4 +1,4 @@
 """Training: settings, plan of the steps, loop, held-out losses, memory and speed."""
 
 DENOMINATORS = ("batch", "weight_sum", "token_count")  # of the loss: dana.train.objectives.batch
-LAYOUTS = ("padded", "packed", "unpadded")  # of micro-batches: dana.train.layout
+LAYOUTS = ("padded", "unpadded")  # of micro-batches: dana.train.layout

@@ -9,24 +9,19 @@ longer run shares with it, and whoever extends it starts there.
 import json
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-
 from dana.core.artifacts import differing, write_json
-from dana.core.config import require
 from dana.core.errors import ArtifactError, Preempted
 from dana.core.files import aside, flaws, seal, sync
 from dana.core.launch import first
 from dana.core.logging import get_logger
-from dana.train.execution import Precision, refuse_precision, total
+from dana.train.execution import Precision, refuse_precision
 from dana.train.loop import Prepared
-from dana.train.plan import Plan
-from dana.train.records import EvaluationRecord, Progress, Record, from_line, to_line
+from dana.train.records import EvaluationRecord, Record, from_line, to_line
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import load_state, save_state, written_whole
 
@@ -168,23 +163,18 @@ class CheckpointPolicy:
         settings: The run.
         notes: What the run found out before its first step and a resumed one must know: kept in each manifest.
         records: All records so far.
-        saved_at: When it last saved, or began, on this process's clock.
     """
 
     checkpoints: Checkpoints
     settings: TrainSettings
     notes: dict[str, Any]
     records: list[Record] = field(default_factory=list)
-    saved_at: float = field(default_factory=lambda: time.monotonic())
 
-    def resume(self, prepared: Prepared, saved: Saved) -> Progress:
-        """Put a checkpoint back; returns how far it had come."""
+    def resume(self, prepared: Prepared, saved: Saved) -> None:
+        """Put a checkpoint and its records back."""
         load_state(prepared, saved.path / STATE)
-        lines = (saved.path / RECORDS).read_text(encoding="utf-8").splitlines()
-        self.records = [from_line(line) for line in lines]
-        done = Progress.of(self.records)
-        log.info("resumed at step %d, from %s", done.step, saved.path)
-        return done
+        self.records = [from_line(line) for line in (saved.path / RECORDS).read_text(encoding="utf-8").splitlines()]
+        log.info("resumed at step %d, from %s", self.records[-1].step, saved.path)
 
     def watch(self, prepared: Prepared, records: Iterable[Record]) -> Iterator[Record]:
         """Pass records on, saving when it is time.
@@ -192,8 +182,7 @@ class CheckpointPolicy:
         Raises:
             Preempted: After saving, if the run was told to stop.
         """
-        execution = self.settings.execution
-        every = execution.save_every if execution.keep else 0
+        every = self.settings.execution.save_every if self.settings.execution.keep else 0
         try:
             for record in records:
                 self.records.append(record)
@@ -201,10 +190,10 @@ class CheckpointPolicy:
                 if isinstance(record, EvaluationRecord):
                     if self.settings.final == "best" and _loss(record) <= min(map(_loss, self.records)):
                         self._save(prepared, best=True)
-                elif (every and record.step % every == 0) or self._is_time(prepared):
+                elif every and record.step % every == 0:
                     self._save(prepared)
         except Preempted as stop:
-            if Progress.of(self.records).step > 0:
+            if self.records and self.records[-1].step > 0:
                 self._save(prepared)
             raise Preempted(f"{stop}; saved, the same command goes on from there") from stop
 
@@ -214,97 +203,45 @@ class CheckpointPolicy:
             log.info("the best weights are those of step %d", best.manifest["step"])
             load_state(prepared, best.path / STATE)
 
-    def _is_time(self, prepared: Prepared) -> bool:
-        """Whether so many minutes have passed on the first rank's clock; every rank must ask together."""
-        execution = self.settings.execution
-        if not (execution.save_minutes and execution.keep):
-            return False
-        passed = (
-            prepared.accelerator.is_main_process and time.monotonic() - self.saved_at >= 60 * execution.save_minutes
-        )
-        return bool(total(prepared.accelerator, torch.tensor([float(passed)])).item())
-
-    def keep_to_extend(self, prepared: Prepared, kept: Checkpoints) -> None:
+    def keep_to_extend(self, prepared: Prepared, checkpoints: Checkpoints) -> None:
         """Save the state once more, at a place where it stays when the run is over."""
         if prepared.accelerator.is_main_process:
-            kept.remove()
-        self._save(prepared, into=kept)
+            checkpoints.remove()
+        self._save(prepared, into=checkpoints)
 
     def _save(self, prepared: Prepared, best: bool = False, into: Checkpoints | None = None) -> None:
-        step = Progress.of(self.records).step
-        if into is None:  # from elsewhere this run does not go on
-            self.saved_at = time.monotonic()
-        if not prepared.accelerator.is_main_process:
-            save_state(prepared, None)
-        else:
+        def write(folder: Path) -> None:
+            save_state(prepared, folder / STATE)
+            (folder / RECORDS).write_text("".join(map(to_line, self.records)), encoding="utf-8")
 
-            def write(folder: Path) -> None:
-                save_state(prepared, folder / STATE)
-                (folder / RECORDS).write_text("".join(map(to_line, self.records)), encoding="utf-8")
-
+        if prepared.accelerator.is_main_process:
+            step = self.records[-1].step if self.records else 0
             (into or self.checkpoints).save(step, write, {"notes": self.notes}, best)
+        else:
+            save_state(prepared, None)
         prepared.accelerator.wait_for_everyone()
 
 
 def _loss(record: Record) -> float:
     """The loss that decides which weights are the best; infinite where none was measured."""
-    found = record.task_loss if isinstance(record, EvaluationRecord) else None
-    return math.inf if found is None else found
+    loss = record.task_loss if isinstance(record, EvaluationRecord) else None
+    return math.inf if loss is None else loss
 
 
 # What may differ: the steps up to there are the same whatever these say.
-FREE = (
-    *("steps", "tokens", "epochs", "schedule", "cooldown", "floor"),
-    *("evaluations", "eval_every", "evaluation_tokens", "final"),
-)
+FREE = {"steps", "tokens", "epochs", "schedule", "cooldown", "floor"}
+FREE |= {"evaluations", "eval_every", "evaluation_tokens", "final"}
 
 
 def to_extend(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
     """Where a run keeps the state from which it can be extended: ``OUT-extend``."""
     settings = {name: value for name, value in depends_on["settings"].items() if name not in FREE}
-    return Checkpoints(out.with_name(f"{out.name}-extend"), {**depends_on, "settings": settings}, keep=1)
-
-
-def state_to_extend(out: Path, depends_on: dict[str, Any]) -> Saved:
-    """What a finished run kept for the run that goes on from it.
-
-    Args:
-        out: The finished model's folder.
-        depends_on: Of the run that goes on.
-
-    Raises:
-        ArtifactError: If it kept nothing, or its settings, text or base are not those of the run that goes on.
-    """
-    kept = replace(to_extend(out, depends_on), otherwise="or do without execution.extend")
-    saved = kept.newest()
-    if saved is None:
-        raise ArtifactError(
-            f"{kept.folder}: no such state; a run that is to be extended needs execution.extendable=true"
-        )
-    return replace(saved, manifest={**saved.manifest, "extends": True})
-
-
-def check_shares(plan: Plan, settings: TrainSettings) -> int:
-    """How many steps of a run are the same in every longer one.
-
-    Raises:
-        ConfigError: If it is to be extended and there is none.
-    """
-    shared = settings.shared_steps(len(plan))
-    allowed = f"false: the run has {len(plan)} step(s), and a longer one would share none of them"
-    require(shared > 0 or not settings.execution.extendable, "extendable", True, allowed)
-    return shared
-
-
-def check_reaches(saved: Saved, plan: Plan, settings: TrainSettings) -> None:
-    """Refuse a run whose own steps differ from those it is to go on from.
-
-    Raises:
-        ConfigError: If its rate would have begun to fall before, or it would have ended.
-    """
-    shared, came = settings.shared_steps(len(plan)), saved.manifest["step"]
-    allowed = f"more: its rate is constant for {shared} steps, and what it extends had come to step {came}"
-    require(shared >= came, "steps", len(plan), allowed)
+    return Checkpoints(
+        out.with_name(f"{out.name}-extend"),
+        {**depends_on, "settings": settings},
+        keep=1,
+        otherwise="or do without execution.extend",
+    )
 
 
 def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> Saved | None:
@@ -312,18 +249,23 @@ def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator:
 
     Raises:
         ConfigError: If it was trained in another precision.
-        ArtifactError: If it is of another run.
+        ArtifactError: If it is of another run, or if the run to extend kept no state.
     """
-    saved = first(lambda: _newest(checkpoints, execution))
+
+    def newest() -> Saved | None:
+        if execution.resume == "never":
+            checkpoints.remove()
+        saved = checkpoints.newest()
+        if saved or not execution.extend:
+            return saved
+        extended = to_extend(Path(execution.extend), checkpoints.depends_on)
+        if (saved := extended.newest()) is None:
+            raise ArtifactError(
+                f"{extended.folder}: no such state; a run that is to be extended needs execution.extendable=true"
+            )
+        return replace(saved, manifest={**saved.manifest, "extends": True})
+
+    saved = first(newest)
     if saved is not None:
         refuse_precision(saved.path, saved.manifest["notes"]["execution"]["precision"], Precision.of(accelerator).name)
     return saved
-
-
-def _newest(checkpoints: Checkpoints, execution: Execution) -> Saved | None:
-    if execution.resume == "never":
-        checkpoints.remove()
-    newest = checkpoints.newest()
-    if newest is None and execution.extend:
-        return state_to_extend(Path(execution.extend), checkpoints.depends_on)
-    return newest

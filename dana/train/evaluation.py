@@ -77,7 +77,7 @@ def measure_loss(
     try:
         with torch.no_grad():  # not inference_mode: ZeRO-3 keeps what it gathers here for the next training step
             ranks = accelerator.process_index, accelerator.num_processes
-            for rows in micro_batches(step.lengths, shape.budget, *ranks, shape.layout, shape.width):
+            for rows in micro_batches(step.lengths, shape, *ranks):
                 check_in()
                 micro = step.micro(rows, shape).to(accelerator.device)
                 losses = micro.losses(module)[: micro.owners.numel()]

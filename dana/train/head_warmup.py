@@ -11,11 +11,11 @@ from dana.core.device import device_named
 from dana.core.logging import get_logger, tracked
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Examples
-from dana.train.layout import micro_batches
-from dana.train.memory import no_memory_to_spare
+from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import micro_loss
 from dana.train.plan import Plan, Step
+from dana.train.planner import no_memory_to_spare
 from dana.train.schedule import learning_rate_at
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.supervised import make_optimizer, train_supervised
@@ -48,7 +48,7 @@ def warm_up_head(
     short = replace(
         settings, steps=warmup.steps, tokens=None, epochs=None, batch_size=warmup.batch_size, batch_tokens=None
     )
-    plan, shape = Plan.of(examples, short), settings.batch_layout(model.config)
+    plan, shape = Plan.of(examples, short), BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
     plain: list[Tensor] = []
 
     def losses(step: Step) -> Iterator[Tensor]:
@@ -56,7 +56,7 @@ def warm_up_head(
         if not (batch.scale.total and batch.asked["tokens"]):
             return
         plain.clear()
-        for rows in micro_batches(batch.lengths, shape.budget, 0, 1, shape.layout, shape.width):
+        for rows in micro_batches(batch.lengths, shape):
             micro = batch.micro(rows, shape).to(device)
             found = micro.losses(module)
             plain.append(found.detach()[: micro.targets.numel()])

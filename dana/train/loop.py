@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,18 +21,17 @@ from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples
 from dana.train.execution import total, whole
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.memory import no_memory_to_spare
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import MicroBatch, StepBatch, micro_loss
 from dana.train.plan import Plan
-from dana.train.records import EvaluationRecord, Meter, Progress, Record, StepRecord, Work
+from dana.train.planner import no_memory_to_spare
+from dana.train.records import EvaluationRecord, Meter, Record, StepRecord
 from dana.train.settings import TrainSettings
 from dana.train.supervised import make_optimizer
 
 log = get_logger(__name__)
 
 STRIKES = 10  # steps in a row without a finite gradient that end a run
-SHOWN = 8  # example ids in a message
 
 
 @dataclass
@@ -63,20 +62,19 @@ class Taken:
         plain_loss: Mean nats a predicted token; None where none was, or all weights were 0.
         grad_norm: Before clipping.
         other_losses: Mean nats of each further kind of loss that the objective has, by its name.
-        suspects: Ids of the examples to look at, where the gradient was not finite and the model was left alone.
+        skipped: Whether the gradient was not finite and the model was left alone.
     """
 
     loss: float = 0.0
     plain_loss: float | None = None
     grad_norm: float = 0.0
     other_losses: Mapping[str, float] | None = None
-    suspects: tuple[int, ...] = ()
+    skipped: bool = False
 
 
 def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout) -> Prepared:
     """Wrap a model with the objective's heads for the way this run was launched."""
     module = settings.make_objective().module(model, shape.bf16)
-    meter = Meter(Work.of(model), accelerator.device, accelerator.num_processes)
     optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps)
     if accelerator.distributed_type.value == "DEEPSPEED":  # the recipe owns these, Accelerate's YAML does not
         accelerator.state.deepspeed_plugin.deepspeed_config |= {
@@ -85,7 +83,7 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchL
             "gradient_clipping": settings.clip,
         }
     module, optimizer = accelerator.prepare(module, optimizer)
-    return Prepared(module, optimizer, accelerator, shape, meter)
+    return Prepared(module, optimizer, accelerator, shape, Meter(accelerator.device))
 
 
 def train(
@@ -94,7 +92,7 @@ def train(
     collator: Collator,
     settings: TrainSettings,
     heldout: HeldOut,
-    done: Progress | None = None,
+    before: Sequence[Record] = (),
 ) -> Iterator[Record]:
     """Train, yielding a record after every step and every evaluation.
 
@@ -104,28 +102,32 @@ def train(
         collator: Makes training batches.
         settings: The run.
         heldout: Text never trained on.
-        done: How far the run had come when it was saved; nothing if None.
+        before: Records of a run that goes on.
 
     Raises:
         DanaError: If no gradient is finite for :data:`STRIKES` steps in a row, or memory runs out.
         Preempted: If a signal asked to stop; the model is as the last record left it.
     """
-    done = done or Progress()
     plan = Plan.of(examples, settings)
-    tokens, seen, in_a_row, started = done.tokens, done.examples, 0, time.monotonic() - done.seconds
+    steps = [record for record in before if isinstance(record, StepRecord)]
+    done, tokens, seen, seconds = (
+        (steps[-1].step, steps[-1].tokens, steps[-1].examples, steps[-1].seconds) if steps else (0, 0, 0, 0.0)
+    )
+    evaluated = {record.step for record in before if isinstance(record, EvaluationRecord)}
+    in_a_row, started = 0, time.monotonic() - seconds
     with (
         StopRequest() as stop,
         ThreadPoolExecutor(1) as ahead,  # makes the next batch while this one is computed
-        progress(what="train", unit="tokens", total=plan.tokens, initial=done.tokens) as bar,
+        progress(what="train", unit="tokens", total=plan.tokens, initial=tokens) as bar,
     ):
 
         def read(index: int) -> StepBatch:
             step = plan[index]
             return collator.step_batch(examples.take(step.rows), step.epochs, settings.denominator)
 
-        coming = ahead.submit(read, done.step) if done.step < len(plan) else None
-        for index in range(done.step, len(plan) + 1):
-            if index in evaluation_steps(settings, len(plan)) and index != done.evaluated:
+        coming = ahead.submit(read, done) if done < len(plan) else None
+        for index in range(done, len(plan) + 1):
+            if index in evaluation_steps(settings, len(plan)) and index not in evaluated:
                 yield _evaluate(prepared, heldout, index, tokens, stop)
             if coming is None:
                 return
@@ -137,7 +139,7 @@ def train(
             rate = settings.rate_at(index, len(plan))
             with no_memory_to_spare(f"step {index + 1}", prepared.shape.budget):
                 taken = take_step(prepared, batch, rate, index, settings)
-            speed = prepared.meter.stop(batch.lengths, batch.asked["tokens"])
+            speed = prepared.meter.stop(batch.examples.tokens.size)
             in_a_row = _warn_or_stop(index + 1, in_a_row, taken, rate)
             tokens, seen = tokens + batch.examples.tokens.size, seen + len(batch.examples)
             shown = "-" if taken.plain_loss is None else f"{taken.plain_loss:.3f}"
@@ -154,7 +156,7 @@ def train(
                 effective_sample_size=effective_sample_size(batch.examples.weights),
                 seconds=round(time.monotonic() - started, 3),
                 other_losses=taken.other_losses,
-                skipped=True if taken.suspects else None,
+                skipped=True if taken.skipped else None,
                 **speed,
             )
 
@@ -165,18 +167,16 @@ def _warn_or_stop(step: int, in_a_row: int, taken: Taken, rate: float) -> int:
     Raises:
         DanaError: After :data:`STRIKES` in a row: a bad example spoils one step, spoilt weights or a rate spoil all.
     """
-    if not taken.suspects:
+    if not taken.skipped:
         return 0
-    in_a_row += 1
-    ids = ", ".join(map(str, taken.suspects[:SHOWN])) + (", …" if len(taken.suspects) > SHOWN else "")
-    what = f"loss {taken.loss:.4g}, gradient norm {taken.grad_norm:.4g}, {len(taken.suspects)} example(s): {ids}"
-    if in_a_row == STRIKES:
+    what = f"loss {taken.loss:.4g}, gradient norm {taken.grad_norm:.4g}"
+    if in_a_row + 1 == STRIKES:
         raise DanaError(
             f"{STRIKES} steps in a row, up to step {step}, had no finite gradient ({what}); "
             f"try a lower learning_rate ({rate:.2g} at this step) or another precision"
         )
     log.warning("step %d: skipped, its gradient is not finite (%s)", step, what)
-    return in_a_row
+    return in_a_row + 1
 
 
 def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
@@ -208,8 +208,7 @@ def take_step(prepared: Prepared, batch: StepBatch, rate: float, index: int, set
     optimizer.zero_grad()
     means = {kind: part / many for (kind, many), part in zip(batch.asked.items(), sums, strict=True) if many}
     plain = means.pop("tokens", None)
-    suspects = () if sound else _suspects(accelerator, passes, batch)
-    return Taken(loss, plain, norm, means or None, suspects)
+    return Taken(loss, plain, norm, means or None, not sound)
 
 
 def _backward(
@@ -220,14 +219,13 @@ def _backward(
     module.train()
     passes = []
     rank, world = accelerator.process_index, accelerator.num_processes
-    lengths = batch.lengths
-    cut = micro_batches(lengths, shape.budget, rank, world, shape.layout, shape.width)
+    cut = micro_batches(batch.lengths, shape, rank, world)
     with seeded(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
         for number, rows in enumerate(cut):
             accelerator.sync_gradients = number == len(cut) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, shape).to(accelerator.device)
-                prepared.meter.saw(micro.places, sum(int(lengths[row].sum()) for row in rows))
+                prepared.meter.saw(micro.places, int(batch.lengths[rows].sum()))
                 losses = micro.losses(module)
                 accumulation = accelerator.gradient_accumulation_steps
                 accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
@@ -243,16 +241,6 @@ def _sums(passes: list[tuple[MicroBatch, torch.Tensor]], batch: StepBatch) -> to
         weighted = (plain * micro.coefficients.cpu()).sum() / batch.scale.total
         sums += torch.stack([weighted, *(part.sum() for part in plain.split(micro.sizes))])
     return sums
-
-
-def _suspects(accelerator: Any, passes: list[tuple[MicroBatch, torch.Tensor]], batch: StepBatch) -> tuple[int, ...]:
-    """Ids of the step's examples whose own losses are not finite, on any rank; of all if every one's are."""
-    found = torch.zeros(len(batch.examples))
-    for micro, losses in passes:
-        own = losses[: micro.targets.numel()]
-        found[micro.owners[~torch.isfinite(own)].cpu()] = 1.0
-    where = total(accelerator, found).numpy() > 0
-    return tuple((batch.examples.ids[where] if where.any() else batch.examples.ids).tolist())
 
 
 def _evaluate(

@@ -5,19 +5,15 @@ Records also go to the experiment trackers that were named, through Accelerate; 
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dana.core.config import require
-from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
 from dana.core.schemas import iterate_documents
 from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
-from dana.train.checkpoints import CheckpointPolicy, Checkpoints, Saved, check_reaches, check_shares, to_extend
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints, Saved, to_extend
 from dana.train.evaluation import HeldOut, heldout_sample
 from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.execution import Precision
@@ -26,7 +22,7 @@ from dana.train.loop import Prepared, prepare, train
 from dana.train.objectives.base import Collator, Objective
 from dana.train.plan import Plan
 from dana.train.planner import choose_execution
-from dana.train.records import Progress, Record, StepRecord, values_of
+from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.state import export_model
 from dana.train.tokens import Tokens
@@ -77,18 +73,12 @@ def heldout_examples(
 def about_examples(examples: Examples, plan: Plan) -> dict[str, Any]:
     """What the manifest says of a run's examples and of how often it goes through them; warns of very often."""
     kept, epochs = examples.kept_weights, plan.epochs
-    histogram, _ = np.histogram(kept, bins=10, range=(0.0, 1.0))
     size = effective_sample_size(kept)
-    log.info("weights   %d examples count as %.0f; by tenths from 0 to 1: %s", kept.size, size, histogram)
+    log.info("weights   %d examples count as %.0f", kept.size, size)
     warnings = [MANY_EPOCHS.format(epochs=epochs, examples=kept.size)] if epochs >= OVERFIT_FROM else []
     for warning in warnings:
         log.warning("%s", warning)
-    return {
-        "effective_sample_size": size,
-        "weight_histogram": histogram.tolist(),
-        "epochs": round(epochs, 3),
-        "warnings": warnings,
-    }
+    return {"effective_sample_size": size, "epochs": round(epochs, 3), "warnings": warnings}
 
 
 def check_trackers(names: list[str]) -> None:
@@ -97,23 +87,21 @@ def check_trackers(names: list[str]) -> None:
     Raises:
         ConfigError: Naming the tracker.
     """
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+    from accelerate.tracking import get_available_trackers
 
-    known = sorted(map(str, LOGGER_TYPE_TO_CLASS))
+    installed = [str(kind.value) for kind in get_available_trackers()]
     for name in names:
-        require(name in known, "trackers", name, f"one of {', '.join(known)}")
-        available = name in [str(kind.value) for kind in get_available_trackers()]
-        if not available:
-            raise ConfigError(f"trackers: the package of {name!r} is not installed")
-        if name == "tensorboard" and not (find_spec("tensorboard") or find_spec("tensorboardX")):
-            raise ConfigError("trackers: tensorboard is not installed; pip install tensorboard, or trackers=[]")
+        allowed = f"one of those that are installed: {', '.join(installed) or 'none'}"
+        require(name in installed, "trackers", name, allowed)
 
 
-def start_trackers(accelerator: Any, names: list[str], run: str, settings: dict[str, Any]) -> None:
+def start_trackers(accelerator: Any, run: str, settings: TrainSettings) -> None:
     """Begin a run in every tracker that the accelerator was made with; settings go in as its configuration."""
-    if names:
-        plain = {key: value for key, value in _flat(settings) if isinstance(value, bool | int | float | str)}
-        accelerator.init_trackers(run, config=plain)
+    values = asdict(settings)
+    for group in ("execution", "head_warmup"):
+        values |= {f"{group}.{name}": value for name, value in values.pop(group, {}).items()}
+    plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    accelerator.init_trackers(run, config=plain)
 
 
 def track(accelerator: Any, record: Record) -> None:
@@ -123,37 +111,9 @@ def track(accelerator: Any, record: Record) -> None:
     accelerator.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
 
 
-def stop_trackers(accelerator: Any) -> None:
-    """Let trackers write what they hold. Accelerate's ``end_training`` would end the process group as well."""
-    for tracker in accelerator.trackers:
-        tracker.finish()
-
-
 def logging_folder(out: Path) -> Path:
     """Where trackers write: beside the model, because its folder is committed whole."""
     return out.parent / "logs"
-
-
-def _flat(values: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        found += _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(before + key, value)]
-    return found
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a run made.
-
-    Attributes:
-        prepared: The trained model.
-        records: All records, those before a resume included.
-        notes: What the manifest says of the run.
-    """
-
-    prepared: Prepared
-    records: list[Record]
-    notes: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -176,39 +136,69 @@ class TrainingRun:
     saved: Saved | None
     out: Path
 
-    def train(self, loaded: LanguageModel, examples: Examples, collator: Collator, heldout: HeldOut) -> Trained:
+    def train(
+        self, loaded: LanguageModel, examples: Examples, collator: Collator, heldout: HeldOut
+    ) -> tuple[Prepared, list[Record], dict[str, Any]]:
         """Train a loaded model in place, saving on the way; every rank must call it.
+
+        Returns:
+            The trained model, all records, those before a resume included, and what the manifest says of the run.
 
         Raises:
             Preempted: If a signal asked to stop; what was done is saved.
         """
-        settings, saved, plan = self.settings, self.saved, Plan.of(examples, self.settings)
-        shared = check_shares(plan, settings)
-        if saved and saved.manifest.get("extends"):
-            check_reaches(saved, plan, settings)
-            saved.manifest["notes"]["extended"] = {"from": settings.execution.extend, "at": saved.manifest["step"]}
+        settings, saved, execution = self.settings, self.saved, self.settings.execution
+        plan = Plan.of(examples, settings)
+        shared = self._shared_steps(len(plan))
         notes = dict(saved.manifest["notes"]) if saved else self._begin(loaded, examples, collator)
+        if saved and saved.manifest.get("extends"):
+            notes["extended"] = {"from": execution.extend, "at": saved.manifest["step"]}
         notes |= about_examples(examples, plan)
-        choice = choose_execution(loaded.model, examples, collator, settings, self.accelerator)
+        shape, reasons = choose_execution(loaded.model, examples, collator, settings, self.accelerator)
         notes["execution"] = {
-            **asdict(choice),
+            "shape": asdict(shape),
+            "reasons": reasons,
             "processes": self.accelerator.num_processes,
             "kind": self.accelerator.distributed_type.value,
             "precision": Precision.of(self.accelerator).name,
         }
-        prepared = prepare(loaded.model, settings, self.accelerator, choice.shape)
+        prepared = prepare(loaded.model, settings, self.accelerator, shape)
         policy = CheckpointPolicy(self.checkpoints, settings, notes)
-        done = policy.resume(prepared, saved) if saved else Progress()
-        if settings.execution.extendable and done.step == shared:  # it begins, or goes on, where it can be extended
-            self._keep_to_extend(prepared, policy)
-        start_trackers(self.accelerator, settings.execution.trackers, self.out.name, asdict(settings))
-        for record in policy.watch(prepared, train(prepared, examples, collator, settings, heldout, done)):
+        if saved:
+            policy.resume(prepared, saved)
+        extendable = to_extend(self.out, self.checkpoints.depends_on) if execution.extendable else None
+        if extendable and policy.records and policy.records[-1].step == shared:  # it goes on where it can be extended
+            policy.keep_to_extend(prepared, extendable)
+        start_trackers(self.accelerator, self.out.name, settings)
+        records = train(prepared, examples, collator, settings, heldout, policy.records)
+        for record in policy.watch(prepared, records):
             track(self.accelerator, record)
-            if isinstance(record, StepRecord):
-                self._after(record.step, prepared, loaded.tokenizer, policy, shared)
+            if not isinstance(record, StepRecord):
+                continue
+            if extendable and record.step == shared:
+                policy.keep_to_extend(prepared, extendable)
+            if (every := execution.export_every) and record.step % every == 0:
+                folder = self.out.with_name(f"{self.out.name}-exports") / f"step-{record.step:08d}"
+                export_model(prepared, loaded.tokenizer, folder)
         policy.finish(prepared)
-        stop_trackers(self.accelerator)
-        return Trained(prepared, policy.records, notes)
+        for tracker in self.accelerator.trackers:  # Accelerate's end_training would end the process group as well
+            tracker.finish()
+        return prepared, policy.records, notes
+
+    def _shared_steps(self, steps: int) -> int:
+        """How many steps of the run are the same in every longer one.
+
+        Raises:
+            ConfigError: If the run is to be extended and there is none, or if the run that it extends came further.
+        """
+        shared = self.settings.shared_steps(steps)
+        allowed = f"false: the run has {steps} step(s), and a longer one would share none of them"
+        require(shared > 0 or not self.settings.execution.extendable, "extendable", True, allowed)
+        if self.saved and self.saved.manifest.get("extends"):
+            came = self.saved.manifest["step"]
+            allowed = f"more: its rate is constant for {shared} steps, and what it extends had come to step {came}"
+            require(shared >= came, "steps", steps, allowed)
+        return shared
 
     def _begin(self, loaded: LanguageModel, examples: Examples, collator: Collator) -> dict[str, Any]:
         """Warm up a new head; what a resumed run must know of the beginning, for the manifest."""
@@ -217,14 +207,3 @@ class TrainingRun:
         log.info("the model has no language-model head: a new one, tied to its embeddings, is warmed up")
         loss = warm_up_head(loaded, examples, collator, self.settings, self.head_warmup)
         return {"new_head": {"parameters": sorted(loaded.new), **asdict(self.head_warmup), "loss": loss}}
-
-    def _after(self, step: int, prepared: Prepared, tokenizer: Any, policy: CheckpointPolicy, shared: int) -> None:
-        """When it is time, write what stays beside the result: the model as it is, the state from which to go on."""
-        execution = self.settings.execution
-        if execution.extendable and step == shared:
-            self._keep_to_extend(prepared, policy)
-        if execution.export_every and step % execution.export_every == 0:
-            export_model(prepared, tokenizer, self.out.with_name(f"{self.out.name}-exports") / f"step-{step:08d}")
-
-    def _keep_to_extend(self, prepared: Prepared, policy: CheckpointPolicy) -> None:
-        policy.keep_to_extend(prepared, to_extend(self.out, self.checkpoints.depends_on))

@@ -10,7 +10,6 @@ from dana.train import DENOMINATORS, LAYOUTS
 from dana.train.schedule import SCHEDULES, falling_steps, rate_at
 
 if TYPE_CHECKING:
-    from dana.train.layout import BatchLayout
     from dana.train.objectives.base import Objective
 
 
@@ -25,13 +24,11 @@ class Execution:
     Attributes:
         micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved before
             the first step until it fits on every rank's device.
-        layout: ``padded``, ``packed`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where the device
-            has an attention kernel for it, else padded.
-        compile: Compile the encoder (torch.compile), over packed rows of one shape.
+        layout: ``padded`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where the device has an
+            attention kernel for it, else padded.
         gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
             third slower.
         save_every: Optimizer steps between checkpoints; 0 saves only when told to stop.
-        save_minutes: Also save when so many minutes passed since the last time; 0 does not look at the clock.
         export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes none on the way.
         keep: Newest checkpoints to keep. 0 keeps only the best, where ``final`` is ``best``.
         extendable: Keep, under ``OUT-extend``, the state from which a longer run can go on.
@@ -42,10 +39,8 @@ class Execution:
 
     micro_batch_tokens: int = 8192
     layout: str = "auto"
-    compile: bool = False
     gradient_checkpointing: bool = False
     save_every: int = 500
-    save_minutes: float = 0.0
     export_every: int = 0
     keep: int = 2
     extendable: bool = False
@@ -57,9 +52,7 @@ class Execution:
         require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1")
         layouts = ("auto", *LAYOUTS)
         require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
-        packed = not self.compile or self.layout in ("auto", "packed")
-        require(packed, "compile", self.compile, f"false with layout={self.layout}: only packed rows keep one shape")
-        for key in ("save_every", "save_minutes", "export_every"):
+        for key in ("save_every", "export_every"):
             require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
         require(self.keep >= 0, "keep", self.keep, "at least 0")
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
@@ -161,8 +154,6 @@ class TrainSettings:
         layouts = ("auto", *self.make_objective().layouts)
         allowed = f"{' or '.join(layouts)} with objective={self.objective}"
         require(layout in layouts, "layout", layout, allowed)
-        packed = not self.execution.compile or "packed" in layouts
-        require(packed, "compile", True, f"false with objective={self.objective}: it has no packed rows")
         kept = self.execution.keep > 0 or self.final == "best"
         require(kept, "keep", self.execution.keep, "at least 1, unless final=best keeps the best")
         if self.execution.extendable or self.execution.extend:
@@ -213,12 +204,6 @@ class TrainSettings:
             ConfigError: If a parameter is unknown, or out of its range.
         """
         return OBJECTIVES.create(self.objective)
-
-    def batch_layout(self, config: Any, layout: str = "padded", static: bool = False) -> "BatchLayout":
-        """How micro-batches of a model's configuration are laid out, in float32."""
-        from dana.train.layout import BatchLayout
-
-        return BatchLayout.of(config, self.execution.micro_batch_tokens, self.max_tokens, layout, static)
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of a step, from 0, of a run of so many."""

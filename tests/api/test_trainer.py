@@ -20,9 +20,10 @@ from dana.core.errors import ConfigError, DataError
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch
 from dana.train.execution import make_accelerator
+from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, take_step
 from dana.train.objectives.masked import MaskedTokens
-from dana.train.records import Meter, Work
+from dana.train.records import Meter
 from dana.train.settings import TrainSettings
 
 MAX_TOKENS = 24
@@ -56,8 +57,7 @@ def own_steps(model, steps, tokenizer, denominator):
     module = MaskedTokens().module(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
     module, optimizer = accelerator.prepare(module, optimizer)
-    meter = Meter(Work.of(model), accelerator.device, 1)
-    prepared = Prepared(module, optimizer, accelerator, settings.batch_layout(model.config), meter)
+    prepared = Prepared(module, optimizer, accelerator, BatchLayout.of(model.config, 8192), Meter(accelerator.device))
     collator = MaskedTokens().collator(tokenizer, 0)
     for index, (rows, epoch) in enumerate(steps):
         lengths = [len(row["input_ids"]) for row in rows]

@@ -103,7 +103,7 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
         counts["documents_in"] == counts["documents_kept"] + counts["documents_left_out"] + counts["documents_excluded"]
     )
     assert artifact.manifest["losses"]["after"] == records(artifact.path, "evaluation")[-1]
-    assert {"tokens_per_second", "padding", "tflops", "peak_memory"} <= artifact.manifest["speed"].keys()
+    assert {"tokens_per_second", "padding", "peak_memory"} <= artifact.manifest["speed"].keys()
     card = (artifact.path / "README.md").read_text()
     assert "| tokens seen |" in card
     assert f"effective sample size {artifact.manifest['effective_sample_size']:,.0f}" in card
@@ -564,12 +564,9 @@ def test_ranks_agree_on_what_is_done_on_the_way(inputs, base, tmp_path, launcher
         pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
     settings = replace(ADAPT, schedule="wsd", warmup=0.0, objective="masked:whole_word=true")
     one = adapt_stage(str(base), inputs[0], None, *inputs[1:], settings, tmp_path / "one").path
-    on_the_way = {"gradient_checkpointing": True, "export_every": 2, "save_minutes": 1e-4, "extendable": True}
+    on_the_way = {"gradient_checkpointing": True, "export_every": 2, "extendable": True}
     done = launch(launcher, "recipes/adapt.py", base, inputs, tmp_path / "two", settings, **on_the_way)
     assert done.returncode == 0, done.stderr
     assert_same_weights(one, tmp_path / "two")
     assert_same_weights(one, tmp_path / "two-exports" / "step-00000004")
     assert [path.name for path in (tmp_path / "two-extend").iterdir()] == ["step-00000003"]
-    speeds = [line["tflops"] / line["tokens_per_second"] for line in records(tmp_path / "two", "step")]
-    expected = [line["tflops"] / line["tokens_per_second"] for line in records(one, "step")]
-    assert speeds == pytest.approx(expected, rel=1e-2), "the work of a token is the same, also where weights are cut up"

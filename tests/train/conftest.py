@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from dana.core.device import seeded
+from dana.models.varlen import NAME, register
 from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
@@ -17,7 +18,6 @@ from dana.train.loop import Prepared, Taken, prepare, take_step, train
 from dana.train.objectives.batch import StepBatch
 from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
-from dana.train.planner import set_up
 from dana.train.settings import Execution, TrainSettings
 
 VOCABULARY = 60
@@ -61,6 +61,12 @@ def bert(dropout: float = 0.0, next_sentence: bool = False) -> Any:
         return (BertForPreTraining if next_sentence else BertForMaskedLM)(config)
 
 
+def use_varlen(model: Any) -> None:
+    """Attention over rows without padding, as the planner sets it up."""
+    register()
+    model.set_attn_implementation(NAME)
+
+
 @pytest.fixture
 def tiny_model() -> Callable[..., Any]:
     return bert
@@ -84,8 +90,9 @@ def run(tiny_model) -> Callable[..., tuple[Prepared, list[Any]]]:
         )
         pairs = chosen.objective == "next_sentence"
         model = tiny_model(dropout, pairs)
-        set_up(model, BatchLayout(layout))
-        prepared = prepare(model, chosen, Accelerator(cpu=True), BatchLayout(layout, budget, width=16))
+        if layout == "unpadded":
+            use_varlen(model)
+        prepared = prepare(model, chosen, Accelerator(cpu=True), BatchLayout(layout, budget))
         heldout = held_out(random_examples(6, 11), random_examples(6, 12))
         return prepared, list(train(prepared, examples, PAIRS if pairs else MASKED, chosen, heldout))
 

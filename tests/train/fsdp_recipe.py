@@ -15,7 +15,7 @@ from dana.models.heads import SelectedLogits
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, train
-from dana.train.records import Meter, Progress, Work
+from dana.train.records import Meter
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import load_state, save_model, save_state
 from dana.train.supervised import make_optimizer
@@ -36,19 +36,19 @@ class NoTokenizer:
 
 def sharded(accelerator):
     model = bert()
-    module, meter = SelectedLogits(model), Meter(Work.of(model), accelerator.device, accelerator.num_processes)
+    module, meter = SelectedLogits(model), Meter(accelerator.device)
     fully_shard(module)
     assert all(isinstance(value, DTensor) for value in module.parameters())
-    return Prepared(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64, width=16), meter)
+    return Prepared(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64), meter)
 
 
-def train_until(prepared, until, done=None):
-    tokens = seen = 0
-    for record in train(prepared, random_examples(), MASKED, SETTINGS, HELDOUT, done):
-        tokens, seen = record.tokens, getattr(record, "examples", seen)
+def train_until(prepared, until, before=()):
+    records = list(before)
+    for record in train(prepared, random_examples(), MASKED, SETTINGS, HELDOUT, tuple(before)):
+        records.append(record)
         if record.kind == "step" and record.step == until:
-            return Progress(until, tokens, seen, 0.0, 0)
-    return None
+            break
+    return records
 
 
 def main(folder):
@@ -60,7 +60,7 @@ def main(folder):
     accelerator.wait_for_everyone()
     resumed = sharded(accelerator)
     load_state(resumed, folder / "state.safetensors")
-    train_until(resumed, until=6, done=done)
+    train_until(resumed, until=6, before=done)
     save_state(resumed, folder / "end.safetensors" if first else None)
     save_model(resumed, NoTokenizer(), folder / "model" if first else None)
     accelerator.wait_for_everyone()

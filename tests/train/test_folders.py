@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from dana.core.errors import ArtifactError
-from dana.train.checkpoints import Checkpoints, state_to_extend, to_extend
+from dana.train.checkpoints import Checkpoints
 
 
 @pytest.fixture
@@ -71,14 +71,6 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_difference(checkpoints)
     other = Checkpoints(checkpoints.folder, {"corpus": "b", "settings": {"seed": 0}}, keep=2)
     with pytest.raises(ArtifactError, match=r'corpus: "a" there, "b" now.*resume=never'):
         other.newest()
-
-
-def test_a_state_to_extend_of_another_run_is_not_advised_to_start_anew(tmp_path):
-    made_from = {"corpus": "a", "settings": {"seed": 0, "steps": 5}}
-    save(to_extend(tmp_path / "once", made_from), 4)
-    assert state_to_extend(tmp_path / "once", {**made_from, "settings": {"seed": 0, "steps": 9}}).manifest["step"] == 4
-    with pytest.raises(ArtifactError, match=r"seed: 0 there, 1 now.*or do without execution.extend$"):
-        state_to_extend(tmp_path / "once", {**made_from, "settings": {"seed": 1}})
 
 
 def test_the_manifest_has_sizes_and_digests(checkpoints):

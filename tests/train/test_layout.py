@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dana.models.varlen import attention, has_kernel, padded
 from dana.train import LAYOUTS
-from dana.train.layout import Arrangement, best_fit, micro_batches
+from dana.train.layout import BatchLayout, lay_out, micro_batches
 
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 
@@ -14,93 +14,49 @@ LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 @given(lengths=LENGTHS, budget=st.integers(64, 400), world=st.integers(1, 4), layout=st.sampled_from(LAYOUTS))
 def test_micro_batches_share_a_step_among_ranks(lengths, budget, world, layout):
     lengths = np.array(lengths)
-    ranks = [micro_batches(lengths, budget, rank, world, layout, 64) for rank in range(world)]
+    ranks = [micro_batches(lengths, BatchLayout(layout, budget), rank, world) for rank in range(world)]
     assert len({len(batches) for batches in ranks}) == 1, "collectives need equally many on every rank"
-    found = [example for batches in ranks for rows in batches for row in rows for example in row]
+    found = [example for batches in ranks for rows in batches for example in rows]
     assert sorted(found) == list(range(lengths.size))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     for batches in ranks:
         for rows in batches:
-            if rows:
-                size = Arrangement.of(rows, offsets, 64 if layout == "packed" else 0).places.size
+            if rows.size:
+                size = lay_out(rows, offsets, BatchLayout(layout))[0].size
                 assert size <= budget + (lengths.max() if layout == "unpadded" else 0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_example_longer_than_the_budget_is_a_pass_of_its_own(layout):
-    cut = [micro_batches(np.array([5, 5, 5]), 4, rank, 2, layout, 4) for rank in (0, 1)]
-    assert [[[row.tolist() for row in rows] for rows in batches] for batches in cut] == [[[[0]], [[2]]], [[[1]], []]]
+    cut = [micro_batches(np.array([5, 5, 5]), BatchLayout(layout, 4), rank, 2) for rank in (0, 1)]
+    assert [[rows.tolist() for rows in batches] for batches in cut] == [[[0], [2]], [[1], []]]
 
 
 def test_padded_micro_batches_hold_similar_lengths():
     lengths = np.array([4, 40, 5, 41, 6, 42])
-    cut = micro_batches(lengths, 126, 0, 1, "padded", 0)
-    assert [sorted(int(lengths[row[0]]) for row in rows) for rows in cut] == [[40, 41, 42], [4, 5, 6]]
+    cut = micro_batches(lengths, BatchLayout(budget=126))
+    assert [sorted(lengths[rows].tolist()) for rows in cut] == [[40, 41, 42], [4, 5, 6]]
 
 
 def test_padded_micro_batches_are_cut_where_padding_would_cost_more_than_a_pass():
     lengths = np.array([128] * 16 + [100] * 4 + [40] * 30 + [20] * 10)
-    cut = micro_batches(lengths, 1 << 20, 0, 1, "padded", 0)
-    assert [sorted({int(lengths[row[0]]) for row in rows}) for rows in cut] == [[100, 128], [40], [20]]
-    assert len(micro_batches(lengths[-10:], 1 << 20, 0, 1, "padded", 0)) == 1
-    few = micro_batches(np.array([100, 10, 10, 5]), 1 << 20, 0, 1, "padded", 0)
+    cut = micro_batches(lengths, BatchLayout(budget=1 << 20))
+    assert [sorted({*lengths[rows].tolist()}) for rows in cut] == [[100, 128], [40], [20]]
+    assert len(micro_batches(lengths[-10:], BatchLayout(budget=1 << 20))) == 1
+    few = micro_batches(np.array([100, 10, 10, 5]), BatchLayout(budget=1 << 20))
     assert len(few) == 1, "too little to keep a processor busy twice"
 
 
-def test_best_fit_fills_the_fullest_row_that_has_room():
-    lengths = np.array([6, 3, 5, 4, 2])
-    assert [lengths[row].tolist() for row in best_fit(lengths, 10)] == [[6, 4], [5, 3, 2]]
-
-
-@given(lengths=LENGTHS)
-def test_all_rows_but_one_are_more_than_half_full(lengths):
-    lengths = np.array(lengths)
-    filled = sorted(int(lengths[row].sum()) for row in best_fit(lengths, 64))
-    assert filled[-1] <= 64
-    assert sum(filled) == lengths.sum()
-    assert all(size > 32 for size in filled[1:]), "the two emptiest would have shared a row"
-
-
-def fewest_rows(lengths, width):
-    """By trying all subsets: fewest rows, and the least that the last of them then holds."""
-    best = [(1, 0)] + [(len(lengths) + 1, 0)] * (2 ** len(lengths) - 1)
-    for chosen in range(1, len(best)):
-        for place, length in enumerate(lengths):
-            if chosen >> place & 1:
-                rows, filled = best[chosen & ~(1 << place)]
-                added = (rows, filled + length) if filled + length <= width else (rows + 1, length)
-                best[chosen] = min(best[chosen], added)
-    return best[-1][0]
-
-
-@given(lengths=st.lists(st.integers(1, 64), min_size=1, max_size=8))
-def test_best_fit_needs_at_most_two_ninths_more_rows_than_the_fewest(lengths):
-    # Johnson 1974 and Dosa 2007: 11/9 of the fewest + 6/9, also for best-fit decreasing.
-    rows = best_fit(np.array(lengths), 64)
-    assert len(rows) <= 11 / 9 * fewest_rows(lengths, 64) + 6 / 9
-
-
-def test_where_three_fill_a_row_badly_nine_rows_are_the_fewest():
-    assert len(best_fit(np.full(26, 17), 64)) == 9
-
-
-def test_places_of_two_packed_examples_by_hand():
-    found = Arrangement.of([np.array([1, 0]), np.array([2])], np.array([0, 2, 5, 9]), width=6)
-    assert found.places.tolist() == [[2, 3, 4, 0, 1, -1], [5, 6, 7, 8, -1, -1]]
-    assert found.example.tolist() == [[1, 1, 1, 0, 0, -1], [2, 2, 2, 2, -1, -1]]
-    assert found.position.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
-    mask = found.attention("packed", 0)["attention_mask"][0, 0]
-    assert mask[0].tolist() == [True, True, True, False, False, False]
-    assert mask[5].tolist() == [False, False, False, False, False, True], "padding sees padding: never 0 / 0"
-
-
-def test_a_sliding_window_sees_neighbours_of_its_own_example_only():
-    found = Arrangement.of([np.array([0, 1])], np.array([0, 3, 7]), width=8).attention("packed", 0, window=1)
-    full, near = (found["attention_mask"][name][0, 0] for name in ("full_attention", "sliding_attention"))
-    assert full[0].tolist() == [True, True, True, False, False, False, False, False]
-    assert near[2].tolist() == [False, True, True, False, False, False, False, False], "not the next example's first"
-    assert near[4].tolist() == [False, False, False, True, True, True, False, False]
-    assert near.any(1).all(), "padding sees itself: never 0 / 0"
+def test_places_of_two_examples_by_hand():
+    chosen, offsets = np.array([1, 0]), np.array([0, 2, 5, 9])
+    places, attention_inputs = lay_out(chosen, offsets, BatchLayout())
+    assert places.tolist() == [[2, 3, 4], [0, 1, -1]]
+    assert attention_inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    places, attention_inputs = lay_out(chosen, offsets, BatchLayout("unpadded", first_position=2))
+    assert places.tolist() == [[2, 3, 4, 0, 1]]
+    assert attention_inputs["position_ids"].tolist() == [[2, 3, 4, 2, 3]]
+    assert attention_inputs["cu_seq_lens_q"].tolist() == [0, 3, 5]
+    assert attention_inputs["max_length_q"] == 3
 
 
 def test_attention_over_lengths_is_attention_over_each_example_alone():

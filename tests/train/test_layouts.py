@@ -10,14 +10,14 @@ from accelerate.state import AcceleratorState
 from transformers import AutoModelForMaskedLM, DebertaV2Config, ModernBertConfig
 
 from dana.core.errors import ConfigError
-from dana.models.heads import SelectedLogits, window_of
+from dana.models.heads import SelectedLogits
 from dana.train import LAYOUTS
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.planner import choose_execution, set_up
+from dana.train.planner import choose_execution
 from dana.train.records import StepRecord
 from dana.train.settings import Execution, TrainSettings
 from tests.models.test_heads import CONFIGS, SHAPE
-from tests.train.conftest import MASKED, held_out
+from tests.train.conftest import MASKED, use_varlen
 
 
 def parameters(prepared):
@@ -25,10 +25,9 @@ def parameters(prepared):
 
 
 @pytest.mark.parametrize("budget", [32, 100])
-@pytest.mark.parametrize("layout", ["packed", "unpadded"])
-def test_a_layout_changes_nothing_that_is_learnt(run, weighted, layout, budget):
+def test_a_layout_changes_nothing_that_is_learnt(run, weighted, budget):
     padded, records = run(weighted, steps=4)
-    other, other_records = run(weighted, steps=4, layout=layout, budget=budget)
+    other, other_records = run(weighted, steps=4, layout="unpadded", budget=budget)
     torch.testing.assert_close(parameters(other), parameters(padded), atol=1e-6, rtol=0)
     for one, two in zip(records, other_records, strict=True):
         if isinstance(one, StepRecord):
@@ -78,25 +77,26 @@ def difference(config, layout, make_examples):
     batch = MASKED.step_batch(examples.take(by_length[np.linspace(0, 39, 8).astype(int)]), 0, "token_count")
 
     def logits(layout, rows):
-        model, shape = model_of(config, scale=10), BatchLayout.of(config, 1 << 30, 16, layout)
-        set_up(model, shape)
-        micro = batch.micro(rows, shape)
+        model = model_of(config, scale=10)
+        if layout == "unpadded":
+            use_varlen(model)
+        micro = batch.micro(rows, BatchLayout.of(config, 1 << 30, layout))
         with torch.no_grad():
             return micro.logits(SelectedLogits(model).eval())[torch.argsort(micro.owners, stable=True)]
 
-    expected = logits("padded", [np.array([row]) for row in range(8)])
-    (rows,) = micro_batches(batch.lengths, 1 << 30, 0, 1, layout, 16)
+    expected = logits("padded", np.arange(8))
+    (rows,) = micro_batches(batch.lengths, BatchLayout(layout, 1 << 30))
     return float((logits(layout, rows) - expected).abs().max() / expected.abs().max())
 
 
 def names(config):
-    return f"{config.model_type}-{window_of(config)}"
+    return f"{config.model_type}-{getattr(config, 'sliding_window', 0)}"
 
 
 @pytest.mark.parametrize("config", UNCHANGED, ids=names)
 @pytest.mark.parametrize("layout", OTHERS)
 def test_an_architecture_that_may_have_a_layout_answers_as_on_padded_rows(config, layout, make_examples):
-    assert choose(model_of(config), make_examples, layout=layout).shape.layout == layout
+    assert choose(model_of(config), make_examples, layout=layout)[0].layout == layout
     assert difference(config, layout, make_examples) < 1e-6
 
 
@@ -108,58 +108,34 @@ def test_one_whose_answers_it_would_change_is_refused_in_any_precision(config, l
         choose(model_of(config), make_examples, precision=precision, layout=layout)
 
 
-def test_a_packed_row_without_the_sliding_window_answers_otherwise(make_examples, monkeypatch):
-    """One mask for all layers is what ModernBERT would get without a second one."""
-    monkeypatch.setattr("dana.models.heads.window_of", lambda config: 0)
-    assert difference(WINDOWS, "packed", make_examples) > 1e-4
-
-
 def test_rows_are_padded_where_the_device_has_no_attention_kernel_for_others(tiny_model, make_examples):
     model = tiny_model()
-    choice = choose(model, make_examples)
-    assert (choice.shape.layout, choice.shape.static) == ("padded", False)
-    assert choice.reasons[0].startswith("batch     8 examples a step = 1 rank(s) x 1 micro-batch(es)")
-    assert choice.reasons[2] == "layout    padded: this device has no attention kernel for rows without padding"
+    shape, reasons = choose(model, make_examples)
+    assert shape.layout == "padded"
+    assert reasons[0].startswith("batch     8 examples a step = 1 rank(s) x 1 micro-batch(es)")
+    assert reasons[2] == "layout    padded: this device has no attention kernel for rows without padding"
     assert model.config._attn_implementation == "sdpa"
 
 
 def test_rows_are_unpadded_in_half_precision_where_the_device_has_the_kernel(tiny_model, make_examples, monkeypatch):
     monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: True)
     model = tiny_model()
-    choice = choose(model, make_examples, precision="bf16")
-    assert choice.shape.layout == "unpadded"
+    shape, reasons = choose(model, make_examples, precision="bf16")
+    assert shape.layout == "unpadded"
     assert model.config._attn_implementation == "dana_varlen"
-    assert choice.reasons[2] == "layout    unpadded: this device has an attention kernel for rows without padding"
-    assert choose(tiny_model(), make_examples).shape.layout == "padded", "the kernel takes no float32"
-    assert choose(tiny_model(), make_examples, precision="bf16", layout="packed").shape.layout == "packed"
-    assert choose(tiny_model(), make_examples, precision="bf16", compile=True).shape.static
-    assert choose(model_of(DEBERTA), make_examples, precision="bf16").shape.layout == "padded"
+    assert reasons[2] == "layout    unpadded: this device has an attention kernel for rows without padding"
+    assert choose(tiny_model(), make_examples)[0].layout == "padded", "the kernel takes no float32"
+    assert choose(model_of(DEBERTA), make_examples, precision="bf16")[0].layout == "padded"
 
 
 @pytest.mark.parametrize("has", [True, False])
 def test_bf16_is_taken_where_the_device_has_it(has, tiny_model, make_examples, monkeypatch):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
-    chosen = choose(tiny_model(), make_examples)
-    assert chosen.shape.bf16 is has
-    assert f"precision {'bf16' if has else 'no'}: what this cpu device has" in chosen.reasons
+    shape, reasons = choose(tiny_model(), make_examples)
+    assert shape.bf16 is has
+    assert f"precision {'bf16' if has else 'no'}: what this cpu device has" in reasons
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    asked = choose(tiny_model(), make_examples)
-    assert not asked.shape.bf16
-    assert "precision no: as the launch says (no = fp32)" in asked.reasons
-
-
-@pytest.mark.slow
-def test_compiled_rows_of_one_shape_learn_the_same(tiny_model, collator, weighted, run):
-    from dana.train.loop import prepare, train
-
-    settings = TrainSettings(
-        steps=3, batch_size=8, max_tokens=16, evaluations=0, execution=Execution(micro_batch_tokens=48)
-    )
-    padded, _ = run(weighted, steps=3)
-    model = tiny_model()
-    shape = BatchLayout("packed", 48, 16, static=True)
-    set_up(model, shape)
-    prepared = prepare(model, settings, Accelerator(cpu=True), shape)
-    list(train(prepared, weighted, collator, settings, held_out(weighted, weighted)))
-    torch.testing.assert_close(parameters(prepared), parameters(padded), atol=1e-6, rtol=0)
+    shape, reasons = choose(tiny_model(), make_examples)
+    assert not shape.bf16
+    assert "precision no: as the launch says (no = fp32)" in reasons

@@ -55,7 +55,7 @@ def test_losses_and_gradients_agree_over_fifty_steps_at_a_high_rate(run, weighte
 def test_biases_of_attention_keys_have_no_gradient_but_rounding(tiny_model, collator, weighted):
     module = SelectedLogits(tiny_model())
     batch = collator.step_batch(weighted.take(np.arange(24)), 0, "batch")
-    micro = batch.micro([np.array([row]) for row in range(24)], BatchLayout())
+    micro = batch.micro(np.arange(24), BatchLayout())
     micro.losses(module).sum().backward()
     sizes = {name: float(value.grad.abs().max()) for name, value in module.named_parameters()}
     keys = [size for name, size in sizes.items() if "key.bias" in name]
@@ -121,7 +121,7 @@ def test_a_step_without_weight_leaves_the_model_as_it_is(run, tiny_model, exampl
 
 def test_padding_of_an_idle_rank_has_no_gradient(tiny_model, collator, examples):
     batch = collator.step_batch(examples.take(np.arange(3)), 0, "batch")
-    micro = batch.micro([], BatchLayout())
+    micro = batch.micro(np.array([], dtype=int), BatchLayout())
     assert micro.inputs["input_ids"].shape[0] == 1
     assert micro.inputs["where"].numel() == micro.targets.numel() == micro.coefficients.numel() == 0
 

@@ -12,8 +12,7 @@ from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
-from dana.train.memory import largest_batch, largest_micro_batch, ran_out
-from dana.train.planner import choose_execution
+from dana.train.planner import choose_execution, largest_batch, largest_micro_batch, ran_out
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import held_out
 
@@ -34,7 +33,7 @@ def memory(monkeypatch):
         return forward(self, input_ids, where, **attention)
 
     monkeypatch.setattr(SelectedLogits, "forward", small)
-    monkeypatch.setattr("dana.train.memory.can_run_out", lambda device: True)
+    monkeypatch.setattr("dana.train.planner.can_run_out", lambda device: True)
     return found
 
 
@@ -45,9 +44,9 @@ def choose(model, examples, collator, settings=SETTINGS, **execution):
 
 def test_a_micro_batch_is_halved_until_it_fits_and_nothing_else_changes(tiny_model, weighted, collator, memory, run):
     model = tiny_model()
-    choice = choose(model, weighted, collator)
-    assert choice.shape == replace(SETTINGS.batch_layout(model.config), budget=16)
-    assert choice.reasons[-1] == "memory    micro-batches of 16 tokens: 128 do not fit on every rank"
+    shape, reasons = choose(model, weighted, collator)
+    assert shape == BatchLayout.of(model.config, 16)
+    assert reasons[-1] == "memory    micro-batches of 16 tokens: 128 do not fit on every rank"
     assert all(value.grad is None for value in model.parameters())
     memory.tokens = 1000
     whole, _ = run(weighted, steps=3)
@@ -56,7 +55,7 @@ def test_a_micro_batch_is_halved_until_it_fits_and_nothing_else_changes(tiny_mod
         torch.testing.assert_close(other, one, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("layout", ["padded", "packed", "unpadded"])
+@pytest.mark.parametrize("layout", ["padded", "unpadded"])
 def test_no_micro_batch_of_the_run_is_larger_than_the_one_that_was_tried(
     tiny_model, make_examples, collator, memory, layout
 ):
@@ -64,12 +63,12 @@ def test_no_micro_batch_of_the_run_is_larger_than_the_one_that_was_tried(
     examples = make_examples(200, seed=3)
     settings = replace(SETTINGS, steps=20, execution=Execution(micro_batch_tokens=128, layout=layout))
     model, accelerator = tiny_model(), Accelerator(cpu=True, mixed_precision="no")
-    choice = choose_execution(model, examples, collator, settings, accelerator)
+    shape, _ = choose_execution(model, examples, collator, settings, accelerator)
     tried = memory.sizes[-1]
     assert tried <= 80 < max(memory.sizes)
     memory.sizes.clear()
     heldout = held_out(make_examples(6, 11), make_examples(6, 12))
-    list(train(prepare(model, settings, accelerator, choice.shape), examples, collator, settings, heldout))
+    list(train(prepare(model, settings, accelerator, shape), examples, collator, settings, heldout))
     assert 0 < max(memory.sizes) <= tried
 
 
@@ -86,7 +85,7 @@ def test_one_rank_without_memory_makes_all_of_them_smaller(tiny_model, weighted,
     )
     settings = replace(SETTINGS, execution=Execution(micro_batch_tokens=128))
     model = tiny_model()
-    shape = settings.batch_layout(model.config)
+    shape = BatchLayout.of(model.config, 128)
     fits = largest_micro_batch(SelectedLogits(model), weighted, collator, settings, accelerator, shape)
     assert fits.budget == 32
     assert next(said, None) is None
@@ -114,15 +113,15 @@ def test_other_errors_are_not_taken_for_it():
 
 def test_a_cpu_is_not_tried_because_it_swaps_instead(tiny_model, weighted, collator, memory, monkeypatch):
     monkeypatch.undo()
-    choice = choose(tiny_model(), weighted, collator)
-    assert choice.shape.budget == 128
+    shape, _ = choose(tiny_model(), weighted, collator)
+    assert shape.budget == 128
 
 
 def test_the_budget_never_falls_below_the_longest_example(tiny_model, weighted, collator, memory):
     longest = int(weighted.lengths.max())
     memory.tokens = 2 * longest  # one example, and the one more that is tried with it
-    choice = choose(tiny_model(), weighted, collator, micro_batch_tokens=2 * longest - 1)
-    assert choice.shape.budget == longest
+    shape, _ = choose(tiny_model(), weighted, collator, micro_batch_tokens=2 * longest)
+    assert shape.budget == longest
 
 
 def test_the_optimizers_moments_are_part_of_what_is_tried(tiny_model, weighted, collator, memory, monkeypatch):
@@ -133,7 +132,7 @@ def test_the_optimizers_moments_are_part_of_what_is_tried(tiny_model, weighted, 
         return like(value)
 
     memory.tokens = 1000
-    monkeypatch.setattr("dana.train.memory.torch.empty_like", counted)
+    monkeypatch.setattr("dana.train.planner.torch.empty_like", counted)
     accelerator = Accelerator(cpu=True, mixed_precision="no")
     largest_micro_batch(SelectedLogits(model), weighted, collator, SETTINGS, accelerator, BatchLayout(budget=64))
     assert sum(taken) == 2 * sum(value.numel() for value in model.parameters())

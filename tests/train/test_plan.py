@@ -105,8 +105,7 @@ def test_settings_are_checked(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layout": "loose"}, "layout='loose': must be one of auto, padded, packed, unpadded"),
-        ({"compile": True, "layout": "padded"}, "compile=True: must be false with layout=padded"),
+        ({"layout": "loose"}, "layout='loose': must be one of auto, padded, unpadded"),
         ({"resume": "always"}, "resume='always': must be one of auto, never"),
         ({"save_every": -1}, "save_every=-1: must be at least 0"),
     ],
@@ -180,8 +179,3 @@ def test_epochs_of_a_replay_are_those_of_what_was_kept():
 def test_a_replay_of_almost_everything_still_comes_to_what_was_kept():
     almost = Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=0.9999999, epochs=1 / 20), replayed=17)
     assert almost.epochs >= 1 / 20
-
-
-def test_no_folder_to_extend_is_an_error_not_a_new_run():
-    with pytest.raises(ConfigError, match="extend='': must be a finished model's folder, or null"):
-        Execution(extend="")

@@ -1,7 +1,4 @@
-"""What a run may do on the way: compute layers twice, look at the clock, write models, and drop out otherwise."""
-
-from dataclasses import replace
-from itertools import pairwise
+"""What a run may do on the way: compute layers twice, write models, and drop out otherwise."""
 
 import numpy as np
 import pytest
@@ -18,12 +15,10 @@ from transformers import (
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.models.language_model import dropouts, new_encoder
-from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.planner import checkpoint_gradients
-from dana.train.records import StepRecord
 from dana.train.settings import AdaptSettings, Execution, TrainSettings
 from dana.train.state import export_model
 
@@ -98,35 +93,6 @@ def test_a_dropout_is_part_of_the_fingerprint_and_in_its_range():
     assert AdaptSettings(dropout=0.0).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
     with pytest.raises(ConfigError, match=r"dropout=1\.0: must be in \[0, 1\), or null"):
         AdaptSettings(dropout=1.0)
-
-
-def test_a_run_saves_when_its_minutes_have_passed(tiny_model, tmp_path, monkeypatch):
-    now, saved = [0.0], []
-    monkeypatch.setattr("dana.train.checkpoints.time.monotonic", lambda: now[0])
-    execution = Execution(micro_batch_tokens=64, save_every=0, save_minutes=2.0)
-    prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
-    policy = CheckpointPolicy(Checkpoints(tmp_path, {}, 2), replace(SETTINGS, execution=execution), {})
-    monkeypatch.setattr(Checkpoints, "save", lambda self, step, *rest: saved.append(step))
-
-    def records():
-        for step in range(1, 13):
-            now[0] += 45.0
-            yield StepRecord(step, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-
-    assert len(list(policy.watch(prepared, records()))) == 12
-    assert saved == [3, 6, 9, 12], "every 135 seconds, the first step after two minutes"
-    assert all(later - earlier == 3 for earlier, later in pairwise(saved))
-    with pytest.raises(ConfigError, match=r"save_minutes=-1\.0: must be at least 0"):
-        Execution(save_minutes=-1.0)
-
-
-def test_the_clock_goes_on_while_a_state_is_kept_elsewhere(tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("dana.train.checkpoints.time.monotonic", lambda: 60.0)
-    prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
-    policy = CheckpointPolicy(Checkpoints(tmp_path / "own", {}, 2), SETTINGS, {}, saved_at=0.0)
-    policy.keep_to_extend(prepared, Checkpoints(tmp_path / "extend", {}, 1))
-    assert policy.saved_at == 0.0
-    assert not (tmp_path / "own").exists()
 
 
 def test_an_export_that_cannot_be_written_is_one_line(tiny_model, tiny_tokenizer, tmp_path):

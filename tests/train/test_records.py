@@ -8,7 +8,7 @@ import pytest
 from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
-from dana.train.card import Provenance, model_card
+from dana.train.card import model_card
 from dana.train.evaluation import HeldoutLoss, measure_loss
 from dana.train.layout import BatchLayout
 from dana.train.plan import Plan
@@ -82,6 +82,7 @@ def test_a_run_says_that_there_is_nothing_to_measure(tiny_model, collator, make_
     assert (before["task_loss"], before["task_loss_se"], before["general_loss_se"]) == (None, None, None)
     assert before["general_loss"] > 3
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
-    card = model_card(Provenance("b", "w", "c", "none"), settings, evaluations, steps=1, effective_size=1, examples=1)
+    counts, notes = {"examples": 1, "steps": 1, "tokens_seen": 1}, {"effective_sample_size": 1, "epochs": 1}
+    card = model_card("b", {"weighting": "w"}, settings, evaluations, counts, {**notes, "warnings": []})
     assert "| task | nothing to measure" in card
     assert "nan" not in card.lower()

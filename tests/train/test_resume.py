@@ -17,7 +17,7 @@ from dana.train import loop
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, saved_to_resume
 from dana.train.layout import BatchLayout
 from dana.train.objectives.batch import MicroBatch
-from dana.train.records import EvaluationRecord, Progress, StepRecord
+from dana.train.records import EvaluationRecord, StepRecord
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import PAIRS as PAIR_COLLATOR
 from tests.train.conftest import held_out
@@ -36,11 +36,13 @@ def train(tiny_model, collator, weighted, paired, make_examples, tmp_path):
         prepared = loop.prepare(tiny_model(dropout, pairs), settings, Accelerator(cpu=True), BatchLayout(budget=64))
         policy = CheckpointPolicy(Checkpoints(tmp_path / name, {"name": name}, settings.execution.keep), settings, {})
         saved = policy.checkpoints.newest()
-        done = policy.resume(prepared, saved) if saved else Progress()
+        if saved:
+            policy.resume(prepared, saved)
         examples = paired if pairs else replace(weighted, replayed=10 if settings.replay else 0)
         heldout = held_out(make_examples(6, 11), make_examples(6, 12))
         asks = PAIR_COLLATOR if pairs else collator
-        for record in policy.watch(prepared, loop.train(prepared, examples, asks, settings, heldout, done)):
+        records = loop.train(prepared, examples, asks, settings, heldout, policy.records)
+        for record in policy.watch(prepared, records):
             at_record(record)
         policy.finish(prepared)
         return torch.cat([value.detach().flatten() for value in prepared.module.parameters()]), policy.records
@@ -49,7 +51,7 @@ def train(tiny_model, collator, weighted, paired, make_examples, tmp_path):
 
 
 def without_seconds(records):
-    measured = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None, "tflops": None}
+    measured = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None}
     return [replace(record, **measured) if isinstance(record, StepRecord) else record for record in records]
 
 
@@ -157,7 +159,7 @@ def test_a_changed_setting_is_refused(train, tmp_path):
 )
 def test_a_run_goes_on_in_the_precision_it_began_in_or_is_told_how(launch, before, refused, monkeypatch, tmp_path):
     saved = SimpleNamespace(path=tmp_path, manifest={"notes": {"execution": {"precision": before}}})
-    monkeypatch.setattr("dana.train.checkpoints._newest", lambda *_: saved)
+    checkpoints = SimpleNamespace(newest=lambda: saved)
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     if launch:
@@ -167,6 +169,6 @@ def test_a_run_goes_on_in_the_precision_it_began_in_or_is_told_how(launch, befor
         with pytest.raises(
             ConfigError, match="mixed_precision=no, this is bf16; to go on with it, set ACCELERATE_MIXED_"
         ):
-            saved_to_resume(None, Execution(), accelerator)
+            saved_to_resume(checkpoints, Execution(), accelerator)
     else:
-        assert saved_to_resume(None, Execution(), accelerator) is saved
+        assert saved_to_resume(checkpoints, Execution(), accelerator) is saved

@@ -28,7 +28,6 @@ def test_every_schedule_by_hand():
 def test_a_cooldown_never_begins_before_the_rise_is_over():
     chosen = {"warmup_steps": 2, "schedule": "wsd", "cooldown": 1.0}
     assert rates(4, **chosen) == pytest.approx([0.5, 1, 1, 0.5])
-    assert TrainSettings(**chosen).shared_steps(4) == 2
 
 
 def test_the_floor_is_where_a_rate_falls_to():

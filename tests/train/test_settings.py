@@ -29,7 +29,6 @@ EDGES = [
     (TrainSettings, "evaluation_tokens", [1], [0]),
     (Execution, "micro_batch_tokens", [1], [0]),
     (Execution, "save_every", [0], [-1]),
-    (Execution, "save_minutes", [0.0], [-1e-9]),
     (Execution, "export_every", [0], [-1]),
     (Execution, "keep", [0], [-1]),
     (HeadWarmup, "steps", [0], [-1]),

@@ -40,10 +40,10 @@ def poison(monkeypatch):
             object.__setattr__(batch, "bad", np.isin(batch.examples.ids, np.array(sorted(ids), dtype=np.uint64)))
             return batch
 
-        fill = StepBatch.fill
+        make_micro = StepBatch.micro
 
-        def filled(self, arranged, shape, idle):
-            micro = fill(self, arranged, shape, idle)
+        def micro_marked(self, rows, layout):
+            micro = make_micro(self, rows, layout)
             bad = torch.from_numpy(self.bad)[micro.owners]
             return replace(micro, inputs={**micro.inputs, "bad": bad})
 
@@ -52,7 +52,7 @@ def poison(monkeypatch):
             return logits if bad is None or not self.training else logits + torch.where(bad, math.nan, 0.0)[:, None]
 
         monkeypatch.setattr(StepBatch, "of", staticmethod(marked))
-        monkeypatch.setattr(StepBatch, "fill", filled)
+        monkeypatch.setattr(StepBatch, "micro", micro_marked)
         monkeypatch.setattr(SelectedLogits, "forward", spoilt)
         return ids
 
@@ -60,15 +60,13 @@ def poison(monkeypatch):
 
 
 def test_a_step_without_a_finite_gradient_is_skipped_counted_and_told(run, examples, poison, caplog):
-    (bad,) = poison([2], examples)
+    poison([2], examples)
     prepared, records = run(examples, steps=6, batch_size=4)
     taken = steps(records)
     assert [record.skipped for record in taken] == [None, None, True, None, None, None]
     assert [record.step for record in taken] == [1, 2, 3, 4, 5, 6], "the plan goes on"
     assert torch.isfinite(parameters(prepared)).all()
-    assert f"step 3: skipped, its gradient is not finite (loss nan, gradient norm nan, 1 example(s): {bad})" in (
-        caplog.text
-    )
+    assert "step 3: skipped, its gradient is not finite (loss nan, gradient norm nan)" in caplog.text
     line = json.loads(to_line(taken[2]))
     assert (line["skipped"], line["loss"], line["grad_norm"]) == (True, None, None)
     assert "skipped" not in json.loads(to_line(taken[1]))
@@ -77,21 +75,20 @@ def test_a_step_without_a_finite_gradient_is_skipped_counted_and_told(run, examp
 def test_a_skipped_step_leaves_weights_and_moments_as_they_were(run, examples, poison, collator):
     prepared, _ = run(examples, steps=1, batch_size=4)
     weights, moments = parameters(prepared), deepcopy(prepared.optimizer.state_dict()["state"])
-    (bad,) = poison([0], examples)
+    poison([0], examples)
     batch = collator.step_batch(examples.take(np.arange(24)), 0, "batch")
     taken = take_step(prepared, batch, 1e-3, 1, SETTINGS)
-    assert taken.suspects == (bad,)
+    assert taken.skipped
     assert torch.equal(parameters(prepared), weights)
     for name, state in prepared.optimizer.state_dict()["state"].items():
         assert all(torch.equal(value, moments[name][key]) for key, value in state.items())
     assert all(value.grad is None for value in prepared.module.parameters()), "nor in the next step's sum"
 
 
-def test_ten_in_a_row_end_the_run_and_name_the_examples(run, examples, poison):
+def test_ten_in_a_row_end_the_run(run, examples, poison):
     ids = poison([0], examples)
     with pytest.raises(DanaError, match=r"10 steps in a row, up to step 10, had no finite gradient") as told:
         run(examples.rows(np.flatnonzero(np.isin(examples.ids, np.array([*ids], dtype=np.uint64)))), steps=60)
-    assert str(ids.pop()) in str(told.value)
     assert "try a lower learning_rate" in str(told.value)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from dana.core.config import require
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch
-from dana.train.layout import Arrangement, BatchLayout, Rows
+from dana.train.layout import BatchLayout, lay_out
 
 if TYPE_CHECKING:
     import torch
@@ -192,28 +192,22 @@ class StepBatch:
         """How many losses the step has of each kind, on all ranks; ``tokens`` first."""
         return {"tokens": int(self.counts.sum())}
 
-    def micro(self, rows: Rows, layout: BatchLayout) -> MicroBatch:
+    def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
         """Tensors of some of the step's examples.
 
         No rows at all give the first example with nothing asked: a rank with nothing to do still takes part
         in the forward and backward passes that the others wait for, and adds a gradient of zero.
         """
-        width, least = (layout.width, layout.budget // layout.width) if layout.static else (0, 0)
-        arranged = Arrangement.of(rows or [np.array([0])], self.examples.offsets, width, least)
-        return self.fill(arranged, layout, idle=not rows)
-
-    def fill(self, arranged: Arrangement, layout: BatchLayout, idle: bool) -> MicroBatch:
-        """Tensors of examples that were laid out; when idle, with nothing asked."""
         import torch
 
-        real = arranged.places >= 0
-        flat = np.where(real, arranged.places, 0)
-        asked = (self.labels[flat] != IGNORED) & real & (not idle)
+        places, attention = lay_out(rows if rows.size else np.array([0]), self.examples.offsets, layout)
+        real, flat = places >= 0, np.maximum(places, 0)
+        asked = (self.labels[flat] != IGNORED) & real & bool(rows.size)
         owners = self.owners[flat][asked]
         inputs = {
             "input_ids": torch.from_numpy(np.where(real, self.inputs[flat], layout.pad).astype(np.int64)),
             "where": torch.from_numpy(np.flatnonzero(asked)),
-            **arranged.attention(layout.layout, layout.first_position, layout.window),
+            **attention,
         }
         return MicroBatch(
             inputs,

@@ -22,7 +22,7 @@ from dana.core.rng import derive_seed, hash_uniform
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Batch, SpecialTokens
-from dana.train.layout import Arrangement, BatchLayout
+from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.base import ModelCardTerms
 from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale, token_losses
 from dana.train.objectives.masked import EPOCH_STRIDE, MaskedCollator, MaskedTokens, Masking, mask
@@ -144,11 +144,11 @@ class PairBatch(StepBatch):
         """Masked tokens, and pairs with a label."""
         return {**super().asked, "next_sentence": int((self.pairs.labels != IGNORED).sum())}
 
-    def fill(self, arranged: Arrangement, layout: BatchLayout, idle: bool) -> PairMicroBatch:
-        """Tensors of pairs that were laid out."""
-        tokens = super().fill(arranged, layout, idle)
-        real, rows = arranged.places >= 0, arranged.example[:, 0]
-        types = np.where(real, self.pairs.types[np.where(real, arranged.places, 0)], 0)
+    def micro(self, rows: np.ndarray, layout: BatchLayout) -> PairMicroBatch:
+        """Tensors of some of the step's pairs, one a row."""
+        tokens, idle, rows = super().micro(rows, layout), not rows.size, rows if rows.size else np.array([0])
+        places, _ = lay_out(rows, self.examples.offsets, layout)
+        types = np.where(places >= 0, self.pairs.types[places], 0)
         # One sum over one Z: the pairs' own Z' goes into their coefficients.
         ratio = self.scale.total / self.relation.total if self.relation.total else 0.0
         pairs = torch.from_numpy((self.relation.coefficients[rows] * ratio).astype(np.float32))
