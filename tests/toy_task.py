@@ -78,7 +78,7 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
     from tokenizers.processors import TemplateProcessing
     from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-    from dana.core.device import seeded
+    from dana.core.rng import seeded
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *words])}, unk_token="[UNK]"))

@@ -1,15 +1,9 @@
-"""Torch devices: a name to a device, whether bfloat16 is faster than float32 there, and seeds that are put back."""
+"""Torch devices: find a device by its name, and measure whether bfloat16 is faster than float32 there."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    import torch
 
 TURNS = 6  # of each precision; all of them take a tenth of a second
 WORTHWHILE = 1.2  # times float32's speed, from which bfloat16 is taken
@@ -50,13 +44,3 @@ def speed_of_bf16() -> float:
                 torch.nn.functional.linear(rows, weights)
                 seconds[place] = min(seconds[place], time.perf_counter() - start)
     return seconds[0] / seconds[1]
-
-
-@contextmanager
-def seeded(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
-    """Seed the global generator (and the CUDA device's, if given), and put its state back afterwards."""
-    import torch
-
-    with torch.random.fork_rng(devices=[device] if device and device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

@@ -1,12 +1,18 @@
-"""Random numbers: a root seed and labels to derived seeds, generators and hashes, without global state.
+"""Derive seeds, generators and hashes from a root seed and labels, without global state but torch's, which is put back.
 
 Two consumers never share a stream by accident, because each names itself:
 ``generator(seed, "ranking", "negatives", 3)``. The same labels give the same numbers on every machine.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
 
 # Odd, so that the keys of one document's units are all different (Weyl sequence).
 UNIT_STRIDE = np.uint64(0x9E3779B97F4A7C15)
@@ -26,6 +32,16 @@ def derive_seed(root: int, *labels: str | int) -> int:
 def generator(root: int, *labels: str | int) -> np.random.Generator:
     """A numpy generator seeded with :func:`derive_seed`."""
     return np.random.Generator(np.random.Philox(derive_seed(root, *labels)))
+
+
+@contextmanager
+def seeded(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
+    """Seed torch's global generator (and the CUDA device's, if given), and put its state back afterwards."""
+    import torch  # many who need seeds need no torch
+
+    with torch.random.fork_rng(devices=[device] if device and device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def hash_uniform(seed: int, keys: np.ndarray) -> np.ndarray:

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError
 from dana.core.logging import progress
-from dana.core.rng import derive_seed, generator
+from dana.core.rng import derive_seed, generator, seeded
 from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dana.core.config import require
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError
-from dana.core.rng import derive_seed
+from dana.core.rng import derive_seed, seeded
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located
 
 

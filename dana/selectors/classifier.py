@@ -14,11 +14,11 @@ from torch import Tensor
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
-from dana.core.device import device_named, seeded
+from dana.core.device import device_named
 from dana.core.errors import DataError
 from dana.core.logging import tracked
 from dana.core.registry import ENCODERS
-from dana.core.rng import derive_seed, generator
+from dana.core.rng import derive_seed, generator, seeded
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
 from dana.models.folder import load_own_tokenizer, load_transformer, model_identity

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dana.core.device import seeded
 from dana.core.errors import DanaError, Preempted
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger, progress
-from dana.core.rng import derive_seed
+from dana.core.rng import derive_seed, seeded
 from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dana.core.device import seeded
 from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import first
 from dana.core.logging import get_logger
-from dana.core.rng import derive_seed
+from dana.core.rng import derive_seed, seeded
 from dana.models.varlen import NAME, has_kernel, register
 from dana.train.examples import Examples
 from dana.train.execution import Precision, total

@@ -27,7 +27,7 @@ def pieces(tiny_tokenizer, tmp_path_factory):
     """A BERT of two layers of 32 whose tokenizer has pieces for any word."""
     from transformers import BertConfig, BertForMaskedLM
 
-    from dana.core.device import seeded
+    from dana.core.rng import seeded
 
     folder = tmp_path_factory.mktemp("pieces")
     tiny_tokenizer.save_pretrained(folder)

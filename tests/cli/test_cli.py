@@ -85,7 +85,7 @@ def test_flags_override_the_recipe_and_key_value_overrides_both(tmp_path):
     assert (weigh.beta, weigh.gamma, weigh.sharpness) == (0.4, 9, 2)
 
 
-@pytest.mark.parametrize("command", ["rank", "score", "weigh", "adapt", "pretrain", "finetune", "report", "run"])
+@pytest.mark.parametrize("command", ["score", "adapt", "pretrain", "finetune"])
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit) as left:
         main([command, "--help"])
@@ -159,7 +159,7 @@ def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypat
     assert processes() == 2
 
 
-@pytest.mark.parametrize("name", ["rank", "score", "weigh", "adapt", "pretrain", "finetune", "report", "run"])
+@pytest.mark.parametrize("name", ["score", "adapt", "pretrain", "finetune"])
 def test_a_recipe_is_its_command_with_its_thread_settings(name):
     lines = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
     assert f'sys.exit(main(["{name}", *sys.argv[1:]]))' in lines

@@ -6,8 +6,8 @@ import torch
 import toy_task
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError
+from dana.core.rng import seeded
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import HEAD, Classifier, MeanPooled, new_classifier
 from dana.tasks.kinds.single_label import SingleLabel

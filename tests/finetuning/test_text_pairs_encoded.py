@@ -7,7 +7,7 @@ import toy_pairs
 import toy_task
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from dana.core.device import seeded
+from dana.core.rng import seeded
 from dana.finetuning.loop import Encoded
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import Classifier, head_layers

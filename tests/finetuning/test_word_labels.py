@@ -6,8 +6,8 @@ import torch
 import toy_task
 from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
 
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError
+from dana.core.rng import seeded
 from dana.finetuning.loop import Encoded, tokenise_words
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import Classifier

@@ -5,8 +5,8 @@ import torch
 import toy_task
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError
+from dana.core.rng import seeded
 from dana.models.classifier import head_layers, new_classifier
 
 IDS = torch.tensor([[2, 6, 7, 3], [2, 8, 3, 0]])

@@ -206,12 +206,12 @@ LATE = [
     (CLUSTERS + "--store none --units window:8", "window"),
     (CLUSTERS + "--store none --true-domains fruit metl", "did you mean 'metal'?"),
     (CLUSTERS + "--store none --true-domains fruit", "one domain"),
-    (CLUSTERS + "--store none --encoder words:{folder}/other.vec --k 2", "k=2: all units have the same vector"),
+    (CLUSTERS + "--store none --encoder words:{folder}/other.vec --k 2", "of 1 distinct vectors"),
     (CLUSTERS + "--store none --encoder words:{folder}/notes.txt", "notes.txt:1: could not convert string to float"),
     (CLUSTERS + "--store none --encoder words:{pool}", "pool.jsonl:1: could not convert string to float"),
     (
         f"clusters --general {{folder}}/same.jsonl --out {{out}} {HASHING} --store none",
-        "k=2: there are 1 distinct units to fit on; ask for at most so many clusters",
+        "k=2: there are 1 distinct units to fit on, of 1 distinct vectors; ask for at most so many clusters",
     ),
     (CLUSTERS + "--store none --encoder transformer:{model},layer=9", "layer=9: must be from -"),
 ]

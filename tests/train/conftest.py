@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from dana.core.device import seeded
+from dana.core.rng import seeded
 from dana.models.varlen import NAME, register
 from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens

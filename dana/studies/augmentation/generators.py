@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.core.device import device_named, seeded
+from dana.core.device import device_named
 from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
-from dana.core.rng import derive_seed, generator
+from dana.core.rng import derive_seed, generator, seeded
 from dana.models.folder import (
     check_checkpoint,
     load_own_tokenizer,

@@ -88,7 +88,7 @@ class LocalChat:
         Raises:
             DataError: If the conversation and a reply are longer than the model's positions.
         """
-        from dana.core.device import seeded
+        from dana.core.rng import seeded
 
         with loading(f"{self.model}: its chat template"):
             inputs = self._tokenizer.apply_chat_template(

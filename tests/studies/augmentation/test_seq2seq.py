@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError, ConfigError
+from dana.core.rng import seeded
 from dana.studies.augmentation.generators import (
     GENERATORS,
     FittedSequence2Sequence,

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from dana.core.device import seeded
 from dana.core.errors import ArtifactError, ConfigError, DanaError, DataError
+from dana.core.rng import seeded
 from dana.studies.few_shot.chat import open_chat
 
 WORDS = ["<pad>", "<end>", "<user>", "<model>", "<unk>", *(f"w{number}" for number in range(40))]

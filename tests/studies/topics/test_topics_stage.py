@@ -186,7 +186,7 @@ def test_other_settings_are_refused_and_a_fit_is_reused(fitted, tmp_path, capsys
     assert "Give --k 2 3 to go on" in capsys.readouterr().err
     assert main(["topics", "fit", "--out", str(out), "--model", "lda:epochs=3", "--seed", "5"]) == 2
     said = capsys.readouterr().err
-    assert "--seed: 0 there, 5 now; --model: lda there, lda:epochs=3 now" in said
+    assert "(seed: 0 there, 5 now; topics.model.epochs: 10 there, 3 now). Give --seed 0 --model lda to go on" in said
 
 
 def test_the_embedded_model_by_its_command_line(pool, tmp_path):

@@ -17,9 +17,9 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, BertConfig, GPT2Config, GPT2LMHeadModel
 
-from dana.core.device import seeded
 from dana.core.errors import ConfigError
 from dana.core.registry import OBJECTIVES
+from dana.core.rng import seeded
 from dana.stages.training import adapt_stage
 from dana.train import DENOMINATORS
 from dana.train.examples import Examples, build_examples
