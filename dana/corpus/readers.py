@@ -13,10 +13,8 @@ The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mo
 
 import csv
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from dana.core.errors import Damage, DataError
@@ -30,9 +28,7 @@ Lines = Iterable[tuple[int, str]]  # with their numbers
 
 FIRST_LOOK = 1 << 24  # characters of plain text that decide its layout
 PARAGRAPH = 20  # lines: longer ones on average, and the blank lines between are strays
-LONGEST_RECORD = 100_000  # lines of a CSV
-SUSPICIOUS = 20  # lines of a record of a CSV; those of longer ones are checked for being rows themselves
-ALIKE = 0.9  # share of these lines that are rows where the quote is taken for unclosed
+LONGEST_FIELD = 1 << 27  # characters of a CSV
 
 
 def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Iterator[Record]:
@@ -52,11 +48,11 @@ def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Ite
             yield from read_hub(source)  # type: ignore[arg-type]
         else:
             for path in expand(source):
-                yield from read_file(path, None, text_documents)
+                yield from read_file(path, text_documents)
 
 
 def read_file(
-    path: File, groups: range | None = None, text_documents: str = "auto", errors: str = "replace"
+    path: File, text_documents: str = "auto", errors: str = "replace", groups: range | None = None
 ) -> Iterator[Record]:
     """The records of one file; of a Parquet file, those of some row groups, if they are given.
 
@@ -138,76 +134,35 @@ def _layout(lines: Lines) -> str:
 def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
     """A record a row, after a header.
 
-    A quote that is opened and not closed, or closed so far below that the lines between are rows themselves, makes a
-    bad record of its own line alone: the lines below are read again.
-
     Raises:
-        Damage: If the header names a column twice.
+        Damage: If the header names a column twice, or an error comes lines below the quote that opens before it: where
+            that was to close, nobody knows.
     """
-    csv.field_size_limit(1 << 30)
-    feed = _Feed(lines)
-    reader = csv.reader(feed, delimiter=delimiter, strict=True)  # else an open quote swallows the file in silence
-    header: list[str] | None = None
+    csv.field_size_limit(LONGEST_FIELD)
+    texts = (line.replace("\x00", "") for _, line in lines)
+    rows = csv.reader(texts, delimiter=delimiter, strict=True)  # else an open quote swallows the file in silence
+    header: list[str] = []
     while True:
-        feed.taken.clear()
+        line, problem = rows.line_num + 1, ""
         try:
-            row = next(reader, None)
-            problem = ""
+            row = next(rows, None)
         except csv.Error as error:
             row, problem = [], f"not CSV: {error}"
+            if rows.line_num > line:
+                raise Damage(line, f"{problem} in line {rows.line_num}, within the quote that opens here") from error
         if row is None:
             return
-        line = feed.taken[0][0]
-        if header is None and not problem:
+        if row and not header:
             header = [name.strip() for name in row]
             if twice := [name for place, name in enumerate(header) if name and name in header[:place]]:
                 raise Damage(line, f"the header names the column {twice[0]!r} twice")
             continue
-        columns = len(header or ())
-        if not problem and row and len(row) != columns:
-            problem = f"{len(row)} columns where the header has {columns}"
-        elif not problem and (swallowed := _rows_within(feed.taken, columns, delimiter)):
-            problem = (
-                f"not CSV: a quote that opens here closes {len(feed.taken) - 1:,} lines below, and {swallowed:,} of the"
-                " lines between are rows themselves"
-            )
+        if row and len(row) != len(header):
+            problem = f"{len(row)} columns where the header has {len(header)}"
         if problem:
-            feed.again.extendleft(reversed(feed.taken[1:]))
             yield Record(origin, line, {}, problem)
         elif row:
-            yield Record(origin, line, dict(zip(header or (), row, strict=True)), kind="row")
-
-
-def _rows_within(taken: list[tuple[int, str]], columns: int, delimiter: str) -> int:
-    """Lines within a record that are rows of the table themselves; 0 where fewer than 90 % of them are."""
-    within = [line for _, line in islice(taken, 1, len(taken) - 1) if line.strip()]
-    if len(within) < SUSPICIOUS or columns < 2:
-        return 0
-    rows = 0
-    for line in within:
-        try:
-            rows += len(next(csv.reader([line], delimiter=delimiter, strict=True))) == columns
-        except csv.Error:
-            continue
-    return rows if rows >= ALIKE * len(within) else 0
-
-
-class _Feed:
-    """Lines for a CSV reader; what is put into `again` is read before the rest."""
-
-    def __init__(self, lines: Lines) -> None:
-        self.taken: list[tuple[int, str]] = []
-        self.again: deque[tuple[int, str]] = deque()
-        self._lines = iter(lines)
-
-    def __iter__(self) -> "_Feed":
-        return self
-
-    def __next__(self) -> str:
-        if len(self.taken) == LONGEST_RECORD:  # the reader takes it for the end of the file
-            raise StopIteration
-        self.taken.append(self.again.popleft() if self.again else next(self._lines))
-        return self.taken[-1][1].replace("\x00", "")
+            yield Record(origin, line, dict(zip(header, row, strict=True)), kind="row")
 
 
 def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
@@ -266,18 +221,9 @@ def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
         yield from ((fields, "") for fields in batch.to_pylist())
         return
     except (ValueError, OverflowError):  # text that is not UTF-8, a date Python does not know: see which row has it
-        columns = list(zip(batch.schema.names, batch.columns, strict=True))
-    for row in range(batch.num_rows):
+        single = (batch.slice(row, 1) for row in range(batch.num_rows))
+    for row in single:
         try:
-            yield {name: _value(column[row]) for name, column in columns}, ""
+            yield row.to_pylist()[0], ""
         except (ValueError, OverflowError) as error:
             yield {}, f"a value cannot be read: {error}"
-
-
-def _value(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        if not hasattr(scalar, "as_buffer"):  # within a list or struct
-            raise
-        return scalar.as_buffer().to_pybytes().decode("utf-8", "replace")

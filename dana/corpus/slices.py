@@ -101,13 +101,13 @@ def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:
 
 def _joined(pool: Executor, parts: Iterable["Slice"], most: int, inputs: Inputs) -> Iterator[Parsed]:
     """Records of all slices as those of whole files: lines count on, and where the rest of a file is lost it ends."""
-    lines, lost = 0, False
+    lines, lost, layout = 0, False, inputs.text_documents
     for part, future in _in_order(pool, parts, most, inputs):
         if part.first == 0:  # a file begins, perhaps the one before once more
             lines, lost = 0, False
         if lost:
             continue
-        records, many = future.result() if future else (_all_parsed(read_slice(part, inputs.text_documents), inputs), 0)
+        records, many = future.result() if future else (_all_parsed(read_file(part.path, layout), inputs), 0)
         for parsed in records:
             lost = parsed.record.rest_lost
             yield replace(parsed, record=replace(parsed.record, line=parsed.record.line + lines)) if lines else parsed
@@ -133,12 +133,25 @@ def _in_order(
 
 
 def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[Parsed], int]:
-    """A slice's records, parsed, and by how much the numbers of the next slice's lines are behind."""
-    passed = Passed()
-    found = list(_all_parsed(read_slice(part, inputs.text_documents, passed), inputs))
-    for parsed in found:
-        parsed.record.fields.clear()
-    return found, passed.lines
+    """The records that begin in a slice, parsed, and by how much the numbers of the next slice's lines are behind.
+
+    Lines of a byte range count from 1 at its own beginning; rows and lines of other slices are the file's.
+
+    Raises:
+        DataError: If the machine cannot read the file.
+    """
+    lines: list[tuple[int, str]] = []
+    if part.after is None:
+        records = read_file(part.path, inputs.text_documents)
+    elif format_of(part.path) == ".parquet":
+        records = read_file(part.path, groups=range(part.first, part.after))
+    else:
+        lines = list(_lines(part.path, part.first, part.after))
+        records = parse_json_lines(part.path, lines)
+    parsed = list(_all_parsed(records, inputs))
+    for one in parsed:
+        one.record.fields.clear()
+    return parsed, len(lines)
 
 
 @dataclass(frozen=True)
@@ -206,44 +219,20 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
     yield Slice(path, first, len(sizes))
 
 
-class Passed:
-    """How many lines of a byte range were read: by so much the next range's numbers are behind; 0 of other slices."""
-
-    lines = 0
-
-
-def read_slice(part: Slice, text_documents: str = "auto", passed: Passed | None = None) -> Iterator[Record]:
-    """The records that begin in a slice. Lines of a byte range count from 1 at its own beginning.
-
-    Args:
-        part: It.
-        text_documents: See :class:`dana.corpus.inputs.Inputs`.
-        passed: Counts the lines as they are read, those without a record among them.
-
-    Raises:
-        DataError: If the machine cannot read the file.
-    """
-    if part.after is None:
-        yield from read_file(part.path, None, text_documents)
-    elif format_of(part.path) == ".parquet":
-        yield from read_file(part.path, range(part.first, part.after))
-    else:
-        yield from parse_json_lines(part.path, _lines(part, part.after, passed or Passed()))
-
-
-def _lines(part: Slice, after: int, passed: Passed) -> Iterator[tuple[int, str]]:
-    at = max(0, part.first - 1)
+def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
+    at = max(0, first - 1)
+    number = 0
     try:
-        with open_until(part.path, after + BEHIND) as stream:  # with what the last line has behind the slice
+        with open_until(path, after + BEHIND) as stream:  # with what the last line has behind the slice
             stream.seek(at)
-            if part.first:  # the slice before has the line that was begun there
+            if first:  # the slice before has the line that was begun there
                 at += len(stream.readline(after - at))
             while at < after and (line := stream.readline()):
                 at += len(line)
-                passed.lines += 1
-                yield passed.lines, line.decode("utf-8", "replace")
+                number += 1
+                yield number, line.decode("utf-8", "replace")
     except OSError as error:
-        raise DataError(f"{part.path}: cannot be read from byte {at:,} on: {error}") from error
+        raise DataError(f"{path}: cannot be read from byte {at:,} on: {error}") from error
 
 
 def reading_processes(files: Sequence[File]) -> int:

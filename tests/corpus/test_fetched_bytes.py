@@ -11,8 +11,9 @@ from dana.core.errors import DataError
 from dana.core.storage import BEHIND, RemoteFile, list_url
 from dana.corpus import slices
 from dana.corpus.documents import Tally, read_documents
+from dana.corpus.inputs import Inputs
 from dana.corpus.readers import metadata_of
-from dana.corpus.slices import SLICE_BYTES, Passed, read_slice, slices_of
+from dana.corpus.slices import SLICE_BYTES, parse_slice, slices_of
 from dana.stages import texts as corpus_module
 from dana.stages.texts import corpus_stage
 
@@ -61,7 +62,7 @@ def test_slices_fetch_a_file_once(ending, memory, fetched):
     head = sum(fetched)
     assert head <= BEHIND
     assert len(parts) >= 4
-    read = [record.fields["text"] for part in parts for record in read_slice(part)]
+    read = [parsed.document.text for part in parts for parsed in parse_slice(part, Inputs())[0]]
     assert read == TEXTS
     behind = len(parts) if ending == "jsonl" else 1  # a line may end behind its slice, a row group ends where it ends
     assert sum(fetched) <= len(FILES[ending]) + BEHIND * behind <= 1.1 * len(FILES[ending])
@@ -110,9 +111,9 @@ def test_a_line_longer_than_slices_is_fetched_by_who_begins_it(size, memory, fet
     parts = list(slices_of("memory://a.jsonl", size))
     fetched.clear()
     for part in parts:
-        passed = Passed()
-        found += [(record.line + lines, record.fields.get("text")) for record in read_slice(part, passed=passed)]
-        lines += passed.lines
+        records, passed = parse_slice(part, Inputs())
+        found += [(parsed.record.line + lines, parsed.document.text) for parsed in records]
+        lines += passed
     assert found == list(enumerate(texts, 1))
     assert sum(fetched) <= 2 * len(content) + (2 * len(parts) + 2) * BEHIND  # by the others as much as they have
     assert len(fetched) <= 2 * len(parts) + 8

@@ -158,11 +158,6 @@ def test_files_of_another_system_give_the_same_documents(tmp_path, name):
         assert _adds_up(made)["in"] == 3
 
 
-def _latin_parquet():
-    text = pa.array([b"Before.", "Zwölf.".encode("latin-1")], pa.binary())
-    return _parquet(pa.StringArray.from_buffers(2, *text.buffers()[1:]))
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -172,7 +167,6 @@ def _latin_parquet():
         ("x.tsv", _csv("\t", ["Before.", "Zwölf."]).replace("ö".encode(), b"\xf6")),
         ("x.txt", "Before.\nZwölf.\n".encode("latin-1")),
         ("x.txt.zst", zstandard.compress("Before.\nZwölf.\n".encode("latin-1"))),
-        ("x.parquet", _latin_parquet()),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
@@ -229,6 +223,8 @@ def _second(line):
 BROKEN = _second(b'{"text": "brok')
 MANY = _jsonl(f"Document {n} {n**7}." for n in range(20_000))
 WITH_NULL = _parquet(["Good.", None, "After."])
+_BYTES = pa.array([b"Good.", "Zwölf.".encode("latin-1"), b"After."], pa.binary())
+LATIN = _parquet(pa.StringArray.from_buffers(3, *_BYTES.buffers()[1:]))
 WITH_DATE = _parquet(["Good.", "Bad date.", "After."], when=pa.array([0, 1 << 62, 0], pa.timestamp("us")))
 
 # File, content, line, what the error says of it, the reason it is counted under, what is kept (None: as much as
@@ -244,8 +240,9 @@ REJECTED = [
     ("x.jsonl", _second(b'{"\\ud800": 1}'), 2, "the field 'text' is missing", "no text", BOTH),
     ("x.csv", b"id,text\n1,Good.\n2\n3,After.\n", 3, "1 columns where the header has 2", "unreadable", BOTH),
     ("x.tsv", b"id\ttext\n1\tGood.\n2\ta\tb\n3\tAfter.\n", 3, "3 columns where the header has 2", "unreadable", BOTH),
-    ("x.csv", b'text\nGood.\nAfter.\n"open\nand so on\n', 4, "not CSV: ", "unreadable", [*BOTH, "and so on"]),
+    ("x.csv", b'text\nGood.\nAfter.\n"open\nand so on\n', 4, "not CSV: ", "damaged file", BOTH),
     ("x.parquet", WITH_NULL, 2, "the field 'text' is NoneType", "no text", BOTH),
+    ("x.parquet", LATIN, 2, "a value cannot be read: 'utf-8' codec can't decode", "unreadable", BOTH),
     ("x.parquet", WITH_DATE, 2, "a value cannot be read: ", "unreadable", BOTH),
     ("x.parquet", b"PAR1 and no more", 1, "not a Parquet file, or a damaged one: ", "damaged file", []),
     ("x.parquet", WITH_NULL[:-20], 1, "not a Parquet file, or a damaged one: ", "damaged file", []),

@@ -13,7 +13,7 @@ from dana.core.errors import DataError
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.slices import Passed, Slice, parse_slice, read_slice, slices_of
+from dana.corpus.slices import Slice, parse_slice, slices_of
 
 
 class Failing(io.BytesIO):
@@ -28,9 +28,9 @@ class Failing(io.BytesIO):
 def test_a_byte_range_that_cannot_be_read_is_named_by_file_and_place(jsonl, monkeypatch):
     monkeypatch.setattr(slices_module, "open_until", lambda path, until: Failing(path.read_bytes()[:until]))
     with pytest.raises(DataError, match=r"big\.jsonl: cannot be read from byte 3\d\d on: .*Input/output error$"):
-        list(read_slice(Slice(jsonl, 50, 1000)))
+        parse_slice(Slice(jsonl, 50, 1000), Inputs())
     with pytest.raises(DataError, match=r"big\.jsonl: cannot be read from byte 999 on"):
-        list(read_slice(Slice(jsonl, 1000, 1100)))
+        parse_slice(Slice(jsonl, 1000, 1100), Inputs())
 
 
 @pytest.fixture
@@ -44,13 +44,17 @@ def jsonl(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 4096])
 def test_byte_ranges_hold_every_line_once_with_its_number(jsonl, size):
-    (whole,) = (list(read_slice(part)) for part in slices_of(str(jsonl)))
+    def about(part, before):
+        records, lines = parse_slice(part, Inputs())
+        return [(one.document, one.problem[:8], one.record.line + before) for one in records], lines
+
+    (whole,) = slices_of(str(jsonl))
     found, lines = [], 0
     for part in slices_of(str(jsonl), size):
-        passed = Passed()
-        found += [(rec.fields, rec.problem[:8], rec.line + lines) for rec in read_slice(part, passed=passed)]
-        lines += passed.lines
-    assert found == [(record.fields, record.problem[:8], record.line) for record in whole]
+        records, passed = about(part, lines)
+        found += records
+        lines += passed
+    assert found == about(whole, 0)[0]
     assert len(found) == 299
 
 
@@ -59,9 +63,9 @@ def test_parquet_is_cut_by_row_groups_and_rows_keep_their_numbers(tmp_path):
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=10)
     parts = list(slices_of(str(tmp_path / "t.parquet"), 200))
     assert len(parts) > 3
-    records = [record for part in parts for record in read_slice(part)]
-    assert [record.line for record in records] == list(range(1, 101))
-    assert [record.fields["text"] for record in records] == table["text"].to_pylist()
+    parsed = [one for part in parts for one in parse_slice(part, Inputs())[0]]
+    assert [one.record.line for one in parsed] == list(range(1, 101))
+    assert [one.document.text for one in parsed] == table["text"].to_pylist()
 
 
 def test_row_groups_are_joined_up_to_the_size_and_a_large_one_is_streamed(tmp_path, monkeypatch):

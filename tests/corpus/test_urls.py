@@ -23,9 +23,10 @@ from dana.core.storage import RemoteFile, is_url, list_url
 from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
+from dana.corpus.inputs import Inputs
 from dana.corpus.places import expand, find_files
 from dana.corpus.readers import read_records
-from dana.corpus.slices import read_slice, slices_of
+from dana.corpus.slices import parse_slice, slices_of
 from dana.stages.texts import corpus_stage
 
 ROWS = [{"id": f"{number}", "text": f"Row {number} of the pool, ähnlich 😀"} for number in range(3000)]
@@ -67,7 +68,8 @@ def test_slices_of_a_remote_file_are_its_records(ending, memory):
     memory.pipe_file(f"/pool/a{ending}", FILES[ending])
     parts = list(slices_of(f"memory://pool/a{ending}", size=len(FILES[ending]) // 5))
     assert len(parts) >= 5
-    assert [record.fields for part in parts for record in read_slice(part)] == ROWS
+    parsed = [one for part in parts for one in parse_slice(part, Inputs())[0]]
+    assert [{"id": one.document.doc_id, "text": one.document.text} for one in parsed] == ROWS
 
 
 def test_a_folder_is_read_in_order_without_what_is_hidden_unknown_or_made_by_dana(memory):
