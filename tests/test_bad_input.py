@@ -371,8 +371,6 @@ FLAGS = [
     ("run quickstart.yaml adapt.steps=0 adapt.tokens=null", "steps"),
     ("run quickstart.yaml finetune.seeds=0", "seeds"),
     ("run quickstart.yaml detect=0", "detect=0.0: must be in (0, 1]"),
-    ("run quickstart.yaml --pilot {folder}/nope", "nope"),
-    ("run quickstart.yaml --dry-run --pilot {run}", "must be the folder of a run with results below finetune/"),
     ("run quickstart.yaml arms=[dana,dana]", "distinct"),
     ("run quickstart.yaml selection.encoder=hashng", "hashing"),
     ("run quickstart.yaml ranking.detectors=[knm]", "knn"),

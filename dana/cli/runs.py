@@ -16,13 +16,13 @@ def add_runs(add: AddCommand) -> None:
     """
     out = Flag("--out", "out", "folder of the run (default: runs/quickstart)")
     add_command(add, "quickstart", _quickstart, [out], reads=None).set_defaults(processes=True)
-    flags = [Flag("--jobs", "jobs"), Flag("--pilot", "pilot"), Flag("--task-path", "task_path", options=MANY)]
+    flags = [Flag("--jobs", "jobs"), Flag("--task-path", "task_path", options=MANY)]
     run = add_command(add, "run", _run, flags, settings=False, reads=None)
     run.set_defaults(processes=True)
     run.add_argument(
         "--dry-run",
         action="store_true",
-        help="list the cells and what they can decide; run nothing",
+        help="list the cells and which of them are done; run nothing",
     )
     run.add_argument("recipe", help="a YAML file, or the name of one that ships with dana: quickstart")
     run.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ from the recipe's")
@@ -56,15 +56,12 @@ def _run(parsed: argparse.Namespace) -> None:
     Each cell leaves an artifact under the recipe's `out`; a rerun reuses what is there and was made from the same
     settings, and refuses what was made from others, naming the difference. A cell that fails stops only those that need
     it. With --jobs N cells run side by side, each with its share of GPUs and cores and a log in OUT/cells.
-
-    Before the first cell, and by --dry-run, it says which differences its seeds and test sets can decide.
     """
-    from dana.stages.run import forecast_run, plan_run, run_recipe
+    from dana.stages.run import plan_run, run_recipe
 
     settings = settings_from(parsed, parsed.recipe)
     if parsed.dry_run:
-        lines = [f"{state:<8} {cell}" for cell, state in plan_run(settings).states().items()]
-        print("\n".join([*lines, *(f"power    {line}" for line in forecast_run(settings))]))
+        print("\n".join(f"{state:<8} {cell}" for cell, state in plan_run(settings).states().items()))
     else:
         print(f"report: {run_recipe(settings)}")
 

@@ -3,18 +3,15 @@
 A verdict needs both: a sign-flip p over the seeds of at most 0.05, after Holm over all questions of the report, and
 a two-level bootstrap interval, over seeds and test examples, without zero. Everything else is undecided, for a reason.
 
-Power foretells verdicts. The mean difference of n seeds on one test set is taken as normal around the true one, with
-variance
-
-    V = examples² + seeds² / n,
-
-and the interval as normal with the variance that a bootstrap of seeds and examples has on average,
+Power foretells verdicts of a rerun on the same test set. The mean difference of n seeds is taken as normal around the
+true one, with variance seeds² / n, and the interval as normal with the variance that a bootstrap of seeds and examples
+has on average,
 
     W = examples² + ((n − 1) seeds² + (2n − 1) mixed²) / n²
 
-(it draws the seeds' own part over again with the examples, so W > V). The smallest difference found with probability
-`POWER` is the larger of what either half of the rule asks for. As n grows both tend to 2.8 · `examples`: no number of
-seeds sees less, only more test examples do. Everything is two-sided, at level `ALPHA`.
+(it draws the seeds' own part over again with the examples). The smallest difference found with probability `POWER` is
+the larger of what either half of the rule asks for. As n grows it tends to 1.96 · `examples`: no number of seeds sees
+less, only more test examples do. Everything is two-sided, at level `ALPHA`.
 
 References:
     Card et al. 2020, With Little Power Comes Great Responsibility (the variance of a paired difference of accuracies is
@@ -41,10 +38,6 @@ RIVALS = ("base", "random")  # what our arm must beat: no adaptation, and as muc
 POWER = 0.8  # share of reruns that should find the difference
 Z, REACH = NormalDist().inv_cdf(1 - ALPHA / 2), NormalDist().inv_cdf(POWER)
 MOST_SEEDS = 1000  # beyond this, how many would decide is no use to anyone
-# Without a pilot: what a tiny BERT and ours have on docs/results/adaptation.md; strong models disagree less.
-ASSUMED_OWN = 0.01  # standard deviation over seeds on a test set without end
-ASSUMED_SHARED = 0.1  # variance over examples, of one example's difference, that all seeds share
-ASSUMED_MIXED = 0.2  # variance over examples that is a seed's own; both together are the share of disagreement
 
 
 @dataclass(frozen=True)
@@ -62,31 +55,13 @@ class Spread:
     mixed: float
 
 
-def assumed_spread(examples: int) -> Spread:
-    """The spread that is assumed where no results are there to estimate it from.
-
-    Args:
-        examples: Of the test set.
-    """
-    mixed = ASSUMED_MIXED / examples
-    return Spread(math.sqrt(ASSUMED_OWN**2 + mixed), math.sqrt(ASSUMED_SHARED / examples), math.sqrt(mixed))
-
-
-def pooled(spreads: list[Spread]) -> Spread:
-    """Root mean square of several spreads, part by part."""
-    parts = [[getattr(spread, name) ** 2 for spread in spreads] for name in ("seeds", "examples", "mixed")]
-    return Spread(*(math.sqrt(math.fsum(part) / len(part)) for part in parts))
-
-
-def detectable(spread: Spread, n: int, questions: int, other_texts: bool = True) -> float:
-    """The smallest difference that n seeds decide with probability :data:`POWER`.
+def detectable(spread: Spread, n: int, questions: int) -> float:
+    """The smallest difference that a rerun of n seeds on the same test set decides with probability :data:`POWER`.
 
     Args:
         spread: Of the differences.
         n: Seeds.
         questions: How many Holm adjusts for; the first of its steps is reckoned with, which asks the most.
-        other_texts: Whether the test set is drawn anew, as before a run. Of a rerun on the same one the difference
-            varies by its seeds alone.
 
     Returns:
         In units of the score; infinite where so few seeds decide nothing.
@@ -94,15 +69,8 @@ def detectable(spread: Spread, n: int, questions: int, other_texts: bool = True)
     if n < fewest_seeds(questions):
         return math.inf
     own = spread.seeds / math.sqrt(n)
-    error = math.hypot(spread.examples, own) if other_texts else own
     width = math.sqrt(spread.examples**2 + ((n - 1) * spread.seeds**2 + (2 * n - 1) * spread.mixed**2) / n**2)
-    by_seeds = standard_effect(n, questions) * spread.seeds + REACH * (error - own)
-    return max(by_seeds, Z * width + REACH * error)
-
-
-def smallest_detectable(spread: Spread, other_texts: bool = True) -> float:
-    """What :func:`detectable` tends to with more and more seeds: the test set's part alone."""
-    return spread.examples * (Z + REACH if other_texts else Z)
+    return max(standard_effect(n, questions) * spread.seeds, Z * width + REACH * own)
 
 
 def standard_effect(n: int, questions: int) -> float:
@@ -133,24 +101,21 @@ def standard_effect(n: int, questions: int) -> float:
     return float(effect) / math.sqrt(n)
 
 
-def seeds_needed(spread: Spread, difference: float, questions: int, other_texts: bool = True) -> int | None:
+def seeds_needed(spread: Spread, difference: float, questions: int) -> int | None:
     """The least number of seeds that decide a difference with probability :data:`POWER`.
 
     Args:
         spread: Of the differences.
         difference: In units of the score; its sign does not matter.
         questions: How many Holm adjusts for.
-        other_texts: As for :func:`detectable`.
 
     Returns:
         The number; one more than :data:`MOST_SEEDS` for any larger one; None where no number of seeds would do.
     """
-    if abs(difference) <= smallest_detectable(spread, other_texts):
+    if abs(difference) <= Z * spread.examples:  # what more and more seeds tend to: the test set's part alone
         return None
     numbers = range(fewest_seeds(questions), MOST_SEEDS + 1)  # the more, the less is seen
-    return numbers.start + bisect_left(
-        numbers, -abs(difference), key=lambda n: -detectable(spread, n, questions, other_texts)
-    )
+    return numbers.start + bisect_left(numbers, -abs(difference), key=lambda n: -detectable(spread, n, questions))
 
 
 @dataclass(frozen=True)
@@ -296,7 +261,7 @@ def _planned(row: ArmComparison, count: int) -> ArmComparison:
     if not math.isfinite(row.error) or row.mean == 0:
         fewest = fewest_seeds(count)
         return replace(row, seeds=fewest) if row.n < fewest else row
-    needed = seeds_needed(Spread(row.std, row.examples, row.mixed), row.mean, count, other_texts=False)
+    needed = seeds_needed(Spread(row.std, row.examples, row.mixed), row.mean, count)
     if needed is None:
         return replace(row, plan="no number of seeds would decide it, the test set is too small for such a difference")
     if needed > MOST_SEEDS:

@@ -23,7 +23,7 @@ HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """
 # Of one command, not of the run: where it is, how many cells run side by side, whether a training begins afresh.
-MOMENTARY = ("out", "jobs", "pilot", "adapt.execution.resume", "pretrain.execution.resume")
+MOMENTARY = ("out", "jobs", "adapt.execution.resume", "pretrain.execution.resume")
 
 RIVALS = (  # of each set one may be given
     {"adapt.steps", "adapt.tokens", "adapt.epochs"},

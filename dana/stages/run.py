@@ -27,7 +27,6 @@ from dana.stages.finetune_cells import (
     suffix,
     with_seed,
 )
-from dana.stages.forecast import forecast
 from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
@@ -41,7 +40,6 @@ from dana.stages.texts import check_names, held_out_folders, held_out_stage, ope
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import refuse_unused
 from dana.stages.weigh import WeighSettings
-from dana.tasks.card import load_card
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
@@ -64,8 +62,6 @@ def run_recipe(settings: RunSettings) -> Path:
     """
     require_shared_cells(settings.jobs)
     grid = plan_run(settings)
-    for line in forecast_run(settings):
-        log.info("power     %s", line)
     refuse_mixed_precision(grid)
     run_grid(grid, settings.jobs)
     out = Path(settings.out)
@@ -91,14 +87,6 @@ def plan_run(settings: RunSettings) -> Grid:
     if settings.model:
         check_checkpoint(settings.model)
     return Grid(Path(settings.out), tuple(_cells(settings, selectors)))
-
-
-def forecast_run(settings: RunSettings) -> list[str]:
-    """A line a task card: which differences the run can decide; see :func:`dana.stages.forecast.forecast`."""
-    read = _with_harvest(settings)
-    unmade = read.task if settings.harvest is not None and not Path(read.task).is_file() else None
-    named = read.cards or [read.task]
-    return forecast(settings, [CARD_NAME if card == unmade else load_card(card) for card in named])
 
 
 def _refuse_unused(arm: Arm, settings: RunSettings) -> None:

@@ -52,10 +52,6 @@ class CoreSettings:
         finetune: The fine-tuning, the same for every arm.
         nested: Each seed of fine-tuning has a selection and an adaptation of its own, with seeds that differ alike: the
             spread over seeds is that of the whole way, for as many adaptations as seeds.
-        detect: The smallest difference of scores that matters; before the first cell ``dana run`` says how many seeds
-            would see it.
-        pilot: Folder of an earlier run whose results say how much scores vary; where none is named, this run's own say
-            it, if there are any.
         jobs: Cells of the recipe that run side by side, each in a process of its own.
     """
 
@@ -81,8 +77,6 @@ class CoreSettings:
     cards: list[str] = field(default_factory=list)
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
     nested: bool = False
-    detect: float = 0.02
-    pilot: str | None = None
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -93,7 +87,6 @@ class CoreSettings:
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
         named = all(source.strip() for source in self.general)
         require(named, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
-        require(0 < self.detect <= 1, "detect", self.detect, "in (0, 1]")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
 

@@ -13,11 +13,8 @@ from dana.report import verdicts
 from dana.report.verdicts import (
     MOST_SEEDS,
     Spread,
-    assumed_spread,
     detectable,
-    pooled,
     seeds_needed,
-    smallest_detectable,
     standard_effect,
 )
 from tests.report.test_verdicts import cell
@@ -59,23 +56,16 @@ def test_of_seeds_alone_it_is_the_effect_in_standard_deviations():
 
 
 def test_of_examples_alone_it_is_the_floor_whatever_the_seeds():
-    """1.960 + 0.842 standard deviations before a run; once the test set is drawn, 1.960."""
-    floor = smallest_detectable(TEXTS_ALONE)
-    assert floor == pytest.approx(0.5 * (1.959964 + 0.841621), abs=1e-5)
-    assert detectable(TEXTS_ALONE, 7, 1) == detectable(TEXTS_ALONE, 500, 1) == pytest.approx(floor)
-    again = smallest_detectable(TEXTS_ALONE, other_texts=False)
-    assert again == detectable(TEXTS_ALONE, 9, 1, other_texts=False) == pytest.approx(0.5 * 1.959964, abs=1e-5)
+    floor = pytest.approx(0.5 * 1.959964, abs=1e-5)
+    assert detectable(TEXTS_ALONE, 7, 1) == detectable(TEXTS_ALONE, 500, 1) == floor
 
 
 def test_both_parts_together_by_hand():
     spread, n = Spread(0.03, 0.02, 0.025), 8
-    error = math.sqrt(0.02**2 + 0.03**2 / n)
     width = math.sqrt(0.02**2 + (7 * 0.03**2 + 15 * 0.025**2) / 64)
-    by_interval = 1.959964 * width + 0.841621 * error
+    by_interval = 1.959964 * width + 0.841621 * 0.03 / math.sqrt(n)
     assert detectable(spread, n, 1) == pytest.approx(by_interval, rel=1e-5)
-    own = 0.1 / math.sqrt(n)
-    by_seeds = standard_effect(n, 4) * 0.1 + 0.841621 * (math.hypot(0.001, own) - own)
-    assert detectable(Spread(0.1, 0.001, 0.0), n, 4) == pytest.approx(by_seeds, rel=1e-5)
+    assert detectable(Spread(0.1, 0.001, 0.0), n, 4) == pytest.approx(standard_effect(n, 4) * 0.1, rel=1e-5)
 
 
 def test_seeds_needed_is_the_first_number_that_sees_it():
@@ -87,23 +77,8 @@ def test_seeds_needed_is_the_first_number_that_sees_it():
 
 
 def test_no_number_of_seeds_sees_less_than_the_floor():
-    assert seeds_needed(TEXTS_ALONE, 1.40, 1) is None
-    assert seeds_needed(TEXTS_ALONE, 1.41, 1) == 6
-    assert seeds_needed(TEXTS_ALONE, 1.40, 1, other_texts=False) == 6
-    assert seeds_needed(TEXTS_ALONE, 0.97, 1, other_texts=False) is None
-
-
-def test_what_is_assumed_shrinks_with_the_test_set_down_to_the_seeds_own():
-    few, many = assumed_spread(100), assumed_spread(10**9)
-    assert few == Spread(pytest.approx(math.sqrt(0.0021)), pytest.approx(0.0316228), pytest.approx(math.sqrt(0.002)))
-    assert many.seeds == pytest.approx(0.01, abs=1e-5)
-    assert many.examples < 1e-4
-
-
-def test_pooled_by_hand():
-    assert pooled([Spread(3.0, 0.0, 1.0), Spread(4.0, 2.0, 1.0)]) == Spread(
-        pytest.approx(math.sqrt(12.5)), pytest.approx(math.sqrt(2)), pytest.approx(1.0)
-    )
+    assert seeds_needed(TEXTS_ALONE, 1.40, 1) == 6
+    assert seeds_needed(TEXTS_ALONE, 0.97, 1) is None
 
 
 # Simulated models: base is right on a text with probability a half; ours with what is added by the text (± `by_text`,
@@ -116,8 +91,10 @@ def known_spread(texts: int, by_text: float, by_seed: float) -> Spread:
     return Spread(math.sqrt(by_seed**2 + mixed), by_text / math.sqrt(texts), math.sqrt(mixed))
 
 
-def models(random, seeds: int, texts: int, by_text: float, by_seed: float, difference: float):
-    ours = 0.5 + random.choice([-by_text, by_text], texts) + random.normal(0, by_seed, seeds)[:, None] + difference
+def models(random, seeds: int, texts: int, by_text: float, by_seed: float, difference: float, balanced: bool = False):
+    """`balanced`: on every test set what is added by the text sums to 0, as in reruns on one whose mean is known."""
+    signs = random.permutation(np.resize([-1, 1], texts)) if balanced else random.choice([-1, 1], texts)
+    ours = 0.5 + by_text * signs + random.normal(0, by_seed, seeds)[:, None] + difference
     return random.random((seeds, texts)) < ours, random.random((seeds, texts)) < 0.5
 
 
@@ -149,7 +126,7 @@ def test_the_stated_difference_is_found_four_times_in_five_by_the_verdict_itself
     monkeypatch.setattr(verdicts, "paired_bootstrap", partial(paired_bootstrap, resamples=200))
     spread = known_spread(about["texts"], about["by_text"], about["by_seed"])
     smallest = detectable(spread, about["seeds"], questions)
-    assert 0.70 < decided(smallest, 150, questions, **about) < 0.90
+    assert 0.70 < decided(smallest, 150, questions, balanced=True, **about) < 0.90
 
 
 @pytest.mark.parametrize(("questions", "about"), REGIMES[:3])

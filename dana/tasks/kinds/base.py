@@ -41,7 +41,6 @@ class Kind(ABC):
         pipeline: Transformers' pipeline for a saved model.
         per_word: Whether every word of a text has an answer of its own.
         labelled: Whether a card has labels.
-        assumes_spread: Whether scores vary as :func:`dana.report.verdicts.assumed_spread` says, without a pilot.
     """
 
     labels: tuple[str, ...]
@@ -54,7 +53,6 @@ class Kind(ABC):
     pipeline: ClassVar[str] = "text-classification"
     per_word: ClassVar[bool] = False
     labelled: ClassVar[bool] = True
-    assumes_spread: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         distinct = len(set(self.labels)) == len(self.labels) >= 2

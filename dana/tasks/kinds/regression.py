@@ -35,7 +35,6 @@ class Regression(Kind):
     dtype = np.float64
     problem_type = "regression"
     labelled = False
-    assumes_spread = False
 
     def __post_init__(self) -> None:
         require(not self.labels, "labels", list(self.labels), "left out, a number has none")
