@@ -2,12 +2,10 @@
 
 import argparse
 import json
-import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.errors import ConfigError, Contradiction
+from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
         if shown:
             log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(shown))
         values = merge_sections(memory, values)
-    parsed.settings = settings = with_store(load(RunSettings, values, overrides, origin=origin))
+    settings = with_store(load(RunSettings, values, overrides, origin=origin))
     search_in(settings.task_path)
     for key in [override.partition("=")[0] for override in parsed.overrides]:
         if not _reads(parsed, key):
@@ -84,33 +82,3 @@ def keep(settings: "RunSettings", folder: Path) -> None:
     from dana.stages.remember import remember
 
     remember(settings, folder)
-
-
-def explain(error: Contradiction, parsed: argparse.Namespace) -> Contradiction:
-    """The error, with the flags that go on with what is there, as its folder remembers, and that for another folder."""
-    from dana.core.config import SETTINGS, load
-    from dana.stages.remember import differences, leaves, remembered
-    from dana.stages.settings import RunSettings, with_store
-
-    settings: RunSettings | None = getattr(parsed, "settings", None)
-    if settings is None or not (memory := remembered(folder := settings_folder(parsed, settings))):
-        return error
-    before = with_store(replace(load(RunSettings, memory), out=settings.out))
-    usual, changed = dict(leaves(before)), differences(settings, before)
-    flags = " ".join(_as_given(parsed, key, usual[key]) for key in changed if key in usual and _reads(parsed, key))
-    if not flags:
-        return error
-    place = "out=PLACE" if hasattr(parsed, "recipe") else "--out PLACE" if "out" in parsed.flags else "another DIR"
-    place = "--to PLACE" if hasattr(parsed, "to") else place
-    advice = f"Give {flags} to go on with it, as {folder / SETTINGS} says, or {place} for another folder"
-    return Contradiction(error.path, error.differences, advice)
-
-
-def _as_given(parsed: argparse.Namespace, key: str, value: Any) -> str:
-    """The flag, or key=value, that gives a setting this value."""
-    flag = parsed.flags.get(key)
-    if flag is None or value is None:
-        return f"{'--set ' if hasattr(parsed, 'config') else ''}{shlex.quote(f'{key}={_as_text(value)}')}"
-    if isinstance(value, list):
-        return f"{flag} {','.join(value) if key == 'ranking.detectors' else shlex.join(map(str, value))}"
-    return f"{flag} {shlex.quote(_as_text(value))}"

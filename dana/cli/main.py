@@ -10,12 +10,11 @@ from importlib.metadata import version
 
 from dana.cli.components import add_components
 from dana.cli.flags import Parser
-from dana.cli.given import explain
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks
 from dana.cli.training import add_training
-from dana.core.errors import ConfigError, Contradiction, DanaError, EndedElsewhere, without_secrets
+from dana.core.errors import ConfigError, DanaError, EndedElsewhere, without_secrets
 from dana.core.launch import ending_when_told, leave_launch, one_voice, processes, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
 from dana.core.studies import load_object, missing_studies, studies
@@ -52,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EndedElsewhere as error:
         return error.exit_code
     except DanaError as error:
-        explained = explain(error, parsed) if isinstance(error, Contradiction) else error
-        progress.write(f"dana: error: {explained}", file=sys.stderr)
+        progress.write(f"dana: error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

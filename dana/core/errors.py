@@ -55,15 +55,13 @@ class Contradiction(ArtifactError):
     Args:
         path: What is there.
         differences: Each key that differs, with both values; of many the first are named.
-        advice: What to do.
     """
 
-    def __init__(
-        self, path: Path, differences: Iterable[str], advice: str = "Remove it or choose another folder"
-    ) -> None:
-        self.path, self.differences = path, list(differences)
-        more = [f"and {len(self.differences) - 4} more"] if len(self.differences) > 4 else []
-        super().__init__(f"{path} was made from something else ({'; '.join(self.differences[:4] + more)}). {advice}")
+    def __init__(self, path: Path, differences: Iterable[str]) -> None:
+        named = list(differences)
+        more = [f"and {len(named) - 4} more"] if len(named) > 4 else []
+        there = "; ".join(named[:4] + more)
+        super().__init__(f"{path} was made from something else ({there}). Remove it or choose another folder")
 
 
 class PluginError(DanaError):

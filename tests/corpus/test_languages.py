@@ -162,6 +162,6 @@ def test_the_command_takes_a_language_and_refuses_another(tmp_path, monkeypatch,
     assert main([*line, "--out", "run", "--language", "de"]) == 0
     assert len(read_table(tmp_path / "run" / "scores")) == 120
     assert main([*line, "--out", "run", "--language", "en"]) == 2
-    assert '"de" there, "en" now). Give --language de' in capsys.readouterr().err
+    assert '"de" there, "en" now)' in capsys.readouterr().err
     assert main([*line, "--out", "other", "--language", "en"]) == 0
     assert len(read_table(tmp_path / "other" / "scores")) == 180

@@ -75,55 +75,27 @@ def test_weights_in_another_folder_are_carried_and_not_remembered(texts, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--encoder", "hashing:dims=64"], "Give --encoder hashing to go on with it"),
-        (["--geometry", "l2"], "Give --geometry center+l2 to go on with it"),
-        (["--seeds", "3"], "Give --seeds 2 to go on with it"),
-        (["--detectors", "knn"], "Give --detectors knn,pca to"),
-        (["--seed", "7"], "Give --seed 0 to go on with it"),
-        (["--store", "none"], "Give --store "),
-        (["--set", "selection.max_task_units=50"], "Give --set selection.max_task_units=4000 to"),
+        (["--geometry", "l2"], 'selection.geometry: "center+l2" there, "l2" now'),
+        (["--seeds", "3"], "seeds: 2 there, 3 now"),
+        (["--seed", "7"], "seed: 0 there, 7 now"),
+        (["--set", "selection.max_task_units=50"], "selection.max_task_units: 4000 there, 50 now"),
     ],
 )
-def test_a_contradiction_names_the_flag_and_both_values(flags, says, texts, tmp_path, capsys):
+def test_a_contradiction_names_the_setting_and_both_values(flags, says, texts, tmp_path, capsys):
     assert ranked(texts, str(tmp_path / "run")) == 0
     capsys.readouterr()
     assert main(["rank", "--out", str(tmp_path / "run"), *flags]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert says in said
-    assert said.endswith(f"as {tmp_path / 'run' / SETTINGS} says, or --out PLACE for another folder")
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (
-            ["--text-field", "body", "text"],
-            "Give --text-field text",
-        ),
-        (["--id-field", "id"], "Give --set inputs.id_field=null"),
-        (["--near-duplicates", "0.8"], "Give --set hygiene.near_duplicates"),
-        (["--selector", "random"], "Give --set selector=null"),
-        (["--selector", "auto"], "Give --set selector=null"),
-        (["--geometry", "none"], "Give --geometry center+l2"),
-    ],
-)
-def test_a_contradiction_names_the_flag_alone_that_was_given(flags, says, texts, tmp_path, capsys):
-    out = ["--out", str(tmp_path / "run")]
-    names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--encoder", "hashing"]
-    assert main(["score", *names, "--detector", "knn", *out]) == 0
-    assert main(["score", *out, *flags]) == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_contradiction_of_weights_names_weigh_s_flag(texts, tmp_path, capsys):
+def test_a_contradiction_of_weights_names_each_setting(texts, tmp_path, capsys):
     out = str(tmp_path / "run")
     assert ranked(texts, out) == 0
     assert main(["score", "--out", out]) == 0
     assert main(["weigh", out, "--gamma", "5"]) == 0
     assert main(["weigh", out, "--gamma", "4", "--beta", "0.1"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4 now). Give --beta 0.2 --gamma 5 to" in said
-    assert "--to PLACE" in said
+    assert "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4 now). Remove it or choose another" in said
 
 
 def settings_of(*words):

@@ -181,12 +181,12 @@ def test_other_settings_are_refused_and_a_fit_is_reused(fitted, tmp_path, capsys
     assert content(out / "topic-model") == before
     assert main(["topics", "fit", "--out", str(out), "--vocabulary", "9"]) == 2
     said = capsys.readouterr().err
-    assert "Give --vocabulary 10000 to go on with it" in said
+    assert "vocabulary: 10000 there, 9 now" in said
     assert main(["topics", "fit", "--out", str(out), "--k", "3"]) == 2
-    assert "Give --k 2 3 to go on" in capsys.readouterr().err
+    assert "k: [2, 3] there, [3] now" in capsys.readouterr().err
     assert main(["topics", "fit", "--out", str(out), "--model", "lda:epochs=3", "--seed", "5"]) == 2
     said = capsys.readouterr().err
-    assert "(seed: 0 there, 5 now; topics.model.epochs: 10 there, 3 now). Give --seed 0 --model lda to go on" in said
+    assert "(seed: 0 there, 5 now; topics.model.epochs: 10 there, 3 now)" in said
 
 
 def test_the_embedded_model_by_its_command_line(pool, tmp_path):
