@@ -56,8 +56,11 @@ def _code(page):
 
 
 def _commands():
-    parser = build_parser()
-    return next(action for action in parser._actions if hasattr(action, "choices") and action.choices).choices
+    return _choices(build_parser())
+
+
+def _choices(parser):
+    return next((action.choices for action in parser._actions if isinstance(action.choices, dict)), {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_page)
@@ -66,7 +69,8 @@ def test_every_command_and_flag_that_is_named_exists(page):
     for line in _code(page):
         for name, rest in COMMAND.findall(line):
             assert name in commands, f"dana {name}"
-            known = {flag for flag in commands[name]._option_string_actions if flag.startswith("--")}
+            parsers = [commands[name], *_choices(commands[name]).values()]
+            known = {flag for parser in parsers for flag in parser._option_string_actions if flag.startswith("--")}
             unknown = set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) - known
             assert not unknown, f"dana {name}: {unknown}"
 

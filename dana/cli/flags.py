@@ -90,6 +90,20 @@ def add_command(
     return parser
 
 
+def add_group(add: AddCommand, name: str, text: str) -> AddCommand:
+    """Add a command that has commands of its own.
+
+    Args:
+        add: ``add_parser`` of the command line's subparsers.
+        name: Of the command.
+        text: Its line in ``dana --help``.
+
+    Returns:
+        What adds a command to it.
+    """
+    return add(name, help=text, description=text).add_subparsers(required=True, metavar="ACTION").add_parser
+
+
 def local_folder(text: str) -> Path:
     """The type of an argument that is a local folder: a URL is refused, with what to do instead."""
     if is_url(text):

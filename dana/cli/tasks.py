@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dana.cli import hints
-from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command
+from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command, add_group
 from dana.cli.given import keep, settings_folder, settings_from
-from dana.core.errors import ConfigError, Warned
+from dana.core.errors import Warned
 
 FINETUNE = [
     Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
@@ -29,13 +29,9 @@ EVALUATE = [
     Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
     Flag("--out", "out"),
 ]
-OF_ACTION = {"tag": "list", "corpus": "check", "strict": "check", "out": "check"}  # flags one action alone looks at
-TASK_PATH = "folders whose cards are found by name, beside the shipped ones and those under DANA_TASK_PATH"
-OUT = "check: folder for splits, labels, overlap ... as CSV (default: none is written)"
 CARDS = [
-    Flag("--data", "data", "folder that holds a card's data, where it is not under DANA_DATA"),
-    Flag("--task-path", "task_path", TASK_PATH, MANY),
-    Flag("--out", "out", OUT),
+    Flag("--data", "data"),
+    Flag("--task-path", "task_path", options=MANY),
 ]
 
 
@@ -157,56 +153,51 @@ def _predict(parsed: argparse.Namespace) -> None:
 
 
 def _add_task_cards(add: AddCommand) -> None:
-    tasks = add_command(add, "tasks", _tasks, CARDS, settings=False)
-    tasks.add_argument("action", choices=["list", "show", "check"])
-    tasks.add_argument("name", nargs="?", metavar="NAME", help="a task card's name or YAML file, for all but list")
-    tasks.add_argument("--tag", metavar="TAG", help="list: only the cards with this tag")
-    corpus = "check: text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
-    tasks.add_argument("--corpus", nargs="+", metavar="FILE", help=corpus)
-    tasks.add_argument("--strict", action="store_true", help="check: exit code 1 if there is a warning")
+    tasks = add_group(add, "tasks", "List the task cards, show one, or check one's data")
+    listing = add_command(tasks, "list", _list, CARDS, settings=False)
+    listing.add_argument("--tag", metavar="TAG", help="only the cards with this tag")
+    show = add_command(tasks, "show", _show, CARDS, settings=False)
+    check = add_command(tasks, "check", _check, CARDS, settings=False)
+    for parser in (show, check):
+        parser.add_argument("name", metavar="NAME", help="a task card's name or YAML file")
+    corpus = "text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
+    check.add_argument("--corpus", nargs="+", default=(), metavar="FILE", help=corpus)
+    check.add_argument("--strict", action="store_true", help="exit code 1 if there is a warning")
 
 
-def _tasks(parsed: argparse.Namespace) -> None:
-    """List the task cards, show one, or check one's data.
+def _list(parsed: argparse.Namespace) -> None:
+    """List the task cards, a line each.
 
-    list       a line a card: metric, number of labels, expected examples by split, whether its data is here (or named
-               on the Hub, or missing), tags
-    show       the whole card as it is used, its file and where its data was found
-    check      read every split and report sizes, label shares, lengths, empty texts, duplicates, and texts that
-               splits share; a warning says what to do
-
-      dana tasks check acl_arc --corpus 'pool/*.jsonl.gz' --out checks/acl_arc
+    Metric, number of labels, expected examples by split, whether its data is here (or named on the Hub, or missing),
+    tags.
     """
     from dana.core.text_table import aligned
-    from dana.stages.check_task import check_task
-    from dana.tasks.card import load_card
-    from dana.tasks.finder import card_names, search_in
-    from dana.tasks.tables import card_rows, card_text
+    from dana.tasks import card, finder, tables
 
-    _check_flags(parsed)
-    search_in(parsed.task_path or [])
-    if parsed.action == "list":
-        if parsed.name:
-            raise ConfigError(f"tasks list: takes no name; to look at one: dana tasks show {parsed.name}")
-        print(aligned(card_rows(map(load_card, card_names()), parsed.data, parsed.tag)))
-    elif not parsed.name:
-        raise ConfigError(f"tasks {parsed.action}: name one, for example: dana tasks {parsed.action} chemprot")
-    elif parsed.action == "show":
-        print(card_text(load_card(parsed.name), parsed.data), end="")
-    else:
-        check = check_task(parsed.name, parsed.data, parsed.corpus or (), Path(parsed.out) if parsed.out else None)
-        print(check)
-        if parsed.strict and check.warnings:
-            raise Warned(f"{parsed.name}: the check has warnings, see above ({len(check.warnings)})")
+    finder.search_in(parsed.task_path or [])
+    print(aligned(tables.card_rows(map(card.load_card, finder.card_names()), parsed.data, parsed.tag)))
 
 
-def _check_flags(parsed: argparse.Namespace) -> None:
-    """Refuse flags that the action does not look at.
+def _show(parsed: argparse.Namespace) -> None:
+    """Show the whole card as it is used, its file and where its data was found."""
+    from dana.tasks import card, finder, tables
 
-    Raises:
-        ConfigError: Naming the flag.
+    finder.search_in(parsed.task_path or [])
+    print(tables.card_text(card.load_card(parsed.name), parsed.data), end="")
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """Check a task's data: read every split and report on it.
+
+    Sizes, label shares, lengths, empty texts, duplicates, and texts that splits share; a warning says what to do.
+
+      dana tasks check acl_arc --corpus 'pool/*.jsonl.gz'
     """
-    given = {flag: action for flag, action in OF_ACTION.items() if getattr(parsed, flag)}
-    for flag, action in given.items():
-        if parsed.action != action:
-            raise ConfigError(f"tasks {parsed.action}: --{flag.replace('_', '-')} belongs to {action}")
+    from dana.stages.check_task import check_task
+    from dana.tasks.finder import search_in
+
+    search_in(parsed.task_path or [])
+    check = check_task(parsed.name, parsed.data, parsed.corpus)
+    print(check)
+    if parsed.strict and check.warnings:
+        raise Warned(f"{parsed.name}: the check has warnings, see above ({len(check.warnings)})")

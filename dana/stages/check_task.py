@@ -2,12 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import pandas as pd
-
-from dana.core.artifacts import write_text
-from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
 from dana.core.text_table import Value, aligned
 from dana.corpus.documents import Tally, read_documents
@@ -38,7 +33,7 @@ class TaskCheck:
         return "\n\n".join([*parts, "\n".join(f"warning: {said}" for said in self.warnings) or "no warnings"])
 
 
-def check_task(name: str, data: str | None = None, corpus: Sequence[str] = (), out: Path | None = None) -> TaskCheck:
+def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -> TaskCheck:
     """Read all splits of a task and report on them.
 
     Args:
@@ -46,14 +41,11 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = (), o
         data: Folder that holds the card's data.
         corpus: Files, folders, globs or ``hf:`` names of text, whose overlap with the test texts is measured. Records
             that cannot be read are counted.
-        out: Folder for a CSV a table.
 
     Raises:
-        ConfigError: If there is no such card, or `out` is no folder.
+        ConfigError: If there is no such card.
         DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.read_labelled`.
     """
-    if out is not None and out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out}: is a file; name a folder for the tables")
     card = load_card(name)
     every = {split: [example for _, example in read_labelled(card, split, data)] for split in SPLITS}
     splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
@@ -62,19 +54,7 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = (), o
         tally = Tally()
         tables["corpus"] = [corpus_row(splits["test"], read_documents(corpus, "skip", tally))]
         log.info("corpus    %s", tally)
-    check = TaskCheck(tables, [*_of_splits(card, tables["splits"]), *_of_overlap(card, tables)])
-    if out is not None:
-        _write(check, out)
-    return check
-
-
-def _write(check: TaskCheck, out: Path) -> None:
-    """A CSV a table, and the warnings; one that an earlier check left and this one has not goes."""
-    frames = {name: pd.DataFrame(rows) for name, rows in check.tables.items()}
-    for name, frame in {**frames, "warnings": pd.DataFrame({"warning": check.warnings})}.items():
-        write_text(out / f"{name}.csv", frame.to_csv(index=False))
-    if "corpus" not in frames:
-        (out / "corpus.csv").unlink(missing_ok=True)
+    return TaskCheck(tables, [*_of_splits(card, tables["splits"]), *_of_overlap(card, tables)])
 
 
 def _by_split(rows: Rows) -> Rows:

@@ -35,7 +35,6 @@ RECIPES = Path(__file__).parents[2] / "recipes"
         (["weigh", "x", "--beta", "0.1", "--budget", "9 units"], "--beta is not looked at with budget=9 units"),
         (["adapt", "x", "--model", "m", "--unweighted", "--weights", "w"], "leave out --weights or --unweighted"),
         (["score", "--selector", "random", "--detector", "knn"], "--detector is not looked at with selector=random"),
-        (["detectors", "list", "knn"], "takes no name"),
         (
             ["score", "--selector", "cascade:encoder=static", "--encoder", "static"],
             "--encoder is not looked at with selector=cascade:encoder=static",

@@ -15,9 +15,15 @@ from dana.stages.settings import RunSettings
 
 
 def parsers():
-    """Every command's parser by name."""
-    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return commands.choices
+    """The parser of every command by its name, of actions of a command as ``tasks check``."""
+    found, waiting = {}, [("", build_parser())]
+    while waiting:
+        name, parser = waiting.pop()
+        groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        waiting += [(f"{name} {inner}".strip(), one) for group in groups for inner, one in group.choices.items()]
+        if not groups:
+            found[name] = parser
+    return found
 
 
 FLAGS = [
@@ -44,7 +50,7 @@ def test_descriptions_and_defaults_are_those_of_the_dataclasses():
 
 @pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
 def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting):
-    own = {"quickstart": "runs/quickstart", "tasks": "none is written"}  # of --out
+    own = {"quickstart": "runs/quickstart"}  # of --out
     default = own[command] if setting == "out" and command in own else dict(settings(RunSettings()))[setting]
     said = " ".join(parsers()[command].format_help().split())
     line = said.rpartition(f" {flag} ")[2].partition(" --")[0]
