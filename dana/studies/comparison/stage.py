@@ -128,7 +128,7 @@ def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
             if spec != ORACLE:
                 scoring = {"selector": spec, "detector": settings.detector, "folder": folder / slug(spec) / "scores"}
                 scoring["selection"] = replace(settings.selection, seed=seed)
-                yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring, kind=spec)
+                yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
             measured = {"scores": None if spec == ORACLE else Made(f"score/{name}"), "budgets": compare.budgets}
             measured |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
