@@ -86,7 +86,7 @@ def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, o
     texts = {"task": heldout, "general": heldout.rows(np.arange(1))}
     held = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
     collator, examples = MaskedTokens().collator(tokenizer, 0), to_examples(ids, 0)
-    shape, reasons = choose_execution(model, examples, collator, settings, accelerator)
+    shape, reasons = choose_execution(model, examples, settings, accelerator)
     print(*reasons, sep="\n", file=sys.stderr)
     prepared = prepare(model, settings, accelerator, shape)
     records = list(train(prepared, examples, collator, settings, held))

@@ -268,7 +268,6 @@ FLAGS = [
     (TRAIN + "--set adapt.final=middle", "final"),
     (TRAIN + "--set adapt.execution.micro_batch_tokens=0", "micro_batch_tokens"),
     (TRAIN + "--set adapt.execution.save_every=-1", "save_every"),
-    (TRAIN + "--set adapt.execution.keep=-1", "keep"),
     (TRAIN + "--set adapt.execution.trackers=[nope]", "nope"),
     (TRAIN + "--objective next_sentence --layout unpadded", "next_sentence"),
     (TRAIN + "--set adapt.next_sentence=true", "unknown key 'adapt.next_sentence'"),

@@ -68,7 +68,6 @@ class Seeds(Checkpoints):
         sign: 1 where a higher development score is better, -1 where a lower one is.
     """
 
-    keep: int = 0
     precision: str = "no"
     seeds: tuple[int, ...] = ()
     sign: int = 1

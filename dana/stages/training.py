@@ -23,7 +23,7 @@ from dana.train.head_warmup import warm_up_head
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
-from dana.train.records import EvaluationRecord, Record, StepRecord, in_words, summary, to_line, values_of
+from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
 from dana.train.run import TrainingRun, check_trackers, heldout_examples, logging_folder, training_examples
 from dana.train.settings import AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
 from dana.train.state import save_model
@@ -132,7 +132,7 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     accelerator = make_accelerator(execution.trackers, logging_folder(out))
     first(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
-    checkpoints = Checkpoints(out.with_name(f"{out.name}-checkpoints"), depends_on, execution.keep)
+    checkpoints = Checkpoints(out.with_name(f"{out.name}-checkpoints"), depends_on)
 
     def write(draft: Draft | None) -> None:
         saved = saved_to_resume(checkpoints, execution, accelerator)
@@ -169,8 +169,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
 def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
     """Write ``training.jsonl`` and ``README.md``; speed and the first and last held-out losses go into the manifest."""
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
-    draft.notes["speed"] = summary(records)
-    log.info("speed     %s", in_words(draft.notes["speed"]))
+    draft.notes["speed"] = speed_of(records)
+    log.info("speed     %s tokens/s without evaluations and saving", draft.notes["speed"].get("tokens_per_second"))
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps = len(records) - len(evaluations)
     identity = job.data.identity()

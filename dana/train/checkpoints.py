@@ -30,7 +30,8 @@ log = get_logger(__name__)
 MANIFEST = "manifest.json"
 STATE = "state.safetensors"
 RECORDS = "training.jsonl"
-BEST = "best"
+NEWEST, BEST = "step", "best"
+KEPT = {NEWEST: 2, BEST: 1}  # of each kind
 
 
 @dataclass(frozen=True)
@@ -51,75 +52,59 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Attributes:
-        folder: Where they lie, a folder each: ``step-00000500``, and ``best``.
+        folder: Where they lie, a folder each: ``step-00000500``, and ``best-00000400``.
         depends_on: What the run is made from; a checkpoint of another run is refused.
-        keep: Newest ones to keep.
         otherwise: What to do with those of another run, beside taking back its settings and inputs.
     """
 
     folder: Path
     depends_on: dict[str, Any]
-    keep: int
     otherwise: str = "start anew with execution.resume=never, or choose another folder"
 
-    def save(self, step: int, write: Callable[[Path], None], notes: dict[str, Any], best: bool = False) -> None:
-        """Commit a checkpoint, then remove those that are older than the newest `keep` (but not this one).
+    def save(self, step: int, write: Callable[[Path], None], notes: dict[str, Any], kind: str = NEWEST) -> None:
+        """Commit a checkpoint, then remove older ones of its kind.
 
         Args:
             step: Optimizer steps taken.
             write: Fills a folder.
             notes: What to find in the manifest again.
-            best: Replace the best one instead of adding to the newest.
+            kind: One of :data:`KEPT`.
 
         Raises:
             ArtifactError: If the disk does not take it; the older ones stay.
         """
-        self.commit(BEST if best else f"step-{step:08d}", write, {"step": step, **notes})
-        if not best:
-            for old in self._newest_first()[max(1, self.keep) :]:
-                shutil.rmtree(old)
+        self.commit(f"{kind}-{step:08d}", write, {"step": step, **notes})
+        for old in self._newest_first(kind)[KEPT[kind] :]:
+            shutil.rmtree(old)
 
     def commit(self, name: str, write: Callable[[Path], None], notes: dict[str, Any]) -> None:
         """Write a folder aside, seal it, and put it in the place of one of its name; see :meth:`save`."""
         final = self.folder / name
-        before = final.with_name(f".{name}.old")
         with written_whole(final):
             self.folder.mkdir(parents=True, exist_ok=True)
             with aside(self.folder / "saving") as draft:
                 write(draft)
                 write_json(draft / MANIFEST, {"depends_on": self.depends_on, **notes, "files": seal(draft)})
-                if final.exists():  # the best so far stays until the better one is whole
-                    shutil.rmtree(before, ignore_errors=True)
-                    final.rename(before)
+                shutil.rmtree(final, ignore_errors=True)
                 draft.rename(final)
                 sync(self.folder)
-                shutil.rmtree(before, ignore_errors=True)
 
-    def newest(self) -> Saved | None:
-        """The sound checkpoint of the latest step, the best included; broken ones are passed over with a warning.
+    def newest(self, *kinds: str) -> Saved | None:
+        """The sound checkpoint of the latest step, of any kind or of some; broken ones are passed over with a warning.
 
         Raises:
             ArtifactError: If it is of another run; the difference is named.
         """
-        best = self.best()
-        newest = next((saved for path in self._newest_first() if (saved := self.open(path.name)) is not None), None)
-        if best is None or newest is None:
-            return newest or best
-        return best if best.manifest["step"] > newest.manifest["step"] else newest
-
-    def best(self) -> Saved | None:
-        """The best so far, if there is a sound one."""
-        for name in (BEST, f".{BEST}.old"):  # killed between two renames, the old one is still there
-            if (saved := self.open(name)) is not None:
-                return saved
-        return None
+        newest_first = self._newest_first(*(kinds or KEPT))
+        return next((saved for path in newest_first if (saved := self.open(path.name)) is not None), None)
 
     def remove(self) -> None:
         """Forget them all."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _newest_first(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*"), reverse=True)
+    def _newest_first(self, *kinds: str) -> list[Path]:
+        paths = [path for kind in kinds for path in self.folder.glob(f"{kind}-*")]
+        return sorted(paths, key=lambda path: path.name.split("-")[::-1], reverse=True)
 
     def open(self, name: str) -> Saved | None:
         """What was committed under a name, if it is there and every byte is right; a broken one is warned of.
@@ -182,41 +167,42 @@ class CheckpointPolicy:
         Raises:
             Preempted: After saving, if the run was told to stop.
         """
-        every = self.settings.execution.save_every if self.settings.execution.keep else 0
+        every = self.settings.execution.save_every
         try:
             for record in records:
                 self.records.append(record)
                 yield record
                 if isinstance(record, EvaluationRecord):
                     if self.settings.final == "best" and _loss(record) <= min(map(_loss, self.records)):
-                        self._save(prepared, best=True)
+                        self.save(prepared, self.checkpoints, BEST)
                 elif every and record.step % every == 0:
-                    self._save(prepared)
+                    self.save(prepared, self.checkpoints)
         except Preempted as stop:
             if self.records and self.records[-1].step > 0:
-                self._save(prepared)
+                self.save(prepared, self.checkpoints)
             raise Preempted(f"{stop}; saved, the same command goes on from there") from stop
 
     def finish(self, prepared: Prepared) -> None:
         """Put the best weights back, where those are what the run is for."""
-        if self.settings.final == "best" and (best := self.checkpoints.best()) is not None:
+        if self.settings.final == "best" and (best := self.checkpoints.newest(BEST)) is not None:
             log.info("the best weights are those of step %d", best.manifest["step"])
             load_state(prepared, best.path / STATE)
 
     def keep_to_extend(self, prepared: Prepared, checkpoints: Checkpoints) -> None:
-        """Save the state once more, at a place where it stays when the run is over."""
+        """Save the state once more, at a place where it stays when the run is over, in the place of any other."""
         if prepared.accelerator.is_main_process:
             checkpoints.remove()
-        self._save(prepared, into=checkpoints)
+        self.save(prepared, checkpoints)
 
-    def _save(self, prepared: Prepared, best: bool = False, into: Checkpoints | None = None) -> None:
+    def save(self, prepared: Prepared, checkpoints: Checkpoints, kind: str = NEWEST) -> None:
+        """Save the state of the run after its last record."""
+
         def write(folder: Path) -> None:
             save_state(prepared, folder / STATE)
             (folder / RECORDS).write_text("".join(map(to_line, self.records)), encoding="utf-8")
 
         if prepared.accelerator.is_main_process:
-            step = self.records[-1].step if self.records else 0
-            (into or self.checkpoints).save(step, write, {"notes": self.notes}, best)
+            checkpoints.save(self.records[-1].step, write, {"notes": self.notes}, kind)
         else:
             save_state(prepared, None)
         prepared.accelerator.wait_for_everyone()
@@ -239,7 +225,6 @@ def to_extend(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
     return Checkpoints(
         out.with_name(f"{out.name}-extend"),
         {**depends_on, "settings": settings},
-        keep=1,
         otherwise="or do without execution.extend",
     )
 

@@ -21,10 +21,10 @@ from dana.train.examples import Examples
 from dana.train.execution import total, whole
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import MicroBatch, StepBatch, micro_loss
+from dana.train.objectives.batch import StepBatch, micro_loss
 from dana.train.plan import Plan
 from dana.train.planner import no_memory_to_spare
-from dana.train.records import EvaluationRecord, Meter, Record, StepRecord
+from dana.train.records import EvaluationRecord, Record, StepRecord, peak_memory
 from dana.train.settings import TrainSettings
 from dana.train.supervised import make_optimizer
 
@@ -42,14 +42,12 @@ class Prepared:
         optimizer: AdamW, wrapped.
         accelerator: From :func:`dana.train.execution.make_accelerator`.
         shape: How micro-batches are laid out, the same on every rank.
-        meter: Measures its steps.
     """
 
     module: torch.nn.Module
     optimizer: Any
     accelerator: Any
     shape: BatchLayout
-    meter: Meter
 
 
 @dataclass(frozen=True)
@@ -61,14 +59,14 @@ class Taken:
         plain_loss: Mean nats a predicted token; None where none was, or all weights were 0.
         grad_norm: Before clipping.
         other_losses: Mean nats of each further kind of loss that the objective has, by its name.
-        skipped: Whether the gradient was not finite and the model was left alone.
+        skipped: True where the gradient was not finite and the model was left alone, else None.
     """
 
     loss: float = 0.0
     plain_loss: float | None = None
     grad_norm: float = 0.0
     other_losses: Mapping[str, float] | None = None
-    skipped: bool = False
+    skipped: bool | None = None
 
 
 def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout) -> Prepared:
@@ -82,7 +80,7 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchL
             "gradient_clipping": settings.clip,
         }
     module, optimizer = accelerator.prepare(module, optimizer)
-    return Prepared(module, optimizer, accelerator, shape, Meter(accelerator.device))
+    return Prepared(module, optimizer, accelerator, shape)
 
 
 def train(
@@ -132,31 +130,28 @@ def train(
                 return
             if stop.on_any_rank(prepared.accelerator):
                 raise Preempted(f"told to stop after step {index} of {len(plan)}")
-            prepared.meter.start()
+            began = time.monotonic()
             batch = coming.result()
             coming = ahead.submit(read, index + 1) if index + 1 < len(plan) else None
             rate = settings.rate_at(index, len(plan))
             with no_memory_to_spare(f"step {index + 1}", prepared.shape.budget):
                 taken = take_step(prepared, batch, rate, index, settings)
-            speed = prepared.meter.stop(batch.examples.tokens.size)
+            took = time.monotonic() - began
             in_a_row = _warn_or_stop(index + 1, in_a_row, taken, rate)
-            tokens, seen = tokens + batch.examples.tokens.size, seen + len(batch.examples)
-            shown = "-" if taken.plain_loss is None else f"{taken.plain_loss:.3f}"
-            bar.set_postfix(loss=shown, refresh=False)
-            bar.update(batch.examples.tokens.size)
+            many = batch.examples.tokens.size
+            tokens, seen = tokens + many, seen + len(batch.examples)
+            bar.set_postfix(loss=taken.plain_loss, refresh=False)
+            bar.update(many)
             yield StepRecord(
                 step=index + 1,
                 tokens=tokens,
                 examples=seen,
-                loss=taken.loss,
-                plain_loss=taken.plain_loss,
                 lr=rate,
-                grad_norm=taken.grad_norm,
                 effective_sample_size=effective_sample_size(batch.examples.weights),
                 seconds=round(time.monotonic() - started, 3),
-                other_losses=taken.other_losses,
-                skipped=True if taken.skipped else None,
-                **speed,
+                tokens_per_second=round(many / max(took, 1e-9), 1) if batch.scale.total else None,
+                peak_memory=peak_memory(prepared.accelerator.device),
+                **vars(taken),
             )
 
 
@@ -197,8 +192,7 @@ def take_step(prepared: Prepared, batch: StepBatch, rate: float, index: int, set
     accelerator, optimizer = prepared.accelerator, prepared.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate
-    passes = _backward(prepared, batch, index, settings)
-    loss, *sums = total(accelerator, _sums(passes, batch)).tolist()
+    loss, *sums = total(accelerator, _backward(prepared, batch, index, settings)).tolist()
     clipped = accelerator.clip_grad_norm_(prepared.module.parameters(), settings.clip)
     norm = float(whole(clipped) if isinstance(clipped, torch.Tensor) else clipped or 0.0)
     sound = math.isfinite(loss) and math.isfinite(norm)
@@ -207,13 +201,15 @@ def take_step(prepared: Prepared, batch: StepBatch, rate: float, index: int, set
     optimizer.zero_grad()
     means = {kind: part / many for (kind, many), part in zip(batch.asked.items(), sums, strict=True) if many}
     plain = means.pop("tokens", None)
-    return Taken(loss, plain, norm, means or None, not sound)
+    return Taken(loss, plain, norm, means or None, None if sound else True)
 
 
-def _backward(
-    prepared: Prepared, batch: StepBatch, index: int, settings: TrainSettings
-) -> list[tuple[MicroBatch, torch.Tensor]]:
-    """Gradients of this rank's micro-batches; returns each with its losses."""
+def _backward(prepared: Prepared, batch: StepBatch, index: int, settings: TrainSettings) -> torch.Tensor:
+    """Gradients of this rank's micro-batches.
+
+    Returns:
+        Its weighted loss, and its sum of losses of each kind, float64 of shape (1 + kinds,).
+    """
     accelerator, module, shape = prepared.accelerator, prepared.module, prepared.shape
     module.train()
     passes = []
@@ -224,21 +220,15 @@ def _backward(
             accelerator.sync_gradients = number == len(cut) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, shape).to(accelerator.device)
-                prepared.meter.saw(micro.places, int(batch.lengths[rows].sum()))
                 losses = micro.losses(module)
                 accumulation = accelerator.gradient_accumulation_steps
                 accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
-            passes.append((micro.without_inputs(), losses.detach()))
-    return passes
-
-
-def _sums(passes: list[tuple[MicroBatch, torch.Tensor]], batch: StepBatch) -> torch.Tensor:
-    """This rank's weighted loss, and its sum of losses of each kind, float64 of shape (1 + kinds,)."""
+            passes.append((losses.detach(), micro.coefficients, micro.sizes))
     sums = torch.zeros(1 + len(batch.asked), dtype=torch.float64)
-    for micro, losses in passes:  # only now: reading waits for the device
+    for losses, coefficients, sizes in passes:  # only now: reading waits for the device
         plain = losses.cpu().double()
-        weighted = (plain * micro.coefficients.cpu()).sum() / batch.scale.total
-        sums += torch.stack([weighted, *(part.sum() for part in plain.split(micro.sizes))])
+        weighted = (plain * coefficients.cpu()).sum() / batch.scale.total
+        sums += torch.stack([weighted, *(part.sum() for part in plain.split(sizes))])
     return sums
 
 

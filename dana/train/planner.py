@@ -1,31 +1,23 @@
-"""Execution planner: model, text and device in; layout, precision and size of micro-batches out, with a reason each.
+"""Execution planner: model, text and device in; layout and precision of micro-batches out, with a reason each.
 
 What it chooses changes speed and memory; the step's loss is the same to rounding. Each choice is printed, is kept in
 the manifest, and has an override in :class:`dana.train.settings.Execution`.
-
-A run cannot go on where memory ends in the middle of a step: some gradients are summed already, and other ranks
-wait in a collective operation. So the largest micro-batch of the run is tried beforehand on the model that is not
-wrapped yet, where no rank waits for another, and the ranks agree on the smallest of what they can hold.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import first
 from dana.core.logging import get_logger
-from dana.core.rng import derive_seed, seeded
 from dana.models.varlen import NAME, has_kernel, register
 from dana.train.examples import Examples
-from dana.train.execution import Precision, total
+from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import StepBatch, micro_loss
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
 
@@ -33,14 +25,13 @@ log = get_logger(__name__)
 
 
 def choose_execution(
-    model: Any, examples: Examples, collator: Collator, settings: TrainSettings, accelerator: Any
+    model: Any, examples: Examples, settings: TrainSettings, accelerator: Any
 ) -> tuple[BatchLayout, list[str]]:
-    """Decide layout, precision and size, and set the model up for it; every rank decides what rank 0 does.
+    """Decide layout and precision, and set the model up for it; every rank decides what rank 0 does.
 
     Args:
         model: A model with the objective's heads, not wrapped yet.
         examples: What it will be trained on.
-        collator: Makes training batches.
         settings: The run.
         accelerator: Device, precision and ranks.
 
@@ -49,7 +40,6 @@ def choose_execution(
 
     Raises:
         ConfigError: If a layout was asked for that the model cannot have.
-        DanaError: If memory does not hold one example.
     """
     model, precision, asked = model.to(accelerator.device), Precision.of(accelerator), settings.execution
     layout, why = first(lambda: _layout(model, settings, precision))
@@ -65,11 +55,6 @@ def choose_execution(
         f"precision {precision.name}: {precision.reason}",
         f"layout    {layout}: {why}",
     ]
-    module = settings.make_objective().module(model, shape.bf16)
-    shape = largest_micro_batch(module, examples, collator, settings, accelerator, shape)
-    if shape.budget < asked.micro_batch_tokens:
-        whole = f"{asked.micro_batch_tokens} do not fit on every rank"
-        reasons.append(f"memory    micro-batches of {shape.budget} tokens: {whole}")
     for line in reasons:
         log.info("%s", line)
     return shape, reasons
@@ -116,102 +101,19 @@ def checkpoint_gradients(model: Any) -> None:
         raise ConfigError(f"execution.gradient_checkpointing=true: {model.config.model_type} cannot") from error
 
 
-def ran_out(error: BaseException) -> bool:
-    """Whether an error says that a device has no memory left, in the words of CUDA, cuBLAS or Metal."""
-    told = isinstance(error, RuntimeError) and ("out of memory" in str(error) or "ALLOC_FAILED" in str(error))
-    return told or isinstance(error, torch.OutOfMemoryError)
-
-
-def can_run_out(device: torch.device) -> bool:
-    """Whether too large a micro-batch is an error there: a CPU swaps, or its process is killed."""
-    return device.type != "cpu"
-
-
 @contextmanager
 def no_memory_to_spare(what: str, budget: int) -> Iterator[None]:
-    """Turn an out-of-memory error inside into one line that names the setting; other processes may use the device too.
+    """Turn an out-of-memory error inside, of CUDA, cuBLAS or Metal, into one line that names the setting.
 
     Raises:
         DanaError: On the rank that it happens to; the launcher ends the others.
     """
     try:
         yield
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if not ran_out(error):
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or re.search("out of memory|ALLOC_FAILED", str(error))):
             raise
         raise DanaError(
             f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, and the same command "
             "goes on from the last checkpoint"
         ) from error
-
-
-def largest_micro_batch(
-    module: Any,
-    examples: Examples,
-    collator: Collator,
-    settings: TrainSettings,
-    accelerator: Any,
-    shape: BatchLayout,
-) -> BatchLayout:
-    """A shape, its budget halved until a pass forward and back fits on every rank; collective.
-
-    Args:
-        module: From :meth:`dana.train.objectives.base.Objective.module`, not wrapped yet, on its device.
-        examples: Of the run; the largest step has as many of the longest as a step can have.
-        collator: Makes training batches.
-        settings: The run.
-        accelerator: Device, precision and ranks.
-        shape: What is asked for.
-
-    Raises:
-        DanaError: If not even one example fits.
-    """
-    sharded = any(hasattr(value, "ds_id") for value in module.parameters())
-    if not can_run_out(accelerator.device) or sharded:  # ZeRO-3 may have cut the model up already
-        return shape
-    batch, seed = largest_batch(examples, collator, settings), derive_seed(settings.seed, "probe")
-    longest = int(batch.lengths.max())
-    while total(accelerator, torch.tensor([float(not _holds(module, batch, shape, accelerator, seed))])).item():
-        if shape.budget <= longest:
-            raise DanaError(
-                f"out of memory with a micro-batch of one example of {longest} tokens: set max_tokens lower, "
-                "take a smaller model, or free the device"
-            )
-        shape = replace(shape, budget=max(longest, shape.budget // 2))
-        log.warning("memory    a micro-batch of %d tokens is tried, the batch stays the same", shape.budget)
-    return shape
-
-
-def largest_batch(examples: Examples, collator: Collator, settings: TrainSettings) -> StepBatch:
-    """The longest examples that could meet in one step, with as much to predict as any step has."""
-    tokens = settings.batch_tokens
-    many = settings.batch_size if tokens is None else tokens // int(examples.lengths.max()) + 1
-    rows = np.sort(np.argsort(-examples.lengths, kind="stable")[:many])
-    return collator.largest().step_batch(examples.take(rows), 0, "token_count")
-
-
-def _holds(module: Any, batch: StepBatch, shape: BatchLayout, accelerator: Any, seed: int) -> bool:
-    """Whether this rank holds one pass, besides the two moments of Adam and the gradients in transit."""
-    world = accelerator.num_processes
-    # One row more than the longest examples fill: shorter ones may fill the budget to the last token.
-    fuller = replace(shape, budget=shape.budget + int(batch.lengths.max()))
-    rows = micro_batches(batch.lengths, fuller, 0, world)[0]  # rank 0's first has most
-    was_training = module.training
-    try:
-        room = [torch.empty_like(value) for value in module.parameters() for _ in range(2 + (world > 1))]
-        module.train()
-        micro = batch.micro(rows, shape).to(accelerator.device)
-        with seeded(seed, accelerator.device), accelerator.autocast():
-            losses = micro.losses(module)
-        micro_loss(losses, micro.coefficients, batch.scale.total or 1.0).backward()
-        del room
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if not ran_out(error):
-            raise
-        return False
-    finally:
-        module.zero_grad(set_to_none=True)
-        module.train(was_training)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    return True

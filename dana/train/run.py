@@ -154,7 +154,7 @@ class TrainingRun:
         if saved and saved.manifest.get("extends"):
             notes["extended"] = {"from": execution.extend, "at": saved.manifest["step"]}
         notes |= about_examples(examples, plan)
-        shape, reasons = choose_execution(loaded.model, examples, collator, settings, self.accelerator)
+        shape, reasons = choose_execution(loaded.model, examples, settings, self.accelerator)
         notes["execution"] = {
             "shape": asdict(shape),
             "reasons": reasons,

@@ -22,15 +22,13 @@ class Execution:
     """How a run is executed: speed, memory, what is saved. The outcome does not depend on it.
 
     Attributes:
-        micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank. Halved before
-            the first step until it fits on every rank's device.
+        micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank.
         layout: ``padded`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where the device has an
             attention kernel for it, else padded.
         gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
             third slower.
         save_every: Optimizer steps between checkpoints; 0 saves only when told to stop.
         export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes none on the way.
-        keep: Newest checkpoints to keep. 0 keeps only the best, where ``final`` is ``best``.
         extendable: Keep, under ``OUT-extend``, the state from which a longer run can go on.
         extend: Folder of a finished model that is extendable: go on from there, as if this run had done it all.
         resume: ``auto`` goes on from the newest sound checkpoint, ``never`` starts again.
@@ -42,7 +40,6 @@ class Execution:
     gradient_checkpointing: bool = False
     save_every: int = 500
     export_every: int = 0
-    keep: int = 2
     extendable: bool = False
     extend: str | None = None
     resume: str = "auto"
@@ -54,7 +51,6 @@ class Execution:
         require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
         for key in ("save_every", "export_every"):
             require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
-        require(self.keep >= 0, "keep", self.keep, "at least 0")
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
         require(self.resume in RESUME, "resume", self.resume, f"one of {', '.join(RESUME)}")
 
@@ -154,8 +150,6 @@ class TrainSettings:
         layouts = ("auto", *self.make_objective().layouts)
         allowed = f"{' or '.join(layouts)} with objective={self.objective}"
         require(layout in layouts, "layout", layout, allowed)
-        kept = self.execution.keep > 0 or self.final == "best"
-        require(kept, "keep", self.execution.keep, "at least 1, unless final=best keeps the best")
         if self.execution.extendable or self.execution.extend:
             self._check_extension()
 

@@ -81,7 +81,7 @@ def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(
 def test_torn_manifests_and_damaged_checkpoints_are_problems(opened, tmp_path, capsys):
     shutil.copytree(opened[2] / "task", tmp_path / "task")
     (tmp_path / "task" / MANIFEST).write_text("{")
-    saved = Checkpoints(tmp_path / "adapted-checkpoints", {"a": 1}, keep=2)
+    saved = Checkpoints(tmp_path / "adapted-checkpoints", {"a": 1})
     saved.save(5, lambda folder: (folder / "state").write_text("state"), {})
     assert [line.split()[0] for line in said(tmp_path, capsys) if line[0] != " "] == ["DAMAGED", "ok"]
     _flip(tmp_path / "adapted-checkpoints" / "step-00000005" / "state")

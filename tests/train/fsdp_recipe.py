@@ -15,7 +15,6 @@ from dana.models.heads import SelectedLogits
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
 from dana.train.loop import Prepared, train
-from dana.train.records import Meter
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import load_state, save_model, save_state
 from dana.train.supervised import make_optimizer
@@ -36,10 +35,10 @@ class NoTokenizer:
 
 def sharded(accelerator):
     model = bert()
-    module, meter = SelectedLogits(model), Meter(accelerator.device)
+    module = SelectedLogits(model)
     fully_shard(module)
     assert all(isinstance(value, DTensor) for value in module.parameters())
-    return Prepared(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64), meter)
+    return Prepared(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64))
 
 
 def train_until(prepared, until, before=()):

@@ -1,7 +1,6 @@
 import json
 import os
 import resource
-import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -14,7 +13,7 @@ from dana.train.checkpoints import Checkpoints
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    return Checkpoints(tmp_path / "c", {"corpus": "a", "settings": {"seed": 0}}, keep=2)
+    return Checkpoints(tmp_path / "c", {"corpus": "a", "settings": {"seed": 0}})
 
 
 def save(checkpoints, step, **more):
@@ -34,18 +33,17 @@ def names(checkpoints):
 def test_the_newest_are_kept_and_the_best_beside_them(checkpoints):
     for step in (5, 10, 15):
         save(checkpoints, step)
-    save(checkpoints, 10, best=True)
-    assert names(checkpoints) == ["best", "step-00000010", "step-00000015"]
+    save(checkpoints, 10, kind="best")
+    assert names(checkpoints) == ["best-00000010", "step-00000010", "step-00000015"]
     assert checkpoints.newest().manifest["step"] == 15
-    assert checkpoints.best().manifest["step"] == 10
+    assert checkpoints.newest("best").manifest["step"] == 10
 
 
-def test_with_none_to_keep_the_best_is_what_a_run_goes_on_from(tmp_path):
-    only_best = Checkpoints(tmp_path / "c", {}, keep=0)
-    save(only_best, 10, best=True)
-    save(only_best, 20, best=True)
-    assert names(only_best) == ["best"]
-    assert only_best.newest().manifest["step"] == 20
+def test_where_only_the_best_is_saved_a_run_goes_on_from_there(checkpoints):
+    save(checkpoints, 10, kind="best")
+    save(checkpoints, 20, kind="best")
+    assert names(checkpoints) == ["best-00000020"]
+    assert checkpoints.newest().manifest["step"] == 20
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "missing", "no manifest", "bad manifest", "not its own", "a list"])
@@ -68,7 +66,7 @@ def test_a_broken_checkpoint_is_passed_over_with_a_warning(checkpoints, caplog, 
 
 def test_a_checkpoint_of_another_run_is_refused_with_the_difference(checkpoints):
     save(checkpoints, 5)
-    other = Checkpoints(checkpoints.folder, {"corpus": "b", "settings": {"seed": 0}}, keep=2)
+    other = Checkpoints(checkpoints.folder, {"corpus": "b", "settings": {"seed": 0}})
     with pytest.raises(ArtifactError, match=r'corpus: "a" there, "b" now.*resume=never'):
         other.newest()
 
@@ -126,11 +124,11 @@ def test_a_full_disk_is_one_line_and_leaves_the_older_ones(checkpoints, write):
 
 def test_a_best_that_is_newer_is_what_a_run_goes_on_from(checkpoints):
     save(checkpoints, 5)
-    save(checkpoints, 10, best=True)
+    save(checkpoints, 10, kind="best")
     assert checkpoints.newest().manifest["step"] == 10
     save(checkpoints, 15)
     assert checkpoints.newest().manifest["step"] == 15
-    save(checkpoints, 15, best=True)
+    save(checkpoints, 15, kind="best")
     assert checkpoints.newest().path.name == "step-00000015", "of two alike the plain one"
 
 
@@ -144,9 +142,3 @@ def test_a_save_that_was_killed_is_swept_away_by_the_next(checkpoints):
     assert checkpoints.newest().manifest["step"] == 5
     save(checkpoints, 10)
     assert names(checkpoints) == ["step-00000005", "step-00000010"]
-
-
-def test_killed_between_two_renames_the_old_best_is_found(checkpoints):
-    save(checkpoints, 5, best=True)
-    shutil.move(checkpoints.folder / "best", checkpoints.folder / ".best.old")
-    assert checkpoints.best().manifest["step"] == 5

@@ -42,7 +42,7 @@ def choose(model, make_examples, precision="no", objective="masked", **execution
         steps=2, batch_size=8, max_tokens=16, objective=objective, execution=Execution(**execution)
     )
     accelerator = Accelerator(cpu=True, mixed_precision=precision)
-    return choose_execution(model, make_examples(40), MASKED, settings, accelerator)
+    return choose_execution(model, make_examples(40), settings, accelerator)
 
 
 DEBERTA = DebertaV2Config(

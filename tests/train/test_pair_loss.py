@@ -181,23 +181,6 @@ def test_layouts_without_a_row_for_each_pair_are_refused(layout):
 def test_the_planner_chooses_rows_and_says_why(tiny_model, paired):
     settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="next_sentence")
     accelerator = Accelerator(cpu=True, mixed_precision="no")
-    shape, reasons = choose_execution(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator)
+    shape, reasons = choose_execution(tiny_model(next_sentence=True), paired, settings, accelerator)
     assert shape.layout == "padded"
     assert reasons[2] == "layout    padded: the first of objective next_sentence"
-
-
-def test_memory_is_tried_with_pairs(tiny_model, paired, monkeypatch):
-    sizes, forward = [], PairLogits.forward
-
-    def small_memory(self, input_ids, where, **attention):
-        sizes.append(input_ids.numel())
-        if input_ids.numel() > 40:
-            raise torch.OutOfMemoryError("not enough")
-        return forward(self, input_ids, where, **attention)
-
-    monkeypatch.setattr("dana.train.planner.can_run_out", lambda device: True)
-    monkeypatch.setattr(PairLogits, "forward", small_memory)
-    settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="next_sentence")
-    accelerator = Accelerator(cpu=True, mixed_precision="no")
-    shape, _ = choose_execution(tiny_model(next_sentence=True), paired, PAIRS, settings, accelerator)
-    assert max(sizes) > 40 >= shape.budget

@@ -91,7 +91,6 @@ def test_a_step_beyond_the_end_does_not_exist():
         ({"warmup": 1.0}, "warmup=1.0: must be in"),
         ({"objective": "masked:mask_rate=0.0"}, "mask_rate=0.0: must be in"),
         ({"final": "first"}, "final='first': must be one of last, best"),
-        ({"execution": Execution(keep=0)}, "keep=0: must be at least 1, unless final=best"),
         ({"denominator": "mean"}, "denominator='mean': must be one of batch"),
         ({"execution": Execution(micro_batch_tokens=100)}, "micro_batch_tokens=100: must be at least max_tokens=256"),
     ],

@@ -34,7 +34,7 @@ def train(tiny_model, collator, weighted, paired, make_examples, tmp_path):
     def go(name="run", settings=SETTINGS, at_record=lambda record: None, dropout=0.1):
         pairs = settings.objective == "next_sentence"
         prepared = loop.prepare(tiny_model(dropout, pairs), settings, Accelerator(cpu=True), BatchLayout(budget=64))
-        policy = CheckpointPolicy(Checkpoints(tmp_path / name, {"name": name}, settings.execution.keep), settings, {})
+        policy = CheckpointPolicy(Checkpoints(tmp_path / name, {"name": name}), settings, {})
         saved = policy.checkpoints.newest()
         if saved:
             policy.resume(prepared, saved)
@@ -104,7 +104,7 @@ def one_thread():
 
 
 def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thread):
-    long = replace(SETTINGS, steps=80, execution=Execution(save_every=1, micro_batch_tokens=64, keep=3))
+    long = replace(SETTINGS, steps=80, execution=Execution(save_every=1, micro_batch_tokens=64))
     started = time.monotonic()
     weights, records = train("whole", long)
     takes = time.monotonic() - started
@@ -130,13 +130,13 @@ def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thr
 
 
 def test_the_best_weights_are_put_back_at_the_end(train, tiny_model, tmp_path):
-    settings = replace(SETTINGS, final="best", learning_rate=0.3, execution=replace(SETTINGS.execution, keep=0))
+    settings = replace(SETTINGS, final="best", learning_rate=0.3, execution=replace(SETTINGS.execution, save_every=0))
     weights, records = train("best", settings)
     losses = {record.step: record.task_loss for record in records if isinstance(record, EvaluationRecord)}
     best = min(losses, key=lambda step: (losses[step], -step))
     assert best < 12, "so high a rate makes it worse"
-    assert Checkpoints(tmp_path / "best", {"name": "best"}, 0).best().manifest["step"] == best
-    saved = load_file(tmp_path / "best" / "best" / "state.safetensors")
+    assert Checkpoints(tmp_path / "best", {"name": "best"}).newest("best").manifest["step"] == best
+    saved = load_file(tmp_path / "best" / f"best-{best:08d}" / "state.safetensors")
     names = [f"parameter.{name}" for name, _ in tiny_model().named_parameters()]
     assert torch.equal(weights, torch.cat([saved[name].flatten() for name in names]))
 
@@ -151,7 +151,7 @@ def test_a_changed_setting_is_refused(train, tmp_path):
     with pytest.raises(Preempted):
         train("run", at_record=stop)
     with pytest.raises(ArtifactError, match='name: "run" there, "other" now'):
-        Checkpoints(tmp_path / "run", {"name": "other"}, 2).newest()
+        Checkpoints(tmp_path / "run", {"name": "other"}).newest()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ EDGES = [
     (Execution, "micro_batch_tokens", [1], [0]),
     (Execution, "save_every", [0], [-1]),
     (Execution, "export_every", [0], [-1]),
-    (Execution, "keep", [0], [-1]),
     (HeadWarmup, "steps", [0], [-1]),
     (HeadWarmup, "batch_size", [1], [0]),
     (HeadWarmup, "learning_rate", [1e-12], [0.0]),
@@ -44,13 +43,6 @@ def test_a_range_ends_where_it_says(kind, key, taken, refused):
     for value in refused:
         with pytest.raises(ConfigError, match=f"{key}="):
             kind(**{key: value})
-
-
-def test_none_to_keep_is_for_runs_that_keep_the_best():
-    assert TrainSettings(final="best", execution=Execution(keep=0)).execution.keep == 0
-    assert TrainSettings(execution=Execution(keep=1)).execution.keep == 1
-    with pytest.raises(ConfigError, match="keep=0"):
-        TrainSettings(execution=Execution(keep=0))
 
 
 @pytest.mark.parametrize(

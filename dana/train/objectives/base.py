@@ -38,10 +38,6 @@ class Collator(ABC):
             denominator: One of :data:`dana.train.DENOMINATORS`.
         """
 
-    def largest(self) -> "Collator":
-        """A collator whose batches take as much memory as any of this one: the same, where none depends on chance."""
-        return self
-
 
 @dataclass(frozen=True)
 class ModelCardTerms:

@@ -121,15 +121,6 @@ class MicroBatch:
 
         return replace(self, **moved(vars(self)))
 
-    def without_inputs(self) -> "MicroBatch":
-        """The same without what only a forward pass needs, to be kept until the step's end."""
-        return replace(self, inputs={})
-
-    @property
-    def places(self) -> int:
-        """Token places of the forward pass, padding included."""
-        return self.inputs["input_ids"].numel()
-
     @property
     def sizes(self) -> list[int]:
         """How many losses there are of each kind, in the order of :attr:`StepBatch.asked`."""

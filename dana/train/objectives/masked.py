@@ -7,7 +7,7 @@ workers or the number of ranks. Where words begin is read off the spelling of th
 
 import json
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -177,7 +177,6 @@ def _bytes_to_text(piece: str) -> str:
 
 HELDOUT_RATE = 0.15  # the same whatever a run trains with, so that losses compare
 HELDOUT_SEED = 20211
-MARGIN = 1.1  # times the mask rate: by chance a micro-batch has more masked tokens than the average
 
 
 @dataclass(frozen=True)
@@ -196,11 +195,6 @@ class MaskedCollator(Collator):
         """Labels are the masked tokens."""
         found = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
         return StepBatch.of(batch, found.inputs, np.where(found.masked, batch.tokens, IGNORED), denominator)
-
-    def largest(self) -> "MaskedCollator":
-        """With more masked tokens than a training step or a held-out text has."""
-        rate = min(0.99, MARGIN * max(self.masking.rate, HELDOUT_RATE))
-        return replace(self, masking=replace(self.masking, rate=rate))
 
 
 @dataclass(frozen=True)
