@@ -108,7 +108,6 @@ FLAGS = [
     (COMPARE + "--plants 0", "plants"),
     (COMPARE + "--others -5", "others"),
     (COMPARE + "--budgets '5 pages'", "budgets"),
-    (COMPARE + "--runs {folder}/nope", "nope"),
     (COMPARE + "--jobs 0", "jobs"),
     ("topic-gap", "name a task card, for example: dana topic-gap chemprot"),
     ("topic-gap {card} --out {out}", "--model=None: must be the checkpoint"),

@@ -5,17 +5,14 @@ import argparse
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
 
-NUMBERS = {"nargs": "+", "type": int}
 FLAGS = [
     Flag("--task", "compare.tasks", options=MANY),
     Flag("--general", "general", options=MANY),
     Flag("--selectors", "compare.selectors", options=MANY),
-    Flag("--fit", "compare.fit", options=NUMBERS),
+    Flag("--fit", "compare.fit", options={"nargs": "+", "type": int}),
     Flag("--seeds", "compare.seeds"),
     Flag("--plants", "compare.plants"),
     Flag("--others", "compare.others"),
-    Flag("--without", "compare.without", options=MANY),
-    Flag("--runs", "compare.runs", options=MANY),
     Flag("--budgets", "compare.budgets", options=MANY),
     Flag("--data", "data"),
     Flag("--task-path", "task_path", options=MANY),
@@ -41,10 +38,10 @@ def _compare(parsed: argparse.Namespace) -> None:
     """Compare ways of selecting text on task text that is hidden in a pool of general text.
 
     Hides --plants texts of a task among --others pieces of general text of the same lengths, fits each selector on
-    other texts of the task, several sizes and draws, and measures what it keeps: planted recall, sources, perplexity of
-    held-out task text, length, duplicates, overlap with the other selectors. --runs measures scores that are there.
-    Writes OUT/comparison.csv (a row a task, fit size, seed, selector, budget and metric), summary.csv (means over
-    seeds, intervals over documents, cost) and report.html. Killed, the same command goes on.
+    other texts of the task, several sizes and draws, and measures what it keeps: planted recall, sources, length,
+    perplexity of held-out task text. Writes OUT/comparison.csv (a row a task, fit size, seed, selector, budget and
+    metric), summary.csv (means over seeds, intervals over documents, cost) and report.html. Killed, the same command
+    goes on.
     """
     from dana.studies.comparison.page import summary_text
     from dana.studies.comparison.stage import plan_compare, run_compare

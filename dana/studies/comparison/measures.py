@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +15,8 @@ from dana.core.schemas import read_table
 from dana.core.statistics import draw_counts, percentile_interval
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
-from dana.models.ngram.vocabulary import Vocabulary, WordIds
+from dana.models.ngram.vocabulary import Vocabulary
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.folds import groups_of
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.studies.comparison.planting import PLANTED
@@ -29,7 +26,6 @@ from dana.weighting.settings import parse_amount
 MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
 REPLICATES = 500
 ORDER, LEAST = 3, 2  # of the n-gram models; words that the pool holds less often are unknown to them
-COMPARED = 5000  # kept documents that are looked at for duplicates, because comparing them takes memory
 
 
 def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.ndarray:
@@ -71,10 +67,8 @@ def ranking_measures(scores: np.ndarray, planted: np.ndarray) -> dict[str, float
 
     Args:
         scores: float64 of shape (documents,), higher = more foreign.
-        planted: bool of shape (documents,); without plants nothing is measured.
+        planted: bool of shape (documents,).
     """
-    if not planted.any():
-        return {}
     return {
         "precision_at_r": planted_precision(scores, planted, int(planted.sum())),
         "auroc": float(roc_auc_score(planted, -scores)),
@@ -86,12 +80,9 @@ def ranking_measures(scores: np.ndarray, planted: np.ndarray) -> dict[str, float
 def budget_measures(scores: np.ndarray, planted: np.ndarray, count: int) -> dict[str, float]:
     """Precision and recall of the plants among the `count` best documents, each with its ceiling.
 
-    The best precision of `count` documents is min(1, plants / count), the best recall min(1, count / plants). Without
-    plants nothing is measured.
+    The best precision of `count` documents is min(1, plants / count), the best recall min(1, count / plants).
     """
     plants = int(planted.sum())
-    if not plants:
-        return {}
     precision = planted_precision(scores, planted, count)
     return {
         "precision": precision,
@@ -122,62 +113,40 @@ def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray) -> tup
     return percentile_interval(means / len(scores))
 
 
-@dataclass(frozen=True)
-class PoolText:
-    """What is measured on the text of a pool, for every budget.
+class KeptText:
+    """What is measured on the words of the kept documents of a pool, for every budget.
 
-    Attributes:
-        texts: The documents.
-        sources: Of each.
+    Every selector's model knows the same words, those that the pool holds twice, and takes the others for one.
+
+    Args:
+        texts: The documents of the pool.
         held_out: Task text that nothing was fitted on.
     """
 
-    texts: Sequence[str]
-    sources: Sequence[str]
-    held_out: Sequence[str]
+    def __init__(self, texts: Sequence[str], held_out: Sequence[str]) -> None:
+        self.words = np.array([len(text.split()) for text in texts], dtype=np.int64)
+        self.held_out = held_out
+        self._vocabulary = Vocabulary.of_texts(texts, min_count=LEAST)
+        self._documents = self._vocabulary.encode(texts)
 
-    @cached_property
-    def words(self) -> np.ndarray:
-        """Words of each document, int64."""
-        return np.array([len(text.split()) for text in self.texts], dtype=np.int64)
+    def measures(self, kept: np.ndarray) -> dict[str, float]:
+        """Documents and words kept, their mean length over the pool's, and a perplexity; lower is nearer the task.
 
-    @cached_property
-    def _documents(self) -> tuple[Vocabulary, WordIds]:
-        """The words that the pool holds twice, the same for every selector, and the documents as their numbers."""
-        vocabulary = Vocabulary.of_texts(self.texts, min_count=LEAST)
-        return vocabulary, vocabulary.encode(self.texts)
-
-    def perplexity(self, kept: np.ndarray) -> float:
-        """Perplexity a word of held-out task text under a 3-gram model of the kept text; lower is nearer.
-
-        Every selector's model knows the same words and takes the others for one unknown word.
+        It is that of held-out task text, a word, under a 3-gram model of the kept text.
 
         Args:
-            kept: Rows of the documents that are kept.
+            kept: Rows of the documents that are kept, ascending.
 
         References:
             Moore and Lewis 2010, Intelligent selection of language model training data, section 3.
         """
-        vocabulary, documents = self._documents
-        return text_entropies(train_ngrams(documents.rows(kept), ORDER, vocabulary), self.held_out).perplexity
-
-    def measures(self, kept: np.ndarray) -> list[tuple[str, str, float]]:
-        """(metric, detail, value) of the kept documents; the detail is the source, where it is of one.
-
-        Args:
-            kept: Rows of the documents that are kept; near duplicates are looked for among the first 5,000.
-        """
-        some, sources = kept[:COMPARED], np.array(self.sources)
-        groups = groups_of([self.texts[row] for row in some], some.tolist())
-        values = {
+        model = train_ngrams(self._documents.rows(kept), ORDER, self._vocabulary)
+        return {
             "kept_documents": float(kept.size),
             "kept_tokens": float(self.words[kept].sum()),
             "length_ratio": float(self.words[kept].mean() / self.words.mean()),
-            "duplicate_share": 1 - np.unique(groups).size / some.size,
-            "perplexity": self.perplexity(kept),
+            "perplexity": text_entropies(model, self.held_out).perplexity,
         }
-        shares = [("source_share", source, float((sources[kept] == source).mean())) for source in np.unique(sources)]
-        return [(metric, "", value) for metric, value in values.items()] + shares
 
 
 def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
@@ -214,7 +183,7 @@ def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str
         scores: Of the pool; None takes the plants first and the rest in the pool's order.
         budgets: How much is kept, see :func:`best_documents`.
         folder: Where ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet`` (doc_id, source,
-            planted, words, score) go.
+            planted, score) go.
     """
     depends_on = {
         "pool": open_artifact(pool, "corpus").fingerprint,
@@ -226,19 +195,18 @@ def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str
     def write(draft: Draft) -> None:
         documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
         held_out = read_table(task / "held_out", ["text"])["text"].to_pylist()
-        text = PoolText(documents["text"].tolist(), documents["source"].tolist(), held_out)
-        planted = documents["source"].str.endswith(PLANTED).to_numpy()
+        text = KeptText(documents["text"].tolist(), held_out)
+        planted, sources = documents["source"].str.endswith(PLANTED).to_numpy(), documents["source"].to_numpy(str)
         values = document_scores(scores, documents["doc_id"].tolist()) if scores else np.where(planted, 0.0, 1.0)
         rows = [("", metric, "", value) for metric, value in ranking_measures(values, planted).items()]
         for budget in budgets:
-            kept = best_documents(values, text.words, budget)
-            rows += [
-                (budget, metric, "", value) for metric, value in budget_measures(values, planted, kept.size).items()
-            ]
-            rows += [(budget, *measured) for measured in text.measures(np.sort(kept))]
+            kept = np.sort(best_documents(values, text.words, budget))
+            measured = budget_measures(values, planted, kept.size) | text.measures(kept)
+            rows += [(budget, metric, "", value) for metric, value in measured.items()]
+            rows += [(budget, "source_share", name, (sources[kept] == name).mean()) for name in np.unique(sources)]
         frame = pd.DataFrame(rows, columns=["budget", "metric", "detail", "value"])
         write_text(draft.path / MEASURES, frame.to_csv(index=False))
-        ranked = documents[["doc_id", "source"]].assign(planted=planted, words=text.words, score=values)
+        ranked = documents[["doc_id", "source"]].assign(planted=planted, score=values)
         ranked.to_parquet(draft.path / RANKED, compression="zstd", index=False)
         draft.counts |= {"documents": len(documents), "planted": int(planted.sum()), "held_out": len(held_out)}
 

@@ -1,35 +1,30 @@
 """Tables and page of a comparison: the measures of all cells to two CSV files, and to sections with tables."""
 
-from collections.abc import Iterator
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dana.core.artifacts import read_json, read_manifest, write_text
+from dana.core.artifacts import read_json, write_text
 from dana.core.logging import get_logger
 from dana.core.registry import package_versions
 from dana.report.page import Column, Report, Section, Table, decimals, number, percent, text_columns
 from dana.stages.grid.grid import Grid
-from dana.studies.comparison.measures import COST, MEASURES, RANKED, best_documents, precision_interval
+from dana.studies.comparison.measures import COST, MEASURES, RANKED, precision_interval
+from dana.studies.comparison.planting import PLANTED
 from dana.studies.comparison.settings import ORACLE
 
 log = get_logger(__name__)
 
 CSV, SUMMARY = "comparison.csv", "summary.csv"
 CELL = ["task", "fit", "selector"]
-KEY = ["task", "fit", "seed", "selector"]
-COLUMNS = [*KEY, "budget", "metric", "detail", "value"]
-OF_KEPT = ("precision", "recall", "length_ratio", "duplicate_share", "perplexity")
+COLUMNS = ["task", "fit", "seed", "selector", "budget", "metric", "detail", "value"]
 
 
 def write_comparison(grid: Grid) -> Path:
     """Write ``comparison.csv``, a row a task, fit size, seed, selector, budget and metric, and ``summary.csv``.
 
-    Besides what :func:`dana.studies.comparison.measures.measure_stage` measured: ``overlap``, the Jaccard index of the
-    documents that two selectors keep at one budget, with the other selector as its detail.
-
+    The first holds what :func:`dana.studies.comparison.measures.measure_stage` measured.
     The summary has a row a task, fit size and selector: means over seeds, and what fitting and scoring cost. ``low``
     and ``high`` are the 95 % interval of the mean P@R over documents of the pool
     (:func:`dana.studies.comparison.measures.precision_interval`). Seconds are of CPU time: the median fit; of scoring
@@ -46,29 +41,13 @@ def write_comparison(grid: Grid) -> Path:
             measures = pd.read_csv(folder / MEASURES, dtype={"budget": str}, keep_default_na=False)
             tables.append(measures.assign(**key))
             cost = folder.with_name(COST)
-            about = {"pool": read_manifest(folder)["depends_on"]["pool"], "documents": pd.read_parquet(folder / RANKED)}
-            cells.append({**key, **about, **(read_json(cost) if cost.is_file() else {})})
-    table, measured = pd.concat(tables, ignore_index=True), pd.DataFrame(cells)
-    overlaps = pd.DataFrame(_overlaps(measured, [budget for budget in table["budget"].unique() if budget]))
-    whole = pd.concat([table, overlaps], ignore_index=True)[COLUMNS]
-    write_text(grid.folder / CSV, whole.to_csv(index=False))
-    write_text(grid.folder / SUMMARY, _summary(table, measured).to_csv(index=False))
-    log.info("%-9s written  %s  (%d rows)", "compare", grid.folder / CSV, len(whole))
+            ranked = pd.read_parquet(folder / RANKED)
+            cells.append({**key, "documents": ranked, **(read_json(cost) if cost.is_file() else {})})
+    table = pd.concat(tables, ignore_index=True)[COLUMNS]
+    write_text(grid.folder / CSV, table.to_csv(index=False))
+    write_text(grid.folder / SUMMARY, _summary(table, pd.DataFrame(cells)).to_csv(index=False))
+    log.info("%-9s written  %s  (%d rows)", "compare", grid.folder / CSV, len(table))
     return grid.folder / CSV
-
-
-def _overlaps(measured: pd.DataFrame, budgets: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of the Jaccard index of what two selectors keep, both ways, for each pool, fit, seed and budget."""
-    for (task, fit, seed, _), cells in measured.groupby(["task", "fit", "seed", "pool"], sort=False):
-        for budget in budgets:
-            kept = {
-                selector: set(best_documents(ranked["score"].to_numpy(), ranked["words"].to_numpy(), budget).tolist())
-                for selector, ranked in zip(cells["selector"], cells["documents"], strict=True)
-            }
-            for one, other in permutations(kept, 2):
-                value = len(kept[one] & kept[other]) / len(kept[one] | kept[other])
-                row = {"task": task, "fit": fit, "seed": seed, "selector": one, "budget": budget}
-                yield {**row, "metric": "overlap", "detail": other, "value": value}
 
 
 def _summary(table: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
@@ -76,25 +55,20 @@ def _summary(table: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
     measures = measures.assign(name=(measures["metric"] + "@" + measures["budget"]).str.removesuffix("@"))
     means = measures.pivot_table(values="value", index=CELL, columns="name", sort=False).reset_index()
     rows = []
-    for row in means.to_dict("records"):
-        seeds = measured[(measured[CELL] == [row[name] for name in CELL]).all(axis=1)]
-        row["seeds"] = len(seeds)
-        ranked = list(seeds["documents"])
-        if (planted := ranked[0]["planted"].to_numpy()).any():
-            row["low"], row["high"] = precision_interval([one["score"].to_numpy() for one in ranked], planted)
-        if "fit_seconds" in seeds:
-            row["fit_seconds"] = seeds["fit_seconds"].median()
-            row["seconds_per_million"] = 1e6 * seeds["score_seconds"].min() / len(planted)
-        rows.append(row)
-    return pd.DataFrame(rows)
+    for cell, seeds in measured.groupby(CELL, sort=False):
+        planted = seeds["documents"].iloc[0]["planted"].to_numpy()
+        low, high = precision_interval([ranked["score"].to_numpy() for ranked in seeds["documents"]], planted)
+        fitting, scoring = seeds["fit_seconds"].median(), 1e6 * seeds["score_seconds"].min() / planted.size
+        rows.append((*cell, len(seeds), low, high, fitting, scoring))
+    columns = [*CELL, "seeds", "low", "high", "fit_seconds", "seconds_per_million"]
+    return means.merge(pd.DataFrame(rows, columns=columns), on=CELL)
 
 
 def summary_text(comparison: Path) -> str:
-    """What ``dana compare`` prints: precision at R (without plants, a perplexity) by selector, task and fit size."""
+    """What ``dana compare`` prints: precision at R by selector, task and fit size."""
     frame = pd.read_csv(comparison.with_name(SUMMARY))
-    metric = "precision_at_r" if "precision_at_r" in frame else str(frame.filter(like="perplexity").columns[0])
-    shown = frame.pivot_table(values=metric, index="selector", columns=["task", "fit"], sort=False)
-    return f"{metric}, mean over seeds\n{shown.to_string(float_format='{:.3f}'.format)}"
+    shown = frame.pivot_table(values="precision_at_r", index="selector", columns=["task", "fit"], sort=False)
+    return f"precision_at_r, mean over seeds\n{shown.to_string(float_format='{:.3f}'.format)}"
 
 
 def comparison_report(name: str, table: pd.DataFrame, summary: pd.DataFrame) -> Report:
@@ -106,18 +80,13 @@ def comparison_report(name: str, table: pd.DataFrame, summary: pd.DataFrame) -> 
         summary: ``summary.csv``.
     """
     budgets = [budget for budget in table["budget"].unique() if budget]
-    sections = [_kept(table, budgets), _sources(table, budgets[0]), _overlap(table, budgets[0])]
-    verdict = "The scores of runs, compared without planted text."
-    if "precision_at_r" in summary:
-        # Of each selector over tasks and fit sizes, the best first; of those measured everywhere.
-        cells = summary.groupby("selector")["precision_at_r"].agg(["mean", "size"])
-        means = cells[cells["size"] == cells["size"].max()]["mean"].sort_values(ascending=False, kind="stable")
-        tasks, fits = summary["task"].nunique(), summary["fit"].nunique()
-        best, *others = means.drop(ORACLE, errors="ignore").items()  # the oracle is no contestant: the ceiling
-        over = f"over {tasks} task{'s' * (tasks > 1)} and {fits} fit size{'s' * (fits > 1)}"
-        verdict = f"{best[0]} finds most planted task text: mean precision at R {number(best[1])} {over}"
-        verdict += f"; next is {others[0][0]} with {number(others[0][1])}." if others else "."
-        sections.insert(0, _recall(summary, means))
+    means = summary.groupby("selector")["precision_at_r"].mean().sort_values(ascending=False, kind="stable")
+    tasks, fits = summary["task"].nunique(), summary["fit"].nunique()
+    best, *others = means.drop(ORACLE, errors="ignore").items()  # the oracle is no contestant: the ceiling
+    over = f"over {tasks} task{'s' * (tasks > 1)} and {fits} fit size{'s' * (fits > 1)}"
+    verdict = f"{best[0]} finds most planted task text: mean precision at R {number(best[1])} {over}"
+    verdict += f"; next is {others[0][0]} with {number(others[0][1])}." if others else "."
+    sections = [_recall(summary, means), _kept(table, budgets), _sources(table, budgets[0])]
     return Report(name, verdict, [], sections, package_versions())
 
 
@@ -142,46 +111,30 @@ def _recall(summary: pd.DataFrame, means: pd.Series) -> Section:
 def _kept(table: pd.DataFrame, budgets: list[str]) -> Section:
     measures = table[(table["detail"] == "") & table["budget"].isin(budgets)]
     frame = measures.pivot_table(values="value", index=["budget", "selector"], columns="metric", sort=False)
-    frame = frame.reset_index()
-    columns = text_columns("budget", "selector") + decimals(3, *(metric for metric in OF_KEPT if metric in frame))
-    ceiling = ""
-    if "precision_ceiling" in frame:
-        best = frame.groupby("budget", sort=False)[["precision_ceiling", "recall_ceiling"]].mean()
-        ceiling = " ".join(
-            f"At {budget} at most {percent(row['precision_ceiling'])} of a choice can be plants, and it can hold "
-            f"{percent(row['recall_ceiling'])} of them at most."
-            for budget, row in best.iterrows()
-        )
+    ceilings = frame.groupby("budget", sort=False)[["precision_ceiling", "recall_ceiling"]].mean()
+    answer = " ".join(
+        f"At {budget} at most {percent(row['precision_ceiling'])} of a choice can be plants, and it can hold "
+        f"{percent(row['recall_ceiling'])} of them at most."
+        for budget, row in ceilings.iterrows()
+    )
     caption = (
         "Means over tasks, fit sizes and seeds. Precision and recall are of the plants, length is relative to the "
         "pool's, perplexity that of held-out task text under a 3-gram model of the kept text."
     )
-    return Section("What is kept at each budget?", ceiling, (), (Table("kept", caption, frame, columns),))
+    columns = text_columns("budget", "selector") + decimals(3, "precision", "recall", "length_ratio", "perplexity")
+    kept = Table("kept", caption, frame.reset_index(), columns)
+    return Section("What is kept at each budget?", answer, (), (kept,))
 
 
 def _sources(table: pd.DataFrame, budget: str) -> Section:
     shares = table[(table["metric"] == "source_share") & (table["budget"] == budget)]
-    source = shares["detail"].where(~shares["detail"].str.endswith("(planted)"), "planted")
+    source = shares["detail"].where(~shares["detail"].str.endswith(PLANTED), "planted")
     frame = shares.assign(source=source).groupby(["source", "selector"], sort=False)["value"].mean().unstack()
     frame = frame.sort_values(frame.columns[-1], ascending=False, kind="stable").reset_index()
     caption = f"Share of the kept documents by source at {budget}, mean over tasks, fit sizes and seeds."
-    return Section("Where does it come from?", "", (), (_percentages("sources", caption, frame),))
 
+    def percentage(place: int) -> Column:  # by place, as a spec is no attribute of a row
+        return Column(str(frame.columns[place]), lambda row: percent(row[place]))
 
-def _overlap(table: pd.DataFrame, budget: str) -> Section:
-    overlaps = table[(table["metric"] == "overlap") & (table["budget"] == budget)]
-    frame = overlaps.pivot_table(values="value", index="selector", columns="detail", sort=False).reset_index()
-    caption = f"Documents that both keep over those that either keeps, at {budget}; mean over tasks, fits and seeds."
-    answer = "" if len(overlaps) else "There is one selector."
-    return Section("How alike are the choices?", answer, (), (_percentages("overlap", caption, frame),))
-
-
-def _percentages(name: str, caption: str, frame: pd.DataFrame) -> Table:
-    """A table whose first column names the row, and all others are shares; by place, as a spec is no attribute."""
-
-    def percentage(at: int) -> Column:
-        return Column(str(frame.columns[at]), lambda row: percent(row[at]))
-
-    return Table(
-        name, caption, frame, (*text_columns(str(frame.columns[0])), *map(percentage, range(1, frame.shape[1])))
-    )
+    columns = (*text_columns("source"), *map(percentage, range(1, frame.shape[1])))
+    return Section("Where does it come from?", "", (), (Table("sources", caption, frame, columns),))

@@ -275,9 +275,11 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
 
     def write(draft: Draft) -> None:
         if task.startswith(SOURCE):
-            documents = list(iterate_documents(corpus))
-            _check_sources([task.removeprefix(SOURCE)], documents)
-            texts = [document for document in documents if document.source == task.removeprefix(SOURCE)]
+            documents, source = list(iterate_documents(corpus)), task.removeprefix(SOURCE)
+            texts = [document for document in documents if document.source == source]
+            if not texts:
+                near = suggestion(source, sorted({document.source for document in documents}))
+                raise ConfigError(f"source {source!r}: the general text has none of this name{near}")
         else:
             one, two = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
             texts = [*one, *two]
@@ -294,7 +296,7 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
     return make(folder, "planting", depends_on, write)
 
 
-def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, without: list[str], language: str) -> Artifact:
+def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, language: str) -> Artifact:
     """Hide the plants among pieces of general text in their lengths; the pool is a corpus like any other.
 
     Args:
@@ -302,24 +304,20 @@ def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, without:
         corpus: The general text.
         folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes. The source of a plant ends in
             ``(planted)``.
-        others: Pieces wanted.
-        without: Sources that are left out.
+        others: Pieces wanted; a source that is the task gives none.
         language: ISO 639-1 code, for where sentences end.
 
     Raises:
-        ConfigError: If a source that is to be left out is not there.
         DataError: If too few documents are left.
     """
     task, general = open_artifact(planting, "planting"), open_artifact(corpus, "corpus")
     named = task.manifest["depends_on"]["task"]
-    left_out = [*without, *([named.removeprefix(SOURCE)] if named.startswith(SOURCE) else [])]
+    left_out = [named.removeprefix(SOURCE)] if named.startswith(SOURCE) else []
     depends_on = {"planting": task.fingerprint, "general": general.fingerprint, "others": others}
-    depends_on |= {"without": sorted(left_out), "language": language}
+    depends_on |= {"without": left_out, "language": language}
 
     def write(draft: Draft) -> None:
-        documents = list(iterate_documents(corpus))
-        _check_sources(left_out, documents)
-        kept = [document for document in documents if document.source not in left_out]
+        kept = [document for document in iterate_documents(corpus) if document.source not in left_out]
         plants = list(iterate_documents(planting / "plants"))
         pool = pool_of(plants, kept, task.manifest["surface"]["lower"], others, language)
         planted = sum(document.source.endswith(PLANTED) for document in pool)
@@ -348,11 +346,3 @@ def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
             draft.counts[part] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
 
     return make(folder, "task", depends_on, write)
-
-
-def _check_sources(named: Sequence[str], documents: Iterable[Document]) -> None:
-    """Refuse a source that the general text does not have."""
-    sources = sorted({document.source for document in documents})
-    for source in named:
-        if source not in sources:
-            raise ConfigError(f"source {source!r}: the general text has none of this name{suggestion(source, sources)}")

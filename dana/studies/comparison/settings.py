@@ -8,9 +8,7 @@ from dana.weighting.settings import parse_amount
 
 SOURCE = "source:"
 ORACLE = "oracle"
-SELECTORS = ["random", "dsir", "lexical", "moore_lewis", "knn", "lda", "contrastive_knn", "auto", "oracle"]
-FIT = [100, 500, 2000]
-BUDGETS = ["0.05", "0.2"]
+SELECTORS = ["random", "dsir", "lexical", "moore_lewis", "knn", "lda", "contrastive_knn", "auto", ORACLE]
 COUNTED = ("documents", "tokens")  # by a budget
 
 
@@ -26,33 +24,29 @@ class CompareSettings:
         seeds: Draws of the text to fit on, for each size.
         plants: Texts of the task that are hidden in the pool; at most a quarter of what the task has.
         others: Pieces of general text in the pool, an equal number of each source.
-        without: Sources of the general text that are left out.
-        runs: Folders of runs whose scores are measured as they are, without plants; arms of a run too.
         budgets: How much is kept: ``0.05`` (a share of the documents), ``300 documents`` or ``20000 tokens`` (words).
     """
 
     tasks: list[str] = field(default_factory=list)
     selectors: list[str] = field(default_factory=lambda: list(SELECTORS))
-    fit: list[int] = field(default_factory=lambda: list(FIT))
+    fit: list[int] = field(default_factory=lambda: [100, 500, 2000])
     seeds: int = 3
     plants: int = 300
     others: int = 6000
-    without: list[str] = field(default_factory=list)
-    runs: list[str] = field(default_factory=list)
-    budgets: list[str] = field(default_factory=lambda: list(BUDGETS))
+    budgets: list[str] = field(default_factory=lambda: ["0.05", "0.2"])
 
     def __post_init__(self) -> None:
         for name in ("tasks", "selectors", "fit", "budgets"):
             values = getattr(self, name)
             require(len(set(values)) == len(values), name, values, "distinct")
             require(name == "tasks" or bool(values), name, values, "at least one")
+        require(self.selectors != [ORACLE], "selectors", self.selectors, f"one besides {ORACLE}")
         require(all(size >= 20 for size in self.fit), "fit", self.fit, "at least 20 each")
-        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
-        require(self.plants >= 20, "plants", self.plants, "at least 20")
-        require(self.others >= 20, "others", self.others, "at least 20")
-        for values, key in ((self.selectors, "selectors"), (self.tasks, "tasks"), (self.runs, "runs")):
-            slugs = [slug(value) for value in values]
-            twice = [value for value, name in zip(values, slugs, strict=True) if slugs.count(name) > 1]
-            require(not twice, key, twice, "told apart by letters, digits, _ . and -")
+        for name, least in (("seeds", 1), ("plants", 20), ("others", 20)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name in ("selectors", "tasks"):
+            values = getattr(self, name)
+            folders = len(set(map(slug, values)))
+            require(folders == len(values), name, values, "told apart by letters, digits, _ . and -")
         for budget in self.budgets:
             parse_amount(budget, "budgets", COUNTED)

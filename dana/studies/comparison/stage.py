@@ -13,7 +13,6 @@ from dana.core.errors import ConfigError
 from dana.core.files import slug
 from dana.core.logging import get_logger
 from dana.report.page import write_page
-from dana.scoring.inputs import TaskText
 from dana.scoring.scoring import build_selector
 from dana.stages.grid.cell import Cell, Made
 from dana.stages.grid.grid import Grid
@@ -58,8 +57,6 @@ def plan_compare(settings: RunSettings) -> Grid:
         folder = Path(settings.out) / slug(task)
         if (folder / "texts").is_dir():
             cells += _measured(settings, task, open_artifact(folder / "texts", "planting").manifest["counts"]["fit"])
-    for run in settings.section("compare").runs:
-        cells += _of_run(settings, Path(run))
     return Grid(Path(settings.out), tuple(cells))
 
 
@@ -69,34 +66,26 @@ def _tasks(settings: RunSettings) -> list[str]:
 
 
 def _check(settings: RunSettings) -> None:
-    """Look up every task, selector and run before any text is read."""
-    compare = settings.section("compare")
+    """Look up every task and selector before any text is read."""
     tasks = _tasks(settings)
-    require(bool(tasks or compare.runs), "tasks", compare.tasks, "at least one, or runs")
-    named = bool(settings.general) or not tasks
-    require(named, "general", settings.general, "at least one file, folder, glob, URL or hf: name")
+    require(bool(tasks), "tasks", tasks, "at least one")
+    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     for task in tasks:
         if not task.startswith(SOURCE):
             find_task(task)
-    for spec in compare.selectors:
+    for spec in settings.section("compare").selectors:
         if spec != ORACLE:
             selector = build_selector(spec, settings.detector, settings.selection)
             if "detector" in selector.uses and settings.detector == "auto":
                 raise ConfigError(f"selectors={spec!r}: name its detector, for example {spec}:knn")
             selector.identity()
-    for run in compare.runs:
-        list(_of_run(settings, Path(run)))
-    plain = settings.hygiene == Hygiene()
-    require(
-        plain, "hygiene", vars(settings.hygiene), "left out: the pool is compared as it is; --out names a new folder"
-    )
+    allowed = "left out: the pool is compared as it is; --out names a new folder"
+    require(settings.hygiene == Hygiene(), "hygiene", vars(settings.hygiene), allowed)
 
 
 def _plantings(settings: RunSettings) -> Iterator[Cell]:
     """Cells that read the texts."""
     out, compare = Path(settings.out), settings.section("compare")
-    if not _tasks(settings):
-        return
     corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
     yield Cell("general", "dana.stages.texts:corpus_stage", {**corpus, "inputs": settings.inputs})
     for task in _tasks(settings):
@@ -105,7 +94,7 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
         arguments |= {"data": settings.data, "inputs": settings.inputs}
         yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
         hidden = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
-        hidden |= {"others": compare.others, "without": compare.without, "language": settings.selection.language}
+        hidden |= {"others": compare.others, "language": settings.selection.language}
         yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", hidden)
 
 
@@ -133,17 +122,3 @@ def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
             measured |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
             yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", measured, labels=labels)
-
-
-def _of_run(settings: RunSettings, run: Path) -> Iterator[Cell]:
-    """What is measured of the scores that a run already has: its own, and those of its arms."""
-    task = TaskText.open(run / "task")
-    for scores in [run / "scores", *sorted(run.glob("arms/*/scores"))]:
-        open_artifact(scores, "scores", "dana score --task ... --general ... --out DIR")
-        selector = run.name if scores.parent == run else f"{run.name}/{scores.parent.name}"
-        name = f"runs/{slug(str(run))}/{slug(selector)}"
-        fit = str(task.artifact.manifest["counts"]["fit"])
-        labels = {"task": task.name, "fit": fit, "seed": "0", "selector": selector}
-        measured = {"pool": run / "corpus", "task": run / "task", "scores": scores}
-        measured |= {"folder": Path(settings.out) / name / "measures", "budgets": settings.section("compare").budgets}
-        yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", measured, labels=labels)

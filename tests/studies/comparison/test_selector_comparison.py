@@ -9,23 +9,20 @@ from dana.studies.comparison.page import comparison_report
 SCORES = {"random": 0.1, "near": 0.6, "nearer": 0.7, "oracle": 1.0}
 
 
-def frames(planted=True):
+def frames():
     summary, rows = [], []
     for task in ("one", "two"):
         for selector, score in SCORES.items():
             recall = {"precision_at_r": score, "low": score - 0.05, "high": score + 0.05, "chance": 0.08}
             cost = {} if selector == "oracle" else {"fit_seconds": 1.5, "seconds_per_million": 40.0}
             about = {"task": task, "fit": 100, "selector": selector}
-            summary.append({**about, **(recall if planted else {}), **cost})
-            told = {"perplexity": 200 - 100 * score}
-            told |= {"precision_ceiling": 1.0, "recall_ceiling": 0.5} if planted else {}
+            summary.append({**about, **recall, **cost})
+            told = {"perplexity": 200 - 100 * score, "precision": score, "recall": score / 2, "length_ratio": 1.0}
+            told |= {"precision_ceiling": 1.0, "recall_ceiling": 0.5}
             for metric, value in told.items():
                 rows.append({**about, "seed": 0, "budget": "0.05", "metric": metric, "detail": "", "value": value})
             for source, share in (("law", 1 - score), (f"{task} (planted)", score)):
                 row = {"seed": 0, "budget": "0.05", "metric": "source_share", "detail": source, "value": share}
-                rows.append({**about, **row})
-            for other in SCORES.keys() - {selector}:
-                row = {"seed": 0, "budget": "0.05", "metric": "overlap", "detail": other, "value": 0.25}
                 rows.append({**about, **row})
     return pd.DataFrame(rows), pd.DataFrame(summary)
 
@@ -43,21 +40,8 @@ def test_the_best_contestant_is_named_and_the_oracle_is_none():
     assert "planted task text" in to_html(report)
 
 
-def test_a_selector_that_was_not_measured_everywhere_is_in_the_table_of_kept_text_alone():
-    table, summary = frames()
-    summary = summary[(summary["selector"] != "nearer") | (summary["task"] == "one")]
-    report = comparison_report("mine", table, summary)
-    assert report.verdict.startswith("near finds")
-    assert set(report.tables[0].frame["selector"]) == {"oracle", "near", "random"}
-
-
 def test_plants_of_all_tasks_are_one_source():
     tables = {table.name: table.frame for table in comparison_report("mine", *frames()).tables}
     assert set(tables["sources"]["source"]) == {"law", "planted"}
     assert tables["sources"].set_index("source").loc["planted", "nearer"] == pytest.approx(0.7)
     assert tables["planted_recall"].set_index("selector")["fit_seconds"].isna().tolist() == [True, False, False, False]
-
-
-def test_without_plants_the_page_has_no_recall():
-    report = comparison_report("mine", *frames(planted=False))
-    assert [table.name for table in report.tables] == ["kept", "sources", "overlap"]
