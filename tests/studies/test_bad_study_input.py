@@ -133,21 +133,23 @@ FLAGS = [
     (GAP + "--data {folder}/nope", "nope"),
     (GAP + "--text-field body", "no 'body'"),
     ("topic-gap {card} --model {model} --topics-of {run} --out {out}", "no topic-model here"),
-    ("splits make --out {out}", "--domain NAME SOURCE TARGET is missing"),
-    (f"splits make --domain toy {PAIRS}", "--out DIR is missing"),
-    ("splits make {folder} --out {out}", "name files by --domain"),
-    ("splits make --domain toy --out {out}", "--domain toy: must be followed by one or two files"),
-    (f"splits make --domain toy {PAIRS} {{pool}} --out {{out}}", "--domain toy: must be followed by one or two files"),
+    ("splits make --out {out}", "--domain NAME SOURCE TARGET and --out DIR are needed"),
+    (f"splits make --domain toy {PAIRS}", "--domain NAME SOURCE TARGET and --out DIR are needed"),
+    ("splits make --domain toy --out {out}", "--domain toy: must be given once, and followed by one or two files"),
+    (
+        f"splits make --domain toy {PAIRS} {{pool}} --out {{out}}",
+        "--domain toy: must be given once, and followed by one or two files",
+    ),
     (
         "splits make --domain toy {folder}/pairs.de {folder}/pairs.fr --out {out}",
         "pairs.fr: no such file; did you mean",
     ),
     ("splits make --domain toy {folder}/pairs.de {folder} --out {out}", "is a folder"),
     ("splits make --domain toy {folder}/pairs.de {folder}/pairs.de --out {out}", "the same file"),
-    (SPLIT + f"--domain more {PAIRS}", "pairs.de (domain toy)"),
-    (SPLIT + f"--domain toy {PAIRS}", "--domain toy: is given twice"),
-    (SPLIT + "--domain notes {folder}/notes.txt", "2 side(s)"),
-    (SPLIT + "--domain a/b {folder}/notes.txt", "domain='a/b'"),
+    (SPLIT + f"--domain more {PAIRS}", "pairs.de: the same file is given twice"),
+    (SPLIT + f"--domain toy {PAIRS}", "--domain toy: must be given once"),
+    (SPLIT + "--domain notes {folder}/notes.txt", "notes.txt: holds plain text, so one side"),
+    (f"splits make --domain a/b {PAIRS} --out {{out}}", "domain='a/b'"),
     ("splits make --domain toy {pool} --sides de en --out {out}", "pool.jsonl:1: no 'de'; there is: id, source"),
     ("splits make --domain toy {pool} {folder}/pairs.de --out {out}", "holds records"),
     (SPLIT + "--sides de", "sides=['de']"),
@@ -162,7 +164,6 @@ FLAGS = [
     ("splits audit", "name folders"),
     ("splits audit {folder}/nope", "nope"),
     ("splits audit {model}", "holds neither train, dev"),
-    ("splits audit {model} --dev 3", "--dev belongs to make"),
 ]
 
 BROKEN = [
@@ -173,11 +174,7 @@ BROKEN = [
     # Parallel text.
     (SPLIT, "pairs.de: 30 lines, {folder}/pairs.en: 2 lines: not aligned", text("pairs.en", "one\ntwo\n")),
     (SPLIT, "pairs.de: 0 lines, {folder}/pairs.en: 30 lines: not aligned", text("pairs.de", "")),
-    (
-        "splits make --domain toy {bad}.txt --out {out}",
-        "bad.txt: the file is empty",
-        text("bad.txt", ""),
-    ),
+    ("splits make --domain toy {bad}.jsonl --out {out}", "bad.jsonl:1: the file is empty", text("bad.jsonl", "")),
     (SPLIT, "pairs.de:2: byte 0xff is not UTF-8", text("pairs.de", b"a\n\xff\n" + b"a\n" * 28)),
     (SPLIT, "pairs.de:1: not UTF-8 but UTF-16, UTF-32 or no text", text("pairs.de", b"\x00" * 99)),
     (SPLIT, "toy: 1 of 30 rows are kept", text("pairs.de", "same\n" * 30)),

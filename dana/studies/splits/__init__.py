@@ -6,7 +6,7 @@ STUDY = Study(
     "splits",
     commands={
         "splits": (
-            "Split parallel or plain text into train, dev and test that share no line, or audit splits that are there",
+            "Split parallel text into train, dev and test that share no line, or audit splits that are there",
             f"{__name__}.command:add_splits",
         )
     },

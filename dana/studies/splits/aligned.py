@@ -14,7 +14,7 @@ from dana.corpus.places import FORMATS
 from dana.corpus.readers import read_file
 from dana.corpus.text import one_line
 
-PAIR, PLAIN = ("source", "target"), ("text",)
+PAIR = ("source", "target")
 RESERVED = ("line", "either")  # names of columns beside those of the sides
 SPLIT_FILE = re.compile(r"(train|dev|valid|validation|val|test)\.(.+)")
 SPLIT_OF = {"valid": "dev", "validation": "dev", "val": "dev"}
@@ -24,7 +24,7 @@ Row = tuple[int, tuple[str, ...]]  # line in its file, from 1; the text of each 
 
 @dataclass(frozen=True)
 class AlignedText:
-    """Where text with one or two sides is: a sentence and its translation, or a sentence alone.
+    """Where sentences and their translations are.
 
     Attributes:
         files: A plain-text file for each side, or one file of records.
@@ -52,43 +52,31 @@ def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> A
     """Look at one or two files without reading them.
 
     Args:
-        files: One or two of plain text (``.txt``, ``.de``, any suffix that is no format's), or one of records
+        files: Two of plain text (``.txt``, ``.de``, any suffix that is no format's), or one of records
             (``.jsonl .json .csv .tsv .parquet``); all but Parquet may end in ``.gz`` or ``.zst``.
-        sides: Names of the sides: one of plain monolingual text, else two. Default: ``source`` and ``target``, of one
-            plain-text file ``text``.
+        sides: Names of both sides. Default: ``source`` and ``target``.
 
     Raises:
-        ConfigError: If the names are not as many as the sides, or there are more than two.
-        DataError: If a file is missing, or is a folder; if there are two and one holds records.
+        ConfigError: If there are not two names, or they cannot be those of columns.
+        DataError: If a file is missing, or is a folder; if plain text is alone, or a file of records is not.
     """
     for file in files:
         if not file.is_file():
             problem = "is a folder" if file.is_dir() else f"no such file{nearest_path(file)}"
             raise DataError(f"{file}: {problem}; name a file a side, or one file with both")
-    records = [file for file in files if _holds_records(file)]
-    if records and len(files) > 1:
-        raise DataError(f"{records[0]}: holds records, in which both sides are: name it alone, or two plain-text files")
-    names = tuple(sides) if sides else PLAIN if len(files) == 1 and not records else PAIR
-    allowed = "one or two names" if records else f"as many as there are plain-text files, {len(files)}"
-    fits = len(names) in (1, 2) if records else len(names) == len(files)
-    free = len(set(names)) == len(names) and not {*names} & {"", *RESERVED}
-    require(fits and free, "sides", list(names), f"{allowed}, different and none of {', '.join(RESERVED)}")
+        if _holds_records(file) == (len(files) > 1):
+            holds = "records, in which both sides are" if len(files) > 1 else "plain text, so one side"
+            raise DataError(f"{file}: holds {holds}; name two plain-text files, or one of records")
+    names = tuple(sides or PAIR)
+    fits = len(names) == len(set(names)) == 2 and not {*names} & {"", *RESERVED}
+    require(fits, "sides", list(names), f"two names, different and none of {', '.join(RESERVED)}")
     return AlignedText(tuple(files), names)
-
-
-def check_sides(texts: Sequence[AlignedText]) -> None:
-    """Raise a DataError that names two files, unless all texts have as many sides."""
-    first = texts[0]
-    for text in texts:
-        if len(text.sides) != len(first.sides):
-            counts = f"{len(first.sides)} side(s), {text.files[0]} has {len(text.sides)}"
-            raise DataError(f"{first.files[0]} has {counts}: all must have as many")
 
 
 def find_splits(folder: Path, sides: Sequence[str] | None = None) -> dict[str, dict[str, AlignedText]]:
     """The splits of a domain's folder, by its name, or those of each folder in it that has some, in order of names.
 
-    A split is one file of records, or a plain-text file a side: ``train.de`` and ``train.en``, or ``train.txt``.
+    A split is one file of records, or a plain-text file a side: ``train.de`` and ``train.en``.
 
     Args:
         folder: With the files, or with folders of such.
@@ -112,8 +100,6 @@ def find_splits(folder: Path, sides: Sequence[str] | None = None) -> dict[str, d
             raise DataError(f"{path}: holds {held} files only; an audit compares dev or test with train")
         if files:
             domains[path.resolve().name] = {split: _open_split(split, files[split], sides) for split in files}
-        if files and path is folder:
-            break
     if not domains:
         raise DataError(f"{folder}: holds neither {EXPECTED}, nor folders with such")
     return domains
@@ -124,7 +110,7 @@ def _open_split(split: str, paths: list[Path], sides: Sequence[str] | None) -> A
         return open_aligned(paths, sides)
     by_ending = {_ending(path): path for path in paths}
     wanted = list(sides or by_ending)
-    if len(by_ending) != len(paths) or len(wanted) > 2 or not by_ending.keys() >= set(wanted):
+    if len(by_ending) != len(paths) or len(wanted) != 2 or not by_ending.keys() >= set(wanted):
         names = ", ".join(path.name for path in paths)
         remedy = "must be one a side; --sides names the endings, for example de en"
         raise DataError(f"{paths[0].parent}: {split} files: {names}; {remedy}")
@@ -132,11 +118,11 @@ def _open_split(split: str, paths: list[Path], sides: Sequence[str] | None) -> A
 
 
 def _ending(path: Path) -> str:
-    """What a plain-text file's name says of its language: ``de`` of ``train.de.txt.gz``, ``text`` of ``train.txt``."""
+    """What a plain-text file's name says of its language: ``de`` of ``train.de.txt.gz``."""
     name = path.name.partition(".")[2]
     for suffix in (*COMPRESSIONS, ".txt"):
         name = name.removesuffix(suffix)
-    return "text" if name == "txt" else name
+    return name
 
 
 def _holds_records(path: Path) -> bool:

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from dana.cli.flags import AddCommand, add_command, local_folder
 
-OF_MAKE = ("domain", "dev", "test", "cap", "seed")
-
 
 def add_splits(add: AddCommand) -> None:
     """Add the command.
@@ -16,33 +14,28 @@ def add_splits(add: AddCommand) -> None:
     """
     splits = add_command(add, "splits", _splits, settings=False)
     splits.add_argument("action", choices=["make", "audit"])
-    splits.add_argument(
-        "folders",
-        type=local_folder,
-        nargs="*",
-        metavar="DIR",
-        help="audit: folders with train, dev and test files, see below",
-    )
+    folders = "audit: folders with train, dev and test files, see below"
+    splits.add_argument("folders", type=local_folder, nargs="*", metavar="DIR", help=folders)
     domain = "make: a domain's name, its source and its target file, or one file; once for each domain"
     splits.add_argument("--domain", nargs="+", action="append", metavar=("NAME", "FILE"), help=domain)
-    sides = "names of the sides, or fields of JSONL, CSV, TSV, Parquet that hold them (default: source target)"
+    sides = "names of both sides, or fields of JSONL, CSV, TSV, Parquet that hold them (default: source target)"
     splits.add_argument("--sides", nargs="+", metavar="SIDE", help=sides)
-    splits.add_argument("--dev", type=int, metavar="N", help="make: pairs of dev, a domain (default: 2000)")
-    splits.add_argument("--test", type=int, metavar="N", help="make: pairs of test, a domain (default: 2000)")
+    for name in ("dev", "test"):
+        pairs = f"make: pairs of {name}, a domain (default: 2000)"
+        splits.add_argument(f"--{name}", type=int, metavar="N", default=2000, help=pairs)
     splits.add_argument("--cap", type=int, metavar="N", help="make: at most so many pairs of train, a domain")
-    splits.add_argument("--seed", type=int, help="make: of the draw of dev and test (default: 0)")
-    splits.add_argument(
-        "--out", type=local_folder, metavar="DIR", help="folder of the splits; of the audit's table as CSV"
-    )
+    splits.add_argument("--seed", type=int, default=0, help="make: of the draw of dev and test (default: 0)")
+    out = "folder of the splits; of the audit's table as CSV"
+    splits.add_argument("--out", type=local_folder, metavar="DIR", help=out)
 
 
 def _splits(parsed: argparse.Namespace) -> None:
-    """Split parallel or plain text into train, dev and test that share no line, or audit splits that are there.
+    """Split parallel text into train, dev and test that share no line, or audit splits that are there.
 
     make    keep the first of all pairs with the same source or the same target, draw dev and test of each domain, cap
             what is left. Two plain-text files, aligned line by line (.gz, .zst), or one .jsonl, .csv, .tsv or .parquet
-            with both sides; one plain-text file is text without translations. Writes OUT/NAME/train.parquet, dev,
-            test (line, and a column a side), OUT/sizes.csv and the audit, OUT/overlap.csv.
+            with both sides. Writes OUT/NAME/train.parquet, dev, test (line, and a column a side), OUT/sizes.csv and the
+            audit, OUT/overlap.csv.
     audit   the share of dev and test lines that are also in train, by either side. DIR holds train.de train.en dev.de
             dev.en test.de test.en, or train.parquet ..., or folders of such, one a domain.
 
@@ -53,24 +46,19 @@ def _splits(parsed: argparse.Namespace) -> None:
     from dana.studies.splits import stage
     from dana.studies.splits.aligned import open_aligned
 
-    given = {flag: value for flag in OF_MAKE if (value := getattr(parsed, flag)) is not None}
     if parsed.action == "audit":
-        if given:
-            raise ConfigError(f"splits audit: --{next(iter(given))} belongs to make")
         if not parsed.folders:
             raise ConfigError("splits audit: name folders with train, dev and test files")
         print(stage.overlap_text(stage.audit_folders(parsed.folders, parsed.sides, parsed.out)))
         return
-    if parsed.folders:
-        raise ConfigError(f"splits make: {parsed.folders[0]}: name files by --domain NAME SOURCE TARGET")
     if parsed.out is None or not parsed.domain:
-        raise ConfigError(f"splits make: {'--out DIR' if parsed.domain else '--domain NAME SOURCE TARGET'} is missing")
+        raise ConfigError("splits make: --domain NAME SOURCE TARGET and --out DIR are needed")
     domains = {}
-    for name, *files in given.pop("domain"):
+    for name, *files in parsed.domain:
         if name in domains or len(files) not in (1, 2):
-            said = "is given twice" if name in domains else "must be followed by one or two files"
-            raise ConfigError(f"--domain {name}: {said}")
+            raise ConfigError(f"--domain {name}: must be given once, and followed by one or two files")
         domains[name] = open_aligned([Path(file) for file in files], parsed.sides)
-    artifact = stage.splits_stage(domains, parsed.out, stage.SplitSettings(**given))
+    sizes = stage.SplitSettings(parsed.dev, parsed.test, parsed.cap, parsed.seed)
+    artifact = stage.splits_stage(domains, parsed.out, sizes)
     print(stage.sizes_text(artifact.path))
     print(f"\n{stage.overlap_text(stage.read_overlap(artifact.path))}\n\nwritten: {artifact.path}")

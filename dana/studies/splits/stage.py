@@ -29,7 +29,7 @@ from dana.core.files import file_digest
 from dana.core.logging import tracked
 from dana.core.rng import derive_seed
 from dana.core.text_table import aligned
-from dana.studies.splits.aligned import AlignedText, Row, check_sides, find_splits
+from dana.studies.splits.aligned import AlignedText, Row, find_splits
 
 SPLITS = ("train", "dev", "test")
 SIZES, OVERLAP = "sizes.csv", "overlap.csv"
@@ -40,17 +40,15 @@ Hashes = tuple[np.ndarray, ...]
 
 
 class Outcome(IntEnum):
-    """What becomes of a row. A row of one side is a source without a target."""
+    """What becomes of a row."""
 
     TRAIN = 0
-    SOURCE_REPEATED = 1  # these three are sums of bits: source seen, target seen
-    TARGET_REPEATED = 2
-    BOTH_REPEATED = 3
-    BLANK = 4
-    HELD_OUT_ELSEWHERE = 5  # in dev or test of another domain
-    OVER_CAP = 6
-    DEV = 7
-    TEST = 8
+    REPEATED = 1  # its source or its target is in a row that was kept before it
+    BLANK = 2
+    HELD_OUT_ELSEWHERE = 3  # in dev or test of another domain
+    OVER_CAP = 4
+    DEV = 5
+    TEST = 6
 
 
 @dataclass(frozen=True)
@@ -123,17 +121,16 @@ def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
     counts = {name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()}
     columns = [outcome.name.lower() for outcome in Outcome]
     table = pd.DataFrame.from_dict(counts, orient="index", columns=columns).rename_axis("domain")
-    reasons = [name for name in columns if name not in SPLITS]
-    return table.assign(**{"in": table.sum(axis=1)})[["in", *reasons, *SPLITS]]
+    table.insert(0, "in", table.sum(axis=1))
+    return table[["in", *(name for name in columns if name not in SPLITS), *SPLITS]]
 
 
 def sizes_text(folder: Path) -> str:
-    """The sizes of an artifact: a line a domain and, of several, one of all; without columns of zeros."""
+    """The sizes of an artifact: a line a domain and, of several, one of all."""
     table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False).set_index("domain")
     if len(table) > 1:
         table.loc["all"] = table.sum()
-    shown = [name for name in table if name in SPLITS or table[name].any()]
-    return aligned(cast(Any, table[shown].reset_index().to_dict("records")))
+    return aligned(cast(Any, table.reset_index().to_dict("records")))
 
 
 def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
@@ -145,14 +142,14 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
     A row whose source or target is in dev or test of another domain leaves.
 
     Args:
-        domains: From :func:`hash_lines`, with one seed, all with as many sides.
+        domains: From :func:`hash_lines`, with one seed.
         settings: Sizes.
 
     Raises:
         DataError: If a domain has too few rows for dev and test, or keeps none for train.
     """
     outcomes: dict[str, np.ndarray] = {}
-    held_out: list[np.ndarray] = [np.empty(0, np.uint64)] * 2
+    held_out = [np.empty(0, np.uint64)] * 2
     for name, sides in domains.items():
         outcome = outcomes[name] = keep_first(*sides)
         left = _left_for_train(outcome, sides, held_out)
@@ -164,7 +161,7 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
             )
         outcome[left & (sides[0] < _ranked(sides[0], left, drawn))] = Outcome.DEV
         outcome[left & (sides[0] < _ranked(sides[0], left, settings.test))] = Outcome.TEST
-        held_out = [np.append(old, new[outcome >= Outcome.DEV]) for old, new in zip(held_out, sides, strict=False)]
+        held_out = [np.append(old, new[outcome >= Outcome.DEV]) for old, new in zip(held_out, sides, strict=True)]
     for name, sides in domains.items():
         outcome = outcomes[name]
         left = _left_for_train(outcome, sides, held_out)
@@ -177,7 +174,7 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
 
 def _left_for_train(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> np.ndarray:
     """Which rows are in train, bool of shape (rows,), once those of which a side is held out are marked."""
-    for hashes, known in zip(sides, held_out, strict=False):
+    for hashes, known in zip(sides, held_out, strict=True):
         outcome[(outcome == Outcome.TRAIN) & pd.Series(hashes).isin(known).to_numpy()] = Outcome.HELD_OUT_ELSEWHERE
     return outcome == Outcome.TRAIN
 
@@ -193,7 +190,7 @@ def keep_first(*sides: np.ndarray) -> np.ndarray:
     """TRAIN for the rows that are kept, else why not: :class:`Outcome` as uint8 of shape (rows,).
 
     Args:
-        sides: Hashes of source and target, or of the source alone, shape (rows,).
+        sides: Hashes of source and target, shape (rows,).
     """
     outcome = np.zeros(len(sides[0]), np.uint8)
     may_repeat = np.zeros(len(outcome), bool)
@@ -204,12 +201,11 @@ def keep_first(*sides: np.ndarray) -> np.ndarray:
         del ranked
         may_repeat |= pd.Series(side).isin(repeated).to_numpy()
     rows = np.flatnonzero(may_repeat & (outcome == Outcome.TRAIN))
-    lines = [pd.factorize(side[rows])[0] for side in sides]
-    source, target = (*lines, np.arange(len(rows)))[:2]  # where there is one side, no target repeats
+    source, target = (pd.factorize(side[rows])[0].data for side in sides)
     source_seen, target_seen = bytearray(len(rows)), bytearray(len(rows))
-    for row, one, other in zip(*(memoryview(cast(Any, numbers)) for numbers in (rows, source, target)), strict=True):
-        if seen := source_seen[one] + 2 * target_seen[other]:
-            outcome[row] = seen
+    for row, one, other in zip(rows.data, source, target, strict=True):
+        if source_seen[one] or target_seen[other]:
+            outcome[row] = Outcome.REPEATED
         else:
             source_seen[one] = target_seen[other] = 1
     return outcome
@@ -219,7 +215,7 @@ def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes
     """Hash lines: 16,384 rows at a time, uint64 of shape (rows,) a side; an empty line is 0.
 
     Args:
-        rows: One or two texts each, as :func:`dana.corpus.text.one_line` makes them.
+        rows: Two texts each, as :func:`dana.corpus.text.one_line` makes them.
         seed: With another, the hashes sort the same lines otherwise.
     """
     salt = derive_seed(seed, "splits").to_bytes(8, "little")
@@ -234,24 +230,16 @@ def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes
 
 def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
     """All of :func:`hash_blocks`, shape (rows,) a side."""
-    joined: list[bytearray] = []
-    for block in hash_blocks(rows, seed):
-        joined = joined or [bytearray() for _ in block]
-        for whole, part in zip(joined, block, strict=True):
-            whole += part.tobytes()
-    return tuple(np.frombuffer(whole, "<u8") for whole in joined)
+    return tuple(map(np.concatenate, zip(*hash_blocks(rows, seed), strict=True)))
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
-    seen: dict[Path, str] = {}
-    for name, text in domains.items():
+    for name in domains:
         fits = bool(fullmatch(r"[^\W_][\w+-]*", name)) and name not in SPLITS
         require(fits, "domain", name, "letters, digits, _, + and -, as it names a folder; not train, dev or test")
-        for file in text.files:
-            if file.resolve() in seen:
-                raise ConfigError(f"{file} (domain {name}): the same file is given as {seen[file.resolve()]}")
-            seen[file.resolve()] = f"{file} (domain {name})"
-    check_sides(list(domains.values()))
+    files = [file.resolve() for text in domains.values() for file in text.files]
+    if twice := [file for file in files if files.count(file) > 1]:
+        raise ConfigError(f"{twice[0]}: the same file is given twice")
 
 
 def _digests(domains: Mapping[str, AlignedText]) -> dict[str, list[str]]:
@@ -264,7 +252,7 @@ def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.
     schema = pa.schema([pa.field("line", pa.int64(), False), *(pa.field(side, pa.string(), False) for side in sides)])
     held_out: dict[str, list[pa.Table]] = {split: [schema.empty_table()] for split in SPLITS[1:]}
     options = {"compression": "zstd", "write_page_checksum": True}
-    chosen = zip(rows, memoryview(cast(Any, outcome)), strict=False)
+    chosen = zip(rows, outcome.data, strict=False)
     with pq.ParquetWriter(folder / "train.parquet", schema, **options) as train:
         while block := list(islice(chosen, BLOCK)):
             lines, texts = zip(*(row for row, _ in block), strict=True)
@@ -294,7 +282,6 @@ def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, o
     tables = []
     for folder in folders:
         domains = find_splits(folder, sides or read_manifest(folder).get("depends_on", {}).get("sides"))
-        check_sides([text for splits in domains.values() for text in splits.values()])
         name = folder.resolve().name
         table = audit_domains(domains)
         if len(folders) > 1 and [name] != list(domains):
@@ -308,7 +295,7 @@ def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, o
 
 def overlap_text(rows: pd.DataFrame) -> str:
     """An audit in the layout of the paper's Table 8: a line a domain, a column a side."""
-    rows = rows.assign(**{"share of": rows["split"] + " in " + rows["within"]})
+    rows = rows.assign(**{"share of": rows["split"] + " in train"})
     rows["text"] = [f"{row.shared:,}/{row.lines:,} ({row.share:.2%})" for row in rows.itertuples()]
     table = rows.pivot_table("text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value="")
     table = table.sort_index(level=0, sort_remaining=False, kind="stable")
@@ -321,11 +308,10 @@ def read_overlap(folder: Path) -> pd.DataFrame:
 
 
 def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFrame:
-    """A row a domain, split, split ``within`` which its lines were looked for, and side; train is streamed.
+    """A row a domain, split whose lines were looked for in train, and side; train is streamed.
 
-    Lines of dev and test are looked for in train, and those of test in dev. ``shared`` counts lines, repeated ones too,
-    and ``share`` is in [0, 1]; of side ``either`` a pair counts whose source is a source there, or its target a target.
-    Memory is 16 bytes a line of dev and test, however long train is.
+    ``shared`` counts lines, repeated ones too, and ``share`` is in [0, 1]; of side ``either`` a pair counts whose
+    source is a source there, or its target a target. Memory is 16 bytes a line of dev and test, however long train is.
 
     Args:
         domains: By name, then by split; train, and dev, test or both.
@@ -335,20 +321,16 @@ def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFr
         lines = {
             split: hash_lines(texts for _, texts in splits[split].rows()) for split in SPLITS[1:] if split in splits
         }
-        shared = {(split, "train"): [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
+        shared = {split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
         train = tracked(splits["train"].rows(), what=f"auditing {name}", unit="rows")
         for block in hash_blocks(texts for _, texts in train):
             for split, sides in lines.items():
-                for is_shared, hashes, part in zip(shared[split, "train"], sides, block, strict=True):
+                for is_shared, hashes, part in zip(shared[split], sides, block, strict=True):
                     is_shared |= pd.Series(hashes).isin(part).to_numpy()
-        if len(lines) == 2:
-            shared["test", "dev"] = [np.isin(*both) for both in zip(lines["test"], lines["dev"], strict=True)]
-        for (split, within), by_side in shared.items():
-            lines_shared = [side & (hashes != EMPTY) for side, hashes in zip(by_side, lines[split], strict=True)]
-            table = pd.DataFrame(dict(zip(splits["train"].sides, lines_shared, strict=True)))
-            if len(lines_shared) > 1:
-                table[EITHER] = table.any(axis=1)
-            for side, count in table.sum().items():
-                row = {"domain": name, "split": split, "within": within, "side": side, "lines": len(table)}
-                rows.append(row | {"shared": int(count), "share": count / len(table)})
+        for split, sides in lines.items():
+            source, target = (side & (hashes != EMPTY) for side, hashes in zip(shared[split], sides, strict=True))
+            by_side = zip((*splits["train"].sides, EITHER), (source, target, source | target), strict=True)
+            for side, is_shared in by_side:
+                row = {"domain": name, "split": split, "side": side, "lines": is_shared.size}
+                rows.append(row | {"shared": int(is_shared.sum()), "share": float(is_shared.mean())})
     return pd.DataFrame(rows)

@@ -36,18 +36,12 @@ TEST = [("-", "x"), (" a ", "q"), ("q", "q")]
 
 def test_by_each_side_and_by_either(write):
     rows = audit_of({"d": {"train": write("train", TRAIN), "dev": write("dev", DEV), "test": write("test", TEST)}})
-    assert shared(rows, split="dev", within="train") == {"side0": 3, "side1": 2, "either": 4}
-    assert shared(rows, split="test", within="train") == {"side0": 1, "side1": 1, "either": 2}
-    assert shared(rows, split="test", within="dev") == {"side0": 2, "side1": 0, "either": 2}
-    assert [(row["split"], row["within"]) for row in rows[::3]] == [
-        ("dev", "train"),
-        ("test", "train"),
-        ("test", "dev"),
-    ]
+    assert shared(rows, split="dev") == {"side0": 3, "side1": 2, "either": 4}
+    assert shared(rows, split="test") == {"side0": 1, "side1": 1, "either": 2}
+    assert [row["split"] for row in rows[::3]] == ["dev", "test"]
     assert rows[0] == {
         "domain": "d",
         "split": "dev",
-        "within": "train",
         "side": "side0",
         "lines": 7,
         "shared": 3,
@@ -55,15 +49,10 @@ def test_by_each_side_and_by_either(write):
     }
 
 
-def test_text_of_one_side_and_one_split(write):
-    rows = audit_of({"d": {"train": write("train", [("a",), ("b",)]), "test": write("test", [("b",), ("c",)])}})
-    assert [(row["within"], row["side"], row["shared"], row["share"]) for row in rows] == [("train", "side0", 1, 0.5)]
-
-
 def test_each_domain_is_looked_for_in_its_own_train(write):
     one = {"train": write("t1", [("a", "1")]), "dev": write("d1", [("b", "2")]), "test": write("e1", [("c", "9")])}
     two = {"train": write("t2", [("b", "3")]), "test": write("e2", [("b", "4"), ("a", "1"), ("e", "9")])}
     rows = audit_of({"one": one, "two": two})
-    assert shared(rows, domain="one", split="dev", within="train")["either"] == 0
-    assert shared(rows, domain="two", split="test", within="train")["either"] == 1
-    assert shared(rows, domain="two", within="dev") == {}
+    assert shared(rows, domain="one", split="dev")["either"] == 0
+    assert shared(rows, domain="two", split="test")["either"] == 1
+    assert shared(rows, domain="two", split="dev") == {}

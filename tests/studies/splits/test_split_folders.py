@@ -33,15 +33,14 @@ def test_plain_text_pairs_are_named_by_their_endings(tmp_path):
         }
     }
     assert named(folder, ["en", "de"])["it"]["dev"] == (["valid.en", "valid.de"], ("en", "de"))
-    assert named(folder, ["en"])["it"]["train"] == (["train.en.txt"], ("en",))
 
 
-def test_records_and_text_of_one_side(tmp_path):
+def test_records_and_folders_of_folders(tmp_path):
     fill(tmp_path / "b", "train.parquet", "dev.parquet")
-    fill(tmp_path / "a", "train.txt", "test.txt.gz")
+    fill(tmp_path / "a", "train.x", "train.y", "test.x.gz", "test.y")
     fill(tmp_path / "neither", "else.txt")
     assert named(tmp_path) == {
-        "a": {"train": (["train.txt"], ("text",)), "test": (["test.txt.gz"], ("text",))},
+        "a": {"train": (["train.x", "train.y"], ("x", "y")), "test": (["test.x.gz", "test.y"], ("x", "y"))},
         "b": {"train": (["train.parquet"], ("source", "target")), "dev": (["dev.parquet"], ("source", "target"))},
     }
     assert named(tmp_path / "b", ["de", "en"])["b"]["dev"] == (["dev.parquet"], ("de", "en"))
@@ -54,12 +53,12 @@ def test_records_and_text_of_one_side(tmp_path):
         (["dev.de", "test.de"], None, "holds dev, test files only"),
         (["notes.txt", "trained.de"], None, "holds neither train, dev"),
         (
-            ["train.de", "train.en", "train.fr", "dev.de"],
+            ["train.de", "train.en", "train.fr", "dev.de", "dev.en"],
             None,
             "train files: train.de, train.en, train.fr; must be one",
         ),
-        (["train.de", "train.de.gz", "dev.de"], None, "train files: train.de, train.de.gz; must be one"),
-        (["train.de", "dev.de"], ["de", "en"], "dev files: dev.de; must be one"),
+        (["train.de", "train.de.gz", "dev.de", "dev.en"], None, "train files: train.de, train.de.gz; must be one"),
+        (["train.de", "train.en", "dev.de"], None, "dev files: dev.de; must be one"),
         (["train.jsonl", "train.parquet", "dev.jsonl"], None, "holds records, in which both sides are"),
     ],
 )
