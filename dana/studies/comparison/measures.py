@@ -113,7 +113,7 @@ def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray) -> tup
     return percentile_interval(means / len(scores))
 
 
-class KeptText:
+class PoolWords:
     """What is measured on the words of the kept documents of a pool, for every budget.
 
     Every selector's model knows the same words, those that the pool holds twice, and takes the others for one.
@@ -195,7 +195,7 @@ def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str
     def write(draft: Draft) -> None:
         documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
         held_out = read_table(task / "held_out", ["text"])["text"].to_pylist()
-        text = KeptText(documents["text"].tolist(), held_out)
+        text = PoolWords(documents["text"].tolist(), held_out)
         planted, sources = documents["source"].str.endswith(PLANTED).to_numpy(), documents["source"].to_numpy(str)
         values = document_scores(scores, documents["doc_id"].tolist()) if scores else np.where(planted, 0.0, 1.0)
         rows = [("", metric, "", value) for metric, value in ranking_measures(values, planted).items()]

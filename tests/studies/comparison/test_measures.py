@@ -5,7 +5,7 @@ from dana.core.errors import ConfigError
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.vocabulary import Vocabulary
 from dana.studies.comparison.measures import (
-    KeptText,
+    PoolWords,
     best_documents,
     budget_measures,
     planted_precision,
@@ -64,12 +64,12 @@ def pool():
     random = np.random.default_rng(0)
     bread = [sentence(BAKING, random, 12) for _ in range(40)]
     others = [sentence(words, random, 12) for words in OTHERS.values() for _ in range(40)]
-    return KeptText([*bread, *others], [sentence(BAKING, random, 12) for _ in range(40)])
+    return PoolWords([*bread, *others], [sentence(BAKING, random, 12) for _ in range(40)])
 
 
 def test_length_of_what_is_kept():
     texts = ["one two three four five"] * 2 + ["six seven eight nine ten eleven twelve", "a b c"]
-    measured = KeptText(texts, ["one two three"]).measures(np.array([0, 1, 3]))
+    measured = PoolWords(texts, ["one two three"]).measures(np.array([0, 1, 3]))
     assert measured["length_ratio"] == pytest.approx((13 / 3) / 5)
     assert (measured["kept_documents"], measured["kept_tokens"]) == (3, 13)
 
@@ -77,7 +77,7 @@ def test_length_of_what_is_kept():
 def test_perplexity_of_task_text_is_lower_under_task_text_and_needs_no_known_word(pool):
     mine, others = (pool.measures(rows)["perplexity"] for rows in (np.arange(40), np.arange(120, 160)))
     assert mine < 0.7 * others
-    foreign = KeptText(["one two three one two"] * 3, ["entirely other words"])
+    foreign = PoolWords(["one two three one two"] * 3, ["entirely other words"])
     assert np.isfinite(foreign.measures(np.arange(3))["perplexity"])
 
 
@@ -88,7 +88,7 @@ def test_perplexity_counts_unknown_words_and_ends_by_hand():
     steps = [model.log_probs(model.vocabulary.encode([text]))[1:] for text in held_out]
     assert [one.size for one in steps] == [4, 4]
     expected = 10 ** -np.concatenate(steps).mean()
-    assert KeptText(texts, held_out).measures(np.arange(3))["perplexity"] == pytest.approx(expected)
+    assert PoolWords(texts, held_out).measures(np.arange(3))["perplexity"] == pytest.approx(expected)
 
 
 def test_the_interval_holds_the_precision_and_narrows_with_documents():
