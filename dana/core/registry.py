@@ -11,7 +11,6 @@ Listing imports nothing; a broken plug-in breaks only itself. Whose code a compo
 (:func:`origin_of`), is what a fingerprint holds of code.
 """
 
-import importlib
 import inspect
 import platform
 import re
@@ -67,8 +66,7 @@ class Registry:
             owners = ", ".join(sorted(entry.dist.name if entry.dist else "?" for entry in entries[name]))
             raise PluginError(f"{name!r} in {self.group} is claimed by {owners}; write DISTRIBUTION:{name}")
         try:
-            module, _, attribute = claims[0].value.partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            return claims[0].load()
         except Exception as error:
             owner = claims[0].dist.name if claims[0].dist else "?"
             raise PluginError(
@@ -176,15 +174,8 @@ OBJECTIVES = Registry("dana.objectives")
 
 OURS = "dana"
 RECORDED_PACKAGES = (
-    "dana",
-    "torch",
-    "transformers",
-    "accelerate",
-    "scikit-learn",
-    "pyod",
-    "numpy",
-    "sentencex",
-    "datasketch",
+    *("dana", "torch", "transformers", "accelerate", "scikit-learn"),
+    *("pyod", "numpy", "sentencex", "datasketch"),
 )
 
 

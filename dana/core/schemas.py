@@ -20,43 +20,26 @@ from dana.core.files import file_digest
 
 NESTED = "nested"  # folder of a run with the results, models and scores of single seeds, which others join
 
+
+def table_schema(**columns: pa.DataType) -> pa.Schema:
+    """A schema of columns that hold no nulls."""
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+
+
 # doc_id: given, or blake2b of source and text.  source: file stem, dataset name, or the record's own.
-DOCUMENTS = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
+DOCUMENTS = table_schema(doc_id=pa.string(), source=pa.string(), text=pa.string())
 
 # unit: position in its document, from 0.  start, end: character span in the document's text.
+UNIT = {"doc_id": pa.string(), "source": pa.string(), "unit": pa.int32(), "start": pa.int64(), "end": pa.int64()}
+
 # score: anomaly score, higher = more foreign to the task, in the selector's own unit.
-SCORES = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("unit", pa.int32(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
-        pa.field("score", pa.float64(), nullable=False),
-    ]
-)
+SCORES = table_schema(**UNIT, score=pa.float64())
 
 HELD_OUT_TASK = f"{OWN}/held_out_task.parquet"  # in a scores folder: SCORES of task units nothing was fitted on
 
 # segment: position in its document, from 0; -1 for a unit that no segment holds (a dropped tail).
 # weight: relevance in [0, 1]; 1 = in-domain, 0 = leave out.
-WEIGHTS = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("unit", pa.int32(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("end", pa.int64(), nullable=False),
-        pa.field("segment", pa.int32(), nullable=False),
-        pa.field("weight", pa.float32(), nullable=False),
-    ]
-)
+WEIGHTS = table_schema(**UNIT, segment=pa.int32(), weight=pa.float32())
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def analyse(run: RunFrames) -> Analysis:
 def build_report(run: RunFrames) -> Report:
     """Everything a page says, a section a question."""
     known = analyse(run)
-    of_studies = [section for of_study in loaded("sections") for section in of_study(run)]
+    of_studies = [section for _, of_study in loaded("sections") for section in of_study(run)]
     sections = [_chosen(known), _separated(known), _kept(known), *of_studies, *_mapped(known)]
     sections += [_lowered(known), _helped(known), _cost(known), _made(known)]
     name = run.path.resolve().name

@@ -132,7 +132,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
         )
         yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
-    brought = [cell for cells in loaded("cells") for cell in cells(read, texts)]
+    brought = [cell for _, cells in loaded("cells") for cell in cells(read, texts)]
     yield from brought
     tables = {cell.name for cell in brought}
     yield from _weights(settings, selectors, tables)

@@ -1,13 +1,13 @@
 """The settings of a whole run, one section a step: what a recipe's YAML holds and every command's flags fill in."""
 
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
 from dana.core.errors import PluginError
 from dana.core.storage import check_url, is_url
-from dana.core.studies import missing_studies, settings_of_studies
+from dana.core.studies import loaded, missing_studies
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.ranking.settings import RankSettings
@@ -123,8 +123,7 @@ class CoreSettings:
 
 def _with_studies() -> type[CoreSettings]:
     """The core's settings with a section of every study that has settings."""
-    sections = settings_of_studies({*dir(CoreSettings), *(item.name for item in fields(CoreSettings))})
-    added = [(name, section, field(default_factory=section)) for name, section in sections.items()]
+    added = [(study.name, section, field(default_factory=section)) for study, section in loaded("settings")]
     about = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
     return make_dataclass("RunSettings", added, bases=(CoreSettings,), namespace=about, frozen=True)
 

@@ -14,18 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.logging import tracked
-from dana.core.schemas import Document, parts, read_batches, write_parts
+from dana.core.schemas import Document, parts, read_batches, table_schema, write_parts
 from dana.core.tensors import ArrayWriter, map_arrays
 from dana.models.folder import uncut
 
 FILE = "tokens.safetensors"
-TOKENISED = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("tokens", pa.int64(), nullable=False),
-        pa.field("characters", pa.int64(), nullable=False),
-    ]
-)
+TOKENISED = table_schema(doc_id=pa.string(), tokens=pa.int64(), characters=pa.int64())
 DOCUMENTS_AT_ONCE = 512  # enough for the tokenizer's threads, little enough to hold their offsets
 
 

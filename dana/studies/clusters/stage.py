@@ -15,7 +15,7 @@ from dana.core.artifacts import Artifact, Draft
 from dana.core.launch import first
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.rng import derive_seed
-from dana.core.schemas import SCORES, write_parts
+from dana.core.schemas import UNIT, table_schema, write_parts
 from dana.core.text_table import aligned
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
@@ -38,14 +38,7 @@ log = get_logger(__name__)
 
 # cluster: the most likely one, from 0.  responsibility: its probability, given the unit.
 # log_density: natural logarithm of the mixture's density at the unit; the lower, the more of an outlier.
-SCHEMA = pa.schema(
-    [
-        *(key for key in SCORES if key.name != "score"),
-        pa.field("cluster", pa.int32(), nullable=False),
-        pa.field("responsibility", pa.float32(), nullable=False),
-        pa.field("log_density", pa.float32(), nullable=False),
-    ]
-)
+SCHEMA = table_schema(**UNIT, cluster=pa.int32(), responsibility=pa.float32(), log_density=pa.float32())
 
 
 @dataclass(frozen=True)

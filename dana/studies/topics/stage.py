@@ -15,7 +15,7 @@ import pyarrow as pa
 from dana.core.artifacts import OWN, Artifact, Draft, fingerprint, make, open_artifact
 from dana.core.logging import get_logger, tracked
 from dana.core.rng import derive_seed
-from dana.core.schemas import write_parts
+from dana.core.schemas import table_schema, write_parts
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
@@ -42,15 +42,13 @@ TOPICS = "topics.csv"
 
 # topic: the largest one, from 0.  share: its share of the document.  words: how many words of the document are in the
 # topics' vocabulary.  theta: the share of every topic; they sum to 1, and are equal for a document without such words.
-TOPIC_SHARES = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("topic", pa.int32(), nullable=False),
-        pa.field("share", pa.float32(), nullable=False),
-        pa.field("words", pa.int64(), nullable=False),
-        pa.field("theta", pa.list_(pa.float32()), nullable=False),
-    ]
+TOPIC_SHARES = table_schema(
+    doc_id=pa.string(),
+    source=pa.string(),
+    topic=pa.int32(),
+    share=pa.float32(),
+    words=pa.int64(),
+    theta=pa.list_(pa.float32()),
 )
 
 
