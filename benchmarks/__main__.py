@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent
 SMALL = {
     "clusters": ["20000"],
     "detectors": ["--quick"],
+    "kills": ["--kills", "1", "--commands", "weigh"],
     "mutation": [
         "--sample",
         "3",
