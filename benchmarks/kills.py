@@ -6,7 +6,7 @@
 Ten commands work on small parts of DANA_DATA, one after another in one folder. Each is run whole and timed; then, from
 the state before it, as often as --kills says: started, killed with all its processes (SIGKILL) after a random part of
 that time, and started again until it ends. A process that had ended before is not counted as killed. Prints a row
-a command: its seconds, kills, files that were compared, and bytes that differ. Left out are seconds and peaks of memory,
+a command: its seconds, kills, files that were compared, and bytes that differ. Left out are seconds, peaks of memory,
 and sizes and digests in manifests, as the files themselves are compared. Ends with 1 if a byte differs.
 """
 
@@ -88,7 +88,7 @@ def first_lines(path: Path, count: int) -> list[str]:
 def start(command: str, folder: Path) -> subprocess.Popen:
     """Start a command in a folder, as the leader of its processes."""
     arguments = [sys.executable, "-m", "dana", command, *COMMANDS[command]]
-    with open(folder.parent / f"{command}.log", "ab") as log:
+    with (folder.parent / f"{command}.log").open("ab") as log:
         return subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, start_new_session=True)
 
 
