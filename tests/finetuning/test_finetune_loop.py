@@ -66,7 +66,7 @@ def test_the_first_of_the_best_epochs_is_tested_or_the_last_which_is_the_only_on
         predicted.append(predict(*arguments))
         return predicted[-1]
 
-    monkeypatch.setattr("dana.tasks.kinds.single_label.SingleLabel.scores", lambda *_: {"macro_f1": next(made_up)})
+    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(made_up)})
     monkeypatch.setattr("dana.finetuning.loop.predict", remember)
     encoded["test"] = encoded["dev"]
     best, last = run(epochs=4, evaluate="best"), run(epochs=4, evaluate="last")
@@ -84,7 +84,7 @@ def test_where_less_is_better_the_weights_of_the_lowest_epoch_are_tested(run, en
         return predicted[-1]
 
     monkeypatch.setattr(TaskCard, "sign", -1)
-    monkeypatch.setattr("dana.tasks.kinds.single_label.SingleLabel.scores", lambda *_: {"macro_f1": next(made_up)})
+    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(made_up)})
     monkeypatch.setattr("dana.finetuning.loop.predict", remember)
     encoded["test"] = encoded["dev"]
     result = run(epochs=4, evaluate="best")
