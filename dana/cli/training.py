@@ -6,6 +6,7 @@ from dana.cli import hints
 from dana.cli.flags import AddCommand, Flag, add_command, local_folder
 from dana.cli.given import keep, settings_from
 from dana.core.errors import ConfigError
+from dana.core.logging import is_main_process
 
 ADAPT = [
     Flag("--model", "model", "checkpoint to adapt: a folder or a Hub name"),
@@ -43,6 +44,7 @@ def add_training(add: AddCommand) -> None:
     adapt.add_argument("--weights", type=local_folder, help="folder of the weights (default: DIR/weights)")
     adapt.add_argument("--unweighted", action="store_true", help="train on the whole corpus with weight 1")
     adapt.add_argument("--to", type=local_folder, help="folder of the model (default: DIR/adapted)")
+    adapt.add_argument("--push-to-hub", metavar="NAME", help="also upload the folder, privately, as organisation/name")
     add_command(add, "pack", _pack, PACK, folder="corpus/")
     pretrain = add_command(add, "pretrain", _pretrain, PRETRAIN, folder="corpus/ and task/", reads=("pretrain",))
     pretrain.set_defaults(processes=True)
@@ -80,6 +82,10 @@ def _adapt(parsed: argparse.Namespace) -> None:
     if out == folder / "adapted":
         keep(settings, folder)
     print(f"written: {artifact.path}")
+    if parsed.push_to_hub and is_main_process():
+        from dana.stages.training import publish_stage
+
+        print(f"uploaded: {publish_stage(artifact.path, parsed.push_to_hub)}")
     print(hints.after_adapt(settings, folder, artifact.path))
 
 

@@ -137,8 +137,9 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     tables = {cell.name for cell in brought}
     yield from _weights(settings, selectors, tables)
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
+    work = settings.pretrain.tokens if settings.model is None else None
     base |= {"adapt": _of_head(settings)}
-    yield Cell("base", f"{__name__}:base_model", base, ("texts",))
+    yield Cell("base", f"{__name__}:base_model", base, ("texts",), **_training(work, settings))
     for arm in arms:
         if arm.text == "task":
             arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
@@ -216,7 +217,14 @@ def _adapted(settings: RunSettings, arms: tuple[Arm, ...], place: int = 0) -> It
                 "out": home(out, place) / "arms" / arm.name / "adapted",
             },
             labels={"arm": arm.name},
+            **_training(settings.adapt.tokens, settings),
         )
+
+
+def _training(tokens: int | None, settings: RunSettings) -> dict[str, Any]:
+    """Kind and amount of work of a cell that trains: of a base from scratch and its arms tokens compare."""
+    alike = settings.model is None and settings.pretrain.tokens and settings.adapt.tokens
+    return {"kind": "training", "amount": float(tokens)} if alike and tokens else {}
 
 
 def read_texts(settings: RunSettings) -> Artifact:

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, make_together, read_manifest, write_text
+from dana.core.artifacts import Artifact, Draft, make_together, open_artifact, read_manifest, write_text
 from dana.core.config import require
+from dana.core.errors import ArtifactError
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
@@ -315,3 +316,31 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
             draft.counts, draft.notes = counts, {"head_loss": loss}
 
     return str(make_together(out, "model", depends_on, write).path)
+
+
+def publish_stage(folder: Path, name: str) -> str:
+    """Upload a model artifact to the Hugging Face Hub; a repository that does not exist is made private.
+
+    Args:
+        folder: What ``dana adapt`` wrote.
+        name: ``organisation/name``.
+
+    Returns:
+        The address.
+
+    Raises:
+        ArtifactError: If there is no model, or the Hub refuses.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    open_artifact(folder, "model", "dana adapt DIR --model ...")
+    hub = HfApi()
+    try:
+        hub.create_repo(name, private=True, exist_ok=True)
+        found = hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Trained by dana")
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{folder}: not uploaded to {name}: {str(error).splitlines()[0]}; the folder stays"
+        ) from error
+    return str(found)

@@ -41,6 +41,8 @@ class Cell:
         settings: Keyword arguments; a :class:`Made` is replaced by what that cell returned.
         after: Names of cells that must be finished first, beside those of :class:`Made`.
         labels: Columns of the table of results that say what the cell stands for, such as task and arm.
+        kind: Cells of one kind take times in proportion to their `amount`; empty takes the stage.
+        amount: Units of work, for the estimate of the time left.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Cell:
     settings: Mapping[str, Any]
     after: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str = ""
+    amount: float = 1.0
 
     def __post_init__(self) -> None:
         require(NAME.fullmatch(self.name) is not None, "cell", self.name, "words of letters, digits, _ . - joined by /")
@@ -92,18 +96,19 @@ def stage_function(stage: str) -> Callable[..., Any]:
     return function
 
 
-def call_stage(stage: str, arguments: Mapping[str, Any]) -> str:
+def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | None]:
     """Call a stage function with plain values, which its annotations turn into paths and settings.
 
     Returns:
-        The path or name of what it made, empty if it returns none.
+        The path or name of what it made, empty if it returns none; and the seconds that making the artifact took, even
+        if it was reused, None if that is not known.
     """
     function = stage_function(stage)
     hints = get_type_hints(function)
     made = function(**{key: _typed(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
     if isinstance(made, Artifact):
-        return str(made.path)
-    return str(made) if isinstance(made, str | Path) else ""
+        return str(made.path), made.manifest.get("seconds")
+    return str(made) if isinstance(made, str | Path) else "", None
 
 
 def _typed(value: Any, annotation: Any, origin: str) -> Any:

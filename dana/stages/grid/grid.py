@@ -74,9 +74,10 @@ class Grid:
         path = self.file(name, ".json")
         return read_json(path) if path.is_file() else {}
 
-    def write_record(self, name: str, made: str) -> None:
-        """Record that a cell is done: digest of what was asked for, and what it made."""
-        write_json(self.file(name, ".json"), {"fingerprint": self.fingerprints[name], "made": made})
+    def write_record(self, name: str, made: str, seconds: float) -> None:
+        """Record that a cell is done: digest of what was asked for, what it made, how long that took."""
+        about = {"fingerprint": self.fingerprints[name], "made": made, "seconds": round(seconds, 3)}
+        write_json(self.file(name, ".json"), about)
 
     def states(self) -> dict[str, str]:
         """By cell: ``done``; ``changed`` if it was done with other settings or its outcome is gone; ``missing``."""

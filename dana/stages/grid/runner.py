@@ -4,11 +4,13 @@ import os
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from dana.core.config import require
@@ -24,6 +26,7 @@ log = get_logger(__name__)
 STOPPED = 75  # exit code of dana.core.launch.Preempted: told to stop, and has saved
 PATIENCE = 60.0  # seconds for an interrupted cell to remove what it was writing; then its process is killed
 
+Outcome = tuple[str, float | None]  # of call_stage
 Submit = Callable[[str, dict[str, Any], Path], "Future[Any]"]  # of a stage, its arguments and a log file
 
 
@@ -67,7 +70,7 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
     finally:
         if leads():
             write_metrics(grid, going.made)
-    log.info("cells     %d of %d done (%s)", len(going.made), len(grid.cells), going.spent)
+    log.info("cells     %d of %d done (%s)", len(going.made), len(grid.cells), going.clock.left())
     if going.failed:
         raise going.error()
     return going.made
@@ -77,16 +80,11 @@ class _Going:
     """A grid that is being run: which cells wait, run, are done and failed."""
 
     def __init__(self, grid: Grid, jobs: int) -> None:
-        self.grid, self.jobs, self.begun = grid, jobs, time.monotonic()
+        self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs)
         self.waiting = list(grid.cells)
-        self.running: dict[Future[Any], Cell] = {}
+        self.running: dict[Future[Any], tuple[Cell, float]] = {}
         self.made: dict[str, str] = {}
         self.failed: dict[str, BaseException] = {}
-
-    @property
-    def spent(self) -> str:
-        """The time since it was begun."""
-        return minutes(time.monotonic() - self.begun)
 
     def begin(self, submit: Submit) -> None:
         """Begin cells that have all they need, as many as may run side by side."""
@@ -94,20 +92,23 @@ class _Going:
         for cell in ready[: self.jobs - len(self.running)]:
             self.waiting.remove(cell)
             place = f"{len(self.grid.cells) - len(self.waiting)}/{len(self.grid.cells)}"
-            log.info("cell %-7s %s   (after %s)", place, cell.name, self.spent)
+            log.info("cell %-7s %s   (%s)", place, cell.name, self.clock.left())
+            begun = time.monotonic()
             with labelled(f"{place} {cell.name}"):
                 outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
-            self.running[outcome] = cell
+            self.running[outcome] = cell, begun
 
     def finish(self) -> None:
         """Wait for a cell and record what it made; raises only if it was told to stop."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
-            cell = self.running.pop(outcome)
+            cell, begun = self.running.pop(outcome)
             error = self._error(cell, outcome)
             if error is None:
-                self.made[cell.name] = outcome.result()
+                self.made[cell.name], seconds = outcome.result()
+                seconds = max(time.monotonic() - begun, seconds or 0)
+                self.clock.done(cell, seconds)
                 if leads():
-                    self.grid.write_record(cell.name, self.made[cell.name])
+                    self.grid.write_record(cell.name, self.made[cell.name], seconds)
                 continue
             log.error("failed    %s: %s", cell.name, error)
             self.failed[cell.name] = error
@@ -188,7 +189,7 @@ def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future
     return outcome
 
 
-def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> str | _Failure:
+def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome | _Failure:
     """Run one cell in a worker process; what it prints goes to its log."""
     Path(log_file).parent.mkdir(parents=True, exist_ok=True)
     with Path(log_file).open("w", encoding="utf-8") as stream:
@@ -206,3 +207,30 @@ def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> str | _
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+class Clock:
+    """Time spent and time left, from the cells of the same kind that are done."""
+
+    def __init__(self, grid: Grid, jobs: int) -> None:
+        self._jobs = jobs
+        self._ahead = {cell.name: (cell.kind or cell.stage, cell.amount) for cell in grid.cells}
+        self._measured: dict[str, list[float]] = defaultdict(list)  # seconds a unit of work, by kind
+        self._begun = time.monotonic()
+
+    def done(self, cell: Cell, seconds: float) -> None:
+        """Count a cell: how long it took, or took when its artifact was made."""
+        kind, amount = self._ahead.pop(cell.name)
+        self._measured[kind].append(seconds / amount)
+
+    def left(self) -> str:
+        """Time spent and time left, in words; of kinds that were not measured yet nothing is known."""
+        known = [
+            fmean(self._measured[kind]) * amount for kind, amount in self._ahead.values() if kind in self._measured
+        ]
+        spent = minutes(time.monotonic() - self._begun)
+        if not known:
+            return f"{spent} so far"
+        unknown = len(self._ahead) - len(known)
+        rest = f"about {minutes(sum(known) / self._jobs)} left"
+        return f"{spent} so far, {rest}" + (f", plus {unknown} cell(s) not timed yet" if unknown else "")

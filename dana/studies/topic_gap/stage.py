@@ -103,7 +103,7 @@ def _refuse_changed(grid: Grid, prepared: dict[str, str]) -> None:
     if done := next((cell for cell in tuned if (Path(cell.settings["out"]) / MANIFEST).is_file()), None):
         wanted += [done.settings["task"].cell, done.name]
     for name in wanted:
-        made[name] = call_stage(by_name[name].stage, by_name[name].arguments(made))
+        made[name], _ = call_stage(by_name[name].stage, by_name[name].arguments(made))
 
 
 def prepare_shares(card: str, settings: RunSettings, every: Sequence[SetSizes]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def prepare_shares(card: str, settings: RunSettings, every: Sequence[SetSizes]) 
     """
     made: dict[str, str] = {}
     for cell in _prepared(card, settings):
-        made[cell.name] = call_stage(cell.stage, cell.arguments(made))
+        made[cell.name], _ = call_stage(cell.stage, cell.arguments(made))
         if cell.name == "pool":  # before topics are fitted, which takes longer
             labels = pd.read_parquet(Path(made["pool"]) / DOCUMENTS, columns=["label"])["label"]
             for sizes in every:
@@ -276,7 +276,7 @@ def _of_topic(card: str, settings: RunSettings, topic: int, sizes: SetSizes) -> 
         name = f"finetune/{place}/{slug(arm)}/seed-{own}"
         tuned = {"model": settings.model, "task": Made(made), "settings": finetune, "seed": own, "out": folder / name}
         labels = {"topic": str(topic), "texts": str(sizes.n), "arm": arm}
-        yield Cell(name, f"{__name__}:tune_stage", tuned, labels=labels)
+        yield Cell(name, f"{__name__}:tune_stage", tuned, labels=labels, amount=float(sizes.n))
 
 
 def _results(grid: Grid, made: dict[str, str], words: dict[int, str]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A grid: order, failures, interruptions, worker processes and the table of results."""
+"""A grid: order, failures, interruptions, worker processes, the time left and the table of results."""
 
 import json
 import os
@@ -15,9 +15,10 @@ from dana.core.artifacts import MANIFEST
 from dana.core.errors import ConfigError, Contradiction, DanaError, Preempted
 from dana.core.logging import labelled, minutes, progress
 from dana.core.workers import Worker
+from dana.stages.grid import runner
 from dana.stages.grid.cell import Cell, Made, call_stage
 from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import CellFailed, run_grid
+from dana.stages.grid.runner import CellFailed, Clock, run_grid
 from tests.stages.grid.toy_stages import STAGES, Drawn
 
 
@@ -273,11 +274,41 @@ def test_ctrl_c_stops_all_and_leaves_nothing_half_written(jobs, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves when told."""
+    now = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_time_left_goes_by_the_cells_of_the_same_kind_and_their_amounts(clock, tmp_path):
+    cells = [
+        Cell("base", "m:f", {}, kind="training", amount=2.0),
+        Cell("adapt/general", "m:f", {}, kind="training"),
+        Cell("adapt/dana", "m:f", {}, kind="training"),
+        Cell("finetune", "m:g", {}),
+    ]
+    timed = Clock(Grid(tmp_path, tuple(cells)), 1)
+    assert timed.left() == "0 s so far"
+    for cell, seconds, said in [
+        (cells[0], 40, "40 s so far, about 40 s left, plus 1 cell(s) not timed yet"),
+        (cells[1], 30, "70 s so far, about 25 s left, plus 1 cell(s) not timed yet"),
+        (cells[2], 20, "2 min so far"),
+    ]:
+        clock[0] += seconds
+        timed.done(cell, seconds)
+        assert timed.left() == said
+    side_by_side = Clock(Grid(tmp_path, tuple(cells)), 2)
+    side_by_side.done(cells[0], 300.0)  # reused: it took this long when it was made
+    assert side_by_side.left().startswith("0 s so far, about 2 min left")
+
+
 def test_each_cell_says_its_number(tmp_path, heard):
     with heard.at_level("INFO", logger="dana"):
         run_grid(grid_of(tmp_path))
     said = [record.getMessage() for record in heard.records if record.getMessage().startswith("cell")]
-    assert said[0] == "cell 1/4     first   (after 0 s)"
+    assert said[0] == "cell 1/4     first   (0 s so far)"
     assert [line.split()[1:3] for line in said[1:4]] == [["2/4", "last"], ["3/4", "other"], ["4/4", "weights"]]
     assert said[4].startswith("cells     4 of 4 done")
 

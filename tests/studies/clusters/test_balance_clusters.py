@@ -169,10 +169,10 @@ def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, c
     cells = {cell.name: cell for cell in plan_run(load(RunSettings, recipe)).cells}
     assert cells["weigh/dana"].settings["groups"] == Made("clusters")
     assert "groups" not in cells["weigh/random"].settings
-    made = call_stage(cells["clusters"].stage, cells["clusters"].arguments({}))
+    made, _ = call_stage(cells["clusters"].stage, cells["clusters"].arguments({}))
     assert made == str(out / "clusters")
     scores = {"score/dana": str(out / "scores"), "clusters": made}
-    weights = call_stage(cells["weigh/dana"].stage, cells["weigh/dana"].arguments(scores))
+    weights, _ = call_stage(cells["weigh/dana"].stage, cells["weigh/dana"].arguments(scores))
     assert kept_by_cluster(out, weights) == [20, 20, 20]
     plain = {**recipe, "arms": {"dana": {}}}
     assert "clusters" not in {cell.name for cell in plan_run(load(RunSettings, plain)).cells}
