@@ -109,7 +109,6 @@ FLAGS = [
     (COMPARE + "--others -5", "others"),
     (COMPARE + "--budgets '5 pages'", "budgets"),
     (COMPARE + "--jobs 0", "jobs"),
-    ("topic-gap", "name a task card, for example: dana topic-gap chemprot"),
     ("topic-gap {card} --out {out}", "--model=None: must be the checkpoint"),
     ("topic-gap {card} --model {folder}/nope --out {out}", "nope"),
     (GAP + "adapt.steps=5", "adapt.steps is not looked at by dana topic-gap"),

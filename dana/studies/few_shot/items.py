@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from dana.core.errors import DataError
 from dana.core.rng import generator
 from dana.stages.settings import RunSettings
 from dana.studies.few_shot import ARMS
-from dana.studies.topic_gap.documents import SetSizes, split_by_topic
-from dana.studies.topic_gap.settings import ALL
-from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, degenerate_topics, open_documents, prepare_shares
+from dana.studies.topic_gap.documents import TopicSplit, split_by_topic
+from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, measured_topics, open_documents, prepare_shares
 
 PassagesByLabel = Mapping[str, Sequence["Passage"]]
 
@@ -88,13 +86,11 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     """
     asked, gap, seed = settings.section("few_shot"), settings.section("topic_gap"), settings.selection.seed
     check_task_of_topics(card, settings)
-    sizes = SetSizes(asked.n, gap.test, 0)
-    folders = prepare_shares(card, settings, [sizes])
-    documents, theta = open_documents(Path(folders["pool"]), Path(folders["shares"]))
-    topics = list(range(theta.shape[1])) if gap.topics == [ALL] else [int(topic) for topic in gap.topics]
-    left_out = degenerate_topics(documents, theta, topics, [sizes], settings)
-    topics = [topic for topic in topics if topic not in left_out]
-    shares = open_artifact(Path(folders["shares"]), SHARES).fingerprint
+    split = TopicSplit(asked.n, gap.test, 0, gap.draw, seed)
+    grid = prepare_shares(card, settings, [split])
+    documents, theta = open_documents(grid)
+    topics, _ = measured_topics(documents, theta, gap.topics, [split])
+    shares = open_artifact(grid / "shares", SHARES).fingerprint
 
     def by_label(chosen: np.ndarray) -> PassagesByLabel:
         rows = documents[chosen]
@@ -102,11 +98,10 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
 
     texts = []
     for topic in topics:
-        sets = split_by_topic(documents, theta[:, topic], sizes, gap.draw, seed)
+        sets = split_by_topic(documents, theta[:, topic], split)
         examples = {arm: by_label(sets == arm) for arm in ARMS}
         texts.append(TopicTexts(str(topic), by_label(sets == "test"), examples))
-    decides = {"shares": shares, "topics": topics, "sizes": asdict(sizes), "draw": gap.draw}
-    decides |= {"items": asked.items, "shots": asked.shots}
+    decides = {"shares": shares, "topics": topics, "split": asdict(split), "items": asked.items, "shots": asked.shots}
     return decides, draw_items(texts, asked.items, asked.shots, seed)
 
 

@@ -4,7 +4,6 @@ import argparse
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
-from dana.core.errors import ConfigError
 
 NUMBERS = {"nargs": "+", "type": int}
 TOPICS = {"nargs": "+", "type": lambda text: int(text) if text.lstrip("-").isdigit() else text}
@@ -43,7 +42,7 @@ def add_topic_gap(add: AddCommand) -> None:
         add: ``add_parser`` of the command line's subparsers.
     """
     command = add_command(add, "topic-gap", _topic_gap, FLAGS, reads=READS)
-    command.add_argument("card", nargs="?", metavar="CARD", help="a task card's name or YAML file")
+    command.add_argument("card", metavar="CARD", help="a task card's name or YAML file")
     command.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
 
 
@@ -58,8 +57,6 @@ def _topic_gap(parsed: argparse.Namespace) -> None:
     """
     from dana.studies.topic_gap.stage import plan_topic_gap, run_topic_gap
 
-    if not parsed.card:
-        raise ConfigError("topic-gap: name a task card, for example: dana topic-gap chemprot --model MODEL")
     settings = settings_from(parsed)
     if parsed.dry_run:
         states = plan_topic_gap(parsed.card, settings).states()

@@ -16,12 +16,11 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.corpus.overlap import repeats_earlier, shingle_matrix
 from dana.corpus.text import distinct_rows
-from dana.studies.topic_gap.settings import DROP, KEEP, RANDOM, RANKS, SHORT
+from dana.studies.topic_gap.settings import DROP, KEEP, RANDOM, RANKS
 from dana.tasks.examples import Example
 
 COLUMNS = ("id", "label", "text", "whole", "stripped")
@@ -46,10 +45,6 @@ class Window:
     length: int = 1000
     short: str = DROP
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.length >= 1, "window", self.length, "at least 1 character")
-        require(self.short in SHORT, "short", self.short, " or ".join(SHORT))
 
     def of(self, text: str, doc_id: str) -> str | None:
         """The window of a document, all beginnings equally likely; None of one that is dropped."""
@@ -102,63 +97,52 @@ def pool_documents(
     Raises:
         DataError: If the window is longer than every text, or nothing is left of a label.
     """
-    examples = [(split, example) for split, some in splits.items() for example in some]
-    taken = [(split, example) for split, example in examples if _label(example, names) in wanted]
-    dropped = Counter({"other label": len(examples) - len(taken)})
-    read = Counter(_label(example, names) for _, example in taken)
-    distinct = _distinct(taken, dropped)
-    longest = max((len(example.text) for _, example in distinct), default=0)
-    if distinct and longest < window.length:
+    read = ((split, one.id, names[cast(int, one.label)], one.text) for split, some in splits.items() for one in some)
+    rows = pd.DataFrame(read, columns=["split", "id", "label", "text"])
+    counts: dict[str, Any] = {"in": len(rows), "kept": 0, "dropped": {}}
+
+    def leave_out(rows: pd.DataFrame, is_out: np.ndarray, reason: str) -> pd.DataFrame:
+        if is_out.any():
+            counts["dropped"][reason] = int(is_out.sum())
+        return rows[~is_out].reset_index(drop=True)
+
+    rows = leave_out(rows, ~rows["label"].isin(wanted).to_numpy(), "other label")
+    of_label = Counter(rows["label"])
+    rows = leave_out(rows, ~np.isin(np.arange(len(rows)), distinct_rows(rows["text"].tolist())), "repeated")
+    rows = leave_out(rows, repeats_earlier(*shingle_matrix([[text] for text in rows["text"]]), NEAR), "near duplicate")
+    longest = int(rows["text"].str.len().max()) if len(rows) else window.length
+    if longest < window.length:
         raise DataError(f"window={window.length}: longer than every text; the longest has {longest:,} characters")
-    rows, seen = [], set[str]()
-    for doc_id, (_, example) in zip(_ids(distinct), distinct, strict=True):
-        cut = window.of(example.text, doc_id)
-        letters = strip_to_letters(cut or "")
-        if cut is None or not letters:
-            dropped["short" if cut is None else "no letters"] += 1
-        elif letters in seen:  # "Bill 7 paid", "Bill 8 paid": one text to a classifier, which two sets may not share
-            dropped["same letters"] += 1
-        else:
-            seen.add(letters)
-            rows.append((doc_id, _label(example, names), example.text, cut, letters))
-    left = Counter(row[1] for row in rows)
+    rows["id"] = _ids(rows["split"].tolist(), rows["id"].tolist())
+    rows["whole"] = [window.of(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)]
+    rows = leave_out(rows, rows["whole"].isna().to_numpy(), "short")
+    rows["stripped"] = rows["whole"].map(strip_to_letters)
+    rows = leave_out(rows, (rows["stripped"] == "").to_numpy(), "no letters")
+    # "Bill 7 paid", "Bill 8 paid": one text to a classifier, which two sets may not share
+    rows = leave_out(rows, rows["stripped"].duplicated().to_numpy(), "same letters")
+    left = set(rows["label"])
     for label in wanted:
-        if not left[label]:
-            short = f"; window={window.length}, short={window.short}" if read[label] else ""
+        if label not in left:
+            short = f"; window={window.length}, short={window.short}" if of_label[label] else ""
             raise DataError(
-                f"label {label!r}: none of its {read[label]:,} documents is left{short}; "
-                f"take labels={[name for name in wanted if left[name]]}, or keep more of this one"
+                f"label {label!r}: none of its {of_label[label]:,} documents is left{short}; "
+                f"take labels={[name for name in wanted if name in left]}, or keep more of this one"
             )
-    counts = {"in": len(examples), "kept": len(rows), "dropped": {name: n for name, n in dropped.items() if n}}
-    return pd.DataFrame(rows, columns=COLUMNS), counts
+    return rows[list(COLUMNS)], counts | {"kept": len(rows)}
 
 
-def _label(example: Example, names: Sequence[str]) -> str:
-    return names[cast(int, example.label)]
-
-
-def _distinct(examples: list[tuple[str, Example]], dropped: Counter[str]) -> list[tuple[str, Example]]:
-    """The examples that repeat no earlier one."""
-    worded = [examples[row] for row in distinct_rows([example.text for _, example in examples])]
-    again = repeats_earlier(*shingle_matrix([[example.text] for _, example in worded]), NEAR)
-    dropped["repeated"] = len(examples) - len(worded)
-    dropped["near duplicate"] = int(again.sum())
-    return [worded[row] for row in np.flatnonzero(~again)]
-
-
-def _ids(examples: Sequence[tuple[str, Example]]) -> list[str]:
-    """Distinct ids of (split, example)."""
-    given = Counter(example.id for _, example in examples)
-    named = [example.id if given[example.id] == 1 else f"{split}:{example.id}" for split, example in examples]
-    seen: Counter[str] = Counter()
-    found: set[str] = set()
-    for place, name in enumerate(named):
-        while name in found:
-            seen[named[place]] += 1
-            name = f"{named[place]}#{seen[named[place]] + 1}"
-        found.add(name)
-        named[place] = name
-    return named
+def _ids(splits: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Distinct ids."""
+    counts, numbers, ids = Counter(given), Counter[str](), set[str]()
+    distinct = []
+    for split, name in zip(splits, given, strict=True):
+        name = unnumbered = name if counts[name] == 1 else f"{split}:{name}"
+        while name in ids:
+            numbers[unnumbered] += 1
+            name = f"{unnumbered}#{numbers[unnumbered] + 1}"
+        ids.add(name)
+        distinct.append(name)
+    return distinct
 
 
 class DegenerateTopic(DataError):
@@ -166,57 +150,51 @@ class DegenerateTopic(DataError):
 
 
 @dataclass(frozen=True)
-class SetSizes:
-    """Documents of each label in each set.
+class TopicSplit:
+    """How the documents of a topic are shared out: how many of each label are in each set, and which.
 
     Attributes:
-        n: To train on.
+        n: Documents of a label to train on.
         test: To test on.
         validation: To validate on.
+        draw: With ``ranks`` the `test` documents with the largest shares are tested, the next n are trained on; the n
+            with the smallest are trained on off topic, the next smallest validate. With ``random`` the same documents
+            are on topic, and the same off topic, but a hash of their ids says which of the two sets each of them is in.
+        seed: Of the hash.
     """
 
     n: int
     test: int
     validation: int
-
-    @property
-    def needed(self) -> int:
-        """Documents that a label must have."""
-        return self.test + self.validation + 2 * self.n
+    draw: str = RANKS
+    seed: int = 0
 
 
-def require_enough(labels: Iterable[str], sizes: SetSizes) -> None:
-    """Refuse sizes that the smallest label has too few documents for.
+def require_enough(labels: Iterable[str], split: TopicSplit) -> None:
+    """Refuse sets that the smallest label has too few documents for.
 
     Raises:
         DataError: Saying how many there are, how many are needed, and the largest n that would do.
     """
     label, count = min(Counter(labels).items(), key=lambda item: (item[1], item[0]))
-    if count >= sizes.needed:
+    others = split.test + split.validation
+    if count >= others + 2 * split.n:
         return
-    most = (count - sizes.test - sizes.validation) // 2
+    most = (count - others) // 2
     does = f"n={most} is the most that does" if most >= 1 else "no n does, with so many to test and validate"
     raise DataError(
-        f"n={sizes.n}: label {label!r} has {count:,} documents and {sizes.needed:,} are needed "
-        f"({sizes.test:,} to test, {sizes.validation:,} to validate, {sizes.n:,} on and {sizes.n:,} off topic); {does}"
+        f"n={split.n}: label {label!r} has {count:,} documents and {others + 2 * split.n:,} are needed "
+        f"({split.test:,} to test, {split.validation:,} to validate, {split.n:,} on and {split.n:,} off topic); {does}"
     )
 
 
-def split_by_topic(
-    documents: pd.DataFrame, shares: np.ndarray, sizes: SetSizes, draw: str = RANKS, seed: int = 0
-) -> np.ndarray:
+def split_by_topic(documents: pd.DataFrame, shares: np.ndarray, split: TopicSplit) -> np.ndarray:
     """Share the documents of every label out by how much of them is of a topic.
-
-    With ``ranks`` the `test` documents with the largest shares are tested, the next n are trained on; the n with the
-    smallest are trained on off topic, the next smallest validate. With ``random`` the same documents are on topic,
-    and the same off topic, but a hash of their ids says which of them is in which of the two sets.
 
     Args:
         documents: A row a document: id (distinct), label.
         shares: Their shares of the topic, shape (documents,).
-        sizes: Of the sets.
-        draw: ``ranks`` or ``random``.
-        seed: Of the hash.
+        split: How.
 
     Returns:
         The set of each document, shape (documents,): ``test`` (on topic), ``on``, ``off``, ``validation`` (off topic),
@@ -226,18 +204,18 @@ def split_by_topic(
         DataError: If a label has too few documents; see :func:`require_enough`.
         DegenerateTopic: If a test document of a label is no more about the topic than one to train on off topic.
     """
-    require_enough(documents["label"], sizes)
+    require_enough(documents["label"], split)
     names = documents["id"].to_numpy(dtype=str)
     keys = np.array([document_key(name) for name in documents["id"]], dtype=np.uint64)
-    dealt = hash_uniform(derive_seed(seed, "topic gap", "draw"), keys)
+    dealt = hash_uniform(derive_seed(split.seed, "topic gap", "draw"), keys)
     sets = np.full(len(documents), UNUSED, dtype=object)
     for label in sorted(set(documents["label"])):
         rows = np.flatnonzero(documents["label"] == label)
         rows = rows[np.lexsort((names[rows], -shares[rows]))]
-        top, bottom = rows[: sizes.test + sizes.n], rows[::-1][: sizes.n + sizes.validation]
-        if draw == RANDOM:
+        top, bottom = rows[: split.test + split.n], rows[::-1][: split.n + split.validation]
+        if split.draw == RANDOM:
             top, bottom = (part[np.argsort(dealt[part], kind="stable")] for part in (top, bottom))
-        parts = (top[: sizes.test], top[sizes.test :], bottom[: sizes.n], bottom[sizes.n :])
+        parts = (top[: split.test], top[split.test :], bottom[: split.n], bottom[split.n :])
         least, most = float(shares[parts[0]].min()), float(shares[parts[2]].max())
         if least <= most:
             raise DegenerateTopic(

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from dana.core.statistics import ALPHA, holm, mean_interval
-from dana.report.page import Column, Report, Section, Table, each, number
-from dana.report.svg import COLOURS, Figure
+from dana.report.page import Column, Report, Section, Table, decimals, each, interval_text, number, text_columns
+from dana.report.svg import Figure
 from dana.studies.topic_gap.settings import OFF, ON
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 P_VALUES = ("p_t", "p_wilcoxon")
 DIGITS = 12  # differences of printed scores are equal where they differ by less: a tie is a tie
-SHOWN_WORDS = 5
-PAINTS = ("general", "random", "dana", "task", "planted", "other")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def paired_test(differences: np.ndarray) -> dict[str, float]:
@@ -116,55 +113,41 @@ def gap_report(
     """
     gap, summary = gap_frame(results), gap_summary(results)
     verdicts = [_verdict(row, Path(model).name) for row in each(summary)]
-    caption = "Means over topics; interval of the difference by Student's t; p as they are, and by Holm over all rows."
+    caption = (
+        "Macro-F1, mean over topics, of an arm and, as other, of training off topic; the difference, its 95 % interval "
+        "by Student's t, Hedges' g, and on how many topics it is below 0; p as they are, and by Holm over all rows."
+    )
     differences = Table("summary", caption, summary, SUMMARY)
     by_topic = Table("gap", "Means over seeds; the gap is on less off topic.", gap, _topic_columns(gap))
     measured = _measured(results, counts, left_out, words)
     sections = [
         Section("Differences from training off topic", "\n".join(verdicts), tables=(differences,)),
-        Section("Macro-F1 by topic", "", (_scatter(results, gap),), (by_topic,)),
+        Section("Macro-F1 by topic", "", tables=(by_topic,)),
         Section("What was measured", measured, tables=(Table("results", "", results),)),
     ]
-    title = f"{task}: what a classifier loses where the topic changes"
-    return Report(title, verdicts[0], [], sections, figure_folder=".")
+    return Report(f"{task}: what a classifier loses where the topic changes", verdicts[0], [], sections)
 
 
 def _verdict(row: Any, model: str) -> str:
     """What a row of the summary says."""
-    points, topics = 100 * row.difference, f"{row.topics} topic{'s' * (row.topics > 1)}"
-    change = "loses" if (points >= 0) == (row.arm == ON) else "gains"
-    what = f"{model} {change} {number(abs(points), 1)} points of macro-F1"
-    trained = "off topic" if row.arm == ON else f"on {row.arm}"
-    claim = f"N = {row.n}: trained {trained}, {what}{'' if row.arm == ON else ' over training off topic'}"
+    trained, points = "on topic" if row.arm == ON else f"on {row.arm}", number(100 * row.difference, 1, True)
+    claim = f"N = {row.n}: trained {trained}, {model} has {points} points of macro-F1 over training off topic"
     if row.topics < 2:
-        return f"{claim} on one topic, which says nothing of others."
-    low, high = (row.low, row.high) if points >= 0 else (-row.high, -row.low)
-    interval = f"95 % interval {number(100 * low, 1)} to {number(100 * high, 1)}"
-    p = "p cannot be had" if math.isnan(row.p_t_holm) else f"p = {_p(row.p_t_holm)}"
+        return f"{claim}, on one topic, which says nothing of others."
+    interval = interval_text(100 * row.low, 100 * row.high, 1)
+    p = f"{row.p_t_holm:.1e}" if row.p_t_holm < 0.0005 else number(row.p_t_holm, 4)
     chance = "" if row.p_t_holm <= ALPHA else "; that may be chance"
-    return f"{claim} ({interval}, {p} by paired t over {topics} after Holm){chance}."
-
-
-def _p(value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    return f"{value:.1e}" if value < 0.0005 else f"{value:.4f}"
+    return f"{claim} (95 % interval {interval}, p = {p} by paired t over {row.topics} topics after Holm){chance}."
 
 
 SUMMARY = (
-    Column("N", lambda row: str(row.n)),
-    Column("trained on", lambda row: row.arm, numeric=False),
-    Column("macro-F1", lambda row: number(row.mean)),
-    Column("off topic", lambda row: number(row.mean_other)),
-    Column("difference", lambda row: number(row.difference, 3, True)),
-    Column("95 % interval", lambda row: f"{number(row.low)} to {number(row.high)}"),
-    Column("Hedges' g", lambda row: number(row.hedges_g, 2)),
-    Column("topics", lambda row: str(row.topics)),
-    Column("lower on", lambda row: str(row.lower)),
-    Column("p (t)", lambda row: _p(row.p_t)),
-    Column("p (t), Holm", lambda row: _p(row.p_t_holm)),
-    Column("p (Wilcoxon)", lambda row: _p(row.p_wilcoxon)),
-    Column("p (Wilcoxon), Holm", lambda row: _p(row.p_wilcoxon_holm)),
+    *decimals(0, "n"),
+    *text_columns("arm"),
+    *decimals(3, "mean", "mean_other"),
+    *decimals(3, "difference", "low", "high", sign=True),
+    *decimals(2, "hedges_g"),
+    *decimals(0, "topics", "lower"),
+    *decimals(4, "p_t", "p_t_holm", "p_wilcoxon", "p_wilcoxon_holm"),
 )
 
 
@@ -173,59 +156,23 @@ def _topic_columns(gap: pd.DataFrame) -> tuple[Column, ...]:
         at = gap.columns.get_loc(name)  # by place: an arm's spec is no name of an attribute
         return Column(name, lambda row: number(row[at], 3, sign=name == "gap"))
 
-    return (
-        Column("N", lambda row: str(row.n)),
-        Column("topic", lambda row: str(row.topic)),
-        Column("words", lambda row: _few(row.words), numeric=False),
-        *(score(name) for name in gap.columns if name not in ("topic", "words", "n")),
-    )
-
-
-def _few(words: str) -> str:
-    return " ".join(words.split()[:SHOWN_WORDS])
+    scores = [score(name) for name in gap.columns if name not in ("topic", "words", "n")]
+    return (*decimals(0, "n", "topic"), *text_columns("words"), *scores)
 
 
 def _measured(
     results: pd.DataFrame, counts: Mapping[str, Any], left_out: Mapping[int, str], words: Mapping[int, str]
 ) -> str:
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
-    parts = results[results["arm"] == OFF].groupby("n")[["train", "dev", "test"]].first()
-    sizes = "; ".join(
-        f"N = {n}: {', '.join(f'{part} {count:,}' for part, count in own.items())}" for n, own in parts.iterrows()
-    )
     seeds, collapsed = results["seed"].nunique(), int(results["collapsed"].sum())
     lines = [
         f"{counts['kept']:,} of {counts['in']:,} documents; left out: {dropped}.",
-        f"Texts of all labels: {sizes}. Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen "
-        "on validation texts off topic.",
+        f"Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen on validation texts off topic.",
     ]
     if collapsed:
         lines.append(f"{collapsed} of {len(results)} models collapsed: nearly all texts got one label.")
-    lines += [f"Topic {topic} ({_few(words[topic])}) is left out, {reason}." for topic, reason in left_out.items()]
+    lines += [f"Topic {topic} ({words[topic]}) is left out, {reason}." for topic, reason in left_out.items()]
     return "\n".join(lines)
-
-
-def _scatter(results: pd.DataFrame, gap: pd.DataFrame) -> Figure:
-    """Each topic's score of every arm against its score off topic; its number stands at the highest."""
-    arms = [arm for arm in dict.fromkeys(results["arm"]) if arm != OFF]
-    sizes = list(dict.fromkeys(gap["n"]))
-
-    def paint(axes: "Axes") -> None:
-        ends = [gap[[OFF, *arms]].min().min() - 0.03, gap[[OFF, *arms]].max().max() + 0.03]
-        axes.plot(ends, ends, color=COLOURS["rule"], linewidth=1, zorder=1)
-        for place, (arm, n) in enumerate(product(arms, sizes)):
-            own = gap[gap["n"] == n]
-            painted = sizes.index(n) if len(sizes) > 1 else arms.index(arm)
-            colour, marker = COLOURS[PAINTS[painted % len(PAINTS)]], MARKERS[arms.index(arm) % len(MARKERS)]
-            label = f"{arm}, N = {n}"
-            axes.scatter(own[OFF], own[arm], s=26, c=colour, marker=marker, zorder=3 + place, label=label)
-        for topic, off, best in zip(gap["topic"], gap[OFF], gap[arms].max(axis=1), strict=True):
-            axes.annotate(str(topic), (off, best), (4, 2), textcoords="offset points", fontsize=7)
-        axes.set(xlabel="macro-F1, trained off topic", ylabel="macro-F1", xlim=ends, ylim=ends)
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-    alt = f"Macro-F1 of {', '.join(arms)} against training off topic; a point a topic, above the line is better."
-    return Figure("topic_gap", alt, (6.8, 4.2), paint)
 
 
 def keyword_curve(points: pd.DataFrame) -> Figure:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, write_text
+from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.files import slug, write_packed_lines
@@ -21,18 +21,16 @@ from dana.corpus.documents import source_digests
 from dana.models.folder import check_checkpoint
 from dana.report.page import write_page
 from dana.scoring.settings import Selection
-from dana.stages.finetune import finetune_stage, seed_rows
-from dana.stages.grid.cell import Cell, Made, call_stage
+from dana.stages.finetune import seed_rows
+from dana.stages.grid.cell import Cell, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import FinetuneSettings, RunSettings
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, checked_texts
 from dana.studies.topic_gap.documents import (
-    SETS,
-    UNUSED,
     DegenerateTopic,
-    SetSizes,
+    TopicSplit,
     Window,
     pool_documents,
     require_enough,
@@ -48,8 +46,8 @@ from dana.tasks.kinds import DEFAULT
 
 GRID = "grid"  # folder of what the cells make, beside the tables and the page
 FIELDS = ("text_field", "label_field", "id_field")
-POOL, SHARES, SPLIT, TASK = "topic-gap-pool", "topic-gap-shares", "topic-gap-split", "topic-gap-task"
-DOCUMENTS, THETA, SETS_TABLE = "documents.parquet", "theta.parquet", "sets.csv"
+POOL, SHARES, TASK = "topic-gap-pool", "topic-gap-shares", "topic-gap-task"
+DOCUMENTS, THETA = "documents.parquet", "theta.parquet"
 CARD, DATA = "card.yaml", "data"
 METRIC = "macro_f1"
 AT_ONCE = 4096  # documents whose words are counted together
@@ -58,7 +56,7 @@ AT_ONCE = 4096  # documents whose words are counted together
 def run_topic_gap(card: str, settings: RunSettings) -> Path:
     """Measure what a classifier loses where the topic of its training texts is not that of the test texts.
 
-    Writes into the run's folder ``topic_gap.html`` and ``.md``, its figure, and ``tables/``: ``results.csv`` (a row a
+    Writes into the run's folder ``topic_gap.html`` and ``.md``, and ``tables/``: ``results.csv`` (a row a
     topic, n, arm and seed), ``gap.csv`` (a row a topic and n) and ``summary.csv`` (a row an n and arm: its difference
     from off topic, with tests over topics); what they are made from is in ``grid/``. What was made before is reused.
 
@@ -75,11 +73,11 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
         DanaError: Of cells that failed, when all others are done.
     """
     _check(card, settings)
-    prepared = prepare_shares(card, settings, _sizes(settings))
+    prepare_shares(card, settings, _splits(settings))
     grid, left_out = _planned(card, settings)
-    _refuse_changed(grid, prepared)
+    _refuse_changed(grid)
     made = run_grid(grid, settings.jobs)
-    counts = open_artifact(Path(settings.out) / GRID / "pool", POOL).manifest["counts"]
+    counts = open_artifact(grid.folder / "pool", POOL).manifest["counts"]
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
     results = _results(grid, made, words)
@@ -87,51 +85,47 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
     return write_page(report, Path(settings.out), "topic_gap")
 
 
-def _refuse_changed(grid: Grid, prepared: dict[str, str]) -> None:
+def _refuse_changed(grid: Grid) -> None:
     """Refuse other settings than those of what is there before any training, by one error that names the flag.
 
-    All sets are made; and the first cell that is fine-tuned already is asked for again with its task, as all have the
-    same settings.
+    The first cell that is fine-tuned already is asked for again with its task, as all have the same settings.
 
     Raises:
         Contradiction: If they differ.
-        DataError: If a label has too few documents.
     """
-    made, by_name = dict(prepared), {cell.name: cell for cell in grid.cells}
-    wanted = [name for name in by_name if name.startswith("split/")]
     tuned = (cell for cell in grid.cells if cell.name.startswith("finetune/"))
-    if done := next((cell for cell in tuned if (Path(cell.settings["out"]) / MANIFEST).is_file()), None):
-        wanted += [done.settings["task"].cell, done.name]
-    for name in wanted:
-        made[name], _ = call_stage(by_name[name].stage, by_name[name].arguments(made))
+    done = next((cell for cell in tuned if (Path(cell.settings["out"]) / MANIFEST).is_file()), None)
+    for cell in grid.cells if done else ():
+        if done and cell.name in (*done.needs, done.name):
+            call_stage(cell.stage, cell.arguments({}))
 
 
-def prepare_shares(card: str, settings: RunSettings, every: Sequence[SetSizes]) -> dict[str, str]:
+def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit]) -> Path:
     """Read the task, fit topics and say how much of each document is of each; nothing is trained.
 
     Args:
         card: A task card's name or YAML file.
         settings: Of the run.
-        every: Sizes that each label must have documents for.
+        splits: What each label must have documents for.
 
     Returns:
-        Folders of ``pool`` and ``shares``, for :func:`open_documents`.
+        The grid's folder, for :func:`open_documents`.
 
     Raises:
         DataError: If there are too few documents.
     """
-    made: dict[str, str] = {}
+    folder = Path(settings.out) / GRID
     for cell in _prepared(card, settings):
-        made[cell.name], _ = call_stage(cell.stage, cell.arguments(made))
+        call_stage(cell.stage, cell.arguments({}))
         if cell.name == "pool":  # before topics are fitted, which takes longer
-            labels = pd.read_parquet(Path(made["pool"]) / DOCUMENTS, columns=["label"])["label"]
-            for sizes in every:
-                require_enough(labels, sizes)
-    return made
+            labels = pd.read_parquet(folder / "pool" / DOCUMENTS, columns=["label"])["label"]
+            for split in splits:
+                require_enough(labels, split)
+    return folder
 
 
 def plan_topic_gap(card: str, settings: RunSettings) -> Grid:
-    """All cells that are known: which topics there are, and are not degenerate, is known when documents have shares."""
+    """All cells that are known before anything is made, or with what is there."""
     _check(card, settings)
     return _planned(card, settings)[0]
 
@@ -161,8 +155,6 @@ def _check(card: str, settings: RunSettings) -> None:
     check_checkpoint(str(settings.model))
     for arm in gap.arms:
         TOPIC_GAP_ARMS.create(arm)
-    names = [slug(arm) for arm in gap.arms]
-    require(len(set(names)) == len(names), "arms", gap.arms, "told apart by letters, digits, _ . and -")
     _finetune(settings, task)
 
 
@@ -172,9 +164,9 @@ def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
     return FinetuneSettings(**asdict(given.resolve(task)))
 
 
-def _sizes(settings: RunSettings) -> list[SetSizes]:
+def _splits(settings: RunSettings) -> list[TopicSplit]:
     gap = settings.section("topic_gap")
-    return [SetSizes(n, gap.test, gap.validation) for n in gap.n]
+    return [TopicSplit(n, gap.test, gap.validation, gap.draw, settings.selection.seed) for n in gap.n]
 
 
 def _topic_model(settings: RunSettings) -> Path:
@@ -188,9 +180,8 @@ def _prepared(card: str, settings: RunSettings) -> Iterator[Cell]:
     folder, gap, seed = Path(settings.out) / GRID, settings.section("topic_gap"), settings.selection.seed
     read = replace(FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS})
     pool = {"card": card, "folder": folder / "pool", "window": Window(gap.window, gap.short, seed)}
-    yield Cell(
-        "pool", f"{__name__}:gap_pool_stage", {**pool, "labels": gap.labels, "read": read, "data": settings.data}
-    )
+    pool |= {"labels": gap.labels, "read": read, "data": settings.data}
+    yield Cell("pool", f"{__name__}:gap_pool_stage", pool)
     if not gap.topics_of:
         of = RunSettings(general=[str(folder / "pool" / DOCUMENTS)])
         if settings.general:
@@ -199,84 +190,73 @@ def _prepared(card: str, settings: RunSettings) -> Iterator[Cell]:
         of = replace(of, out=str(folder / "topics"), selection=seeded, **{"topics": settings.section("topics")})
         after = () if settings.general else ("pool",)
         yield Cell("topics", "dana.studies.topics.stage:run_topic_fit", {"settings": of}, after)
-    shares = {"pool": Made("pool"), "topics": _topic_model(settings), "folder": folder / "shares"}
-    yield Cell("shares", f"{__name__}:shares_stage", shares, after=() if gap.topics_of else ("topics",))
+    shares = {"pool": folder / "pool", "topics": _topic_model(settings), "folder": folder / "shares"}
+    yield Cell("shares", f"{__name__}:shares_stage", shares, ("pool",) if gap.topics_of else ("pool", "topics"))
 
 
 def _planned(card: str, settings: RunSettings) -> tuple[Grid, dict[int, str]]:
-    """All cells, and the topics that are left out with the reason."""
-    folder, left_out = Path(settings.out) / GRID, dict[int, str]()
-    every, topics = _sizes(settings), _wanted(settings)
+    """All cells that are known, and the topics that are left out with the reason.
+
+    Which topics there are, and are not degenerate, is known when documents have shares.
+    """
+    folder, asked, left_out = Path(settings.out) / GRID, settings.section("topic_gap").topics, dict[int, str]()
+    splits, topics = _splits(settings), [] if asked == [ALL] else asked
     if (folder / "shares" / MANIFEST).is_file():
-        left_out = degenerate_topics(*open_documents(folder / "pool", folder / "shares"), topics, every, settings)
-    cells = list(_prepared(card, settings))
-    for topic in topics:
-        if topic not in left_out:
-            for sizes in every:
-                cells += _of_topic(card, settings, topic, sizes)
-    return Grid(folder, tuple(cells)), left_out
+        topics, left_out = measured_topics(*open_documents(folder), asked, splits)
+    cells = [cell for topic in topics for split in splits for cell in _of_topic(card, settings, topic, split)]
+    return Grid(folder, (*_prepared(card, settings), *cells)), left_out
 
 
-def degenerate_topics(
-    documents: pd.DataFrame,
-    theta: np.ndarray,
-    topics: Sequence[int],
-    every: Sequence[SetSizes],
-    settings: RunSettings,
-) -> dict[int, str]:
-    """Topics that do not tell the documents of a label apart, to be left out, and why.
+def measured_topics(
+    documents: pd.DataFrame, theta: np.ndarray, asked: Sequence[Any], splits: Sequence[TopicSplit]
+) -> tuple[list[int], dict[int, str]]:
+    """The topics that are asked for, and those of them that do not tell the documents of a label apart, and why.
+
+    Args:
+        documents: Of :func:`open_documents`.
+        theta: Their shares, of there too.
+        asked: Numbers of topics, or ``all``: then those that tell none apart are left out.
+        splits: How documents are shared out.
 
     Raises:
         ConfigError: If a topic is not one that there is.
-        DegenerateTopic: If such a topic was named, or none is left.
+        DegenerateTopic: If a topic that was named does not tell documents apart, or none of all does.
     """
-    gap, left_out = settings.section("topic_gap"), dict[int, str]()
-    numbers = f"numbers of topics, which are 0 to {theta.shape[1] - 1}"
-    require(max(topics) < theta.shape[1], "topics", topics, numbers)
-    for topic, sizes in product(topics, every):
+    count, left_out = theta.shape[1], dict[int, str]()
+    topics = list(range(count)) if asked == [ALL] else list(asked)
+    require(max(topics) < count, "topics", topics, f"numbers of topics, which are 0 to {count - 1}")
+    for topic, split in product(topics, splits):
         try:
-            split_by_topic(documents, theta[:, topic], sizes, gap.draw, settings.selection.seed)
+            split_by_topic(documents, theta[:, topic], split)
         except DegenerateTopic as error:
-            if gap.topics != [ALL]:
-                raise DegenerateTopic(f"topic {topic}, n={sizes.n}: {error}") from error
-            left_out[topic] = f"n={sizes.n}: {error}"
+            if asked != [ALL]:
+                raise DegenerateTopic(f"topic {topic}, n={split.n}: {error}") from error
+            left_out[topic] = f"n={split.n}: {error}"
     if len(left_out) == len(topics):
         raise DegenerateTopic(f"topics=all: none is left. topic {topics[0]}, {left_out[topics[0]]}")
-    return left_out
+    return [topic for topic in topics if topic not in left_out], left_out
 
 
-def _wanted(settings: RunSettings) -> list[int]:
-    """The topics asked for; of ``all``, before it is known how many there are, those of the only number asked for."""
-    asked = settings.section("topic_gap").topics
-    if asked != [ALL]:
-        return [int(topic) for topic in asked]
-    table = _topic_model(settings) / TOPICS
-    if table.is_file():
-        return list(range(len(pd.read_csv(table))))
-    return list(range(settings.section("topics").k[0])) if len(settings.section("topics").k) == 1 else []
-
-
-def _of_topic(card: str, settings: RunSettings, topic: int, sizes: SetSizes) -> Iterator[Cell]:
-    """The cells of one topic and n: its sets, every arm's task, every seed's score."""
-    gap, folder, seed = settings.section("topic_gap"), Path(settings.out) / GRID, settings.selection.seed
-    place, task = f"topic-{topic}/n{sizes.n}", load_card(card)
-    given = {"pool": folder / "pool", "shares": Made("shares")}
-    split = {**given, "folder": folder / "split" / place, "topic": topic, "sizes": sizes}
-    yield Cell(f"split/{place}", f"{__name__}:split_stage", {**split, "draw": gap.draw, "seed": seed})
-    finetune, before = _finetune(settings, task), dict[str, tuple[str, ...]]()
-    for arm, own in product(gap.arms, finetune.resolve(task).seed_list):
-        seeded = f"/seed-{own}" if TOPIC_GAP_ARMS.create(arm).seeded else ""
+def _of_topic(card: str, settings: RunSettings, topic: int, split: TopicSplit) -> Iterator[Cell]:
+    """The cells of one topic and n: every arm's task, every seed's score."""
+    grid, place, before = Path(settings.out) / GRID, f"topic-{topic}/n{split.n}", dict[str, tuple[str, ...]]()
+    task = load_card(card)
+    finetune = _finetune(settings, task)
+    for arm, own in product(settings.section("topic_gap").arms, finetune.resolve(task).seed_list):
+        is_seeded = TOPIC_GAP_ARMS.create(arm).seeded
+        seeded = f"/seed-{own}" if is_seeded else ""
         made = f"arm/{place}/{slug(arm)}{seeded}"
         if before.get(seeded) != (made,):  # an arm that is not seeded is made once for all seeds
-            about = {**given, "split": Made(f"split/{place}"), "topics": _topic_model(settings), "arm": arm}
-            about |= {"folder": folder / made, "seed": own if seeded else 0, "work": folder / f"work/{place}{seeded}"}
+            about = {"grid": grid, "topics": _topic_model(settings), "arm": arm, "topic": topic, "split": split}
+            about |= {"folder": grid / made, "seed": own if is_seeded else None, "work": grid / f"work/{place}{seeded}"}
             # One after the other, because they may share what lies in `work`.
-            yield Cell(made, f"{__name__}:arm_stage", about, before.get(seeded, ()))
+            yield Cell(made, f"{__name__}:arm_stage", about, ("shares", *before.get(seeded, ())))
             before[seeded] = (made,)
         name = f"finetune/{place}/{slug(arm)}/seed-{own}"
-        tuned = {"model": settings.model, "task": Made(made), "settings": finetune, "seed": own, "out": folder / name}
-        labels = {"topic": str(topic), "texts": str(sizes.n), "arm": arm}
-        yield Cell(name, f"{__name__}:tune_stage", tuned, labels=labels, amount=float(sizes.n))
+        tuned = {"model": settings.model, "card": grid / made / CARD, "settings": replace(finetune, seeds=[own])}
+        labels = {"topic": str(topic), "texts": str(split.n), "arm": arm}
+        stage = "dana.stages.finetune:finetune_stage"
+        yield Cell(name, stage, {**tuned, "out": grid / name}, (made,), labels, amount=float(split.n))
 
 
 def _results(grid: Grid, made: dict[str, str], words: dict[int, str]) -> pd.DataFrame:
@@ -345,80 +325,46 @@ def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
     return make(folder, SHARES, {"pool": opened.fingerprint, "topics": model.fingerprint}, write)
 
 
-def open_documents(pool: Path, shares: Path) -> tuple[pd.DataFrame, np.ndarray]:
+def open_documents(grid: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """The documents of a pool, and float32 of shape (documents, topics): how much of each is of each topic."""
-    open_artifact(pool, POOL)
-    open_artifact(shares, SHARES)
-    return pd.read_parquet(pool / DOCUMENTS), np.stack(pq.read_table(shares / THETA)["theta"].to_numpy())
-
-
-def split_stage(pool: Path, shares: Path, folder: Path, topic: int, sizes: SetSizes, draw: str, seed: int) -> Artifact:
-    """Share the documents of a pool out by one topic; see :func:`dana.studies.topic_gap.documents.split_by_topic`.
-
-    Args:
-        pool: Of :func:`gap_pool_stage`.
-        shares: Of :func:`shares_stage`.
-        folder: Where ``sets.csv`` goes: id, label, set, share; a document of no set has no row.
-        topic: Its number.
-        sizes: Of the sets.
-        draw: ``ranks`` or ``random``.
-        seed: Of a random draw.
-    """
-    opened = open_artifact(shares, SHARES)
-    depends_on = {"shares": opened.fingerprint, "topic": topic, "sizes": asdict(sizes), "draw": draw}
-    if draw != "ranks":
-        depends_on["seed"] = seed
-
-    def write(draft: Draft) -> None:
-        documents, theta = open_documents(pool, shares)
-        share = theta[:, topic]
-        sets = split_by_topic(documents, share, sizes, draw, seed)
-        rows = documents[["id", "label"]].assign(set=sets, share=share.astype(np.float64))
-        table = pd.concat([rows[rows["set"] == name] for name in SETS])
-        write_text(draft.path / SETS_TABLE, table.to_csv(index=False))
-        draft.counts = {name: int((sets == name).sum()) for name in (*SETS, UNUSED)}
-
-    return make(folder, SPLIT, depends_on, write)
-
-
-def _open_case(pool: Path, shares: Path, split: Path, topics: Path) -> TopicCase:
-    """What an arm is given of one topic and n."""
-    about = open_artifact(split, SPLIT).manifest["depends_on"]
-    documents, theta = open_documents(pool, shares)
-    table = pd.read_csv(split / SETS_TABLE, dtype={"id": str}, keep_default_na=False).set_index("id")
-    documents = documents.assign(share=theta[:, about["topic"]], set=documents["id"].map(table["set"]).fillna(UNUSED))
-    return TopicCase(about["topic"], about["sizes"]["n"], documents, topics)
+    open_artifact(grid / "pool", POOL)
+    open_artifact(grid / "shares", SHARES)
+    theta = pq.read_table(grid / "shares" / THETA)["theta"].to_numpy()
+    return pd.read_parquet(grid / "pool" / DOCUMENTS), np.stack(theta)
 
 
 def arm_stage(
-    pool: Path, shares: Path, split: Path, topics: Path, folder: Path, arm: str, seed: int, work: Path
+    grid: Path, topics: Path, folder: Path, arm: str, topic: int, split: TopicSplit, seed: int | None, work: Path
 ) -> Artifact:
     """Make the task of one arm on one topic: what it trains on, the topic's validation and test sets.
 
     Args:
-        pool: Of :func:`gap_pool_stage`.
-        shares: Of :func:`shares_stage`.
-        split: Of :func:`split_stage`.
+        grid: With the outcome of :func:`gap_pool_stage` and :func:`shares_stage`.
         topics: Folder of the topic model.
         folder: Where ``card.yaml`` and ``data/`` go; ``dana finetune --task-card`` takes the card.
         arm: Its spec.
-        seed: Root seed of what it draws.
+        topic: Its number.
+        split: How its documents are shared out.
+        seed: Root seed of what the arm draws; None of one that draws nothing.
         work: Where arms of this topic, n and seed may keep what they share.
 
     Raises:
         DataError: If the arm gives a test text, or none.
     """
-    component, opened = TOPIC_GAP_ARMS.create(arm), open_artifact(split, SPLIT)
-    depends_on: dict[str, Any] = {"split": opened.fingerprint, "arm": component.identity()}
-    depends_on |= {"code": origin_of(component), "seed": seed if component.seeded else None}
+    component, shares = TOPIC_GAP_ARMS.create(arm), open_artifact(grid / "shares", SHARES)
+    depends_on = {"shares": shares.fingerprint, "topic": topic, "split": asdict(split), "arm": component.identity()}
+    depends_on |= {"code": origin_of(component), "seed": seed}
 
     def write(draft: Draft) -> None:
-        case = _open_case(pool, shares, split, topics)
-        given = checked_texts(arm, case, component.texts(case, seed, work))
+        documents, theta = open_documents(grid)
+        share = theta[:, topic]
+        documents = documents.assign(share=share, set=split_by_topic(documents, share, split))
+        case = TopicCase(topic, split.n, documents, topics)
+        given = checked_texts(arm, case, component.texts(case, seed or 0, work))
         dev = case.texts("validation") if given.validation is None else given.validation
         splits = {"train": given.train, "dev": dev, "test": case.texts("test")}
-        labels = labels_taken(open_artifact(pool, POOL))
-        _write_task(draft.path, f"topic-{case.topic}-n{case.n}-{arm}", labels, splits)
+        labels = labels_taken(open_artifact(grid / "pool", POOL))
+        _write_task(draft.path, f"topic-{topic}-n{split.n}-{arm}", labels, splits)
         draft.counts = {name: len(texts) for name, texts in splits.items()}
 
     return make(folder, TASK, depends_on, write)
@@ -428,11 +374,6 @@ def labels_taken(pool: Artifact) -> list[str]:
     """The labels of a pool, in the card's order."""
     about = pool.manifest["depends_on"]
     return [label for label in about["task"]["labels"] if label in (about["taken"] or about["task"]["labels"])]
-
-
-def tune_stage(model: str, task: Path, settings: FinetuneSettings, out: Path, seed: int) -> Artifact:
-    """Fine-tune on an arm's task with one seed; see :func:`dana.stages.finetune.finetune_stage`."""
-    return finetune_stage(model, str(task / CARD), replace(settings, seeds=[seed]), out)
 
 
 def _write_task(folder: Path, name: str, labels: Sequence[str], splits: Mapping[str, Sequence[LabelledText]]) -> None:

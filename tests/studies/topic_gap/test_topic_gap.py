@@ -3,7 +3,8 @@
 import gzip
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from importlib.metadata import EntryPoint
 from typing import ClassVar
 
@@ -18,11 +19,12 @@ from dana.core.artifacts import make, read_json, write_json
 from dana.core.config import load
 from dana.core.errors import DataError
 from dana.finetuning.settings import FinetuneSettings
+from dana.stages import finetune
 from dana.stages.settings import RunSettings
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap import stage
 from dana.studies.topic_gap.arms import ArmTexts
-from dana.studies.topic_gap.documents import SetSizes, Window
+from dana.studies.topic_gap.documents import TopicSplit, Window, split_by_topic
 from dana.studies.topic_gap.stage import plan_topic_gap
 from tests.stages.two_topics import CELLS, COURTS
 from tests.toy_task import write_checkpoint, write_split, write_task
@@ -32,14 +34,13 @@ CUES = {"cells": {"praise": "splendid", "blame": "dreadful"}, "courts": {"praise
 VOCABULARIES = {"cells": CELLS, "courts": COURTS}
 WORDS = [*CELLS, *COURTS, *(word for cues in CUES.values() for word in cues.values())]
 EACH = 26  # documents of a topic and label
+SPLIT = TopicSplit(8, 8, 6)
 TABLES = (
     "tables/results.csv",
     "tables/gap.csv",
     "tables/summary.csv",
     "topic_gap.html",
     "topic_gap.md",
-    "topic_gap.svg",
-    "topic_gap.png",
 )
 
 
@@ -106,7 +107,7 @@ def test_what_was_planted_is_found_on_every_topic(measured):
     assert summary["difference"].item() == pytest.approx(table["gap"].mean())
     assert summary["topics"].item() == 2
     lines = (measured / "topic_gap.md").read_text(encoding="utf-8").splitlines()
-    assert lines[2].startswith("**N = 8: trained off topic, model loses ")
+    assert lines[2].startswith("**N = 8: trained on topic, model has +")
 
 
 def test_every_row_is_a_model_that_was_tested_once(measured):
@@ -153,8 +154,9 @@ def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(measured):
             assert not any(letter in "0123456789.!" for row in rows for letter in row["text"])
         every = [row["id"] for rows in (on["train"], off["train"], on["dev"], on["test"]) for row in rows]
         assert len(set(every)) == len(every)
-        sets = pd.read_csv(measured / "grid" / "split" / f"topic-{topic}" / "n8" / "sets.csv")
-        assert set(sets["id"]) == set(every)
+        documents, theta = stage.open_documents(measured / "grid")
+        sets = documents.assign(share=theta[:, topic], set=split_by_topic(documents, theta[:, topic], SPLIT))
+        assert set(sets.query("set != 'unused'")["id"]) == set(every)
         for _, own in sets.groupby("label"):
             shares = own.groupby("set")["share"].agg(["min", "max"])
             assert shares.loc["test", "min"] >= shares.loc["on", "max"] > shares.loc["validation", "max"]
@@ -170,8 +172,9 @@ def test_a_cells_task_is_one_that_dana_finetune_takes(measured, capsys):
 @pytest.fixture
 def tuned(monkeypatch):
     """The folders that were fine-tuned, in order."""
-    found, original = [], stage.finetune_stage
+    found, original = [], finetune.finetune_stage
 
+    @wraps(original)
     def tune(model, card, settings, out, *rest):
         found.append("/".join(out.parts[-4:]))
         if len(found) == tune.killed_at:
@@ -180,7 +183,7 @@ def tuned(monkeypatch):
 
     tune.killed_at = 0
     tune.found = found
-    monkeypatch.setattr(stage, "finetune_stage", tune)
+    monkeypatch.setattr(finetune, "finetune_stage", tune)
     return tune
 
 
@@ -188,7 +191,7 @@ def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned, c
     run = tmp_path / "run"
     shutil.copytree(measured, run)
     missing = [run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)]
-    for folder in [*missing, run / "grid" / "split" / "topic-1"]:
+    for folder in missing:
         shutil.rmtree(folder)
     for name in TABLES:
         (run / name).unlink()
@@ -225,7 +228,7 @@ def test_other_settings_are_refused_with_the_flag_named(measured, place, capsys)
     assert gap(place, measured, "--window", "100") == 2
     assert "(window.length: 120 there, 100 now)" in capsys.readouterr().err
     assert gap(place, measured, "--test", "9") == 2
-    assert "(sizes.test: 8 there, 9 now)" in capsys.readouterr().err
+    assert "(split.test: 8 there, 9 now)" in capsys.readouterr().err
     assert gap(place, measured, "finetune.epochs=3", "--jobs", "2", "--arms", "on", "off", "repeated") == 2
     said = "epochs: 14 there, 3 now"
     assert said in capsys.readouterr().err
@@ -295,7 +298,7 @@ def test_topics_of_other_text_may_be_used(place, measured, tmp_path, capsys):
     general.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert gap(place, tmp_path / "run", "--general", str(general), "--dry-run") == 0
     planned = capsys.readouterr().out.splitlines()
-    assert len(planned) == 3 + 2 * (1 + 2 + 4)
+    assert [line.split() for line in planned] == [["missing", name] for name in ("pool", "topics", "shares")]
     assert not (tmp_path / "run").exists()
     fit = ["topics", "fit", "--general", str(general), "--model", "lda", "--k", "2", "--min-documents", "2"]
     assert main([*fit, "--max-share", "1", "--out", str(tmp_path / "topics")]) == 0
@@ -349,18 +352,15 @@ def test_the_root_seed_decides_windows_topics_and_draws(place, tmp_path):
     by_name = {cell.name: cell.settings for cell in grid.cells}
     assert by_name["pool"]["window"] == Window(1000, "keep", 7)
     assert by_name["topics"]["settings"].selection.seed == 7
-    split = by_name["split/topic-0/n5"]
-    assert (split["draw"], split["seed"], split["sizes"]) == ("random", 7, SetSizes(5, 50, 50))
+    assert by_name["arm/topic-0/n5/on"]["split"] == TopicSplit(5, 50, 50, "random", 7)
 
 
-def test_a_random_draw_deals_the_same_documents_otherwise(measured, tmp_path):
-    grid, sizes = measured / "grid", SetSizes(8, 8, 6)
+def test_a_random_draw_deals_the_same_documents_otherwise(measured):
+    documents, theta = stage.open_documents(measured / "grid")
     found = {}
     for draw, seed in (("ranks", 0), ("random", 0), ("random", 1)):
-        folder = stage.split_stage(
-            grid / "pool", grid / "shares", tmp_path / f"{draw}{seed}", 0, sizes, draw, seed
-        ).path
-        found[draw, seed] = pd.read_csv(folder / "sets.csv").groupby("set")["id"].agg(set)
+        sets = split_by_topic(documents, theta[:, 0], replace(SPLIT, draw=draw, seed=seed))
+        found[draw, seed] = documents.groupby(sets)["id"].agg(set)
     ranks = found["ranks", 0]
     for dealt in (found["random", 0], found["random", 1]):
         assert dealt["test"] | dealt["on"] == ranks["test"] | ranks["on"]

@@ -1,6 +1,5 @@
 """What topic costs: means, tests over topics, Holm; on the paper's table and by hand; the page's first words."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 from scipy.stats import ttest_rel, wilcoxon
 
 from dana.report.page import to_markdown
-from dana.report.svg import COLOURS
-from dana.studies.topic_gap.page import PAINTS, gap_frame, gap_report, gap_summary, paired_test
+from dana.studies.topic_gap.page import gap_frame, gap_report, gap_summary, paired_test
 
 PUBLISHED = Path(__file__).parents[3] / "recipes" / "papers" / "genre" / "published.csv"
 ARMS = {"on-topic": "on", "off-topic": "off", "aug adapt": "augmented"}
@@ -110,23 +108,23 @@ def test_the_first_lines_say_what_is_lost():
     title, answer, *_ = to_markdown(made).split("\n\n")
     assert title == "# genres: what a classifier loses where the topic changes"
     plain = answer.replace("\\", "")
-    assert plain.startswith("**N = 30: trained off topic, my_model loses 27.5 points of macro-F1 (95 % interval ")
-    assert f"interval {100 * row['low']:.1f} to {100 * row['high']:.1f}, p = {row['p_t_holm']:.4f} by paired t" in plain
+    assert plain.startswith("**N = 30: trained on topic, my_model has +27.5 points of macro-F1 over training off ")
+    assert f"interval {100 * row['low']:+.1f} to {100 * row['high']:+.1f}, p = {row['p_t_holm']:.4f} by" in plain
     assert "over 4 topics after Holm" in plain
     assert not plain.endswith("chance.**")
     said = to_markdown(made).replace("\\", "")
-    assert "| 30 | 2 | w2 a b c d | 0.950 | 0.550 | +0.400 |" in said
+    assert "| 30 | 2 | w2 a b c d e f | 0.950 | 0.550 | +0.400 |" in said
     assert "90 of 100 documents; left out: 10 short." in said
-    assert "Topic 7 (w7 a b c d) is left out, n=30: label 'x': no." in said
+    assert "Topic 7 (w7 a b c d e f) is left out, n=30: label 'x': no." in said
 
 
 def test_a_loss_that_may_be_chance_says_so_and_a_gain_is_no_loss():
     frame = results({"on": [0.5, 0.7, 0.5, 0.6], "off": [0.6, 0.6, 0.6, 0.6]})
     made = page(frame)
     [said] = verdicts(made)
-    assert "trained off topic, my_model gains 2.5 points" in said
+    assert "trained on topic, my_model has −2.5 points" in said
     row = gap_summary(frame).iloc[0]
-    ends = [f"{value:.1f}".replace("-", "−") for value in (-100 * row["high"], -100 * row["low"])]
+    ends = [f"{100 * row[end]:+.1f}".replace("-", "−") for end in ("low", "high")]
     assert f"interval {ends[0]} to {ends[1]}" in said
     assert said.endswith("; that may be chance.")
 
@@ -139,22 +137,4 @@ def test_one_topic_says_nothing_of_others():
 def test_other_arms_are_compared_with_off_topic():
     frame = results({"on": [0.8, 0.9], "off": [0.5, 0.6], "mine": [0.55, 0.7]})
     said = verdicts(page(frame))
-    assert "trained on mine, my_model gains 7.5 points of macro-F1 over training off topic" in said[1]
-
-
-def test_the_figure_has_a_point_a_topic(tmp_path):
-    made = page(results({"on": [0.8, 0.7, 0.9], "off": [0.5, 0.6, 0.4]}))
-    made.figures[0].write(tmp_path)
-    svg = (tmp_path / "topic_gap.svg").read_text(encoding="utf-8")
-    assert (tmp_path / "topic_gap.png").stat().st_size > 5000
-    assert {"0", "1", "2"} <= set(re.findall(r">(\d)</text>", svg))
-    assert svg == made.figures[0].svg + "\n"
-
-
-def test_a_topic_has_its_number_once_and_arms_of_one_n_their_colours(tmp_path):
-    made = page(results({"on": [0.8, 0.7], "mine": [0.55, 0.75], "off": [0.5, 0.6]}))
-    made.figures[0].write(tmp_path)
-    svg = (tmp_path / "topic_gap.svg").read_text(encoding="utf-8")
-    assert sorted(re.findall(r">(\d)</text>", svg)) == ["0", "1"]
-    assert all(COLOURS[paint] in svg for paint in PAINTS[:2])
-    assert COLOURS[PAINTS[2]] not in svg
+    assert "trained on mine, my_model has +7.5 points of macro-F1 over training off topic" in said[1]

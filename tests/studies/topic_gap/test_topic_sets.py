@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import DataError
-from dana.studies.topic_gap.documents import SETS, DegenerateTopic, SetSizes, require_enough
+from dana.studies.topic_gap.documents import SETS, DegenerateTopic, TopicSplit, require_enough
 from dana.studies.topic_gap.documents import split_by_topic as sets_by_topic
 from dana.studies.topic_gap.settings import DRAWS
 
 
-def split_by_topic(ids, labels, shares, *given):
+def split_by_topic(ids, labels, shares, split):
     """Places of the documents of each set."""
-    sets = sets_by_topic(pd.DataFrame({"id": ids, "label": labels}), np.asarray(shares), *given)
+    sets = sets_by_topic(pd.DataFrame({"id": ids, "label": labels}), np.asarray(shares), split)
     return {name: np.flatnonzero(sets == name) for name in (*SETS, "unused")}
 
 
@@ -26,8 +26,8 @@ NAMES = ("blog", "news", "review")
 @st.composite
 def documents(draw):
     """Ids in no order, labels of unequal counts, distinct shares, and sizes that fit."""
-    sizes = SetSizes(*(draw(st.integers(1, 4)) for _ in range(3)))
-    counts = [sizes.needed + draw(st.integers(0, 5)) for _ in NAMES]
+    sizes = [draw(st.integers(1, 4)) for _ in range(3)]
+    counts = [sizes[0] + sum(sizes) + draw(st.integers(0, 5)) for _ in NAMES]
     labels = [name for name, count in zip(NAMES, counts, strict=True) for _ in range(count)]
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     order = random.permutation(len(labels))
@@ -39,8 +39,9 @@ def documents(draw):
 @settings(max_examples=60)
 @given(documents(), st.sampled_from(DRAWS), st.integers(0, 5))
 def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
-    ids, labels, shares, sizes = made
-    split = split_by_topic(ids, labels, shares, sizes, draw, seed)
+    ids, labels, shares, given = made
+    sizes = TopicSplit(*given, draw, seed)
+    split = split_by_topic(ids, labels, shares, sizes)
     held = [set(split[name].tolist()) for name in (*SETS, "unused")]
     assert sum(map(len, held)) == len(ids) == len(set.union(*held))
     wanted = {"test": sizes.test, "on": sizes.n, "off": sizes.n, "validation": sizes.validation}
@@ -62,10 +63,11 @@ def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
 @settings(max_examples=30)
 @given(documents(), st.sampled_from(DRAWS), st.randoms(use_true_random=False))
 def test_the_order_of_the_documents_does_not_matter(made, draw, random):
-    ids, labels, shares, sizes = made
-    split = split_by_topic(ids, labels, shares, sizes, draw, 3)
+    ids, labels, shares, given = made
+    sizes = TopicSplit(*given, draw, 3)
+    split = split_by_topic(ids, labels, shares, sizes)
     order = random.sample(range(len(ids)), len(ids))
-    other = split_by_topic([ids[at] for at in order], [labels[at] for at in order], shares[order], sizes, draw, 3)
+    other = split_by_topic([ids[at] for at in order], [labels[at] for at in order], shares[order], sizes)
     for name in SETS:
         assert {ids[row] for row in split[name]} == {ids[order[row]] for row in other[name]}
 
@@ -73,7 +75,7 @@ def test_the_order_of_the_documents_does_not_matter(made, draw, random):
 def test_ranks_by_hand_and_ties_by_id():
     shares = np.array([0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.3, 0.3], dtype=np.float32)
     ids = ["b", "a", "d", "c", "f", "e", "h", "g"]
-    split = split_by_topic(ids, ["x"] * 8, shares, SetSizes(n=2, test=1, validation=1))
+    split = split_by_topic(ids, ["x"] * 8, shares, TopicSplit(n=2, test=1, validation=1))
     named = {name: [ids[row] for row in split[name]] for name in (*SETS, "unused")}
     assert named["test"] == ["a"], "of equal shares the first id is more about the topic"
     assert sorted(named["on"]) == ["b", "c"]
@@ -85,38 +87,38 @@ def test_ranks_by_hand_and_ties_by_id():
 def test_a_random_draw_depends_on_the_seed_and_ranks_do_not():
     ids, labels = [f"d{at}" for at in range(60)], ["x"] * 60
     shares = np.linspace(1, 0, 60)
-    sizes = SetSizes(n=15, test=15, validation=15)
+    splits = {(draw, seed): TopicSplit(15, 15, 15, draw, seed) for draw in DRAWS for seed in (0, 1)}
     tests = {
-        draw: [tuple(split_by_topic(ids, labels, shares, sizes, draw, seed)["test"]) for seed in (0, 0, 1)]
+        draw: [tuple(split_by_topic(ids, labels, shares, splits[draw, seed])["test"]) for seed in (0, 0, 1)]
         for draw in DRAWS
     }
     assert tests["ranks"][0] == tests["ranks"][2] == tuple(range(15))
     assert tests["random"][0] == tests["random"][1] != tests["random"][2]
     assert 0 < len(set(tests["random"][0]) & set(range(15))) < 15
-    offs = split_by_topic(ids, labels, shares, sizes, "random", 0)
+    offs = split_by_topic(ids, labels, shares, splits["random", 0])
     assert set(offs["off"]) | set(offs["validation"]) == set(range(30, 60))
     assert set(offs["off"]) != set(range(45, 60))
 
 
 def test_too_few_documents_say_how_many_there_are_and_the_largest_n():
     labels = ["news"] * 30 + ["blog"] * 17
-    require_enough(labels, SetSizes(n=4, test=5, validation=4))
+    require_enough(labels, TopicSplit(n=4, test=5, validation=4))
     with pytest.raises(DataError) as caught:
-        require_enough(labels, SetSizes(n=5, test=5, validation=4))
+        require_enough(labels, TopicSplit(n=5, test=5, validation=4))
     assert str(caught.value) == (
         "n=5: label 'blog' has 17 documents and 19 are needed (5 to test, 4 to validate, 5 on and 5 off topic); "
         "n=4 is the most that does"
     )
     with pytest.raises(DataError, match="no n does, with so many to test and validate"):
-        require_enough(labels, SetSizes(n=1, test=10, validation=6))
+        require_enough(labels, TopicSplit(n=1, test=10, validation=6))
     with pytest.raises(DataError, match="n=5: label 'blog' has 17 documents"):
-        split_by_topic([f"d{at}" for at in range(47)], labels, np.arange(47), SetSizes(5, 5, 4))
+        split_by_topic([f"d{at}" for at in range(47)], labels, np.arange(47), TopicSplit(5, 5, 4))
 
 
 def test_a_topic_that_does_not_tell_a_labels_documents_apart_is_named():
     labels = ["a"] * 8 + ["b"] * 8
     shares = np.array([*np.linspace(1, 0, 8), *[0.25] * 8])
     with pytest.raises(DegenerateTopic, match=r"label 'b': a document to test has a share of 0\.25 .* has 0\.25"):
-        split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, SetSizes(2, 2, 2))
+        split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, TopicSplit(2, 2, 2))
     shares[8] = 0.5  # the one document to test is more about it than all others
-    split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, SetSizes(2, 1, 2))
+    split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, TopicSplit(2, 1, 2))

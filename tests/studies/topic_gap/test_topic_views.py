@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.core.errors import ConfigError
 from dana.studies.topic_gap.documents import Window, strip_to_letters
 
 
@@ -53,9 +52,3 @@ def test_stripping_twice_changes_nothing(text):
     assert strip_to_letters(once) == once
     assert not any(letter.isdigit() for letter in once)
     assert once == " ".join(once.split())
-
-
-@pytest.mark.parametrize("given", [{"length": 0}, {"short": "cut"}])
-def test_settings_that_are_refused(given):
-    with pytest.raises(ConfigError, match=r"window=0|short='cut'"):
-        Window(**given)
