@@ -73,7 +73,7 @@ def _report(parsed: argparse.Namespace) -> None:
     command makes them.
 
     With --compare RUN RUN ... it writes comparison.html, comparison.md and tables/ instead: verdicts, paired
-    differences, costs and differing settings of several runs; the others are compared with the first.
+    differences and differing settings of several runs; the others are compared with the first.
     """
     from dana.stages.report import compare_stage, report_stage
 

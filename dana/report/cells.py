@@ -3,7 +3,6 @@
 A model's ancestors are followed by the digests of the weights in the run's manifests.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,8 +72,8 @@ class Finetuned:
         direction: ``higher`` or ``lower`` is better.
         scores: Score by seed, seeds rising.
         collapsed: Seeds whose model predicts nearly the same for every text.
-        settings: All that decides the result but the model and the seeds, by name; None where it is not recorded.
-        predictions: Of the test examples; None where they are not there.
+        settings: All that decides the result but the model and the seeds, by name.
+        predictions: Of the test examples.
         lineage: Where the model comes from.
         nested: Whether each seed has a model of its own, selected and adapted with another seed.
     """
@@ -85,8 +84,8 @@ class Finetuned:
     direction: str
     scores: dict[int, float]
     collapsed: frozenset[int]
-    settings: dict[str, Any] | None
-    predictions: Predictions | None
+    settings: dict[str, Any]
+    predictions: Predictions
     lineage: Lineage = field(default_factory=Lineage)
     nested: bool = False
 
@@ -97,14 +96,9 @@ class Finetuned:
 
     def unlike(self, other: "Finetuned") -> list[str]:
         """Why the two cannot be compared, each as a few words with this cell's value first; empty if they can."""
-        if self.settings is None or other.settings is None:
-            lacking = " and ".join(cell.arm for cell in (self, other) if cell.settings is None)
-            found = [f"the settings of {lacking} are not recorded"]
-        else:
-            found = _differences(self.settings, other.settings)
-        found += self._unlike_lineage(other)
-        made = {"metric": (self.metric, other.metric), "direction": (self.direction, other.direction)}
-        found += [_difference(name, *pair) for name, pair in made.items() if pair[0] != pair[1]]
+        found = _differences(self.settings, other.settings) + self._unlike_lineage(other)
+        pairs = [{"metric": cell.metric, "direction": cell.direction} for cell in (self, other)]
+        found += _differences(*pairs)
         if self.seeds != other.seeds:
             found.append(f"seeds {_some(self.seeds)} against {_some(other.seeds)}")
         return found + self._unlike_test(other)
@@ -123,8 +117,6 @@ class Finetuned:
 
     def _unlike_test(self, other: "Finetuned") -> list[str]:
         own, its = self.predictions, other.predictions
-        if own is None or its is None:
-            return []
         if own.kind.name != its.kind.name:
             return [f"{own.kind.name} against {its.kind.name}"]
         if len(own.kind.labels) != len(its.kind.labels):
@@ -205,20 +197,13 @@ def read_cell(file: Path, arm: str, adapted: dict[Weights, Lineage] | None = Non
     Raises:
         ArtifactError: If a file is not what fine-tuning writes, or the three do not belong together.
     """
-    metrics, manifest = read_object(file), file.parent / MANIFEST
-    made = read_object(manifest) if manifest.is_file() else {}
+    metrics, made = read_object(file), read_object(file.parent / MANIFEST)
     with reading(file):
-        rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
-        scores = {row["seed"]: float(row["score"]) for row in rows}
-        if not rows or len(scores) < len(rows) or not all(map(math.isfinite, scores.values())):
-            raise ValueError(f"seeds {list(scores)}: must be there once each, with a finite score")
-        if metrics["direction"] not in ("higher", "lower"):
-            raise ValueError(f"direction={metrics['direction']!r}: must be higher or lower")
-        collapsed = frozenset(row["seed"] for row in rows if row.get("degenerate"))
+        scores = {seed: float(score) for seed, score in sorted((row["seed"], row["score"]) for row in metrics["seeds"])}
         predictions = _predictions(file.parent / PREDICTIONS, scores, metrics)
-        if predictions is not None:
-            pairs = zip(scores, predictions.predicted, strict=True)
-            collapsed = frozenset(seed for seed, own in pairs if predictions.kind.collapsed(own, predictions.labels))
+        pairs = zip(scores, predictions.predicted, strict=True)
+        collapsed = frozenset(seed for seed, own in pairs if predictions.kind.collapsed(own, predictions.labels))
+        found = flatten({**made["depends_on"], "precision": made.get("precision")})
         return Finetuned(
             task=str(metrics["task"]),
             arm=arm,
@@ -226,29 +211,19 @@ def read_cell(file: Path, arm: str, adapted: dict[Weights, Lineage] | None = Non
             direction=metrics["direction"],
             scores=scores,
             collapsed=collapsed,
-            settings=_settings(made) if made else None,
+            settings={name: value for name, value in found if name.split(".")[0] != "model" and name != "preset.seeds"},
             predictions=predictions,
-            lineage=trace(made.get("depends_on", {}).get("model"), adapted or {}),
+            lineage=trace(made["depends_on"].get("model"), adapted or {}),
             nested=bool(made.get("nested")),
         )
 
 
-def _settings(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Settings, task and digests of the data; not what arms differ by, nor the seeds, compared as they were run."""
-    found = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
-    return {name: value for name, value in found if name.split(".")[0] != "model" and name != "preset.seeds"}
-
-
-def _predictions(file: Path, scores: dict[int, float], metrics: dict[str, Any]) -> Predictions | None:
-    """Those beside the metrics, if they are there and the metrics are theirs."""
-    if not file.is_file():
-        return None
+def _predictions(file: Path, scores: dict[int, float], metrics: dict[str, Any]) -> Predictions:
+    """Those beside the metrics, if the metrics are theirs."""
     rows = read_columns(file, ("seed", "id", "label", "prediction"))
     rows = rows.sort_by([("seed", "ascending"), ("id", "ascending")])
     shape = len(scores), rows.num_rows // len(scores)
     with reading(file):
-        if not rows.num_rows:
-            raise ValueError("has no rows")
         if "kind" in metrics:
             kind = find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
         else:  # one label a text is all there is, and the metrics do not name the labels

@@ -1,6 +1,6 @@
-"""Several runs to one page: each run's verdicts, its paired differences, what it cost, and what it was made from."""
+"""Several runs to one page: each run's verdicts, its paired differences, and what it was made from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 from dana.report.files import flatten
 from dana.report.page import Column, Finding, Report, Section, Table, decimals, number, text_columns
-from dana.report.provenance import WORK, versions
+from dana.report.provenance import versions
 from dana.report.run import RunFrames
 from dana.report.sections import Analysis, analyse, verdict
 from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, metric_name
@@ -33,11 +33,10 @@ def compare_runs(runs: Sequence[RunFrames]) -> Report:
     named = named_runs(runs)
     found, first = [Finding(name, verdict(own)) for name, own in named.items()], next(iter(named))
     differences, between = difference_rows(named), between_rows(named)
-    cost, settings = cost_rows(named), setting_rows(named)
+    settings = setting_rows(named)
     sections = [
         Section("What did each run find?", _found(differences.frame), (), (differences,)),
         Section(f"Do the others differ from {first}?", _between(between.frame), (), (between,)),
-        Section("What did each cost?", _cost(cost.frame), (), (cost,)),
         Section("How do they differ in what they were made from?", _settings(settings.frame), (), (settings,)),
     ]
     return Report(" and ".join(named), _headline(named), found, sections)
@@ -89,7 +88,7 @@ def between_rows(named: dict[str, Analysis]) -> Table:
                 row = measure_pair(cell, other)
                 about = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": run, "other": first}
                 numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p")}
-                rows.append({**about, **numbers, "not_compared": "; ".join(row.reasons)})
+                rows.append({**about, **numbers, "not_compared": row.reasons})
     pair = Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False)
     unlike = Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False)
     columns = (*text_columns("task", "arm"), pair, *NUMBERS, *decimals(4, "p"), unlike)
@@ -98,25 +97,6 @@ def between_rows(named: dict[str, Analysis]) -> Table:
         "report, but for Holm: these are for reading."
     )
     return Table("between_runs", caption, pd.DataFrame(rows), columns)
-
-
-def cost_rows(named: dict[str, Analysis]) -> Table:
-    """A row a run: seconds by kind of work, and tokens that were trained on."""
-    rows = []
-    for run, own in named.items():
-        cost = own.tables.get("cost")
-        steps = pd.DataFrame(columns=["kind", "seconds"]) if cost is None else cost.frame
-        seconds = {work: float(steps.loc[steps["kind"] == kind, "seconds"].sum()) for kind, work in WORK.items()}
-        trained = float(steps.loc[steps["kind"] == "model", "amount"].sum()) if len(steps) else 0.0
-        rows.append({"run": run, **seconds, "all": float(steps["seconds"].sum()), "tokens_trained": trained})
-    shown = [Column(f"{work} (s)", _seconds(place)) for place, work in enumerate([*WORK.values(), "all"], start=1)]
-    columns = (*text_columns("run"), *shown, *decimals(0, "tokens_trained"))
-    caption = "Seconds over every start of a step; all: with every other step, reading and weighing say."
-    return Table("run_cost", caption, pd.DataFrame(rows), columns)
-
-
-def _seconds(place: int) -> Callable[[Any], str]:
-    return lambda row: number(row[place], 1)
 
 
 def setting_rows(named: dict[str, Analysis]) -> Table:
@@ -156,11 +136,6 @@ def _between(frame: pd.DataFrame) -> str:
         return "They share no arm of a task."
     unlike = int((frame["not_compared"] != "").sum())
     return f"They share {len(frame)} arms of tasks; {unlike} of these were not made alike, and are not compared."
-
-
-def _cost(frame: pd.DataFrame) -> str:
-    said = [f"{run} {number(seconds / 60, 1)} minutes" for run, seconds in zip(frame["run"], frame["all"], strict=True)]
-    return f"{'; '.join(said)}."
 
 
 def _settings(frame: pd.DataFrame) -> str:

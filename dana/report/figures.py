@@ -1,4 +1,4 @@
-"""Tables' frames to figures: scores, kept shares, the curve of beta, a map, losses, scores by seed, differences."""
+"""Tables' frames to figures: scores, kept shares, the curve of beta, losses, scores by seed, differences."""
 
 from collections.abc import Iterable, Sequence
 from itertools import cycle
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dana.report.page import each, percent
+from dana.report.page import each
 from dana.report.svg import COLOURS, Figure
 from dana.report.tables import TEXTS, metric_name
-from dana.report.unit_texts import TextMap
 from dana.report.verdicts import BETTER, RIVALS, WORSE
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ WIDTH = 4.6  # inches: its text is still text on a screen of 400 pixels
 ROW, FRAME = 0.27, 0.8  # inches of a forest plot: a row, and what is around all of them
 LONGEST_LABEL = 22
 THIN, THICK = 1.2, 3.6  # of an interval that leaves the question open, and of one that decides it
-MAPPED = {"general": ("general", ".", 26), "kept": ("dana", "^", 20), "task": ("task", "o", 20)}  # colour, marker, size
 
 
 def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -126,25 +124,6 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
     return Figure("beta", alt, (WIDTH, 3.4), paint)
 
 
-def map_figure(drawn: TextMap) -> Figure:
-    """Units as points by the two principal components, task text on the left; no text is in it."""
-
-    def paint(axes: "Axes") -> None:
-        for name, (colour, marker, size) in MAPPED.items():
-            own = drawn.points[drawn.points["text"] == name]
-            axes.scatter(own["x"], own["y"], s=size, marker=marker, c=COLOURS[colour], linewidths=0, label=TEXTS[name])
-        axes.set_aspect("equal", "datalim")
-        axes.set(
-            xlabel=f"first component ({percent(drawn.variance[0])} of the variance)",
-            ylabel=f"second ({percent(drawn.variance[1])})",
-        )
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, handletextpad=0.2)
-
-    counts = drawn.points["text"].value_counts()
-    shown = ", ".join(f"{counts[name]} {TEXTS[name]}" for name in MAPPED)
-    return Figure("map", f"Map of units by two principal components of their vectors: {shown}.", (WIDTH, 4.0), paint)
-
-
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     """Change of the held-out loss since the start over tokens seen, a line an arm.
 
@@ -178,24 +157,18 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
 
 
 def seed_dots(results: pd.DataFrame, task: str) -> Figure:
-    """Every seed's score as a dot, each arm's mean as a bar; lines join a seed's arms, which are paired.
-
-    Where arms were not made alike, each bears its group's letter, and no line joins two groups.
+    """Every seed's score as a dot, each arm's mean as a bar.
 
     Args:
         results: Of :func:`dana.report.tables.seed_table`.
         task: Which one.
     """
     own = results[results["task"] == task]
-    groups = dict(zip(own["arm"], own["group"], strict=True))
-    arms, several = list(groups), own["group"].nunique() > 1
+    arms = list(dict.fromkeys(own["arm"]))
     styles = arm_styles(arms)
 
     def paint(axes: "Axes") -> None:
         places = {arm: len(arms) - 1 - place for place, arm in enumerate(arms)}
-        for _, seed in own.groupby(["group", "seed"]):
-            ordered = seed.sort_values("arm", key=lambda arm: arm.map(places))
-            axes.plot(ordered["score"], ordered["arm"].map(places), color=COLOURS["rule"], linewidth=0.8, zorder=1)
         for arm in arms:
             seeds = own[own["arm"] == arm]
             scores, collapsed = seeds["score"], seeds["degenerate"].to_numpy(bool)
@@ -205,8 +178,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
             axes.scatter(scores, heights, s=34, c=filled, edgecolors=colour, marker=marker, zorder=3)
             low, high = places[arm] - 0.28, places[arm] + 0.28
             axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
-        names = [f"{arm} ({letter})" if several else arm for arm, letter in groups.items()]
-        name_rows(axes, list(places.values()), names)
+        name_rows(axes, list(places.values()), arms)
         axes.set_ylim(-0.6, len(arms) - 0.4)
         metrics = " or ".join(metric_name(metric) for metric in own["metric"].unique())
         hollow = "; hollow: collapsed" if own["degenerate"].any() else ""

@@ -17,7 +17,7 @@ from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
 from dana.report.cells import Finetuned, adaptations, read_cell
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
 from dana.report.page import Shown
-from dana.report.unit_texts import TextMap, most_extreme, text_map
+from dana.report.unit_texts import most_extreme
 
 EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
 RANKED = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
@@ -53,7 +53,6 @@ class Selected:
         relevant: The units nearest to the task, by source.
         foreign: The units farthest from it.
         weights: The manifest of the weights; empty without.
-        map: Where they lie; None where vectors are not stored.
     """
 
     units: pd.DataFrame
@@ -61,7 +60,6 @@ class Selected:
     relevant: Shown = ()
     foreign: Shown = ()
     weights: dict[str, Any] = field(default_factory=dict)
-    map: TextMap | None = None
 
 
 @dataclass(frozen=True)
@@ -197,10 +195,7 @@ def read_selected(path: Path) -> Selected | None:
             break
     given = units["weight"].to_numpy() if "weight" in units else None
     relevant, foreign = most_extreme(table, path / "corpus", given)
-    drawn = None
-    if given is not None:
-        drawn = text_map(scores, path / "corpus", path / "task", embedding_store(path), table, given)
-    return Selected(units, task, relevant, foreign, manifest, drawn)
+    return Selected(units, task, relevant, foreign, manifest)
 
 
 def embedding_store(path: Path) -> Path:

@@ -13,23 +13,18 @@ import pandas as pd
 from dana.core.studies import loaded
 from dana.report import figures, provenance, tables
 from dana.report.page import Finding, Report, Section, Table, each, interval_text, number, percent
-from dana.report.run import CONTROLS, RunFrames
+from dana.report.run import RunFrames
 from dana.report.verdicts import BETTER, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, compare_arms, own_arms
 
 UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
 FOLLOWS_LENGTH = 0.3
-MOST_REASONS = 3
-MOST_CLAIMS = 2  # said one by one
-MOST_TOLD = 4  # with their reasons; of more questions the table has them
-MOST_TASKS = 3  # of which each has its sentence on top of the page
-# What our arm did to a rival, and what is asked; the arm's name goes in where a report is about several.
+MOST_TOLD = 4  # questions, with their reasons; of more the table has them
+# What the headline says of an arm and those it is compared with.
 CLAIMS = {
-    "base": {BETTER: "adaptation{by} helped", WORSE: "adaptation{by} hurt", UNDECIDED: "adaptation{by} helped"},
-    "random": {
-        BETTER: "{chosen} beat random text",
-        WORSE: "{chosen} did worse than random text",
-        UNDECIDED: "{chosen} beat random text",
-    },
+    BETTER: "{} is better than {}",
+    WORSE: "{} is worse than {}",
+    UNDECIDED: "{} against {} is undecided",
+    INCOMPARABLE: "{} and {} were not made alike",
 }
 
 
@@ -60,8 +55,7 @@ class Analysis:
 def analyse(run: RunFrames) -> Analysis:
     """Make every table that the run allows."""
     selected, comparisons = run.selected, tuple(compare_arms(run.cells))
-    made = [provenance.cost_table(run), provenance.step_table(run), provenance.setting_table(run)]
-    made += [provenance.input_table(run), tables.difference_table(comparisons)]
+    made = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
     if run.ranking is not None:
         made.append(tables.ranking_table(run.ranking))
     if run.choice is not None:
@@ -70,9 +64,6 @@ def analyse(run: RunFrames) -> Analysis:
         made += [tables.histogram(selected), tables.separation_table(selected)]
         if "weight" in selected.units:
             made += [tables.kept_table(selected), tables.planted_table(selected)]
-        if selected.map is not None:
-            points = Table("map", "Units by two principal components.", selected.map.points)
-            made += [tables.nearness_table(selected.map), points]
     if run.evaluations is not None:
         made += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
     if run.cells:
@@ -84,7 +75,7 @@ def build_report(run: RunFrames) -> Report:
     """Everything a page says, a section a question."""
     known = analyse(run)
     of_studies = [section for _, of_study in loaded("sections") for section in of_study(run)]
-    sections = [_chosen(known), _separated(known), _kept(known), *of_studies, *_mapped(known)]
+    sections = [_chosen(known), _separated(known), _kept(known), *of_studies]
     sections += [_lowered(known), _helped(known), _cost(known), _made(known)]
     name = run.path.resolve().name
     return Report(name, verdict(known), highlights(known), sections, provenance.versions(run))
@@ -120,19 +111,6 @@ def _kept(known: Analysis) -> Section:
     return Section(title, selection_finding(known), tuple(drawn), known.some("planted", "kept_by_source"), shown)
 
 
-def _mapped(known: Analysis) -> list[Section]:
-    """Asked only where weights were made."""
-    title, selected = "Where does the kept text lie?", known.run.selected
-    if selected is None or "kept_by_source" not in known.tables:
-        return []
-    if selected.map is None:
-        lacking = "The vectors of these texts are not stored here: selectors of words need none."
-        command = "dana score --task T --general G --detector knn --out ANOTHER_DIR"
-        return [Section(title, lacking, command=command)]
-    drawn, finding = figures.map_figure(selected.map), map_finding(known.tables["nearness"])
-    return [Section(title, finding, (drawn,), known.some("nearness", "map"))]
-
-
 def _lowered(known: Analysis) -> Section:
     title = "Did adaptation lower the loss on task text, and what did it cost on general text?"
     if "losses" not in known.tables:
@@ -155,8 +133,8 @@ def _helped(known: Analysis) -> Section:
 
 
 def _cost(known: Analysis) -> Section:
-    findings = [provenance.cost_finding(table) for table in known.some("cost")] or ["No step left a manifest."]
-    return Section("What did it cost?", findings[0], (), known.some("cost"))
+    findings = [provenance.cost_finding(table) for table in known.some("steps")] or ["No step left a manifest."]
+    return Section("What did it cost?", findings[0], (), known.some("steps"))
 
 
 def _made(known: Analysis) -> Section:
@@ -165,17 +143,15 @@ def _made(known: Analysis) -> Section:
     if code:
         how = "These lines make it again; where fingerprints agree, so do settings and inputs."
     answer = f"In {len(known.run.stages)} steps, each of which left a manifest. {how}"
-    return Section(title, answer, (), known.some("steps", "settings", "inputs"), code=code)
+    return Section(title, answer, (), known.some("settings"), code=code)
 
 
 def verdict(analysis: Analysis) -> str:
     """The page's first sentence: whether adaptation helped, or the most that this run can say."""
     asked, known = analysis.asked, analysis.tables
     if asked:
-        tasks = dict.fromkeys(row.task for row in asked)
-        said = [_judged(task, [row for row in asked if row.task == task]) for task in tasks]
-        said = said if len(tasks) <= MOST_TASKS else [_counted(asked)]
-        return " ".join(said if "models collapsed" in " ".join(said) else [*said, *_collapsed(analysis)])
+        told = len(asked) <= MOST_TOLD
+        return " ".join([*(map(_judged, _by_task(asked)) if told else [_counted(asked)]), *_collapsed(analysis)])
     if "losses" in known:
         return losses_finding(known["losses"])
     if "kept_by_source" in known:
@@ -187,62 +163,30 @@ def verdict(analysis: Analysis) -> str:
     return "There is no comparison of arms yet."
 
 
+def _by_task(asked: Sequence[ArmComparison]) -> list[list[ArmComparison]]:
+    return [[row for row in asked if row.task == task] for task in dict.fromkeys(row.task for row in asked)]
+
+
 def _counted(asked: Sequence[ArmComparison]) -> str:
     """How often each verdict was given, with the questions that are decided."""
     said = []
-    for verdict in (BETTER, WORSE, UNDECIDED, INCOMPARABLE):
+    for verdict in CLAIMS:
         rows = [row for row in asked if row.verdict == verdict]
         named = ", ".join(f"{row.arm} than {row.other} on {row.task}" for row in rows if verdict in (BETTER, WORSE))
         said += [f"{len(rows)} {verdict}{f' ({named})' if named else ''}"] if rows else []
-    return f"Of {len(asked)} questions on {len({row.task for row in asked})} tasks: {'; '.join(said)}."
+    return f"Of {len(asked)} questions on {len(_by_task(asked))} tasks: {'; '.join(said)}."
 
 
-def _judged(task: str, rows: Sequence[ArmComparison]) -> str:
-    """What is decided, then what is not, each with its first reason; questions that share it are said together."""
-    several = len({row.arm for row in rows}) > 1
-    decided = [_claim(row, several) for row in rows if row.verdict in (BETTER, WORSE)]
-    said = [f"{'; '.join(decided)} ({max(row.n for row in rows)} seeds)"] if decided else []
-    still: dict[tuple[bool, str], list[ArmComparison]] = {}
-    for row in rows:
-        if row.verdict not in (BETTER, WORSE):
-            unlike = row.verdict == INCOMPARABLE
-            reason = "; ".join(filter(None, [*row.reasons[:1], row.plan]))
-            if unlike:
-                reason = f"{row.arm} and {row.other} were not made alike ({_some(row.reasons)})"
-            still.setdefault((unlike, reason), []).append(row)
-    for (unlike, reason), asked in still.items():
-        what = "cannot be said" if unlike else f"{'is' if len(asked) == 1 else 'are'} undecided"
-        claims = f"whether {' and whether '.join(_claim(row, several) for row in asked)}"
-        said.append(f"{claims if len(asked) <= MOST_CLAIMS else _pairs(asked, len(rows))} {what}: {reason}")
-    return f"On {task}, {'; '.join(said)}."
-
-
-def _pairs(asked: Sequence[ArmComparison], of: int) -> str:
-    """Many questions in few words: 6 of 8 questions (a, b and c against base and random)."""
-    arms, others = (list(dict.fromkeys(getattr(row, side) for row in asked)) for side in ("arm", "other"))
-    if len(arms) * len(others) == len(asked):
-        named = f"{_listed(arms)} against {_listed(others)}"
-    else:
-        named = ", ".join(f"{row.arm} against {row.other}" for row in asked)
-    return f"{len(asked)} of {of} questions ({named})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _claim(row: ArmComparison, several: bool) -> str:
-    """What the verdict says; of an open question, what would be said if it were for our arm."""
-    if row.other in CLAIMS and row.arm not in CONTROLS:
-        said = CLAIMS[row.other][UNDECIDED if row.verdict == INCOMPARABLE else row.verdict]
-        by = f" by {row.arm}" if several else ""
-        return said.format(by=by, chosen=f"text chosen{by}" if several else "chosen text")
-    return f"{row.arm} {'did worse than' if row.verdict == WORSE else 'beat'} {row.other}"
-
-
-def _some(reasons: Sequence[str]) -> str:
-    more = len(reasons) - MOST_REASONS
-    return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+def _judged(rows: Sequence[ArmComparison]) -> str:
+    """What is decided on a task, then what is not, with its reasons; an arm's questions that share them in one."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
+        alike.setdefault((row.verdict, row.arm, row.reasons or f"{row.n} seeds"), []).append(row.other)
+    claims = [
+        f"{CLAIMS[verdict].format(arm, ' and '.join(others))} ({reason})"
+        for (verdict, arm, reason), others in alike.items()
+    ]
+    return f"On {rows[0].task}, {'; '.join(claims)}."
 
 
 def _collapsed(analysis: Analysis) -> list[str]:
@@ -277,19 +221,15 @@ def highlights(analysis: Analysis) -> list[Finding]:
 def ranking_finding(table: Table) -> str:
     """Who was chosen, by how much, and whether another would do."""
     frame = table.frame
-    best = frame[frame["chosen"]].iloc[0]
-    by = "recall" if tables.has_recall(frame) else "f1_mean"
-    text = f"{best['name']}: "
-    if by == "recall":
-        text += f"the budget holds {percent(best['recall'])} of held-out task units "
-        text += f"({percent(best['recall_low'])} to {percent(best['recall_high'])}), "
-    text += f"mean F1 {number(best['f1_mean'])}, AUROC {number(best['auroc_mean'])}."
-    others = frame[~frame["chosen"]].sort_values(by, ascending=False, kind="stable")
-    if by == "recall" and others["tied"].any():
-        near = ", ".join(others[others["tied"]]["name"])
-        text += f" Within one standard error of the best: {near}; of these the stablest is chosen, and either would do."
+    best, others = frame[frame["chosen"]].iloc[0], frame[~frame["chosen"]]
+    by, words = ("recall", "recall") if tables.has_recall(frame) else ("f1_mean", "F1")
+    text = f"{best['name']} has {words} {number(best[by])}."
+    tied = others[others["tied"]] if by == "recall" else others.head(0)
+    if len(tied):
+        text += f" Within one standard error of the best: {', '.join(tied['name'])}; the stablest of them is chosen."
     elif len(others):
-        text += f" Next is {others.iloc[0]['name']} with {number(others.iloc[0][by])}."
+        second = others.sort_values(by, ascending=False, kind="stable").iloc[0]
+        text += f" Next is {second['name']} with {number(second[by])}."
     stable = best["stability"]
     if stable is not None and stable < UNSTABLE:
         text += f" Between fits its scores correlate by only {number(stable, 2)}: each would choose other text."
@@ -334,16 +274,6 @@ def _share_kept(frame: pd.DataFrame) -> str:
     return f"{percent(share)} of {number(units, 0)} {counted} was kept, {percent(text)} of the text"
 
 
-def map_finding(table: Table) -> str:
-    """How many kept units lie nearer the task than the median general unit."""
-    rows = {row.text: row for row in each(table.frame)}
-    return (
-        f"{percent(rows['kept'].share_nearer)} of the kept units lie nearer to the centre of the task's held-out text "
-        f"than the median general unit (50\N{NO-BREAK SPACE}% by chance); of that text itself "
-        f"{percent(rows['task'].share_nearer)} do."
-    )
-
-
 def losses_finding(table: Table) -> str:
     """What our arm's losses did on both texts, beside the other arms'."""
     ours, text = next(iter(own_arms(table.frame["arm"])), None), []
@@ -362,37 +292,21 @@ def losses_finding(table: Table) -> str:
 
 
 def results_finding(analysis: Analysis) -> str:
-    """Each question's difference, a line each, with what it allows to be said and, of a few questions, why no more."""
-    asked = analysis.asked
-    text = [] if asked else ["No task has two arms, so there is nothing to compare."]
-    for row in asked:
-        name, because = f"{row.arm} − {row.other} on {row.task}", "; ".join(filter(None, [*row.reasons, row.plan]))
-        value = f"{number(row.mean, 4, sign=True)} {tables.metric_name(row.metric)}"
-        interval = interval_text(row.low, row.high)
+    """Each question's difference, a line each, with what it allows to be said and why no more."""
+    text = [] if analysis.asked else ["No task has two arms, so there is nothing to compare."]
+    for row in analysis.asked:
+        name, value = f"{row.arm} − {row.other} on {row.task}", number(row.mean, 4, sign=True)
+        judged = ": ".join(filter(None, [row.verdict, row.reasons]))
         if row.verdict == INCOMPARABLE:
-            text.append(f"{name}: {row.verdict}, {because}.")
-        elif len(asked) > MOST_TOLD:
-            text.append(f"{name}: {value} ({interval}): {row.verdict}.")
-        else:
-            count = f"n = {row.n} {'seed' if row.n == 1 else 'seeds'}"
-            p = f"p = {number(row.p, 4)}, {number(row.p_holm, 4)} after Holm"
-            judged = f"{row.verdict}: {because}" if because else row.verdict
-            text.append(f"{name}: {value}, 95 % interval {interval}, {count}, {p}: {judged}.")
-    if any(row.nested for row in asked):
+            text.append(f"{name}: {judged}.")
+            continue
+        interval, p = interval_text(row.low, row.high), f"p = {number(row.p, 4)}, {number(row.p_holm, 4)} after Holm"
+        text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {judged}.")
+    if any(row.nested for row in analysis.asked):
         text.append(
             "Each seed has a selection and an adaptation of its own: its spread is that of the whole way. "
             "Where text and losses of one selection are shown, they are the first seed's."
         )
-    more = [row.seeds for row in asked if np.isfinite(row.seeds)]
-    if more and not any(row.nested for row in asked):
-        seeds = int(max(more))
-        text.append(f"For {seeds} seeds repeat dana finetune with --seeds {seeds}: those that are done are kept.")
-    if "results" in analysis.tables:
-        frame = analysis.tables["results"].frame
-        arms = ", ".join(
-            f"{row.arm} on {row.task} {row.degenerate} of {row.n}" for row in each(frame[frame["degenerate"] > 0])
-        )
-        text += [f"Collapsed seeds, which predict nearly one class throughout: {arms}."] if arms else []
     return "\n".join(text)
 
 

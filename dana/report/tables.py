@@ -9,16 +9,15 @@ import pandas as pd
 
 from dana.core.statistics import mean_interval
 from dana.report.cells import Finetuned
-from dana.report.page import Column, Table, decimals, interval_text, number, percent, shares, text_columns
+from dana.report.page import Column, Table, decimals, interval_text, number, shares, text_columns
 from dana.report.run import Candidates, Selected
-from dana.report.unit_texts import TextMap
 from dana.report.verdicts import ArmComparison
 from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # of each group that the histogram's end bins take in
 MOST_SOURCES = 20
-TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general", "kept": "kept"}
+TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
 TEXT = Column("text", lambda row: TEXTS[row.text], numeric=False)
 
 
@@ -197,22 +196,6 @@ def planted_table(selected: Selected) -> Table | None:
     return Table("planted", caption, frame, columns)
 
 
-def nearness_table(drawn: TextMap) -> Table:
-    """A row a text: distance to the centre of the task's held-out units, and how many are nearer than general text."""
-    measured = drawn.distances
-    middle = measured.loc[measured["text"] == "general", "distance"].median()
-    grouped = measured.assign(nearer=measured["distance"] < middle).groupby("text")
-    frame = grouped.agg(units=("text", "size"), median_distance=("distance", "median"), share_nearer=("nearer", "mean"))
-    columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_distance"), *shares("share_nearer"))
-    caption = (
-        "Cosine distance of a unit's vector to the centre of the task's held-out units, centred on general text, of a "
-        f"sample, {percent(drawn.stored)} of which is stored. Nearer: than the median general unit. Kept units are "
-        "drawn by weight. The map shows the two directions in which task and general text vary most, the distances are "
-        "taken in all."
-    )
-    return Table("nearness", caption, frame.reset_index(), columns)
-
-
 def loss_table(evaluations: pd.DataFrame) -> Table:
     """A row a text and arm: the first and the last loss, nats a masked token."""
     ordered, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
@@ -243,52 +226,33 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
 def seed_table(cells: Sequence[Finetuned]) -> Table:
     """A row a task, arm and seed: what the dots are."""
     rows = [
-        {**about, "seed": seed, "score": score, "degenerate": seed in cell.collapsed}
-        for about, cell in zip(_described(cells), cells, strict=True)
+        {**_head(cell), "seed": seed, "score": score, "degenerate": seed in cell.collapsed}
+        for cell in cells
         for seed, score in cell.scores.items()
     ]
     return Table("seeds", "Scores by seed.", pd.DataFrame(rows))
 
 
-def _described(cells: Sequence[Finetuned]) -> list[dict[str, str]]:
+def _head(cell: Finetuned) -> dict[str, str]:
     """What every row about a cell begins with."""
-    return [
-        {"task": cell.task, "metric": cell.metric, "direction": cell.direction, "arm": cell.arm, "group": group}
-        for cell, group in zip(cells, settings_groups(cells), strict=True)
-    ]
-
-
-def settings_groups(cells: Sequence[Finetuned]) -> list[str]:
-    """A letter for each cell: within a task, only those of one letter can be compared."""
-    leaders: dict[str, list[Finetuned]] = {}
-    letters = []
-    for cell in cells:
-        known = leaders.setdefault(cell.task, [])
-        place = next((place for place, leader in enumerate(known) if not cell.unlike(leader)), len(known))
-        if place == len(known):
-            known.append(cell)
-        letters.append(chr(ord("A") + place) if place < 26 else str(place))
-    return letters
+    return {"task": cell.task, "metric": cell.metric, "direction": cell.direction, "arm": cell.arm}
 
 
 def result_table(cells: Sequence[Finetuned]) -> Table:
     """A row a task and arm: mean and standard deviation over seeds. Mirrors Table 3 of the paper."""
     rows = []
-    for about, cell in zip(_described(cells), cells, strict=True):
+    for cell in cells:
         scores = mean_interval(list(cell.scores.values()))
         spread = {"n": scores.n, "mean": scores.mean, "std": scores.std, "ddof": 1}
-        rows.append({**about, **spread, "degenerate": len(cell.collapsed)})
+        rows.append({**_head(cell), **spread, "degenerate": len(cell.collapsed)})
     frame = pd.DataFrame(rows)
-    several = frame["group"].nunique() > 1
-    columns = (*text_columns("task"), METRIC, *text_columns("arm", *["group"] * several), SEEDS)
+    columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS)
     columns += (Column("mean ± std", lambda row: f"{number(row.mean, 4)} ± {number(row.std, 4)}"),)
     columns += (Column("collapsed seeds", lambda row: str(row.degenerate)),)
     caption = (
         "n: seeds. The standard deviation is over seeds (ddof 1). A collapsed seed predicts (nearly) one class for "
         "everything: its score says nothing about the arm."
     )
-    if several:
-        caption += " Group: arms of a task with other letters were made differently and cannot be compared."
     return Table("results", caption, frame, columns)
 
 
@@ -297,11 +261,10 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if not comparisons:
         return None
     frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns={"seeds": "seeds_to_decide"})
-    frame["reasons"] = ["; ".join(reasons) for reasons in frame["reasons"]]
     frame.insert(list(frame).index("std") + 1, "ddof", 1)
     mean, p = decimals(4, "mean", sign=True), decimals(4, "p")
     collapsed = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–")
-    judged = Column("verdict", _verdict, numeric=False)
+    judged = Column("verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False)
     columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, *p, P_HOLM, collapsed, judged)
     caption = (
         "Differences of the same seed's scores. Interval: two-level bootstrap over seeds and test examples. p: "
@@ -312,8 +275,3 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
         "are for reading."
     )
     return Table("differences", caption, frame, columns)
-
-
-def _verdict(row: Any) -> str:
-    because = "; ".join(filter(None, [row.reasons, row.plan]))
-    return f"{row.verdict}: {because}" if because else row.verdict

@@ -29,7 +29,7 @@ import numpy as np
 
 from dana.core import statistics
 from dana.core.statistics import ALPHA, fewest_seeds, paired_bootstrap
-from dana.report.cells import PREDICTIONS, Finetuned
+from dana.report.cells import Finetuned
 from dana.report.run import ADAPTED, CONTROLS
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
@@ -139,12 +139,11 @@ class ArmComparison:
         p: Of the sign-flip test over seeds.
         p_holm: The same after Holm over the report's questions; NaN where nothing is asked.
         verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
-        reasons: Why there is no verdict; empty where there is one or nothing is asked.
+        reasons: Why there is no verdict, and what would decide it; empty where there is one or nothing is asked.
         nested: Whether the seeds of either arm have models of their own.
         collapsed: How many of both arms' models collapsed.
         seeds: About how many seeds would decide it in four of five reruns; NaN where that is not known or no number
             would.
-        plan: What would decide it, in words; empty where `reasons` say so, it is decided or nothing can be said.
     """
 
     task: str
@@ -163,11 +162,10 @@ class ArmComparison:
     p: float = math.nan
     p_holm: float = math.nan
     verdict: str = UNASKED
-    reasons: tuple[str, ...] = ()
+    reasons: str = ""
     nested: bool = False
     collapsed: int = 0
     seeds: float = math.nan
-    plan: str = ""
 
 
 def own_arms(arms: Iterable[str]) -> list[str]:
@@ -200,18 +198,18 @@ def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
 
 def compare_arms(cells: Sequence[Finetuned]) -> list[ArmComparison]:
     """Every comparison of a report, with its verdict."""
-    found: list[tuple[ArmComparison, Finetuned, Finetuned]] = []
+    found: list[tuple[ArmComparison, Finetuned]] = []
     for task in dict.fromkeys(cell.task for cell in cells):
         arms = {cell.arm: cell for cell in cells if cell.task == task}
         asked = questions(list(arms))
         for pair in contrasts(list(arms)):
             cell, other = arms[pair[0]], arms[pair[1]]
-            found.append((replace(measure_pair(cell, other), asked=pair in asked), cell, other))
-    tested = [row.asked and row.verdict != INCOMPARABLE for row, _, _ in found]
-    adjusted = iter(statistics.holm([row.p for (row, _, _), test in zip(found, tested, strict=True) if test]))
+            found.append((replace(measure_pair(cell, other), asked=pair in asked), cell))
+    tested = [row.asked and row.verdict != INCOMPARABLE for row, _ in found]
+    adjusted = iter(statistics.holm([row.p for (row, _), test in zip(found, tested, strict=True) if test]))
     return [
-        _judge(replace(row, p_holm=next(adjusted)), cell, other, sum(tested)) if test else row
-        for (row, cell, other), test in zip(found, tested, strict=True)
+        _judge(replace(row, p_holm=next(adjusted)), cell, sum(tested)) if test else row
+        for (row, cell), test in zip(found, tested, strict=True)
     ]
 
 
@@ -220,13 +218,13 @@ def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
     row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm)
     unlike = cell.unlike(other)
     if unlike:
-        return replace(row, verdict=INCOMPARABLE, reasons=tuple(unlike))
+        return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
     paired = statistics.paired_differences(cell.scores, other.scores)
     seeds, p = statistics.mean_interval(paired), statistics.sign_flip_p(paired)
     collapsed, nested = len(cell.collapsed) + len(other.collapsed), cell.nested or other.nested
     row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed=collapsed, nested=nested)
     own, its = cell.predictions, other.predictions
-    if own is None or its is None or seeds.n < 2:
+    if seeds.n < 2:
         return row
     # Examples that all models of both arms answer alike are interchangeable: drawn together, they cost one.
     answers, labels, counts = own.kind.alike(np.vstack([own.predicted, its.predicted]), own.labels)
@@ -234,7 +232,7 @@ def measure_pair(cell: Finetuned, other: Finetuned) -> ArmComparison:
     return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, mixed=both.mixed)
 
 
-def _judge(row: ArmComparison, cell: Finetuned, other: Finetuned, count: int) -> ArmComparison:
+def _judge(row: ArmComparison, cell: Finetuned, count: int) -> ArmComparison:
     """The row with its verdict, or with every reason why there is none."""
     reasons = [f"{row.collapsed} of {2 * row.n} models collapsed"] if row.collapsed else []
     fewest = fewest_seeds(count)
@@ -245,27 +243,25 @@ def _judge(row: ArmComparison, cell: Finetuned, other: Finetuned, count: int) ->
         reasons.append(f"{seeds} too few{asked}, p cannot fall below {least:.2g}; at least {fewest} are needed")
     elif row.p_holm > ALPHA:
         reasons.append(f"p = {row.p_holm:.2g} after Holm is above {ALPHA}")
-    if cell.predictions is None or other.predictions is None:
-        reasons.append(f"{PREDICTIONS} is missing, and without it the test set's part of the error is unknown")
-    elif row.low <= 0 <= row.high:
+    if row.low <= 0 <= row.high:
         reasons.append("the interval holds zero")
     if not reasons:
         sign = 1 if cell.direction == "higher" else -1
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
-    row = replace(row, verdict=UNDECIDED, reasons=tuple(reasons))
-    return row if row.collapsed else _planned(row, count)
+    needed, plan = (math.nan, "") if row.collapsed else _plan(row, count)
+    return replace(row, verdict=UNDECIDED, reasons="; ".join(filter(None, [*reasons, plan])), seeds=needed)
 
 
-def _planned(row: ArmComparison, count: int) -> ArmComparison:
-    """The row with how many seeds would decide it on this test set, from its mean and deviations."""
+def _plan(row: ArmComparison, count: int) -> tuple[float, str]:
+    """How many seeds would decide it on this test set, by its mean and deviations; in words where that is news."""
+    fewest = fewest_seeds(count)
     if not math.isfinite(row.error) or row.mean == 0:
-        fewest = fewest_seeds(count)
-        return replace(row, seeds=fewest) if row.n < fewest else row
+        return (fewest if row.n < fewest else math.nan), ""
     needed = seeds_needed(Spread(row.std, row.examples, row.mixed), row.mean, count)
     if needed is None:
-        return replace(row, plan="no number of seeds would decide it, the test set is too small for such a difference")
+        return math.nan, "no number of seeds would decide it, the test set is too small for such a difference"
     if needed > MOST_SEEDS:
-        return replace(row, plan=f"it would take more than {MOST_SEEDS:,} seeds")
+        return math.nan, f"it would take more than {MOST_SEEDS:,} seeds"
     needed = max(needed, row.n + 1)
     plan = f"about {needed} seeds would decide it, if mean and deviation stay"
-    return replace(row, seeds=needed, plan=plan if needed > fewest_seeds(count) else "")
+    return needed, plan if needed > fewest else ""

@@ -8,13 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from dana.core.artifacts import make, write_json
-from dana.core.files import text_digest
 from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
-from dana.encoders.cache import VectorFolder, pack_vectors
-from dana.report.unit_texts import texts_of
 from dana.tasks.kinds.single_label import SingleLabel
 
 UNITS = 12  # in a document
@@ -119,27 +115,6 @@ def write_selection(run: Path, count: int = 80, notes: dict | None = None) -> No
     make(run / "weights", "weights", {"settings": {"policy": "segments", "beta": 0.2, "gamma": 15}}, weighed)
 
 
-def write_vectors(run: Path) -> None:
-    """task/held_out/ and embeddings/: a unit's vector turns with its score, so that text alike lies together."""
-    table = pq.read_table(run / "scores" / "part-00000.parquet")
-    held_out = pq.read_table(run / "scores" / HELD_OUT_TASK)
-    rows = [{**row, "source": "task"} for row in documents(10)]
-    write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], run / "task" / "held_out", DOCUMENTS)
-    texts = texts_of(table, run / "corpus") + texts_of(held_out, run / "task" / "held_out")
-    turn = torch.tensor(np.concatenate([table["score"].to_numpy(), held_out["score"].to_numpy()]) / 2)
-    noise = torch.from_numpy(np.random.default_rng(2).normal(0, 0.2, (len(texts), 3)))
-    vectors = torch.cat([torch.cos(turn)[:, None], torch.sin(turn)[:, None], noise], 1)
-    store_vectors(run / "embeddings" / "one", texts, vectors)
-
-
-def store_vectors(folder: Path, texts: list[str], vectors: torch.Tensor) -> None:
-    """One encoder's part of a store."""
-    store = VectorFolder(folder, {"encoder": {}, "dtype": "float16"})
-    row = {text_digest(text): number for number, text in enumerate(texts)}
-    store.add(list(row), pack_vectors(vectors[list(row.values())], "float16"))
-    store.flush()
-
-
 def write_training(folder: Path, gain: float) -> None:
     """adapted/ with a training.jsonl whose task loss falls by `gain`."""
     lines = []
@@ -215,7 +190,6 @@ def whole_run(tmp_path) -> Path:
     run = tmp_path / "toy-run"
     write_ranking(run)
     write_selection(run)
-    write_vectors(run)
     for arm, gain in {"general": 0.25, "random": 0.3, "dana": 0.6}.items():
         write_training(run / "arms" / arm / "adapted", gain)
     write_results(run)
@@ -229,7 +203,6 @@ def write() -> dict[str, Callable[..., None]]:
         "ranking": write_ranking,
         "selection": write_selection,
         "choice": lambda run: write_selection(run, notes={"choice": choice_notes()}),
-        "vectors": write_vectors,
         "training": write_training,
         "results": write_results,
     }

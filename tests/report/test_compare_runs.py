@@ -11,7 +11,6 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.report.compare_runs import (
     between_rows,
     compare_runs,
-    cost_rows,
     difference_rows,
     named_runs,
     setting_rows,
@@ -77,21 +76,6 @@ def test_an_arm_of_one_run_alone_is_not_compared_between_runs(tmp_path, write):
     assert between_rows(runs).frame["arm"].tolist() == ["base"]
 
 
-def test_costs_are_sums_by_kind_of_work(tmp_path):
-    stages = {
-        "scores": {"kind": "scores", "seconds": 3.0},
-        "corpus": {"kind": "corpus", "seconds": 1.0},
-        "adapted": {"kind": "model", "seconds": 10.0, "counts": {"tokens_seen": 700}},
-        "base": {"kind": "model", "seconds": 20.0, "counts": {"tokens_seen": 300}},
-        "finetune": {"kind": "finetune", "seconds": 40.0},
-    }
-    runs = named_runs([RunFrames(tmp_path / "a", stages=stages), RunFrames(tmp_path / "b")])
-    table = cost_rows(runs)
-    assert table.frame.iloc[0].tolist() == ["a", 3, 30, 40, 74, 1000]
-    assert table.frame.iloc[1].tolist() == ["b", 0, 0, 0, 0, 0]
-    assert next(cells for cells, _ in table.rows()) == ["a", "3.0", "30.0", "40.0", "74.0", "1,000"]
-
-
 def test_only_settings_texts_and_versions_that_differ_are_named(tmp_path):
     def run(name, beta, digest, numpy, **more):
         weights = {"kind": "weights", "depends_on": {"settings": {"beta": beta, "gamma": 15}, "scores": digest * 16}}
@@ -121,7 +105,7 @@ def test_the_page_says_what_each_run_found_and_every_table_is_a_file(two, tmp_pa
     assert "epochs 9 against 3" in page.read_text()
     assert "| toy | dana − base | two | better |" in (tmp_path / "out" / "comparison.md").read_text()
     names = {file.name for file in (tmp_path / "out" / "tables").iterdir()}
-    kinds = ("run_differences", "between_runs", "run_cost", "run_settings")
+    kinds = ("run_differences", "between_runs", "run_settings")
     assert names == {f"{name}.csv" for name in kinds}
     assert len(pd.read_csv(tmp_path / "out" / "tables" / "run_differences.csv")) == 8
     assert not (two[0].path / "comparison.html").exists()

@@ -1,4 +1,4 @@
-"""What a run cost: seconds over every start, text that went through each step, and the sentence."""
+"""What a run cost: seconds over every start, what each step counted, and the sentence."""
 
 import json
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
 from dana.report.files import recorded_seconds
-from dana.report.provenance import cost_finding, cost_table
+from dana.report.provenance import cost_finding, step_table
 from dana.report.run import RunFrames, read_run
 
 
@@ -35,40 +35,39 @@ def run(tmp_path):
 
 
 def test_every_step_has_its_seconds_and_what_went_through_it(run):
-    frame = cost_table(run).frame.set_index("step")
+    frame = step_table(run).frame.set_index("step")
     assert list(frame.index) == ["corpus", "scores", "adapted", "finetune"], "in the order of work"
     assert frame["seconds"].tolist() == [5, 15, 60, 20]
     assert frame["share"].tolist() == [0.05, 0.15, 0.6, 0.2]
-    assert frame["amount"].tolist() == [8, 30, 120_000, 300]
-    assert frame["of"].tolist() == ["documents", "units", "tokens", "texts"]
-    assert frame["per_second"].tolist() == [1.6, 2, 2000, 15]
-    shown = [cells for cells, _ in cost_table(run).rows()]
-    assert shown[2] == ["adapted", "60.0", "60.0\N{NO-BREAK SPACE}%", "120,000 tokens", "2,000"]
-    assert shown[0][-1] == "1.6"
+    assert frame["counts"].tolist() == [
+        "in 8; kept 7",
+        "units 30",
+        "tokens_seen 120,000; tokens_text 7",
+        "train 50; test 9",
+    ]
+    shown = [cells for cells, _ in step_table(run).rows()]
+    assert shown[2][:3] == ["adapted", "60.0", "60.0\N{NO-BREAK SPACE}%"]
 
 
 def test_the_sentence_adds_up(run):
-    said = cost_finding(cost_table(run)).replace("\N{NO-BREAK SPACE}", " ")
-    assert said == (
-        "100.0 seconds in all: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %. "
-        "120,000 tokens were trained on, 2,000 a second."
-    )
+    said = cost_finding(step_table(run)).replace("\N{NO-BREAK SPACE}", " ")
+    assert said == "100.0 seconds in all: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %."
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(119, "119.0 seconds"), (120, "2.0 minutes"), (7199, "120.0 minutes"), (9000, "2.5 hours")]
 )
 def test_durations_are_said_in_their_own_unit(tmp_path, seconds, said):
-    assert cost_finding(cost_table(run_of(tmp_path, a=manifest("task", seconds)))) == f"{said} in all."
+    assert cost_finding(step_table(run_of(tmp_path, a=manifest("task", seconds)))) == f"{said} in all."
 
 
-def test_what_is_not_recorded_is_a_dash_and_a_step_of_no_time_has_no_rate(tmp_path):
-    run = run_of(
-        tmp_path, a=manifest("corpus", 0, {"in": 3}), b={"kind": "model"}, c=manifest("finetune", 1, {"train": 3})
-    )
-    shown = [cells[-2:] for cells, _ in cost_table(run).rows()]
-    assert shown == [["3 documents", "–"], ["–", "–"], ["–", "–"]]
-    assert cost_table(run_of(tmp_path)) is None
+def test_what_is_not_recorded_is_empty(tmp_path):
+    assert next(step_table(run_of(tmp_path, b={"kind": "model"})).rows())[0][1:4] == [
+        "0.0",
+        "0.0\N{NO-BREAK SPACE}%",
+        "",
+    ]
+    assert step_table(run_of(tmp_path)) is None
 
 
 def test_seconds_are_those_of_all_starts_of_a_step(whole_run):
@@ -83,7 +82,7 @@ def test_seconds_are_those_of_all_starts_of_a_step(whole_run):
     (finetuned / "metrics.json").write_text(json.dumps(metrics))
     assert recorded_seconds(adapted) == 1000.25
     assert recorded_seconds(finetuned) == 500.5
-    frame = cost_table(read_run(whole_run)).frame.set_index("step")
+    frame = step_table(read_run(whole_run)).frame.set_index("step")
     assert frame.loc["arms/dana/adapted", "seconds"] == 1000.25
     assert frame.loc["finetune/toy/dana", "seconds"] == 500.5
     told = json.loads((whole_run / "corpus" / MANIFEST).read_text())["seconds"]
@@ -102,4 +101,4 @@ def test_seeds_that_are_joined_are_counted_once(run):
     part, model = run.stages["finetune"], run.stages["adapted"]
     nested = {"nested/1/finetune/toy/dana": part, "nested/1/arms/dana/adapted": model}
     nested = replace(run, stages={**run.stages, **nested})
-    assert len(cost_table(nested).frame) == len(cost_table(run).frame) + 1
+    assert len(step_table(nested).frame) == len(step_table(run).frame) + 1

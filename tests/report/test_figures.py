@@ -87,21 +87,6 @@ def test_the_curve_goes_through_the_numbers(whole_run):
     assert heights == sorted(heights)  # SVG counts downwards
 
 
-def test_no_line_joins_arms_that_were_made_otherwise_and_they_bear_letters(tmp_path, write):
-    def svg(**settings):
-        folder = tmp_path / str(settings)
-        write["results"](folder, arms={"dana": 0.7}, collapsed="")
-        write["results"](folder, arms={"base": 0.5}, collapsed="", **settings)
-        return figures.seed_dots(analyse(read_run(folder)).tables["seeds"].frame, "toy").svg
-
-    alike, unlike = svg(), svg(epochs=1)
-    lines = [len(re.findall(r'id="seeds-toy-line2d_\d+"', drawn)) for drawn in (alike, unlike)]
-    assert lines[1] > lines[0]  # a line a seed, and then a stub of one point a seed and arm
-    assert "dana (A)" not in alike
-    assert "dana (B)" in unlike
-    assert "base (A)" in unlike
-
-
 def test_a_collapsed_seed_is_hollow(whole_run):
     svg = figures.seed_dots(analyse(read_run(whole_run)).tables["seeds"].frame, "toy").svg
     assert "hollow: collapsed" in svg

@@ -75,22 +75,22 @@ def said(run):
 
 
 def test_arms_adapted_alike_from_one_model_are_compared(run):
-    assert said(run) == "On toy, adaptation helped; chosen text beat random text (8 seeds)."
+    assert said(run) == "On toy, dana is better than base and random (8 seeds)."
 
 
 def test_random_text_that_was_trained_on_for_fewer_steps_is_no_rival(run):
     edit(run / "arms" / "random" / "adapted", manifest("random", "start", steps=50))
     assert "dana and random were not made alike (adapted with steps 100 against 50)" in said(run)
-    assert said(run).startswith("On toy, adaptation helped (8 seeds)")
+    assert said(run).startswith("On toy, dana is better than base (8 seeds)")
 
 
 def test_another_base_is_not_what_was_adapted(run):
     fine_tuned(run, "base", "other")
     assert "dana and base were not made alike (they start from different models)" in said(run)
-    assert "chosen text beat random text (8 seeds)" in said(run)
+    assert "dana is better than random (8 seeds)" in said(run)
 
 
 def test_a_model_from_elsewhere_may_be_compared(run):
     """Nothing here says what it was adapted from; that is for its user to know."""
     fine_tuned(run, "dana", "elsewhere")
-    assert said(run) == "On toy, adaptation helped; chosen text beat random text (8 seeds)."
+    assert said(run) == "On toy, dana is better than base and random (8 seeds)."

@@ -64,8 +64,8 @@ def test_parts_that_are_not_there_are_none(tmp_path, write):
 
 def test_a_run_with_one_arm_calls_it_adapted(tmp_path, write):
     write["training"](tmp_path / "adapted", 0.2)
-    head = {"task": "t", "metric": "accuracy", "direction": "higher"}
-    write_json(tmp_path / "finetune" / "metrics.json", {**head, "seeds": [{"seed": 0, "score": 0.5}]})
+    write["results"](tmp_path / "other", arms={"ours": 0.5})
+    shutil.copytree(tmp_path / "other" / "finetune" / "toy" / "ours", tmp_path / "finetune")
     run = read_run(tmp_path)
     assert set(run.evaluations["arm"]) == {"adapted"}
     assert [cell.arm for cell in run.cells] == ["adapted"]
