@@ -49,7 +49,7 @@ def run_block(block, folder, monkeypatch):
     recipe = block.split("<<'RECIPE'\n")[1].split("\nRECIPE\n")[0]
     (folder / "recipe.yaml").write_text(recipe + "\n")
     for line in block.split("\nRECIPE\n")[1].splitlines():
-        assert main(shlex.split(line, comments=True)[1:]) == 0
+        assert line.startswith("#") or main(shlex.split(line)[1:]) == 0
 
 
 @pytest.mark.slow
