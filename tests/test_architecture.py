@@ -41,13 +41,11 @@ ALLOWED = {
     },
     "report": {
         "core": "artifacts, schemas, statistics",
-        "encoders": "stored vectors for maps",
         "tasks": "metrics of each kind",
     },
     "scoring": {
         "core": "artifacts, launch, schemas",
         "corpus": "units of both texts",
-        "encoders": "embeds samples to rank",
         "selectors": "score the units, hold detectors",
     },
     "stages": {
