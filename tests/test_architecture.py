@@ -46,6 +46,7 @@ ALLOWED = {
     "scoring": {
         "core": "artifacts, launch, schemas",
         "corpus": "units of both texts",
+        "encoders": "embeds samples to rank",
         "selectors": "score the units, hold detectors",
     },
     "stages": {
