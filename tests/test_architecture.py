@@ -46,7 +46,6 @@ ALLOWED = {
     "scoring": {
         "core": "artifacts, launch, schemas",
         "corpus": "units of both texts",
-        "encoders": "embeds samples to rank",
         "selectors": "score the units, hold detectors",
     },
     "stages": {

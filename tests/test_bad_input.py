@@ -148,8 +148,6 @@ FLAGS = [
     (SCORE + "--shard x", "x"),
     (SCORE + "--shard 1/2", "no task here"),
     (SCORE + "--merge", "no task here"),
-    (SCORE + "--dry-run --task {folder}/nope.txt", "nope.txt"),
-    (SCORE + "--dry-run --detector knm", "did you mean 'knn'?"),
     ("weigh {folder}/nope", "nope"),
     ("weigh {task}", "task.jsonl"),
     (WEIGH + "--policy best", "policy"),

@@ -8,7 +8,6 @@ import copy
 import inspect
 import pkgutil
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -101,16 +100,11 @@ class Convention:
             raise ConfigError(f"{type(model).__name__} cannot be fitted on {shape}: {error}") from error
         probe = rows[:PROBE]
         together = _scores(model, probe)
-        began = time.process_time()
         alone = np.concatenate([_scores(model, row[None]) for row in probe])
-        hours = (time.process_time() - began) / len(probe) * 1e6 / 3600
         row_by_row = not np.allclose(together, alone, rtol=1e-6, atol=1e-9)
         if row_by_row:
-            log.warning(
-                "detector  scores of %s depend on the batch, so each row is scored alone: a million rows take %.1f h",
-                type(model).__name__,
-                hours,
-            )
+            slow = "depend on the batch, so each row is scored alone, which takes much longer"
+            log.warning("detector  scores of %s %s", type(model).__name__, slow)
         scores = torch.from_numpy((alone if row_by_row else together).astype(np.float64))
         return FittedConvention(seed, row_by_row, embeddings.clone(), scores, model)
 

@@ -38,7 +38,10 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
     """
     from torch import Tensor
 
-    with blamed("encoder", spec, getattr(encoder, "encoder", encoder)):
+    own = encoder
+    while hasattr(own, "encoder"):  # a store's, or that of a memory of vectors
+        own = own.encoder
+    with blamed("encoder", spec, own):
         found = encoder.encode(texts)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(texts):
             shape = tuple(getattr(found, "shape", ()))

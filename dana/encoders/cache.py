@@ -125,9 +125,9 @@ class StoredEncoder:
 
 
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
-    """The encoder of a spec, behind a cache where a folder is given."""
+    """The encoder of a spec, behind a cache where a folder is given; an empty name keeps nothing, but rounds."""
     encoder = ENCODERS.create(spec)
-    return StoredEncoder(encoder, Path(store), dtype) if store else encoder
+    return encoder if store is None else StoredEncoder(encoder, Path(store) if store else None, dtype)
 
 
 def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:

@@ -134,13 +134,10 @@ def parse_geometry(spec: str) -> Geometry:
     Raises:
         ConfigError: If it is none of them.
     """
-    if spec == "none":
-        return Geometry()
-    if spec == "l2":
-        return Geometry(normalise=True)
-    if spec == "center+l2":
-        return Geometry(center=True, normalise=True)
+    plain = {"none": Geometry(), "l2": Geometry(normalise=True), "center+l2": Geometry(center=True, normalise=True)}
     kind, _, count = spec.partition(":")
     if kind == "whiten" and count.isdigit() and int(count) > 0:
         return Geometry(center=True, normalise=True, whiten=int(count))
-    raise ConfigError(f"geometry={spec!r}: must be one of {', '.join(KINDS)}, for example whiten:128")
+    if spec not in plain:
+        raise ConfigError(f"geometry={spec!r}: must be one of {', '.join(KINDS)}, for example whiten:128")
+    return plain[spec]

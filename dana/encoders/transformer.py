@@ -245,9 +245,12 @@ def token_batches(tokenizer: Any, texts: Sequence[str], longest: int, most: int)
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     pad = tokenizer.pad_token_id or 0
     buckets: dict[int, list[tuple[int, list[int]]]] = {}
+    only_ids = {"return_attention_mask": False, "return_token_type_ids": False}
     for first in range(0, len(order), TEXTS_AT_ONCE):
         rows = order[first : first + TEXTS_AT_ONCE]
-        for row, ids in zip(rows, _tokenised(tokenizer, [texts[row] for row in rows], longest), strict=True):
+        some = [texts[row] for row in rows]
+        encoded = tokenizer(some, truncation=True, max_length=longest, verbose=False, **only_ids)["input_ids"]
+        for row, ids in zip(rows, encoded, strict=True):
             if not ids:
                 raise DataError(f"text {row} of the batch has no token: {texts[row]!r}")
             width = batch_width(len(ids), longest)
@@ -257,11 +260,6 @@ def token_batches(tokenizer: Any, texts: Sequence[str], longest: int, most: int)
                 yield _filled(buckets.pop(width), width, most, pad)
     for width in sorted(buckets, reverse=True):
         yield _filled(buckets[width], width, most, pad)
-
-
-def _tokenised(tokenizer: Any, texts: list[str], longest: int) -> list[list[int]]:
-    only_ids = {"return_attention_mask": False, "return_token_type_ids": False}
-    return tokenizer(texts, truncation=True, max_length=longest, verbose=False, **only_ids)["input_ids"]
 
 
 def _filled(bucket: list[tuple[int, list[int]]], width: int, most: int, pad: int) -> TokenBatch:

@@ -1,7 +1,7 @@
 """Words encoder: the mean of a text's word vectors, read from a file of word2vec's format or made of texts."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -111,56 +111,42 @@ def read_word_vectors(path: Path) -> WordVectors:
         DataError: Naming file and line, if it cannot be read, a line has too few numbers or one that is not finite, or
             there are other words than the first line says.
     """
-    try:
-        return _read(path)
-    except Damage as damage:
-        raise DataError(f"{path}:{damage.line}: {damage}") from damage
-
-
-def _read(path: Path) -> WordVectors:
-    lines = read_lines(path)
-    declared, rows = _header(path, lines)
     words: list[str] = []
     values = array("f")
-    dims = declared[1] if declared else 0
-    for number, line in rows:
-        if not line.strip():
-            continue
-        fields = line.rstrip(" \r\n").rsplit(" ", dims or -1)
-        dims = dims or len(fields) - 1
-        if len(fields) != dims + 1 or not dims or (not words and " " in fields[0]):
-            found = len(line.split()) - 1
-            raise DataError(
-                f"{path}:{number}: {max(found, 0)} numbers after a word, not {dims or 'at least one'}; a text file of "
-                "word vectors has a word and its numbers a line, separated by blanks (binary files are not read)"
-            )
-        words.append(fields[0])
-        values.frombytes(_numbers(path, number, fields[1:]).tobytes())
-    if not words or (declared and len(words) != declared[0]):
-        said = f"the first line says {declared[0]:,}" if declared else "it is empty"
-        raise DataError(f"{path}: {len(words):,} words with vectors, but {said}")
+    declared, dims, number = None, 0, 0
+    try:
+        for number, line in read_lines(path):
+            counts = line.split()
+            if number == 1 and len(counts) == 2 and all(count.isdecimal() for count in counts):
+                declared, dims = map(int, counts)
+            elif counts:
+                fields = line.rstrip(" \r\n").rsplit(" ", dims or -1)
+                dims = dims or len(fields) - 1
+                if len(fields) != dims + 1 or not dims or (not words and " " in fields[0]):
+                    raise DataError(
+                        f"{path}:{number}: {len(counts) - 1} numbers after a word, not {dims or 'at least one'}; a "
+                        "text file of word vectors has a word and its numbers a line, separated by blanks (binary "
+                        "files are not read)"
+                    )
+                words.append(fields[0])
+                values.frombytes(_numbers(fields[1:]).tobytes())
+    except Damage as damage:
+        raise DataError(f"{path}:{damage.line}: {damage}") from damage
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: {error}") from error
+    if not words or declared not in (None, len(words)):
+        expected = "it is empty" if declared is None else f"the first line says {declared:,}"
+        raise DataError(f"{path}: {len(words):,} words with vectors, but {expected}")
     return WordVectors(tuple(words), torch.from_numpy(np.frombuffer(values, dtype=np.float32).reshape(-1, dims)))
 
 
-def _header(path: Path, lines: Iterator[tuple[int, str]]) -> tuple[tuple[int, int] | None, Iterator[tuple[int, str]]]:
-    """Words and dims that the first line declares, None if it is a word's; and the lines with words."""
-    first = next(lines, (0, ""))
-    counts = first[1].split()
-    if len(counts) == 2 and all(count.isdecimal() for count in counts):
-        return (int(counts[0]), int(counts[1])), lines
-    return None, chain([first] if first[0] else [], lines)
-
-
-def _numbers(path: Path, number: int, fields: list[str]) -> np.ndarray:
+def _numbers(fields: list[str]) -> np.ndarray:
     """A line's numbers, float32."""
-    try:
-        with np.errstate(over="ignore"):
-            found = np.array([float(field) for field in fields]).astype(np.float32)
-    except ValueError as error:
-        raise DataError(f"{path}:{number}: {error}") from error
-    if not np.isfinite(found).all():
-        raise DataError(f"{path}:{number}: a number is not finite")
-    return found
+    with np.errstate(over="ignore"):
+        numbers = np.array([float(field) for field in fields]).astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise ValueError("a number is not finite")
+    return numbers
 
 
 SMOOTHING = 0.75  # exponent of the frequency of context words

@@ -34,11 +34,6 @@ class TaskText:
         return self.artifact.manifest["depends_on"]["name"]
 
     @property
-    def fingerprint(self) -> str:
-        """Digest of its content and settings."""
-        return self.artifact.fingerprint
-
-    @property
     def held_out(self) -> Path:
         """Folder of documents that nothing is fitted on."""
         return self.artifact.path / "held_out"
@@ -74,11 +69,6 @@ class GeneralCorpus:
     def open(cls, path: Path) -> "GeneralCorpus":
         """Open what :func:`dana.stages.texts.corpus_stage` wrote."""
         return cls(open_artifact(path, "corpus", "dana score --task ... --general ... --out DIR"))
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of its content and settings."""
-        return self.artifact.fingerprint
 
     @cached_property
     def documents(self) -> int:

@@ -5,19 +5,18 @@ and encoder are named, how text is cut, digests of encoder and code, and size an
 encoder are not in it: it is named, and known by its digest.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from dana.core.artifacts import OWN, canonical, is_sealed, read_json, sealed, write_json
+from dana.core.artifacts import OWN, canonical, differing, is_sealed, read_json, sealed, write_json
 from dana.core.config import require
-from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError, nearest_path
+from dana.core.errors import ArtifactError, DataError, nearest_path
 from dana.core.files import refuse_damage, seal
 from dana.core.logging import get_logger
 from dana.core.registry import OURS, blamed, origin_of, package_versions
@@ -26,11 +25,9 @@ from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import Units, units_of
 from dana.corpus.units import Splitter
-from dana.encoders.base import Encoder
-from dana.encoders.cache import StoredEncoder, create_encoder
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import DOCUMENTS_PER_SHARD, key_columns
-from dana.selectors.base import FittedSelector, Selector, SelectorContext, as_units
+from dana.selectors.base import FittedSelector, Selector, as_units, checked_scores
 from dana.selectors.build import create_selector
 
 if TYPE_CHECKING:
@@ -43,16 +40,6 @@ FORMAT = 1  # raise it when a reader of the old one would go wrong
 LEARNED = f"{OWN}/selector"  # where a scores folder has it
 PLACES = (".", LEARNED, f"scores/{LEARNED}")
 SHARED = ("units", "language", "encoder", "geometry", "general_share", "store_dtype")
-
-
-@dataclass(frozen=True)
-class RoundingContext(SelectorContext):
-    """Settings of a run with a store, for use without its folder: where `store` is none, vectors are not rounded."""
-
-    @cached_property
-    def _encoder(self) -> Encoder:
-        made = create_encoder(self.encoder)
-        return made if self.store is None else StoredEncoder(made, None, self.store_dtype)
 
 
 @dataclass(frozen=True)
@@ -109,15 +96,8 @@ def score_table(units: Units, fitted: FittedSelector) -> pa.Table:
     Raises:
         PluginError: If the selector gives other than a finite number a unit.
     """
-    name = type(fitted).__qualname__
-    with blamed("selector", name, fitted):
-        scores = np.asarray(fitted.score(units), dtype=np.float64)
-    if scores.shape != (len(units),):
-        raise PluginError(f"{name} gave scores of shape {scores.shape} for {len(units)} units")
-    if not np.isfinite(scores).all():
-        bad = np.flatnonzero(~np.isfinite(scores))
-        where = f"unit {units.numbers[bad[0]]} of document {units.doc_ids[bad[0]]!r}"
-        raise PluginError(f"{name} gave {scores[bad[0]]} for {where} ({bad.size} of {len(units)} are not finite)")
+    with blamed("selector", type(fitted).__qualname__, fitted):
+        scores = checked_scores(fitted.score(units), len(units))
     return pa.Table.from_arrays([*key_columns(units), pa.array(scores)], schema=SCORES)
 
 
@@ -143,19 +123,17 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
     write_json(folder / SAVED, sealed(about))
 
 
-def load_selector(folder: str | Path, encoder: str | None = None, store: str | Path | None = None) -> SavedSelector:
+def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelector:
     """Open a saved selector.
 
     Args:
         folder: A selector's folder, wherever it was moved; or the folder of a run or of its scores.
         encoder: Spec of the same encoder, where its checkpoint lies elsewhere now; known by its digest.
-        store: Folder of an embedding store to encode through, of the kind that the run used.
 
     Raises:
         ArtifactError: If there is none, a file is missing or damaged, it is of another format, or the encoder is
             another one than it was fitted with.
-        ConfigError: If the folder is a URL or no name, or a store is given and the run had none, whose vectors were
-            not rounded.
+        ConfigError: If the folder is a URL or no name.
         PluginError: If selector, detector or encoder are of a package that is not installed.
     """
     require(isinstance(folder, str | Path), "folder", folder, "a saved selector's, or that of a run or of its scores")
@@ -165,16 +143,11 @@ def load_selector(folder: str | Path, encoder: str | None = None, store: str | P
         made_by = "make one with: dana score --task ... --general ... --out DIR"
         raise ArtifactError(f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}")
     about = _read(place / SAVED)
-    chosen, rounds = dict(about["selection"]), about["selection"]["store_dtype"]
-    chosen["encoder"] = encoder or chosen["encoder"]
-    if store is not None and rounds is None:
-        raise ConfigError(f"store={str(store)!r}: {place} was fitted without a store, whose vectors are rounded")
-    given = {name: value for name, value in chosen.items() if value is not None}
-    selection = Selection(**given, store=None if rounds is None else str(store or place))
-    context = selection.context(about["detector"])
-    if store is None:
-        context = RoundingContext(**{part.name: getattr(context, part.name) for part in fields(context)})
-    selector = create_selector(about["selector"], context)
+    given = {name: value for name, value in about["selection"].items() if value is not None}
+    given["encoder"] = encoder or given["encoder"]
+    # The vectors of a run with a store were rounded, and so are these; they are kept nowhere.
+    selection = Selection(**given, store="" if "store_dtype" in given else None)
+    selector = create_selector(about["selector"], selection.context(about["detector"]))
     _check_same(place, about, {**selector.identity(), "code": origin_of(selector)})
     return SavedSelector(selector.load(place), selection.splitter(), about)
 
@@ -202,24 +175,16 @@ def _check_same(place: Path, about: dict[str, Any], found: dict[str, Any]) -> No
     Raises:
         ArtifactError: Naming the first difference.
     """
-    before, now = dict(_leaves(about["identity"])), dict(_leaves(found))
-    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    for name in differing:
-        if not any(part == "code" or part.endswith("_code") for part in name.split(".")):
-            said = f"{place}: {name} was {before.get(name)} when it was fitted, here it is {now.get(name)}"
-            needs = f"; it needs the encoder {about['selection']['encoder']!r}, the same to the last weight"
-            raise ArtifactError(said + needs * name.startswith("encoder."))
-    if differing:
-        log.warning("%s: fitted by other code (%s); scores may differ", place, ", ".join(differing))
+    now, before = json.loads(canonical(found)), about["identity"]
+    if difference := next(differing(_without_code(before), _without_code(now)), None):
+        needs = f"it needs the encoder {about['selection']['encoder']!r}, the same to the last weight"
+        raise ArtifactError(f"{place}: {difference}; {needs}")
+    if of_code := ", ".join(differing(before, now)):
+        log.warning("%s: fitted by other code (%s); scores may differ", place, of_code)
 
 
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names and values of nested mappings and lists, as JSON has them."""
+def _without_code(value: Any) -> Any:
+    """JSON values less all that says whose code a component is."""
     if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _leaves(part, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for place, part in enumerate(value):
-            yield from _leaves(part, f"{name}.{place}")
-    else:
-        yield name, canonical(value)
+        return {key: _without_code(part) for key, part in value.items() if key != "code" and not key.endswith("_code")}
+    return [_without_code(part) for part in value] if isinstance(value, list) else value

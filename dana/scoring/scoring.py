@@ -64,8 +64,8 @@ class Scoring(ShardedTable):
     def depends_on(self) -> dict[str, Any]:
         """All that decides the scores."""
         return {
-            "task": self.task.fingerprint,
-            "general": self.general.fingerprint,
+            "task": self.task.artifact.fingerprint,
+            "general": self.general.artifact.fingerprint,
             "selection": self.selection.cut(),
             "selector": {**self.selector.identity(), "code": origin_of(self.selector)},
         }

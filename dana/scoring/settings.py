@@ -1,16 +1,21 @@
-"""Settings of a selection: how text is cut into units, embedded and placed."""
+"""Settings: how text is cut into units, embedded and placed; which detectors are ranked, and what decides."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
-from dana.core.registry import ENCODERS
+from dana.core.errors import ConfigError, PluginError
+from dana.core.registry import DETECTORS, ENCODERS
 from dana.core.storage import is_url
 from dana.corpus.units import Splitter, has_rules, parse_units
 
 if TYPE_CHECKING:
     from dana.selectors.base import SelectorContext
+
+PROTOCOLS = ("grouped", "paper")
+ALL = ["all"]
+LEFT_OUT = ("pyod",)  # of all: needs an argument, and has half a hundred
 
 
 @dataclass(frozen=True)
@@ -76,3 +81,69 @@ class Selection:
         spec = parse_units(self.units)
         tokenizer = getattr(ENCODERS.create(self.encoder), "tokenizer", None) if spec.needs_tokenizer else None
         return spec.splitter(tokenizer, self.language)
+
+
+@dataclass(frozen=True)
+class RankSettings:
+    """How the detectors are compared.
+
+    Attributes:
+        detectors: Detector specs; ``all`` is every built-in and plug-in that needs no argument. One of these that
+            fails is left out with a warning; one that is asked for by name is an error.
+        protocol: ``grouped`` holds out documents, with all that is nearly the same, in folds, and chooses by recall at
+            the budget. ``paper`` holds out a tenth of the units, by unit, and chooses by F1 (DANA, section 3.1).
+        folds: Folds of ``grouped``.
+        seeds: Repetitions, each with its own split and detector seed.
+        prevalence: Share of task text at which the average precision is taken; the paper's is a half.
+    """
+
+    detectors: list[str] = field(default_factory=lambda: list(ALL))
+    protocol: str = "grouped"
+    folds: int = 5
+    seeds: int = 1
+    prevalence: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.protocol in PROTOCOLS, "protocol", self.protocol, f"one of {', '.join(PROTOCOLS)}")
+        require(self.folds >= 2, "folds", self.folds, "at least 2")
+        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
+        require(0 < self.prevalence < 1, "prevalence", self.prevalence, "in (0, 1)")
+        require(bool(self.detectors), "detectors", self.detectors, "all, or at least one name")
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing was asked for by name."""
+        return self.detectors == ALL
+
+    def identity(self) -> dict[str, Any]:
+        """Plain values for a fingerprint; the detectors are added by whoever resolves them."""
+        left_out = ("detectors",) if self.protocol == "grouped" else ("detectors", "folds")
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
+
+    def specs(self) -> list[str]:
+        """The detectors by spec; unknown names fail here, before any work. Of ``all``, those that load."""
+        if self.is_all:
+            return [spec for spec, problem in _zoo().items() if not problem]
+        for spec in self.detectors:
+            DETECTORS.create(spec)
+        if len(set(self.detectors)) < len(self.detectors):
+            raise ConfigError(f"detectors={','.join(self.detectors)}: a name is given twice")
+        return self.detectors
+
+    def broken(self) -> dict[str, str]:
+        """Of ``all``, those that do not load, and why."""
+        return {spec: problem for spec, problem in _zoo().items() if problem} if self.is_all else {}
+
+
+def _zoo() -> dict[str, str]:
+    """Every detector that needs no argument, with what keeps it from loading; a name that two claim stands twice."""
+    problems = {}
+    for name, claims in DETECTORS.entries().items():
+        specs = [name] if len(claims) == 1 else [f"{claim.dist.name}:{name}" for claim in claims if claim.dist]
+        for spec in specs if name not in LEFT_OUT else ():
+            try:
+                DETECTORS.create(spec)
+                problems[spec] = ""
+            except (PluginError, ConfigError) as error:
+                problems[spec] = str(error)
+    return problems

@@ -34,48 +34,40 @@ from dana.scoring.settings import Selection
 log = get_logger(__name__)
 
 DOCUMENTS_PER_SHARD = 1024
+AHEAD = 2  # shards that are read and cut while another is scored
 SECONDS = b"dana.seconds"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Neighbouring documents of one part of a corpus.
+    """A row group of a part of a corpus: neighbouring documents.
 
     Attributes:
         number: From 0, in corpus order.
         part: The Parquet file.
-        first: Its first row there.
+        group: The row group's number there.
         documents: How many rows.
     """
 
     number: int
     part: Path
-    first: int
+    group: int
     documents: int
 
     def read(self) -> Iterator[Document]:
-        """The documents, read from those row groups alone that hold them."""
+        """The documents."""
         with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
-            start = 0
-            for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                low, high = max(self.first, start), min(self.first + self.documents, start + rows)
-                if low < high:
-                    table = file.read_row_group(group, DOCUMENTS.names).slice(low - start, high - low)
-                    for row in zip(*(table[name].to_pylist() for name in DOCUMENTS.names), strict=True):
-                        yield Document(*row)
-                start += rows
+            table = file.read_row_group(self.group, DOCUMENTS.names)
+        return (Document(**row) for row in table.to_pylist())
 
 
-def shards_of(corpus: Path, size: int = DOCUMENTS_PER_SHARD) -> list[Shard]:
+def shards_of(corpus: Path) -> list[Shard]:
     """All shards of a corpus folder, in order."""
     found: list[Shard] = []
     for part in parts(corpus):
-        rows = pq.read_metadata(part).num_rows
-        found += [
-            Shard(len(found) + place, part, start, min(size, rows - start))
-            for place, start in enumerate(range(0, rows, size))
-        ]
+        about = pq.read_metadata(part)
+        for group in range(about.num_row_groups):
+            found.append(Shard(len(found), part, group, about.row_group(group).num_rows))
     return found
 
 
@@ -85,7 +77,7 @@ class ShardFolder:
 
     Attributes:
         path: The folder.
-        scoring: The scoring's fingerprint; each shard carries it and its number, and those of another do not count.
+        scoring: The scoring's fingerprint, which is in each file's name: those of another do not count.
     """
 
     path: Path
@@ -93,23 +85,11 @@ class ShardFolder:
 
     def file(self, number: int) -> Path:
         """A shard's file."""
-        return self.path / f"shard-{number:06d}.parquet"
-
-    def _stamp(self, number: int) -> dict[bytes, bytes]:
-        return {b"dana.scoring": self.scoring.encode(), b"dana.shard": str(number).encode()}
-
-    def _is_stamped(self, number: int, metadata: dict[bytes, bytes] | None) -> bool:
-        return self._stamp(number).items() <= (metadata or {}).items()
+        return self.path / f"shard-{number:06d}-{self.scoring[:16]}.parquet"
 
     def missing(self, shards: Iterable[Shard]) -> list[Shard]:
-        """Those that this scoring has no whole file of yet."""
-        return [shard for shard in shards if not self._has(shard.number)]
-
-    def _has(self, number: int) -> bool:
-        try:
-            return self._is_stamped(number, pq.read_schema(self.file(number)).metadata)
-        except (OSError, pa.ArrowException):
-            return False
+        """Those that this scoring has no file of yet."""
+        return [shard for shard in shards if not self.file(shard.number).is_file()]
 
     def write(self, number: int, table: pa.Table, seconds: float) -> None:
         """Write a shard's file aside, put it on the disk, and rename it.
@@ -122,22 +102,22 @@ class ShardFolder:
         Raises:
             ArtifactError: If the folder is gone.
         """
-        stamped = table.replace_schema_metadata({**self._stamp(number), SECONDS: f"{seconds:.3f}".encode()})
+        timed = table.replace_schema_metadata({SECONDS: f"{seconds:.3f}".encode()})
         try:
             with replacing(self.file(number)) as temporary:
-                pq.write_table(stamped, temporary, compression="zstd", write_page_checksum=True)
+                pq.write_table(timed, temporary, compression="zstd", write_page_checksum=True)
         except FileNotFoundError as error:
             raise ArtifactError(f"{self.path}: is gone; another process has merged or removed the shards") from error
 
     def seconds(self, shards: Iterable[Shard]) -> float:
         """How long it took to score some shards, summed over the processes that did."""
-        return sum(float(pq.read_schema(self.file(shard.number)).metadata.get(SECONDS, 0)) for shard in shards)
+        return sum(float(pq.read_schema(self.file(shard.number)).metadata[SECONDS]) for shard in shards)
 
     def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
         """Every shard's table, in order.
 
         Raises:
-            ArtifactError: If one is damaged, or of another scoring or place.
+            ArtifactError: If one is damaged.
         """
         for shard in shards:
             file = self.file(shard.number)
@@ -145,8 +125,6 @@ class ShardFolder:
                 table = pq.read_table(file, page_checksum_verification=True)
             except (OSError, pa.ArrowException) as error:
                 raise ArtifactError(f"{file}: damaged ({error}); remove it and score again") from error
-            if not self._is_stamped(shard.number, table.schema.metadata):
-                raise ArtifactError(f"{file}: is a shard of something else; remove it and score again")
             yield table.replace_schema_metadata(None)
 
 
@@ -221,13 +199,14 @@ class ShardedTable(ABC):
         return (self.folder / MANIFEST).is_file()
 
     def prepare(self) -> Any:
-        """Learn what the rows need, or read what was learned before.
+        """Learn what the rows need, or read what was learned before, once every byte of it is found whole.
 
         Raises:
             ArtifactError: If the folder holds the shards of another table; the difference is named.
         """
-        made = make(self.shards.path / self.learned, self.learned, self.depends_on, self.learn)
-        return self._loaded(made)
+        learned = make(self.shards.path / self.learned, self.learned, self.depends_on, self.learn)
+        self._refuse_damage(learned)
+        return self.load(learned.path / OWN / self.learned)
 
     def prepared(self) -> Any:
         """What :meth:`prepare` left.
@@ -235,16 +214,8 @@ class ShardedTable(ABC):
         Raises:
             ArtifactError: If it has not run, or ran for something else.
         """
-        hint = f"{self.command} --prepare, with the same flags"
-        made = open_artifact(self.shards.path / self.learned, self.learned, hint)
-        if made.fingerprint != fingerprint(self.depends_on):
-            self.prepare()  # names the difference
-        return self._loaded(made)
-
-    def _loaded(self, made: Artifact) -> Any:
-        """What was learned, once every byte of it is found whole: it decides all rows."""
-        self._refuse_damage(made)
-        return self.load(made.path / OWN / self.learned)
+        open_artifact(self.shards.path / self.learned, self.learned, f"{self.command} --prepare, with the same flags")
+        return self.prepare()
 
     def _refuse_damage(self, made: Artifact) -> None:
         refuse_damage(made.path, made.manifest["files"], f"remove {made.path}, then prepare it again: {self.command}")
@@ -277,25 +248,19 @@ class ShardedTable(ABC):
         missing = self.shards.missing(mine)
         if len(missing) < len(mine):
             log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
-        began, busy, done = time.monotonic(), 0.0, 0
+        busy, done = 0.0, 0
         with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, ticking(bar):
-            rows: list[pa.Table] = []
-            shard_began = began
-            for shard, units in prefetch(self._batches(missing)):
-                now = time.monotonic()
-                if units is None:
-                    table = pa.concat_tables([self.schema.empty_table(), *rows]).combine_chunks()
-                    self.shards.write(shard.number, table, now - shard_began)
-                    rows, shard_began = [], now
-                else:
+            for shard, batches in prefetch(self._cut(missing), AHEAD):
+                began = time.monotonic()
+                rows = [self.schema.empty_table()]
+                for units in batches:
                     rows.append(self.rows(units, fitted))
-                    busy += time.monotonic() - now
                     done += len(units)
                     bar.update(done - bar.n)  # less what the encoder ticked
+                spent = time.monotonic() - began
+                self.shards.write(shard.number, pa.concat_tables(rows).combine_chunks(), spent)
+                busy += spent
             bar.total = done
-        spent = time.monotonic() - began
-        if missing:
-            log.info("shards    %d scored in %.1f s, %.1f %% of it scoring", len(missing), spent, 100 * busy / spent)
         return busy
 
     def _expected(self, shards: list[Shard]) -> int | None:
@@ -304,13 +269,11 @@ class ShardedTable(ABC):
         documents = sum(shard.documents for shard in shards)
         return None if counted is None else round(counted * documents / max(1, self.general.documents))
 
-    def _batches(self, shards: list[Shard]) -> Iterator[tuple[Shard, Units | None]]:
-        """Each shard's units, a batch at a time, and None when it is over."""
+    def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
+        """Each shard with its units, in batches."""
         splitter = self.selection.splitter()
         for shard in shards:
-            for units in units_of(shard.read(), splitter):
-                yield shard, units
-            yield shard, None
+            yield shard, list(units_of(shard.read(), splitter))
 
     def whole(self) -> Artifact:
         """All three steps, shared by the processes of one launch; what was done before is not done again.

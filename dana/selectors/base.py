@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,7 +37,7 @@ class SelectorContext:
         encoder: Encoder spec.
         geometry: Geometry spec (:mod:`dana.encoders.geometry`).
         general_share: General units that a detector is fitted on along with the task, as a share of the task's units.
-        store: Folder of an embedding store to encode through, or None.
+        store: Folder of an embedding store to encode through, or None; empty to round like a store and keep nothing.
         store_dtype: How the store rounds, ``float16`` or ``int8``.
     """
 
@@ -70,11 +69,9 @@ class SelectorContext:
 class _Remembering:
     """An encoder, and the vectors of all texts that it was asked for: each is encoded once."""
 
-    _vectors: "Tensor"
-
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self._places: dict[str, int] = {}  # text to its row
+        self._vectors: dict[str, Tensor] = {}
 
     def identity(self) -> dict[str, Any]:
         return encoder_identity(self.encoder)
@@ -82,11 +79,9 @@ class _Remembering:
     def encode(self, texts: Sequence[str]) -> "Tensor":
         import torch
 
-        if new := list(dict.fromkeys(text for text in texts if text not in self._places)):
-            vectors = self.encoder.encode(new)
-            self._vectors = torch.cat([self._vectors, vectors]) if self._places else vectors
-            self._places.update(zip(new, count(len(self._places)), strict=False))
-        return self._vectors[[self._places[text] for text in texts]] if texts else self.encoder.encode(texts)
+        if new := list(dict.fromkeys(text for text in texts if text not in self._vectors)):
+            self._vectors.update(zip(new, self.encoder.encode(new), strict=True))
+        return torch.stack([self._vectors[text] for text in texts]) if texts else self.encoder.encode(texts)
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ class RememberedContext(SelectorContext):
 
     @cached_property
     def _encoder(self) -> Encoder:
-        key = self.encoder, self.store_dtype if self.store else None
+        key = self.encoder, None if self.store is None else self.store_dtype
         if key not in self.encoders:
             self.encoders[key] = _Remembering(create_encoder(self.encoder, self.store, self.store_dtype))
         return self.encoders[key]
@@ -229,12 +224,25 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
     """
     if isinstance(units, Units):
         return units
-    if isinstance(units, str):
-        raise DataError(f"{name} is one text; give a list of texts")
-    if not isinstance(units, Iterable) or isinstance(units, Mapping) or hasattr(units, "columns"):  # of a table
+    if not isinstance(units, Iterable) or isinstance(units, str | Mapping) or hasattr(units, "columns"):  # of a table
         raise DataError(f"{name} is a {type(units).__name__}; give a list of texts")
     texts = list(units)
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}[{row}] is a {type(text).__name__}, not text")
     return Units.of_texts(texts)
+
+
+def checked_scores(scores: Any, count: int) -> np.ndarray:
+    """Scores of a component as float64; inside :func:`dana.core.registry.blamed`, which names the component.
+
+    Raises:
+        ValueError: If they are other than a finite number a unit.
+    """
+    numbers = np.asarray(scores, dtype=np.float64)
+    if numbers.shape != (count,):
+        raise ValueError(f"scores of shape {numbers.shape} for {count} units")
+    if not np.isfinite(numbers).all():
+        row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise ValueError(f"the score of unit {row} of {count} is {numbers[row]}")
+    return numbers

@@ -96,23 +96,13 @@ class CrossFitted(Selector):
 
     @property
     def takes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See :class:`dana.selectors.base.Selector`."""
-        return self.inner.takes
-
-    @property
-    def uses(self) -> tuple[str, ...]:
-        """See :class:`dana.selectors.base.Selector`."""
+        """What the selector uses of the run's settings."""
         return self.inner.uses
 
     @property
     def exemptions(self) -> dict[str, str]:
         """Checks of the conformance suite that the selector cannot pass, and why."""
         return getattr(self.inner, "exemptions", {})
-
-    @cached_property
-    def settings(self) -> SelectorContext:
-        """See :class:`dana.selectors.base.Selector`."""
-        return self._selector.settings
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """The selector's, for two fits."""
@@ -165,7 +155,8 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
 
 def plain_selector(spec: str, context: SelectorContext) -> Selector:
     """The selector of a spec as it is, fitted once on all that it asks for; see :func:`create_selector`."""
-    if isinstance(spec, str) and _head(spec) not in SELECTORS.entries() and _head(spec) in DETECTORS.entries():
+    name = str(spec).partition(":")[0]
+    if name not in SELECTORS.entries() and name in DETECTORS.entries():
         from dana.selectors.detector import DetectorSelector
 
         return DetectorSelector(spec, context=context)
@@ -177,7 +168,3 @@ def plain_selector(spec: str, context: SelectorContext) -> Selector:
     if made.context != SelectorContext():
         raise ConfigError(f"{spec!r}: context is set by the run, it is no parameter of a spec")
     return replace(made, context=context)
-
-
-def _head(spec: str) -> str:
-    return spec.partition(":")[0]

@@ -67,28 +67,26 @@ class CascadeSelector(Selector):
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedCascade":
         """Fit both, then, on the audit sample, the map from cheap to expensive scores and the recall."""
+        from sklearn.isotonic import IsotonicRegression
+
         cheap, good = self._cheap.fit(task, general, seed), self._good.fit(task, general, seed)
         some = general["audit"]
         first, second = cheap.score(some), good.score(some)
         threshold = float(np.quantile(first, self.keep))
-        knots, values = _isotonic(first, second)
+        isotonic = IsotonicRegression(out_of_bounds="clip").fit(first, second)
         passed = first <= threshold
         recall = {f"{budget:g}": recall_at(second, passed, budget) for budget in AUDITED}
-        log.info(
-            "cascade   the encoder sees %.0f %%; of the best %s of an audit sample it sees %s",
-            100 * self.keep,
-            ", ".join(f"{budget:.0%}" for budget in AUDITED),
-            ", ".join(f"{share:.1%}" for share in recall.values()),
-        )
-        audit = {"units": len(some), "recall": recall, "encoded": float(passed.mean())}
-        return FittedCascade(self, cheap, good, threshold, knots, values, audit)
+        seen = ", ".join(f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items())
+        log.info("cascade   the encoder sees %.0f %%; of an audit sample %s", 100 * self.keep, seen)
+        notes = {"audit": {"units": len(some), "recall": recall, "encoded": float(passed.mean())}}
+        return FittedCascade(self, cheap, good, threshold, isotonic.X_thresholds_, isotonic.y_thresholds_, notes)
 
     def load(self, folder: Path) -> "FittedCascade":
         """See :meth:`dana.selectors.base.Selector.load`."""
         about = read_json(folder / "selector.json")
         cheap, good = self._cheap.load(folder / "first"), self._good.load(folder / "second")
         knots, values = np.array(about["knots"]), np.array(about["values"])
-        return FittedCascade(self, cheap, good, about["threshold"], knots, values, about["audit"])
+        return FittedCascade(self, cheap, good, about["threshold"], knots, values, {"audit": about["audit"]})
 
     def identity(self) -> dict[str, Any]:
         """See :meth:`dana.selectors.base.Selector.identity`."""
@@ -107,7 +105,7 @@ class FittedCascade(FittedSelector):
         threshold: Highest cheap score at which the run's encoder is asked.
         knots: Shape (knots,), cheap scores, ascending.
         values: Shape (knots,), the mean score by `good` at each knot.
-        audit: Recall on the audit sample, by budget.
+        notes: For the manifest: recall on the audit sample, by budget.
     """
 
     selector: CascadeSelector
@@ -116,12 +114,7 @@ class FittedCascade(FittedSelector):
     threshold: float
     knots: np.ndarray
     values: np.ndarray
-    audit: dict[str, Any]
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """For the manifest."""
-        return {"audit": self.audit}
+    notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
         """See :meth:`dana.selectors.base.FittedSelector.score`."""
@@ -137,7 +130,7 @@ class FittedCascade(FittedSelector):
         self.cheap.save(folder / "first")
         self.good.save(folder / "second")
         joint = {"threshold": self.threshold, "knots": self.knots.tolist(), "values": self.values.tolist()}
-        write_json(folder / "selector.json", {**self.selector.identity(), **joint, "audit": self.audit})
+        write_json(folder / "selector.json", {**self.selector.identity(), **joint, **self.notes})
 
 
 def recall_at(scores: np.ndarray, passed: np.ndarray, budget: float) -> float:
@@ -150,10 +143,3 @@ def recall_at(scores: np.ndarray, passed: np.ndarray, budget: float) -> float:
     """
     best = np.argsort(scores, kind="stable")[: max(1, round(budget * scores.size))]
     return float(passed[best].mean())
-
-
-def _isotonic(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    from sklearn.isotonic import IsotonicRegression
-
-    fitted = IsotonicRegression(out_of_bounds="clip").fit(first, second)
-    return fitted.X_thresholds_, fitted.y_thresholds_

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,7 +101,8 @@ class ClassifierSelector(Selector):
         with seeded(derive_seed(seed, "selector", "classifier"), device):
             network, tokenizer = _open(self._model, num_labels=2, id2label={0: "general", 1: "task"})
             self._train(network.to(device), tokenizer, task.texts, negatives, seed)
-        return FittedClassifier(self, network.eval(), tokenizer, {"task": len(task), "negatives": len(negatives)})
+        notes = {"classifier": {"task": len(task), "negatives": len(negatives)}}
+        return FittedClassifier(self, network.eval(), tokenizer, notes)
 
     def draw_negatives(self, task: Sequence[str], general: Sequence[str], seed: int) -> list[str]:
         """Texts of the general units that stand for the other class, `ratio` for each of the task.
@@ -132,20 +133,18 @@ class ClassifierSelector(Selector):
             wanted = labels[rows].to(network.device)
             return [(torch.nn.functional.cross_entropy(found, wanted, reduction="none") * weights[wanted]).mean()]
 
-        def rate(step: int) -> float:
-            return learning_rate_at(step, steps, self.learning_rate, 0.0)
-
         network.train()
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
         epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
+        rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
         taken = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
         list(tracked(taken, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
         """See :meth:`dana.selectors.base.Selector.load`."""
         network, tokenizer = _open(str(folder / "model"))
-        counts = read_json(folder / "selector.json")["units"]
-        return FittedClassifier(self, network.to(device_named()).eval(), tokenizer, counts)
+        notes = {"classifier": read_json(folder / "selector.json")["units"]}
+        return FittedClassifier(self, network.to(device_named()).eval(), tokenizer, notes)
 
     def identity(self) -> dict[str, Any]:
         """See :meth:`dana.selectors.base.Selector.identity`; the model's weights, too."""
@@ -160,18 +159,13 @@ class FittedClassifier(FittedSelector):
         selector: Its parameters.
         network: Of transformers, in evaluation mode; label 1 is the task.
         tokenizer: Its tokenizer.
-        units: How many task units and negatives it was trained on.
+        notes: For the manifest: how many task units and negatives it was trained on.
     """
 
     selector: ClassifierSelector
     network: Any
     tokenizer: Any
-    units: dict[str, int]
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """For the manifest."""
-        return {"classifier": self.units}
+    notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
         """The logit of general minus that of task, in nats; below 0 is classified as task text."""
@@ -187,7 +181,7 @@ class FittedClassifier(FittedSelector):
         """Write the model folder ``model`` and ``selector.json``."""
         self.network.save_pretrained(folder / "model")
         self.tokenizer.save_pretrained(folder / "model")
-        write_json(folder / "selector.json", {**self.selector.identity(), "units": self.units})
+        write_json(folder / "selector.json", {**self.selector.identity(), "units": self.notes["classifier"]})
 
 
 def least_similar(task: Tensor, general: Tensor) -> np.ndarray:

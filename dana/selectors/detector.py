@@ -17,7 +17,7 @@ from dana.corpus.unit_stream import Units
 from dana.detectors.base import FittedDetector, background_units, fit_detector
 from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.encoders.geometry import FittedGeometry, parse_geometry
-from dana.selectors.base import FittedSelector, Selector
+from dana.selectors.base import FittedSelector, Selector, checked_scores
 
 GEOMETRY_SAMPLE = 2000  # general units on which the geometry is fitted
 
@@ -123,13 +123,7 @@ class FittedDetectorSelector(FittedSelector):
         """
         with blamed("detector", self.selector.settings.detector, self.selector._detector), torch.inference_mode():
             scores = self.detector.to(embeddings.device).score(self.geometry.apply(embeddings))
-            found = scores.double().cpu().numpy()
-            if found.shape != (len(embeddings),):
-                raise ValueError(f"scores of shape {found.shape} for {len(embeddings)} units")
-            if not np.isfinite(found).all():
-                row = int(np.flatnonzero(~np.isfinite(found))[0])
-                raise ValueError(f"the score of unit {row} of {len(found)} is {found[row]}")
-        return found
+            return checked_scores(scores.cpu(), len(embeddings))
 
     def save(self, folder: Path) -> None:
         """Write ``selector.json`` and, beside it, the geometry and the detector."""

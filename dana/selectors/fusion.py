@@ -1,7 +1,7 @@
 """Fusion selector: a weighted sum of several selectors' scores, each standardised on general units it has not seen.
 
 Words and vectors err on different texts, so their sum finds what neither finds alone. ``--selector auto`` learns the
-weights by cross-validation (:mod:`dana.scoring.ranking.candidates`).
+weights by cross-validation (:mod:`dana.scoring.ranking.auto`).
 """
 
 from collections.abc import Mapping, Sequence

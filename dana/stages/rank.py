@@ -9,12 +9,10 @@ from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, 
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.encoders.base import encoder_identity
-from dana.encoders.cache import create_encoder
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, embed, sorted_rows
-from dana.scoring.ranking.settings import RankSettings
+from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, texts_to_rank
 from dana.scoring.scoring import SAMPLES
-from dana.scoring.settings import Selection
+from dana.scoring.settings import RankSettings, Selection
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_texts
 
@@ -22,10 +20,7 @@ log = get_logger(__name__)
 
 RANKING = "ranking"
 TABLE = "ranking.csv"
-SHOWN = (
-    *("name", "recall", "recall_low", "recall_high", "f1_mean", "auroc_mean", "ap_mean", "best_f1_mean"),
-    *("stability", "fit_s", "score_s"),
-)
+HIDDEN = ["f1_std", "tied"]  # of the table for people
 
 
 def run_rank(settings: RunSettings) -> Artifact:
@@ -55,11 +50,10 @@ def rank_stage(
         PluginError: If a detector that was asked for by name fails, or none is left.
     """
     specs = settings.specs()
-    encoder = create_encoder(selection.encoder, selection.store, selection.store_dtype)
     depends_on = {
-        "task": task.fingerprint,
-        "general": general.fingerprint,
-        "selection": {**selection.identity(), "encoder": encoder_identity(encoder)},
+        "task": task.artifact.fingerprint,
+        "general": general.artifact.fingerprint,
+        "selection": {**selection.identity(), "encoder": selection.context("").encoder_identity()},
         **settings.identity(),
         "detectors": specs,
         "code": detector_origins(specs),
@@ -67,12 +61,11 @@ def rank_stage(
     }
 
     def write(draft: Draft) -> None:
-        embedded = embed(task, general, selection, settings, encoder)
-        ranked, chosen, failed = compare_detectors(specs, embedded, selection, settings, budget)
-        rows = sorted_rows(ranked)
+        texts = texts_to_rank(task, general, selection, settings)
+        rows, chosen, failed = compare_detectors(specs, texts, settings, budget, selection.seed)
         pd.DataFrame(rows).to_csv(draft.path / TABLE, index=False)
-        write_json(draft.path / SAMPLES, embedded.sample_ids)
-        draft.counts = embedded.counts
+        write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
+        draft.counts = texts.counts
         draft.notes = {
             "chosen": chosen,
             "detectors": rows,
@@ -114,9 +107,9 @@ def budget_there(folder: Path, otherwise: float) -> float:
 def comparison_text(ranking: dict[str, Any]) -> str:
     """A ranking's manifest as aligned columns with the chosen detector marked, for people."""
     frame = pd.DataFrame(ranking["detectors"])
-    shown = frame[[*SHOWN]].dropna(axis="columns", how="all")
-    marks = frame["tied"].map({True: "=", False: ""}).mask(frame["name"] == ranking["chosen"], "*")
-    shown.insert(0, "", marks)
+    near = frame.get("tied", pd.Series(False, frame.index)).map({True: "=", False: ""})
+    frame.insert(0, "", near.mask(frame["name"] == ranking["chosen"], "*"))
+    shown = frame.drop(columns=HIDDEN, errors="ignore").dropna(axis="columns", how="all")
     text = shown.to_string(index=False, float_format=lambda value: f"{value:.3f}")
     tied = "; =: within one standard error of the best recall, either would do"
     return f"{text}\n\n*: chosen{tied if ranking['protocol'] == 'grouped' else ''}"

@@ -10,8 +10,7 @@ from dana.core.storage import check_url, is_url
 from dana.core.studies import loaded, missing_studies
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
-from dana.scoring.ranking.settings import RankSettings
-from dana.scoring.settings import Selection
+from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
 from dana.tasks.settings import HarvestSettings, Hygiene, Preset
 from dana.train.settings import AdaptSettings, PretrainSettings

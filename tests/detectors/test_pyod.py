@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import subprocess
 import sys
 
@@ -108,7 +107,7 @@ def test_scores_of_a_row_at_a_time_are_announced_with_what_a_million_take(heard)
     as_detector(DETECTORS.create("pyod:LODA")).fit(rows, 0)
     assert not heard.messages
     as_detector(DETECTORS.create("pyod:ECOD")).fit(rows, 0)
-    assert re.search(r"ECOD depend on the batch, so each row is scored alone: a million rows take \d", heard.text)
+    assert "scores of ECOD depend on the batch, so each row is scored alone" in heard.text
 
 
 LOAD = """

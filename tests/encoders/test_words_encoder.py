@@ -8,7 +8,7 @@ import torch
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.registry import ENCODERS
 from dana.encoders.words import WordsEncoder, train_word_vectors
-from dana.selectors.checks import TOPICS, check_encoder
+from dana.selectors.checks import OTHER, TASK, check_encoder
 
 LINES = ["the 1 0", "Court 0 1", "denied 3 4", "court 9 9", ", 5 5"]
 
@@ -41,7 +41,7 @@ def test_the_batch_changes_no_bit(tmp_path, repository_texts):
 
 
 def test_every_check_of_the_contract_passes(tmp_path):
-    train_word_vectors([text for topic in TOPICS for text in topic] * 5, 4).save(tmp_path / "topics.txt")
+    train_word_vectors([" ".join(words) for words in (TASK, OTHER)] * 5, 4).save(tmp_path / "topics.txt")
     results = check_encoder(f"words:{tmp_path}/topics.txt")
     assert [str(result) for result in results if not result.passed or result.detail] == []
 

@@ -76,8 +76,8 @@ def test_what_was_saved_scores_the_same(fitted, tmp_path):
     units = Units.of_texts(texts("task", 20, 11) + texts("other", 20, 12))
     again = selector.load(tmp_path)
     assert np.array_equal(again.score(units), both.score(units))
-    assert again.audit == both.audit
-    assert set(both.audit["recall"]) == {"0.05", "0.1", "0.2"}
+    assert again.notes == both.notes
+    assert set(both.notes["audit"]["recall"]) == {"0.05", "0.1", "0.2"}
 
 
 def test_it_is_registered_and_checked():

@@ -153,7 +153,7 @@ def test_plain_lists_are_fitted_and_scored_with_the_class_that_the_command_uses(
 @pytest.mark.parametrize(
     ("task", "general", "message"),
     [
-        ("one text", ["a"], "task is one text; give a list of texts"),
+        ("one text", ["a"], "task is a str; give a list of texts"),
         (["a", 3], ["a"], r"task\[1\] is a int, not text"),
         (["a"] * 20, ["b", None], r"general\[1\] is a NoneType, not text"),
         (["a"] * 20, [], "nothing is left for the geometry sample"),

@@ -17,7 +17,7 @@ from dana.detectors.neighbours import KNearestNeighbours
 from dana.detectors.pyod import Convention, as_detector
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import create_encoder
-from dana.scoring.ranking.settings import RankSettings
+from dana.scoring.settings import RankSettings
 from dana.selectors.build import CrossFitted
 from dana.stages.rank import rank_stage
 from dana.train.settings import TrainSettings

@@ -10,8 +10,8 @@ from dana.core.errors import ArtifactError, DataError
 from dana.core.schemas import HELD_OUT_TASK, iterate_documents
 from dana.corpus.documents import Tally
 from dana.scoring.inputs import TaskText
-from dana.scoring.ranking.settings import RankSettings
 from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.settings import RankSettings
 from dana.stages.rank import rank_stage
 from dana.stages.texts import corpus_stage, held_out_stage, task_stage
 from dana.weighting.texts import KEPT_TEXT

@@ -8,8 +8,7 @@ from two_topics import SELECTION, frame_of
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.encoders.hashing import HashingEncoder
-from dana.scoring.ranking.settings import RankSettings
-from dana.scoring.settings import Selection
+from dana.scoring.settings import RankSettings, Selection
 from dana.stages.rank import run_rank
 from dana.stages.score import run_score
 from dana.stages.settings import RunSettings

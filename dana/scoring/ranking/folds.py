@@ -8,7 +8,8 @@ by mean scores over such runs. The general runs are cut to the lengths of the ta
 over few, the first lies nearer the middle whatever it is of.
 """
 
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.corpus.overlap import shingle_matrix
 from dana.corpus.unit_stream import Units
+from dana.selectors.base import Selector
 
 log = get_logger(__name__)
 
@@ -55,8 +57,8 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
     return np.array([number[document] for document in documents], dtype=np.int64)
 
 
-def stretches(groups: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Cut a group that holds more than half of the units into ten stretches of consecutive units.
+def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Cut a group that holds more than half of the units into ten stretches of consecutive units, with a warning.
 
     A task of one long document has no second one to hold out. Neighbouring stretches are of one text, so what is
     measured over them flatters.
@@ -64,34 +66,26 @@ def stretches(groups: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, bool]:
     Args:
         groups: Shape (units,), from :func:`groups_of`.
         order: Shape (units,), place of each unit in the task's text.
-
-    Returns:
-        The groups, and whether one was cut.
     """
     sizes = np.bincount(groups)
     largest = int(sizes.argmax())
     if sizes[largest] <= groups.size / 2:
-        return groups, False
+        return groups
+    log.warning(
+        "ranking   most of the task is one document, or near copies of one: stretches of it are held out, "
+        "and they are like the rest of it, so the numbers flatter"
+    )
     inside = np.flatnonzero(groups == largest)
     inside = inside[np.argsort(order[inside], kind="stable")]
     cut = groups.copy()
     cut[inside] = groups.max() + 1 + np.arange(inside.size) * STRETCHES // inside.size
-    return np.unique(cut, return_inverse=True)[1], True
+    return np.unique(cut, return_inverse=True)[1]
 
 
-def task_groups(task: Units) -> tuple[np.ndarray, bool]:
-    """Groups of a task's units that are held out together, and whether one document was cut into stretches: a warning.
-
-    See :func:`groups_of` and :func:`stretches`.
-    """
+def task_groups(task: Units) -> np.ndarray:
+    """Groups of a task's units that are held out together; see :func:`groups_of` and :func:`stretches`."""
     places = np.argsort(np.lexsort((task.numbers, task.of)))
-    groups, was_cut = stretches(groups_of(task.texts, task.document_numbers.tolist()), places)
-    if was_cut:
-        log.warning(
-            "ranking   most of the task is one document, or near copies of one: stretches of it are held out, "
-            "and they are like the rest of it, so the numbers flatter"
-        )
-    return groups, was_cut
+    return stretches(groups_of(task.texts, task.document_numbers.tolist()), places)
 
 
 def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -113,6 +107,25 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
         fold[group] = load.argmin()
         load[fold[group]] += sizes[group]
     return fold[groups]
+
+
+def fit_and_score(
+    selector: Selector, task: Units, general: Mapping[str, Units], parts: Sequence[Units], seed: int
+) -> tuple[list[np.ndarray], tuple[float, float]]:
+    """Scores of `parts` by one fit, and the seconds of fitting and of scoring.
+
+    Args:
+        selector: In a context that remembers the vectors of all these texts, so that the seconds are without them.
+        task: What it is fitted on.
+        general: The samples that it asks for, by name.
+        parts: What is scored.
+        seed: Of the fit.
+    """
+    began = time.perf_counter()
+    fitted = selector.fit(task, general, seed)
+    ready = time.perf_counter()
+    scores = [fitted.score(part) for part in parts]
+    return scores, (ready - began, time.perf_counter() - ready)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from statistics import fmean
 
 import numpy as np
 
-from dana.core.errors import DataError
 from dana.core.rng import generator
 from dana.core.statistics import draw_groups
 
@@ -22,57 +21,29 @@ REPLICATES = 500  # of recall; an average precision, which takes a sort each, ha
 PRECISION_REPLICATES = 200
 
 
-@dataclass(frozen=True)
-class Separation:
-    """How well anomaly scores separate held-out task units from general ones; task is the positive class.
+def separation(
+    training: np.ndarray, task: np.ndarray, general: np.ndarray, prevalence: float = 0.5
+) -> tuple[float, float, float]:
+    """F1, AUROC and average precision of scores of held-out task units (positive) against those of general units.
 
-    Attributes:
-        f1: F1 at the threshold (1 - 0.1)-quantile of the training scores, as many general units as task units.
-        auroc: Probability that a task unit scores lower than a general one, ties half.
-        ap: Average precision of ranking by low score, at a given prevalence.
-        best_f1: F1 at the best threshold in hindsight, as many general units as task units.
-        threshold: The score up to which a unit counts as in-domain.
-    """
-
-    f1: float
-    auroc: float
-    ap: float
-    best_f1: float
-    threshold: float
-
-
-def separation(training: np.ndarray, task: np.ndarray, general: np.ndarray, prevalence: float = 0.5) -> Separation:
-    """Compare scores of held-out task units with those of general units.
+    F1 is that of as many general units as task units, at the 90th percentile of the training scores. AUROC is the
+    probability that a task unit scores lower than a general one, ties half.
 
     Args:
         training: Scores of task units, which set the threshold; higher is more anomalous here and below.
         task: Scores of held-out task units.
-        general: Scores of general units; any number, F1 is that of equally many.
+        general: Scores of general units.
         prevalence: Share of task units at which the average precision is taken.
-
-    Raises:
-        DataError: If an array is empty or holds a non-finite value.
     """
-    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+    from sklearn.metrics import average_precision_score, roc_auc_score
 
-    for name, values in {"training": training, "task": task, "general": general}.items():
-        if values.size == 0:
-            raise DataError(f"{name} scores are empty")
-        if not np.isfinite(values).all():
-            raise DataError(f"{name} scores hold {int((~np.isfinite(values)).sum())} non-finite values")
-    is_task = np.concatenate([np.ones(task.size), np.zeros(general.size)])
+    is_task = np.repeat([1, 0], [task.size, general.size])
     relevance = -np.concatenate([task, general])
-    threshold = float(np.quantile(training, 1 - CONTAMINATION))
-    found, wrong = float((task <= threshold).mean()), float((general <= threshold).mean())
-    false, true, _ = roc_curve(is_task, relevance)
+    threshold = np.quantile(training, 1 - CONTAMINATION)
+    right, wrong = float((task <= threshold).mean()), float((general <= threshold).mean())
     weight = np.where(is_task, prevalence / task.size, (1 - prevalence) / general.size)
-    return Separation(
-        f1=2 * found / (found + wrong + 1),
-        auroc=float(roc_auc_score(is_task, relevance)),
-        ap=float(average_precision_score(is_task, relevance, sample_weight=weight)),
-        best_f1=float(np.max(2 * true / (true + false + 1))),
-        threshold=threshold,
-    )
+    ap = average_precision_score(is_task, relevance, sample_weight=weight)
+    return 2 * right / (right + wrong + 1), float(roc_auc_score(is_task, relevance)), float(ap)
 
 
 def stability(scores_by_fit: Sequence[np.ndarray]) -> float | None:
@@ -103,29 +74,22 @@ class Fold:
     general: np.ndarray
 
 
-@dataclass(frozen=True)
-class Resampling:
-    """Which documents a bootstrap replicate holds, the same for every detector, so that differences are paired.
+def resampled(task_groups: np.ndarray, general_groups: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
+    """How often each unit's group is drawn in a replicate, where groups are drawn with replacement on both sides.
 
-    Attributes:
-        task: Shape (replicates + 1, task units), how often each unit's group was drawn; the first row is all ones.
-        general: Shape (replicates + 1, general units), the same by document.
+    The draws are the same for every detector, so that differences are paired.
+
+    Returns:
+        Float32 of shape (replicates + 1, units) for the task and for general text; the first row is all ones.
     """
-
-    task: np.ndarray
-    general: np.ndarray
-
-    @classmethod
-    def of(cls, task_groups: np.ndarray, general_groups: np.ndarray, seed: int) -> "Resampling":
-        """Draw groups with replacement, as many as there are, on both sides."""
-        draws = []
-        for label, groups in (("task", task_groups), ("general", general_groups)):
-            drawn = draw_groups(generator(seed, "recall", label), groups, REPLICATES)
-            draws.append(np.concatenate([np.ones((1, groups.size)), drawn]).astype(np.float32))
-        return cls(*draws)
+    draws = []
+    for label, groups in (("task", task_groups), ("general", general_groups)):
+        drawn = draw_groups(generator(seed, "recall", label), groups, REPLICATES)
+        draws.append(np.concatenate([np.ones((1, groups.size)), drawn]).astype(np.float32))
+    return tuple(draws)
 
 
-def recalls(folds: Sequence[Fold], resampling: Resampling, budget: float) -> np.ndarray:
+def recalls(folds: Sequence[Fold], draws: tuple[np.ndarray, ...], budget: float) -> np.ndarray:
     """Recall at the budget, shape (replicates + 1,); the first is that of the data as they are.
 
     Each fold has its own threshold, the budget's quantile of the general scores there. Task units that tie with it
@@ -133,14 +97,14 @@ def recalls(folds: Sequence[Fold], resampling: Resampling, budget: float) -> np.
 
     Args:
         folds: Of one repetition or several; together they hold out every unit equally often.
-        resampling: See :class:`Resampling`.
+        draws: See :func:`resampled`.
         budget: β, share of the general units that is kept.
     """
     kept, all_units = 0.0, 0.0
     for fold in folds:
         order = np.argsort(fold.general, kind="stable")
         sorted_scores = fold.general[order]
-        reached = np.cumsum(resampling.general[:, order], axis=1, dtype=np.float64)
+        reached = np.cumsum(draws[1][:, order], axis=1, dtype=np.float64)
         reached /= reached[:, -1:]
         at = np.minimum((reached < budget - 1e-12).sum(1), order.size - 1)
         threshold = sorted_scores[at]
@@ -148,14 +112,14 @@ def recalls(folds: Sequence[Fold], resampling: Resampling, budget: float) -> np.
         each = np.arange(at.size)
         below = np.where(low > 0, reached[each, low - 1], 0.0)
         tied = (budget - below) / np.maximum(reached[each, high - 1] - below, 1e-300)
-        weights = resampling.task[:, fold.rows]
+        weights = draws[0][:, fold.rows]
         found = (fold.task < threshold[:, None]) + np.clip(tied, 0, 1)[:, None] * (fold.task == threshold[:, None])
         kept = kept + (weights * found).sum(1)
         all_units = all_units + weights.sum(1)
     return kept / np.maximum(all_units, 1e-300)
 
 
-def separations(folds: Sequence[Fold], prevalence: float) -> list[Separation]:
+def separations(folds: Sequence[Fold], prevalence: float) -> list[tuple[float, float, float]]:
     """The paper's numbers, a fold each, at a threshold that neither the fold nor its own fit has seen.
 
     The 90th percentile of scores of units in the other folds, each scored by a detector that was not fitted on it. (A

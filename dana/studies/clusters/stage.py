@@ -71,7 +71,12 @@ class Clustering(ShardedTable):
         """All that decides the clusters."""
         cut = {key: value for key, value in self.selection.cut().items() if key != "max_task_units"}
         space = {"encoder": self._context.encoder_identity(), "geometry": self.selection.geometry}
-        return {"general": self.general.fingerprint, "selection": cut, **space, "clusters": self.settings.identity()}
+        return {
+            "general": self.general.artifact.fingerprint,
+            "selection": cut,
+            **space,
+            "clusters": self.settings.identity(),
+        }
 
     def load(self, folder: Path) -> FittedClusters:
         """The fitted model."""

@@ -168,7 +168,7 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
     out, limits = Path(settings.out), settings.section("topics")
     identity = limits.identity()  # files that it names are looked at before any text is read
     corpus = open_general(settings, is_named)
-    depends_on = {"general": corpus.fingerprint, "topics": identity, "seed": settings.selection.seed}
+    depends_on = {"general": corpus.artifact.fingerprint, "topics": identity, "seed": settings.selection.seed}
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
     write = partial(_write_model, corpus=corpus, settings=settings, depends_on=depends_on, folder=fits)
     artifact = make(out / MODEL, MODEL, depends_on | {"k": sorted(limits.k), "seeds": limits.seeds}, write)
@@ -239,7 +239,7 @@ class Assignment(ShardedTable):
     @property
     def depends_on(self) -> dict[str, Any]:
         """All that decides the shares."""
-        return {"general": self.general.fingerprint, "topics": self.model.fingerprint}
+        return {"general": self.general.artifact.fingerprint, "topics": self.model.fingerprint}
 
     def learn(self, draft: Draft) -> None:
         """Nothing: what was fitted is put beside the shards."""

@@ -9,8 +9,7 @@ import pytest
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, draw, units_of
-from dana.scoring.ranking.auto import AutoSelector
-from dana.scoring.ranking.candidates import FUSION, Compared, _choose
+from dana.scoring.ranking.auto import FUSION, AutoSelector, _choose
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import CrossFitted, create_selector
 from dana.selectors.checks import check_selector
@@ -49,7 +48,7 @@ def fitted_and_pool(selector, task, share=0.1):
 
 
 def row(name, ap):
-    return Compared(name, ap, ap, ap, 1.0, 1.0, 1.0, None, 0.0, 0.0)
+    return {"name": name, "ap": ap}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, units_of
-from dana.scoring.ranking.candidates import (
+from dana.scoring.ranking.auto import (
     HeldOutScores,
     choose_selector,
     fused_scores,

@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 
-from dana.core.errors import DataError
-from dana.scoring.ranking.comparison import (
-    Ranked,
-    choose_by_f1,
-    choose_by_recall,
-    sorted_rows,
-    split,
-    summarise,
-    within_one_error,
-)
+from dana.scoring.ranking.comparison import choose_by_f1, choose_by_recall, split, summarise, within_one_error
 from dana.scoring.ranking.measures import separation, stability
 
 
@@ -20,34 +11,24 @@ def test_f1_at_the_ninetieth_percentile_by_hand():
     training = np.arange(11.0)  # 0.9-quantile of 0..10 is 9
     task = np.array([1.0, 9.0, 9.5, 2.0])  # three of four at or below 9
     general = np.array([8.0, 12.0, 13.0, 14.0])  # one wrongly in-domain
-    result = separation(training, task, general)
-    assert result.threshold == 9
-    assert result.f1 == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
+    f1, auroc, _ = separation(training, task, general)
+    assert f1 == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
     # of 16 pairs (task, general), task is lower in all but (9, 8) and (9.5, 8)
-    assert result.auroc == pytest.approx(14 / 16)
-    assert result.best_f1 == pytest.approx(8 / 9)  # threshold 9.5: four found, one wrong
+    assert auroc == pytest.approx(14 / 16)
 
 
 def test_always_in_domain_scores_two_thirds():
     # the least that the paper's numbers can be
-    result = separation(np.ones(10), np.ones(50), np.ones(50))
-    assert result.f1 == pytest.approx(2 / 3)
-    assert result.auroc == 0.5
+    f1, auroc, _ = separation(np.ones(10), np.ones(50), np.ones(50))
+    assert f1 == pytest.approx(2 / 3)
+    assert auroc == 0.5
 
 
 def test_a_higher_score_means_more_foreign():
     rng = np.random.default_rng(0)
     task, general = rng.normal(0, 1, 200), rng.normal(4, 1, 200)
-    assert separation(task, task, general).auroc > 0.98
-    assert separation(task, general, task).auroc < 0.02
-
-
-def test_non_finite_and_empty_scores_are_refused_by_name():
-    good = np.ones(3)
-    with pytest.raises(DataError, match="general scores hold 1 non-finite"):
-        separation(good, good, np.array([1.0, np.inf]))
-    with pytest.raises(DataError, match="task scores are empty"):
-        separation(good, np.array([]), good)
+    assert separation(task, task, general)[1] > 0.98
+    assert separation(task, general, task)[1] < 0.02
 
 
 def test_split_is_a_seeded_partition_into_90_and_10_percent():
@@ -57,8 +38,6 @@ def test_split_is_a_seeded_partition_into_90_and_10_percent():
     np.testing.assert_array_equal(split(200, seed=1)[1], held_out)
     assert (split(200, seed=2)[1] != held_out).any()
     assert split(20, seed=0)[1].size == 2
-    with pytest.raises(DataError, match="has 19 units"):
-        split(19, seed=0)
 
 
 def test_stability_is_one_for_equal_orders_and_none_for_one_seed():
@@ -69,7 +48,10 @@ def test_stability_is_one_for_equal_orders_and_none_for_one_seed():
 
 
 def _row(name, f1=0.0, auroc=0.0, recall=None, stability=None, tied=True):
-    return Ranked(name, recall, 0, 1, tied, f1, 0, auroc, 0, 0, 0, stability, 0, 0, 1)
+    return {
+        **{"name": name, "recall": recall, "tied": tied},
+        **{"f1_mean": f1, "auroc_mean": auroc, "stability": stability},
+    }
 
 
 def test_the_papers_choice_is_the_highest_mean_f1_then_auroc_then_name():
@@ -84,7 +66,6 @@ def test_of_the_recalls_within_one_error_the_stablest_is_chosen_then_the_best_th
     assert choose_by_recall([far, best, stable]) == "stable"
     assert choose_by_recall([_row("a", recall=0.8, stability=0.991), _row("b", recall=0.81, stability=0.99)]) == "b"
     assert choose_by_recall([_row("b", recall=0.8), _row("a", recall=0.8)]) == "a"
-    assert [row["name"] for row in sorted_rows([far, stable, best])] == ["best", "stable", "far"]
 
 
 def test_one_standard_error_is_that_of_the_paired_difference():
@@ -93,30 +74,30 @@ def test_one_standard_error_is_that_of_the_paired_difference():
     best = np.concatenate([[0.9], 0.9 + noise])
     with_it = np.concatenate([[0.86], 0.86 + noise + small])  # moves with the best: four errors below
     alone = np.concatenate([[0.86], 0.86 - noise])  # moves against it: well within one
-    assert within_one_error([with_it, best, alone]) == [False, True, True]
+    tied = within_one_error({"with it": with_it, "best": best, "alone": alone})
+    assert tied == {"with it": False, "best": True, "alone": True}
 
 
 def test_average_precision_is_that_of_the_prevalence_asked_for():
     # task 1, 3; general 2, 4: the first task unit is alone, the second comes with half of the general units
     scores = np.array([1.0, 3.0]), np.array([2.0, 4.0])
-    assert separation(scores[0], *scores).ap == pytest.approx((1 + 2 / 3) / 2)
-    assert separation(scores[0], *scores, 0.1).ap == pytest.approx((1 + 0.1 / (0.1 + 0.9 * 0.5)) / 2)
+    assert separation(scores[0], *scores)[2] == pytest.approx((1 + 2 / 3) / 2)
+    assert separation(scores[0], *scores, 0.1)[2] == pytest.approx((1 + 0.1 / (0.1 + 0.9 * 0.5)) / 2)
 
 
 def test_f1_does_not_depend_on_how_many_general_units_there_are():
     rng = np.random.default_rng(0)
     task, general = rng.normal(0, 1, 50), rng.normal(2, 1, 50)
     once, often = separation(task, task, general), separation(task, task, np.tile(general, 7))
-    assert (often.f1, often.best_f1) == pytest.approx((once.f1, once.best_f1))
+    assert often[0] == pytest.approx(once[0])
 
 
 def test_summary_has_means_and_sample_standard_deviation():
     runs = [separation(np.arange(10.0), np.array([1.0, shift]), np.array([20.0, 3.0])) for shift in (2.0, 30.0)]
-    row = summarise("knn", runs, 0.5, [(1, 2), (3, 4)], 2)
-    f1 = [run.f1 for run in runs]
-    assert row.f1_mean == pytest.approx(np.mean(f1))
-    assert row.f1_std == pytest.approx(np.std(f1, ddof=1))
-    assert (row.fit_s, row.score_s, row.n_seeds, row.stability) == (2, 3, 2, 0.5)
-    assert (row.recall, row.recall_low, row.recall_high, row.tied) == (None, None, None, False)
-    alone = summarise("knn", runs[:1], None, [(1, 2)], 1)
-    assert (alone.f1_mean, alone.f1_std, alone.auroc_std) == (f1[0], 0.0, 0.0)
+    row = summarise(runs, [np.arange(3.0), np.arange(3.0)], [(1, 2), (3, 4)])
+    f1 = [run[0] for run in runs]
+    assert row["f1_mean"] == pytest.approx(np.mean(f1))
+    assert row["f1_std"] == pytest.approx(np.std(f1, ddof=1))
+    assert (row["fit_s"], row["score_s"], row["stability"]) == (2, 3, pytest.approx(1))
+    alone = summarise(runs[:1], [np.arange(3.0)], [(1, 2)])
+    assert (alone["f1_mean"], alone["f1_std"], alone["stability"]) == (f1[0], 0.0, None)

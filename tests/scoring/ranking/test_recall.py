@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.statistics import percentile_interval
-from dana.scoring.ranking.measures import REPLICATES, Fold, Resampling, recalls, separations
+from dana.scoring.ranking.measures import REPLICATES, Fold, recalls, resampled, separations
 
 
 def one_fold(task, general):
@@ -14,7 +14,7 @@ def one_fold(task, general):
 
 def each_alone(folds, seed=0):
     units = sum(fold.rows.size for fold in folds)
-    return Resampling.of(np.arange(units), np.arange(folds[0].general.size), seed)
+    return resampled(np.arange(units), np.arange(folds[0].general.size), seed)
 
 
 def test_recall_by_hand():
@@ -43,8 +43,8 @@ def test_the_interval_is_over_documents_and_wider_than_over_units():
     documents = np.repeat(np.arange(20), 30)
     task = np.repeat(rng.normal(0, 1, 20), 30) + rng.normal(0, 0.1, 600)  # units of a document are alike
     fold = one_fold(task, rng.normal(1, 1, 1000))
-    by_document = percentile_interval(recalls([fold], Resampling.of(documents, np.arange(1000), 0), 0.2)[1:])
-    by_unit = percentile_interval(recalls([fold], Resampling.of(np.arange(600), np.arange(1000), 0), 0.2)[1:])
+    by_document = percentile_interval(recalls([fold], resampled(documents, np.arange(1000), 0), 0.2)[1:])
+    by_unit = percentile_interval(recalls([fold], resampled(np.arange(600), np.arange(1000), 0), 0.2)[1:])
     recall = recalls([fold], each_alone([fold]), 0.2)[0]
     assert by_document[0] < recall < by_document[1]
     assert by_document[1] - by_document[0] > 2 * (by_unit[1] - by_unit[0])
@@ -65,7 +65,7 @@ def test_the_interval_holds_the_true_recall_nineteen_times_of_twenty():
 
 def test_the_general_sample_is_drawn_again_too():
     fold = one_fold(np.linspace(0, 3, 200), np.random.default_rng(0).normal(1, 1, 40))
-    fixed = Resampling(each_alone([fold]).task, np.ones((REPLICATES + 1, 40), dtype=np.float32))
+    fixed = each_alone([fold])[0], np.ones((REPLICATES + 1, 40), dtype=np.float32)
     both = recalls([fold], each_alone([fold]), 0.2)
     assert np.std(both) > 1.5 * np.std(recalls([fold], fixed, 0.2))
 
@@ -77,6 +77,5 @@ def test_the_threshold_of_a_fold_comes_from_the_others_on_one_scale():
         Fold(np.array([1]), np.array([50.0]), 10 * general),  # standardised: 3
         Fold(np.array([2]), np.array([3.0]), general),  # standardised: 1
     ]
-    found = separations(folds, 0.5)
-    assert [run.threshold for run in found] == pytest.approx([2.8, 6.4, 6.6])  # 0.9 between 1 and 3, 1 and 7, 3 and 7
-    assert [run.f1 for run in found] == pytest.approx([0, 2 / 3, 2 / 3])
+    # thresholds are 2.8, 6.4 and 6.6: 0.9 between 1 and 3, 1 and 7, 3 and 7
+    assert [f1 for f1, *_ in separations(folds, 0.5)] == pytest.approx([0, 2 / 3, 2 / 3])

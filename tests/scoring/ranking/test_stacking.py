@@ -5,8 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
-from dana.scoring.ranking import candidates
-from dana.scoring.ranking.candidates import stacking_weights
+from dana.scoring.ranking import auto
+from dana.scoring.ranking.auto import stacking_weights
 from dana.scoring.ranking.measures import average_precisions, recalls_at
 
 
@@ -15,7 +15,7 @@ def scores(rows, means, seed):
 
 
 def test_without_the_ridge_the_model_is_scikit_learns_logistic_regression(monkeypatch):
-    monkeypatch.setattr(candidates, "RIDGE", 0.0)
+    monkeypatch.setattr(auto, "RIDGE", 0.0)
     task, general = scores(300, [-1.5, -0.7], 0), scores(900, [0, 0], 1)
     weights, slope, intercept = stacking_weights(task, general)
     labels = np.repeat([0, 1], [300, 900])
@@ -29,7 +29,7 @@ def test_the_better_selector_weighs_more_and_the_ridge_draws_towards_equal_weigh
     task, general = scores(400, [-2.0, -0.5], 0), scores(400, [0, 0], 1)
     found = stacking_weights(task, general)[0]
     assert found[0] > 0.6
-    monkeypatch.setattr(candidates, "RIDGE", 100.0)
+    monkeypatch.setattr(auto, "RIDGE", 100.0)
     assert stacking_weights(task, general)[0] == pytest.approx([0.5, 0.5], abs=0.01)
 
 

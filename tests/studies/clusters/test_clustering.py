@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from dana.core import schemas
 from dana.core.errors import ArtifactError, DataError
 from dana.core.launch import Share
 from dana.core.schemas import read_table
@@ -15,7 +16,6 @@ from dana.encoders.hashing import HashingEncoder
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
-from dana.scoring.sharded import shards_of
 from dana.stages.texts import corpus_stage
 from dana.studies.clusters.description import FILES, FOLDER
 from dana.studies.clusters.model import FittedClusters
@@ -29,7 +29,7 @@ SETTINGS = ClusterSettings(k=[2, 3], pca=8, seeds=2, fit=150)
 @pytest.fixture
 def clustering(texts, tmp_path, monkeypatch):
     """Eight shards of a small pool."""
-    monkeypatch.setattr(sharded, "shards_of", lambda corpus: shards_of(corpus, 17))
+    monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 17)
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "corpus"))
 
     def make(name="clusters", **changes):
@@ -64,12 +64,13 @@ def test_three_workers_make_the_bytes_of_one(clustering):
     assert content(many.merge().path) == expected
 
 
-def test_shards_and_batches_of_another_size_change_no_bit(clustering, monkeypatch):
+def test_shards_and_batches_of_another_size_change_no_bit(clustering, texts, tmp_path, monkeypatch):
     expected = content(clustering("one").whole().path)
-    monkeypatch.setattr(sharded, "shards_of", lambda corpus: shards_of(corpus, 5))
+    monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
+    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
     original = sharded.units_of
     monkeypatch.setattr(sharded, "units_of", lambda documents, splitter: original(documents, splitter, 7))
-    assert content(clustering("other").whole().path) == expected
+    assert content(clustering("other", general=general).whole().path) == expected
 
 
 def test_a_killed_run_goes_on(clustering, monkeypatch):

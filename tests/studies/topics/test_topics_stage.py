@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from dana.cli.main import main
+from dana.core import schemas
 from dana.core.launch import Share
-from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
-from dana.scoring.sharded import shards_of
 from dana.studies.topics import stage
 from dana.studies.topics.model import Topics
 from dana.studies.topics.stage import TOPIC_SHARES, Assignment, top_words
@@ -48,7 +47,9 @@ def pool(tmp_path_factory):
 def fitted(pool, tmp_path_factory):
     """A folder in which topics were fitted and assigned."""
     out = tmp_path_factory.mktemp("runs") / "fitted"
-    assert main(["topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(schemas.ROWS_PER_GROUP, True, 9)
+        assert main(["topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
     assert main(["topics", "assign", "--out", str(out)]) == 0
     return out
 
@@ -113,8 +114,7 @@ def test_topics_are_assigned_to_other_text(fitted, pool, tmp_path, capsys):
 
 
 @pytest.fixture
-def assignment(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(sharded, "shards_of", lambda corpus: shards_of(corpus, 9))
+def assignment(fitted, tmp_path):
     general = GeneralCorpus.open(fitted / "corpus")
 
     def make(name):
