@@ -15,7 +15,8 @@ from dana.studies.few_shot import ARMS
 from dana.studies.topic_gap.documents import TopicSplit, split_by_topic
 from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, measured_topics, open_documents, prepare_shares
 
-PassagesByLabel = Mapping[str, Sequence["Passage"]]
+# The texts of a topic by set (``test`` to ask about, and an arm's to show), then by label; none is in two of them.
+TopicTexts = Mapping[str, Mapping[str, Sequence["Passage"]]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Item:
         label_b: Label of class B.
         text: To be classified.
         label: Of the text: one of the two.
-        examples: By arm, as many examples of class A as of class B; none is the text.
+        examples: By arm those of class A, then those of class B, as many; none is the text.
     """
 
     id: str
@@ -51,22 +52,7 @@ class Item:
     label_b: str
     text: Passage
     label: str
-    examples: dict[str, tuple[tuple[Passage, ...], tuple[Passage, ...]]]
-
-
-@dataclass(frozen=True)
-class TopicTexts:
-    """Texts of a topic, by label; no text is in two places.
-
-    Attributes:
-        topic: Its number.
-        test: To ask about, on topic.
-        examples: By arm, to show.
-    """
-
-    topic: str
-    test: PassagesByLabel
-    examples: Mapping[str, PassagesByLabel]
+    examples: dict[str, list[list[Passage]]]
 
 
 def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], list[Item]]:
@@ -92,27 +78,25 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     topics, _ = measured_topics(documents, theta, gap.topics, [split])
     shares = open_artifact(grid / "shares", SHARES).fingerprint
 
-    def by_label(chosen: np.ndarray) -> PassagesByLabel:
-        rows = documents[chosen]
-        return {str(label): list(map(Passage, of["id"], of["whole"])) for label, of in rows.groupby("label")}
-
-    texts = []
+    texts: dict[str, TopicTexts] = {}
     for topic in topics:
-        sets = split_by_topic(documents, theta[:, topic], split)
-        examples = {arm: by_label(sets == arm) for arm in ARMS}
-        texts.append(TopicTexts(str(topic), by_label(sets == "test"), examples))
+        sets = documents.assign(set=split_by_topic(documents, theta[:, topic], split))
+        texts[str(topic)] = {
+            str(part): {str(label): list(map(Passage, of["id"], of["whole"])) for label, of in rows.groupby("label")}
+            for part, rows in sets.groupby("set")
+        }
     decides = {"shares": shares, "topics": topics, "split": asdict(split), "items": asked.items, "shots": asked.shots}
     return decides, draw_items(texts, asked.items, asked.shots, seed)
 
 
-def draw_items(topics: Sequence[TopicTexts], items: int, shots: int, seed: int) -> list[Item]:
+def draw_items(topics: Mapping[str, TopicTexts], items: int, shots: int, seed: int) -> list[Item]:
     """Draw items: a pair of labels and a topic, which label is class A, a text of either with equal chance, examples.
 
     Triples are drawn without putting back until all were there, and then anew; no text is asked about twice. More items
     begin with the same ones, and all arms of an item have the same text.
 
     Args:
-        topics: All with the same labels and arms, and at least `shots` examples of each.
+        topics: By number, all with the same labels, and at least `shots` examples of each.
         items: How many.
         shots: Examples of each label and arm.
         seed: Root seed.
@@ -123,7 +107,7 @@ def draw_items(topics: Sequence[TopicTexts], items: int, shots: int, seed: int) 
     References:
         Roussinov and Sharoff 2023, section 4.3: 72 random triples, five random examples of each genre.
     """
-    triples = [(topic, pair) for topic in topics for pair in combinations(sorted(topic.test), 2)]
+    triples = [(topic, pair) for topic, sets in topics.items() for pair in combinations(sorted(sets["test"]), 2)]
     if not triples:
         raise DataError(f"items: {len(topics)} topics with texts of fewer than two labels; there is nothing to part")
     asked: set[str] = set()
@@ -133,23 +117,21 @@ def draw_items(topics: Sequence[TopicTexts], items: int, shots: int, seed: int) 
         for place in order[: items - len(drawn)]:
             topic, pair = triples[place]
             random = generator(seed, "few-shot", "item", len(drawn))
-            label_a, label_b = pair if random.random() < 0.5 else pair[::-1]
-            label = label_a if random.random() < 0.5 else label_b
-            left = [text for text in topic.test[label] if text.id not in asked]
+            labels = pair if random.random() < 0.5 else pair[::-1]
+            label = labels[0] if random.random() < 0.5 else labels[1]
+            of_label = topics[topic]["test"][label]
+            left = [text for text in of_label if text.id not in asked]
             if not left:
-                texts = f"all {len(topic.test[label])} texts to test of label {label!r} in topic {topic.topic}"
+                texts = f"all {len(of_label)} texts to test of label {label!r} in topic {topic}"
                 remedy = "ask for fewer items, or test more"
                 raise DataError(f"items: {texts} are asked about after {len(drawn)} items; {remedy}")
             text = left[random.integers(len(left))]
-            examples = {
-                arm: (_shown(of[label_a], shots, random), _shown(of[label_b], shots, random))
-                for arm, of in topic.examples.items()
-            }
-            drawn.append(Item(str(len(drawn)), topic.topic, label_a, label_b, text, label, examples))
+            examples = {arm: [_shown(topics[topic][arm][name], shots, random) for name in labels] for arm in ARMS}
+            drawn.append(Item(str(len(drawn)), topic, labels[0], labels[1], text, label, examples))
             asked.add(text.id)
     return drawn
 
 
-def _shown(passages: Sequence[Passage], shots: int, random: np.random.Generator) -> tuple[Passage, ...]:
+def _shown(passages: Sequence[Passage], shots: int, random: np.random.Generator) -> list[Passage]:
     """Examples of a label in an arm, without repeats."""
-    return tuple(passages[place] for place in random.permutation(len(passages))[:shots])
+    return [passages[place] for place in random.permutation(len(passages))[:shots]]

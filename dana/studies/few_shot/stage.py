@@ -56,13 +56,10 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     asked, out, seed = settings.section("few_shot"), Path(settings.out), settings.selection.seed
     require(bool(asked.chat), "chat", asked.chat, "a chat model, for example scripted:FILE")
     model = open_chat(asked.chat)
-    depends_on: Row = {
-        "chat": model.identity(),
-        "code": origin_of(model),
-        "script": file_digest(SCRIPT),
-    }  # before any text
+    # The model's identity comes first: what is wrong with it is told before any text is read.
+    depends_on: Row = {"chat": model.identity(), "code": origin_of(model), "script": file_digest(SCRIPT)}
     decides, items = items_of_task(settings, card)
-    depends_on |= {"items": decides, "seed": seed, "method": 2}
+    depends_on |= {"items": decides, "seed": seed, "method": 3}
     begun = out / f"{KIND}-begun"
 
     def write(draft: Draft) -> None:
@@ -175,7 +172,8 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     """
     lines = [f"# {title}", ""]
     for row in accuracies:
-        share = _share(row["right"], row["items"], row["low"], row["high"])
+        interval = f"exact 95 % interval {row['low'] * 100:.0f} to {row['high'] * 100:.0f} %"
+        share = f"{row['right']} of {row['items']} ({row['accuracy'] * 100:.0f} %, {interval})"
         beside = "more than" if row["low"] > CHANCE else "less than" if row["high"] < CHANCE else "not told from"
         lines.append(f"With {ARMS[row['arm']]} the model is right about {share} texts: {beside} guessing.")
     lines.append(f"Guessing is right about {CHANCE * 100:.0f} %, as a text is of either class with equal chance.")
@@ -187,18 +185,5 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     alone = f"on-topic examples alone {difference['only_on']}, with off-topic examples alone"
     test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
     lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
-    lines.append("")
-    for row in accuracies:
-        silent = f"{row['abstained']} abstained, {row['unparsable']} could not be parsed; both count as wrong above"
-        lines.append(f"With {ARMS[row['arm']]}: {silent}.")
-        if row["answered"]:
-            share = _share(row["right"], row["answered"], row["low_answered"], row["high_answered"])
-            lines[-1] += f" Of the answers {share} are right."
-    shown = ("arm", "items", *OUTCOMES, "accuracy", "low", "high")
-    table = aligned([{name: row[name] for name in shown} for row in accuracies])
-    return "\n".join([*lines, "", "```", table, "```", ""])
-
-
-def _share(right: int, items: int, low: float, high: float) -> str:
-    percent = f"{right / items * 100:.0f} %, exact 95 % interval {low * 100:.0f} to {high * 100:.0f} %"
-    return f"{right} of {items} ({percent})"
+    lines += ["", "Who abstains, or says what cannot be parsed, is wrong; answered counts the others.", ""]
+    return "\n".join([*lines, "```", aligned(accuracies), "```", ""])

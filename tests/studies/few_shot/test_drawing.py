@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from dana.core.errors import DataError
-from dana.studies.few_shot.items import Passage, TopicTexts, draw_items
+from dana.studies.few_shot.items import Passage, draw_items
 
 LABELS = ("argument", "news", "review")
 
@@ -15,14 +15,13 @@ def texts(topic, what, label, count):
 
 
 def topics(count=4, test=30, shown=8):
-    return [
-        TopicTexts(
-            str(topic),
-            {label: texts(topic, "test", label, test) for label in LABELS},
-            {arm: {label: texts(topic, arm, label, shown) for label in LABELS} for arm in ("on", "off")},
-        )
+    counts = {"test": test, "on": shown, "off": shown}
+    return {
+        str(topic): {
+            part: {label: texts(topic, part, label, many) for label in LABELS} for part, many in counts.items()
+        }
         for topic in range(count)
-    ]
+    }
 
 
 def test_a_triple_does_not_come_back_before_all_were_there():
@@ -55,10 +54,10 @@ def test_either_class_is_the_texts_with_equal_chance_and_either_label_is_class_a
 
 
 def test_every_text_is_drawn_as_often_as_the_others():
-    [one] = topics(count=1, test=3, shown=3)
-    first = Counter(draw_items([one], 1, 1, seed=seed)[0].text.id.rpartition("-")[2] for seed in range(600))
+    one = topics(count=1, test=3, shown=3)
+    first = Counter(draw_items(one, 1, 1, seed=seed)[0].text.id.rpartition("-")[2] for seed in range(600))
     assert all(abs(count - 200) < 50 for count in first.values())
-    shown = Counter(draw_items([one], 1, 1, seed=seed)[0].examples["off"][0][0].id[-1] for seed in range(600))
+    shown = Counter(draw_items(one, 1, 1, seed=seed)[0].examples["off"][0][0].id[-1] for seed in range(600))
     assert all(abs(count - 200) < 50 for count in shown.values())
 
 
@@ -78,7 +77,7 @@ def test_too_few_texts(changes, items, shots, said):
         draw_items(topics(**changes), items, shots, seed=0)
 
 
-@pytest.mark.parametrize("left", [[], [TopicTexts("0", {"news": texts(0, "test", "news", 3)}, {})]])
+@pytest.mark.parametrize("left", [{}, {"0": {"test": {"news": texts(0, "test", "news", 3)}}}])
 def test_fewer_than_two_labels(left):
     with pytest.raises(DataError, match="nothing to part"):
         draw_items(left, 1, 1, seed=0)

@@ -25,14 +25,8 @@ TABLE = {
         Class A wins over Class B
         The text is Class A instead of Class B.
         Class B does not fit. Class A.
-        It is hard to say, but Class A
-        While it is hard to say, Class A is more likely
-        Class A, though I cannot say for sure
-        Class A, although it has traits of both classes
         Class B cannot be ruled out, but Class A is likelier
-        Criterion 1 points to Class A. Criterion 2 points to Class B. Overall, the text is more likely Class A.
         Criterion 1: Class A\\nCriterion 2: Class B\\nCriterion 3: Class B\\n\\nCombined decision: Class A
-        Class A\\n\\nUnlike Class B, it is formal. Criterion 2 pointed to Class B.
         Answer: Class B? No.\\nAnswer: Class A
         Is it Class A or Class B? Class A.
         <think>Class B? surely Class B</think>Class A
@@ -41,7 +35,6 @@ TABLE = {
         Ｃlass Ａ
         class-A
         Class 'A'
-        I'd go with A.
         Answer:\\n\\n> **Class A**
         Answer: Class A (80% sure)
         {"class": "Class A"}
@@ -71,11 +64,8 @@ TABLE = {
         It is Class B rather than Class A
         It is closer to Class B than to Class A
         I prefer Class B over Class A
-        While Class A is plausible, Class B fits better.
-        So it belongs to Class B, even though Class A is close.
         Class A? No, Class B.
         No. Class B
-        The text is more likely to belong to B.
         Criterion 1 points to Class A.\\nCriterion 2 points to Class A.\\nAnswer: Class B
         It could be both, but Answer: Class B
         Combining all three: Class B
@@ -83,11 +73,13 @@ TABLE = {
         It reads like news. Class B.
         """,
     ForcedChoice.ABSTAINED: """
+        Class A, although it has traits of both classes
+        Class A, though I cannot say for sure
+        While it is hard to say, Class A is more likely
+        It is hard to say, but Class A
         Neither
         Neither Class A nor Class B
         Answer: neither
-        It is not Class A, nor Class B
-        not class A or class B
         Both
         Both Class A and Class B apply
         The text could be either.
@@ -105,6 +97,14 @@ TABLE = {
         Class A seems plausible, but I cannot decide.
         """,
     ForcedChoice.UNPARSABLE: """
+        not class A or class B
+        It is not Class A, nor Class B
+        The text is more likely to belong to B.
+        So it belongs to Class B, even though Class A is close.
+        While Class A is plausible, Class B fits better.
+        I'd go with A.
+        Class A\\n\\nUnlike Class B, it is formal. Criterion 2 pointed to Class B.
+        Criterion 1 points to Class A. Criterion 2 points to Class B. Overall, the text is more likely Class A.
         Hello!
         The text is about cats.
         Class A or Class B
