@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,3 +83,13 @@ def keep(settings: "RunSettings", folder: Path) -> None:
     from dana.stages.remember import remember
 
     remember(settings, folder)
+
+
+def next_command(*words: object, note: str = "") -> str:
+    """The line that names the next command: a whole one to paste, the run's folder holds all other settings.
+
+    Args:
+        words: Of the command, without ``dana``.
+        note: What else to know, behind a ``#``, so that the whole line can be pasted.
+    """
+    return f"next:    {shlex.join(['dana', *map(str, words)])}{f'   # {note}' if note else ''}"

@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dana.cli import hints
 from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
-from dana.cli.given import keep, settings_from
+from dana.cli.given import keep, next_command, settings_from
 
 if TYPE_CHECKING:
     from dana.core.artifacts import Artifact
@@ -91,7 +90,7 @@ def _rank(parsed: argparse.Namespace) -> None:
     keep(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
     print(f"\nchosen: {artifact.manifest['chosen']}   written: {artifact.path / TABLE}")
-    print(hints.after("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
+    print(next_command("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
 
 
 def _score(parsed: argparse.Namespace) -> None:
@@ -114,7 +113,7 @@ def _score(parsed: argparse.Namespace) -> None:
         keep(settings, Path(settings.out))
         print(f"prepared: {scoring.shards.path}")
         each = "or 1/N to N/N on N machines"
-        print(hints.after("score", "--out", settings.out, "--shard", "1/1", note=each))
+        print(next_command("score", "--out", settings.out, "--shard", "1/1", note=each))
     elif parsed.shard:
         from dana.core.launch import Share
 
@@ -122,7 +121,7 @@ def _score(parsed: argparse.Namespace) -> None:
         _check_prepared(parsed, settings)
         scoring.score(scoring.prepared(), share)
         print(f"scored:  share {parsed.shard}")
-        print(hints.after("score", "--out", settings.out, "--merge", note="when all shares are scored"))
+        print(next_command("score", "--out", settings.out, "--merge", note="when all shares are scored"))
     else:
         if parsed.merge:
             scoring = open_prepared(settings)
@@ -132,7 +131,7 @@ def _score(parsed: argparse.Namespace) -> None:
             artifact = run_score(settings)
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
         keep(settings, Path(settings.out))
-        print(hints.after("weigh", settings.out))
+        print(next_command("weigh", settings.out))
 
 
 def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None:
@@ -185,7 +184,9 @@ def _weigh(parsed: argparse.Namespace) -> None:
         if out == folder / "weights":  # what goes elsewhere is no longer the run's
             keep(settings, folder)
     print(weights_text(artifact))
-    print(hints.after_weigh(settings, folder, out))
+    elsewhere = [] if out == folder / "weights" else ["--weights", out, "--to", folder / f"adapted-{out.name}"]
+    model = settings.model or "bert-base-uncased"
+    print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
 
 
 def _weigh_targets(parsed: argparse.Namespace) -> tuple["Artifact", "RunSettings", Path]:

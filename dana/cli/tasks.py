@@ -5,9 +5,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from dana.cli import hints
 from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command, add_group
-from dana.cli.given import keep, settings_folder, settings_from
+from dana.cli.given import keep, next_command, settings_folder, settings_from
 from dana.core.errors import Warned
 
 FINETUNE = [
@@ -90,7 +89,7 @@ def _finetune(parsed: argparse.Namespace) -> None:
     base = remembered(run).get("model")
     if run != artifact.path:
         keep(replace(settings, model=base), run)  # the run's model is the one that is adapted
-    print(hints.after_finetune(settings, base, artifact.path))
+        print(next_command("report", run))
     if settings.finetune.save:
         print(f"model:   dana predict {artifact.path}-model FILE labels text with the model of the best seed")
 
@@ -143,13 +142,8 @@ def _predict(parsed: argparse.Namespace) -> None:
             sys.stdout.write(to_lines(table))
         return
     check_out(parsed.out, text)
-    texts, counts = write_predictions(predict_stage(parsed.model, text), parsed.out)
-    if counts:
-        width = max(len("label"), *map(len, counts))
-        print(f"{'label':<{width}} {'texts':>10} {'share':>7}")
-        for label, count in counts.most_common():
-            print(f"{label:<{width}} {count:>10,} {count / counts.total():>7.1%}")
-    print(f"\nwritten: {parsed.out} ({texts:,} texts)")
+    texts = write_predictions(predict_stage(parsed.model, text), parsed.out)
+    print(f"written: {parsed.out} ({texts:,} texts)")
 
 
 def _add_task_cards(add: AddCommand) -> None:

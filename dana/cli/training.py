@@ -2,9 +2,8 @@
 
 import argparse
 
-from dana.cli import hints
 from dana.cli.flags import AddCommand, Flag, add_command, local_folder
-from dana.cli.given import keep, settings_from
+from dana.cli.given import keep, next_command, settings_from
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 
@@ -86,7 +85,7 @@ def _adapt(parsed: argparse.Namespace) -> None:
         from dana.stages.training import publish_stage
 
         print(f"uploaded: {publish_stage(artifact.path, parsed.push_to_hub)}")
-    print(hints.after_adapt(settings, folder, artifact.path))
+    print(next_command("report", folder, note="or, with labelled data, dana finetune: docs/finetuning.md"))
 
 
 def _pack(parsed: argparse.Namespace) -> None:
@@ -102,7 +101,7 @@ def _pack(parsed: argparse.Namespace) -> None:
     artifact = pack_for(str(settings.model), parsed.folder / "corpus")
     counts = artifact.manifest["counts"]
     print(f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)")
-    print(hints.after("adapt", parsed.folder, "--model", settings.model))
+    print(next_command("adapt", parsed.folder, "--model", settings.model))
 
 
 def _pretrain(parsed: argparse.Namespace) -> None:
@@ -116,4 +115,5 @@ def _pretrain(parsed: argparse.Namespace) -> None:
     artifact = pretrain_stage(settings.size, folder / "corpus", *held_out_folders(folder), settings.pretrain, out)
     if out == folder / "base":
         keep(settings, folder)
-    print(f"written: {artifact.path}\n{hints.after_pretrain(folder, artifact.path)}")
+    print(f"written: {artifact.path}")
+    print(next_command("adapt", folder, "--model", artifact.path))

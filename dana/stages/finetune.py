@@ -14,15 +14,15 @@ from dana.core.artifacts import (
     Artifact,
     Draft,
     canonical,
-    differing,
     make,
     make_together,
     open_artifact,
     read_json,
     read_manifest,
+    reused,
 )
 from dana.core.config import require
-from dana.core.errors import ArtifactError, Contradiction, Preempted
+from dana.core.errors import Preempted
 from dana.core.files import locked
 from dana.core.launch import StopRequest, alone, first
 from dana.core.logging import get_logger
@@ -226,22 +226,13 @@ class _Finetuning:
         return json.loads(canonical({**self.seeds.depends_on, "precision": self.precision.name, "seed": seed}))
 
     def check_model(self) -> None:
-        """Refuse, before any work, a folder for the model that holds something else.
+        """Refuse, before any work, a folder for the model that holds something else than the model of any seed.
 
         Raises:
             ArtifactError: Naming the difference.
-            ConfigError: If it was trained in another precision.
         """
-        target, manifest = self.model_folder, read_manifest(self.model_folder)
-        if not manifest and target.exists() and any(target.iterdir()):
-            raise ArtifactError(f"{target}: not empty and not made by dana; move it away or choose another --out")
-        if manifest:
-            there = manifest["depends_on"]
-            before, now = there.get("precision"), self._model_of(there.get("seed"))
-            same = {**there, "precision": self.precision.name}
-            if differences := list(differing(same, now)):
-                raise Contradiction(target, differences)
-            refuse_precision(target, before, self.precision.name)
+        there = read_manifest(self.model_folder).get("depends_on", {})
+        reused(self.model_folder, "classifier", self._model_of(there.get("seed")))
 
     @property
     def model_folder(self) -> Path:

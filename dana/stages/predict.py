@@ -1,6 +1,5 @@
 """``dana predict``: new text labelled by a fine-tuned model; a row a text, in the order of the files."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import read_manifest
@@ -183,8 +181,8 @@ def check_out(out: Path, text: NewText) -> None:
         raise ArtifactError(f"{out}: is one of the files to be labelled; choose another --out")
 
 
-def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Counter[str]]:
-    """Write tables to one file, whole or not at all; returns the number of texts, and how often each label is given.
+def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
+    """Write tables to one file, whole or not at all; returns the number of texts.
 
     Args:
         tables: From :func:`predict_stage`.
@@ -193,7 +191,7 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Count
     Raises:
         ArtifactError: If it cannot be written.
     """
-    texts, counts = 0, Counter[str]()
+    texts = 0
     first = next(tables)  # no folder is made before something is labelled
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -205,13 +203,9 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> tuple[int, Count
             for table in chain([first], tables):
                 parquet.write_table(table) if out.suffix == ".parquet" else stream.write(to_lines(table))
                 texts += table.num_rows
-                if "label" in table.column_names:
-                    label = table["label"]
-                    flat = pc.list_flatten(label) if pa.types.is_list(label.type) else label
-                    counts.update(flat.drop_null().to_pylist())  # a word that was cut off has none
     except OSError as error:
         raise ArtifactError(f"{out}: cannot be written: {error.strerror or error}") from error
-    return texts, counts
+    return texts
 
 
 def to_lines(table: pa.Table) -> str:

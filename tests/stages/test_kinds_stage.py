@@ -21,7 +21,7 @@ from dana.report.cells import read_cell
 from dana.report.verdicts import measure_pair
 from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
-from dana.stages.predict import NewText, predict_stage, write_predictions
+from dana.stages.predict import NewText, predict_stage
 from dana.tasks.card import load_card
 from dana.tasks.kinds import KINDS
 
@@ -210,12 +210,6 @@ def test_words_beyond_the_cut_have_no_label(run_of, tmp_path):
     assert len(row["label"]) == 30
     assert [label is None for label in row["label"]] == [False] * 22 + [True] * 8
     assert row["probability"][22:] == [None] * 8
-
-
-def test_words_that_were_cut_off_are_not_counted_as_a_label(tmp_path):
-    table = pa.table({"id": ["a"], "label": pa.array([["B-x", "O", None]], pa.list_(pa.string()))})
-    texts, counts = write_predictions(iter([table]), tmp_path / "out.jsonl")
-    assert (texts, dict(counts)) == (1, {"B-x": 1, "O": 1})
 
 
 def test_a_head_without_a_bias_is_refused_for_numbers_before_training(tmp_path):

@@ -221,14 +221,12 @@ def test_the_field_the_model_was_trained_on_comes_first(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_the_command_writes_a_file_and_counts_labels(model, tmp_path, capsys, suffix):
+def test_the_command_writes_a_file_and_counts_texts(model, tmp_path, capsys, suffix):
     out = tmp_path / "deep" / f"labelled.{suffix}"
     assert main(["predict", model, str(write_csv(tmp_path)), "--out", str(out)]) == 0
     read = pq.read_table(out).to_pylist() if suffix == "parquet" else [json.loads(line) for line in out.open()]
     assert [list(row) for row in read] == [["id", "text", "label", "probability"]] * 3
-    printed = capsys.readouterr().out
-    assert printed.splitlines()[0].split() == ["label", "texts", "share"]
-    assert f"written: {out} (3 texts)" in printed
+    assert capsys.readouterr().out == f"written: {out} (3 texts)\n"
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 

@@ -1,19 +1,14 @@
 """A cell of an experiment: the name of a stage function, its keyword settings, and the cells it depends on."""
 
-import inspect
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from dana.core.artifacts import Artifact, canonical
-from dana.core.config import load, require
-from dana.core.errors import ConfigError
-
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII)
+from dana.core.config import load
 
 
 @dataclass(frozen=True)
@@ -53,9 +48,6 @@ class Cell:
     kind: str = ""
     amount: float = 1.0
 
-    def __post_init__(self) -> None:
-        require(NAME.fullmatch(self.name) is not None, "cell", self.name, "words of letters, digits, _ . - joined by /")
-
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the cells it depends on, each once."""
@@ -67,34 +59,6 @@ class Cell:
         given = {key: made[value.cell] if isinstance(value, Made) else value for key, value in self.settings.items()}
         return json.loads(canonical(given))
 
-    def check(self) -> None:
-        """Import the stage function and compare its parameters with the settings.
-
-        Raises:
-            ConfigError: If there is no such function, or it takes other keywords.
-        """
-        function = stage_function(self.stage)
-        try:
-            inspect.signature(function).bind(**self.settings)
-        except TypeError as error:
-            takes = ", ".join(inspect.signature(function).parameters)
-            raise ConfigError(f"cell {self.name}: {error}; {self.stage} takes {takes}") from error
-
-
-def stage_function(stage: str) -> Callable[..., Any]:
-    """The function that ``module:function`` names.
-
-    Raises:
-        ConfigError: If the module does not import or has no such function.
-    """
-    module, _, name = stage.partition(":")
-    try:
-        function = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"stage {stage!r}: must be module:function, and {error}") from error
-    require(callable(function), "stage", stage, "a function, as module:function")
-    return function
-
 
 def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | None]:
     """Call a stage function with plain values, which its annotations turn into paths and settings.
@@ -103,7 +67,8 @@ def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | N
         The path or name of what it made, empty if it returns none; and the seconds that making the artifact took, even
         if it was reused, None if that is not known.
     """
-    function = stage_function(stage)
+    module, _, name = stage.partition(":")
+    function = getattr(import_module(module), name)
     hints = get_type_hints(function)
     made = function(**{key: _typed(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
     if isinstance(made, Artifact):

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from dana.core.artifacts import fingerprint, read_json, read_manifest, write_json, write_text
-from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
 from dana.stages.grid.cell import Cell
 
@@ -30,7 +29,7 @@ class Grid:
         cells: In the order in which they are started as far as their dependencies allow, and listed in the results.
 
     Raises:
-        ConfigError: If two cells share a name, a dependency is no cell, or dependencies form a cycle.
+        ConfigError: If a dependency is no cell.
     """
 
     folder: Path
@@ -38,21 +37,10 @@ class Grid:
 
     def __post_init__(self) -> None:
         names = [cell.name for cell in self.cells]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        require(not twice, "cells", twice, "distinct names")
         for cell in self.cells:
             for need in cell.needs:
                 if need not in names:
                     raise ConfigError(f"cell {cell.name}: needs {need!r}, which is no cell{suggestion(need, names)}")
-        try:
-            TopologicalSorter({cell.name: cell.needs for cell in self.cells}).prepare()
-        except CycleError as error:
-            raise ConfigError(f"cells depend on each other in a cycle: {' <- '.join(error.args[1])}") from error
-
-    def check(self) -> None:
-        """Find every stage function and compare its parameters, before any cell runs; see :meth:`Cell.check`."""
-        for cell in self.cells:
-            cell.check()
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

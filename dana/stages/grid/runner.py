@@ -53,13 +53,11 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
         What each cell made, by name.
 
     Raises:
-        ConfigError: Before anything is run: an unknown stage, or settings that it does not take.
         DanaError: When all that can be done is done: which cells failed and why. Of a single failure in this process it
             is the error itself.
         Preempted: At once, if a cell was told to stop.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    grid.check()
     going = _Going(grid, jobs)
     try:
         with _team_of(jobs) as submit:
