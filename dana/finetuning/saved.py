@@ -12,8 +12,8 @@ from typing import Any
 from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
-from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooled, auto_class, load_tokenizer
-from dana.models.folder import load_transformer, quiet_transformers
+from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooled, auto_class
+from dana.models.folder import load_tokenizer, load_transformer, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example

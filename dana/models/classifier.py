@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
-from dana.models.folder import check_checkpoint, load_backbone, load_own_tokenizer, load_transformer, loading, located
+from dana.models.folder import load_backbone, load_own_tokenizer, load_transformer, loading
 
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
@@ -159,26 +159,3 @@ def _headed(model: str, classes: int, per_word: bool) -> Any:
     if network.config.pad_token_id is None:  # a decoder looks for the last token before the padding
         network.config.pad_token_id = load_own_tokenizer(model).pad_token_id or 0
     return network
-
-
-def load_tokenizer(model: str) -> tuple[Any, Any]:
-    """A checkpoint's configuration and tokenizer.
-
-    Args:
-        model: Folder with safetensors, or Hub name.
-
-    Raises:
-        ArtifactError: If there is no such model, or no tokenizer of its own.
-    """
-    from transformers import AutoConfig
-
-    check_checkpoint(model)
-    with loading(model):
-        config = AutoConfig.from_pretrained(located(model))
-    tokenizer = load_own_tokenizer(model)
-    # Where a folder has no tokenizer, transformers makes one up that knows only its special tokens.
-    if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ArtifactError(f"{model}: has no tokenizer")
-    if len(tokenizer) > config.vocab_size:
-        raise ArtifactError(f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {config.vocab_size}")
-    return config, tokenizer

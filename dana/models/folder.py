@@ -83,6 +83,29 @@ def load_own_tokenizer(model: str) -> Any:
         return AutoTokenizer.from_pretrained(located(model))
 
 
+def load_tokenizer(model: str) -> tuple[Any, Any]:
+    """A checkpoint's configuration and tokenizer.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+
+    Raises:
+        ArtifactError: If there is no such model, or no tokenizer of its own.
+    """
+    from transformers import AutoConfig
+
+    check_checkpoint(model)
+    with loading(model):
+        config = AutoConfig.from_pretrained(located(model))
+    tokenizer = load_own_tokenizer(model)
+    # Where a folder has no tokenizer, transformers makes one up that knows only its special tokens.
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ArtifactError(f"{model}: has no tokenizer")
+    if len(tokenizer) > config.vocab_size:
+        raise ArtifactError(f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {config.vocab_size}")
+    return config, tokenizer
+
+
 def model_identity(model: str) -> dict[str, Any]:
     """What decides a model's answers: digests of a folder's weights, tokenizer and config, or a Hub name's commit.
 

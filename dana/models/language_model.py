@@ -8,7 +8,7 @@ from typing import Any
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed, seeded
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located
+from dana.models.folder import load_tokenizer, load_transformer
 
 
 @dataclass(frozen=True)
@@ -41,32 +41,20 @@ def load_language_model(
         ArtifactError: If there is no such model, its weights are pickled, or part of its backbone is missing.
         ConfigError: If a dropout is asked for of a model without any.
     """
-    import torch
-    from transformers import AutoConfig
-
-    check_checkpoint(model)
-    tokenizer = load_own_tokenizer(model)
-    with loading(model), seeded(derive_seed(seed, "head")):
-        config = AutoConfig.from_pretrained(located(model))
-        own = {} if dropout is None else dropouts(config)
-        require(
-            not dropout or bool(own), "dropout", dropout, f"null for a model of type {config.model_type}: it has none"
-        )
-        for name in own:
-            setattr(config, name, dropout)
-        loaded, report = auto_class(config).from_pretrained(
-            located(model), config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-        )
-        for name, value in own.items():  # the layers have read them
-            setattr(loaded.config, name, value)
+    config, tokenizer = load_tokenizer(model)
+    own = {} if dropout is None else dropouts(config)
+    kind = config.model_type
+    require(not dropout or bool(own), "dropout", dropout, f"null for a model of type {kind}: it has none")
+    for name in own:
+        setattr(config, name, dropout)
+    with seeded(derive_seed(seed, "head")):
+        loaded, report = load_transformer(auto_class(config), model, config=config, output_loading_info=True)
+    for name, value in own.items():  # the layers have read them
+        setattr(loaded.config, name, value)
     new = frozenset(report["missing_keys"])
     lost = sorted(name for name in new if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name)
     if lost and loaded.base_model is not loaded:
         raise ArtifactError(f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}")
-    if len(tokenizer) > loaded.config.vocab_size:
-        raise ArtifactError(
-            f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {loaded.config.vocab_size}"
-        )
     return LanguageModel(loaded, tokenizer, new)
 
 
@@ -97,23 +85,9 @@ def check_length(config: Any, max_tokens: int) -> None:
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-@dataclass(frozen=True)
-class Size:
-    """Layers, and the width of a hidden state; heads are 64 wide, the inner layer four times the width."""
-
-    layers: int
-    width: int
-
-
 ARCHITECTURES = ("bert", "modernbert")
-# Turc et al. 2019, Well-read students learn better, table 1.
-SIZES = {
-    "tiny": Size(2, 128),
-    "mini": Size(4, 256),
-    "small": Size(4, 512),
-    "medium": Size(8, 512),
-    "base": Size(12, 768),
-}
+# Layers and width of a hidden state: Turc et al. 2019, Well-read students learn better, table 1.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 
 
 def train_tokenizer(
@@ -148,46 +122,6 @@ def train_tokenizer(
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
 
 
-def architecture_config(architecture: str, shape: Size, tokenizer: Any, dropout: float) -> Any:
-    """The configuration of an untrained encoder.
-
-    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions,
-    a norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about
-    as many weights: it learns more from the same text, far more from little of it (docs/results/training.md).
-
-    Raises:
-        ConfigError: If the architecture is unknown.
-    """
-    from transformers import BertConfig, ModernBertConfig
-
-    common: dict[str, Any] = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": shape.width,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.width // 64,
-        "max_position_embeddings": tokenizer.model_max_length,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-    require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
-    if architecture == "bert":
-        return BertConfig(
-            **common,
-            intermediate_size=4 * shape.width,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-        )
-    modern: dict[str, Any] = {
-        "intermediate_size": 5 * shape.width // 2,  # of three matrices, where BERT has two
-        "global_attn_every_n_layers": 1,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "cls_token_id": tokenizer.cls_token_id,
-        "sep_token_id": tokenizer.sep_token_id,
-    }
-    modern |= {name: dropout for name in ("embedding_dropout", "mlp_dropout", "attention_dropout")}
-    return ModernBertConfig(**common, **modern)
-
-
 def new_encoder(
     architecture: str,
     size: str,
@@ -197,6 +131,11 @@ def new_encoder(
     auto_class: Callable[[Any], Any] | None = None,
 ) -> LanguageModel:
     """An untrained encoder for a tokenizer.
+
+    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions,
+    a norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about
+    as many weights: it learns more from the same text, far more from little of it (docs/results/training.md). Heads are
+    64 wide, BERT's inner layers four times the width.
 
     Args:
         architecture: One of :data:`ARCHITECTURES`.
@@ -210,10 +149,33 @@ def new_encoder(
     Raises:
         ConfigError: If the architecture or the size is unknown.
     """
-    from transformers import AutoModelForMaskedLM
+    from transformers import AutoConfig, AutoModelForMaskedLM
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
-    config = architecture_config(architecture, SIZES[size], tokenizer, dropout)
+    require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
+    layers, width = SIZES[size]
+    about: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": width // 64,
+        "max_position_embeddings": tokenizer.model_max_length,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    if architecture == "bert":
+        about["intermediate_size"] = 4 * width
+    else:
+        dropouts = ("embedding_dropout", "mlp_dropout", "attention_dropout")
+        about |= {
+            "intermediate_size": 5 * width // 2,  # of three matrices, where BERT has two
+            "global_attn_every_n_layers": 1,
+            "bos_token_id": None,
+            "eos_token_id": None,
+            "cls_token_id": tokenizer.cls_token_id,
+            "sep_token_id": tokenizer.sep_token_id,
+        }
+    config = AutoConfig.for_model(architecture, **about, **dict.fromkeys(dropouts, dropout))
     with seeded(derive_seed(seed, "scratch")):
         kind = auto_class(config) if auto_class else AutoModelForMaskedLM
         return LanguageModel(kind.from_config(config), tokenizer)

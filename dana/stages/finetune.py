@@ -31,8 +31,8 @@ from dana.finetuning.loop import Encoded, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings
-from dana.models.classifier import Classifier, load_tokenizer, new_classifier
-from dana.models.folder import model_identity
+from dana.models.classifier import Classifier, new_classifier
+from dana.models.folder import load_tokenizer, model_identity
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset

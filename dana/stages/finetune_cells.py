@@ -108,7 +108,7 @@ def refuse_mixed_precision(grid: Grid) -> None:
     states = {name: state for name, state in grid.states().items() if name.startswith("finetune/")}
     if "done" not in states.values() or set(states.values()) == {"done"}:
         return
-    now = Precision.here().name
+    now = Precision.of().name
     for cell in grid.cells:
         if states.get(cell.name) == "done" and cell.stage.endswith(":finetune_stage"):
             folder = Path(cell.settings["out"])

@@ -23,7 +23,7 @@ from dana.train.execution import Precision, refuse_precision
 from dana.train.loop import Prepared
 from dana.train.records import EvaluationRecord, Record, from_line, to_line
 from dana.train.settings import Execution, TrainSettings
-from dana.train.state import load_state, save_state, written_whole
+from dana.train.state import load_state, save_model, save_state, written_whole
 
 log = get_logger(__name__)
 
@@ -205,6 +205,15 @@ class CheckpointPolicy:
             checkpoints.save(self.records[-1].step, write, {"notes": self.notes}, kind)
         else:
             save_state(prepared, None)
+        prepared.accelerator.wait_for_everyone()
+
+    def export(self, prepared: Prepared, tokenizer: Any, exports: Checkpoints) -> None:
+        """Write the model after the last record as a Hugging Face folder that is whole or not there."""
+        if prepared.accelerator.is_main_process:
+            name = f"{NEWEST}-{self.records[-1].step:08d}"
+            exports.commit(name, lambda folder: save_model(prepared, tokenizer, folder), {})
+        else:
+            save_model(prepared, tokenizer, None)
         prepared.accelerator.wait_for_everyone()
 
 

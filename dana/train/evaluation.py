@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,7 @@ from dana.train.objectives.base import Collator
 SEED = 20211
 
 
-@dataclass(frozen=True)
-class HeldoutLoss:
+class HeldoutLoss(NamedTuple):
     """Mean negative log-likelihood a predicted token, in nats, and its standard error over examples.
 
     Attributes:

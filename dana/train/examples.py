@@ -7,7 +7,8 @@ between kept units or the end of a document, and no token of a run is discarded.
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,11 @@ class Examples:
 
     def with_replay(self, others: "Examples") -> "Examples":
         """These examples, and others of the same stream to be drawn from on the side."""
-        return replace(
-            self,
-            starts=np.concatenate([self.starts, others.starts]),
-            sizes=np.concatenate([self.sizes, others.sizes]),
-            ids=np.concatenate([self.ids, others.ids]),
-            weights=np.concatenate([self.weights, others.weights]),
-            replayed=len(others),
-        )
+        columns = ("starts", "sizes", "ids", "weights")
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in columns
+        }
+        return replace(self, **joined, replayed=len(others))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -145,62 +143,20 @@ class Examples:
         return Batch(tokens, offsets, self.ids[chosen], self.weights[chosen])
 
 
-@dataclass(frozen=True)
-class Run:
-    """Text that was kept without a gap.
-
-    Attributes:
-        document: Its document.
-        start: Its first character in the document.
-        end: The character behind its last.
-        unit_starts: Shape (units,), ascending, where each unit starts in the document.
-        unit_weights: Shape (units,), λ of each.
-    """
-
-    document: Tokenised
-    start: int
-    end: int
-    unit_starts: np.ndarray
-    unit_weights: np.ndarray
-
-    def bounds(self, inside: np.ndarray) -> np.ndarray:
-        """Shape (2,): its first token, and the one behind its last, among those of its document.
-
-        Args:
-            inside: The last character of each of the document's tokens.
-        """
-        return np.searchsorted(inside, np.array([self.start, self.end], dtype=inside.dtype))
-
-
-def corpus_runs(tokens: Tokens, weights: Path | None, exclude: Collection[str], counts: Counter[str]) -> Iterator[Run]:
-    """Every run of a corpus that holds a token, in order; without weights a document is one run of weight 1.
-
-    Args:
-        tokens: The corpus.
-        weights: Folder of :data:`dana.core.schemas.WEIGHTS` in corpus order.
-        exclude: Ids of documents to leave out whatever their weights.
-        counts: Documents are counted here: in = kept + left out (nothing of weight, or no token) + excluded.
+def weighted_documents(tokens: Tokens, weights: Path | None) -> Iterator[tuple[Tokenised, pa.Table | None]]:
+    """Every document of a corpus in order, with its rows of the weights; None where it has none.
 
     Raises:
         DataError: If the weights name a document that is not next in the corpus.
     """
     groups = weights_by_document(weights) if weights else iter(())
     doc_id, rows = next(groups, (None, None))
-    start, weight = np.zeros(1, dtype=np.int64), np.ones(1)
     for document in tokens.documents():
-        runs = [] if weights else [Run(document, 0, document.characters, start, weight)]
-        if rows is not None and doc_id == document.doc_id:
-            runs = kept_runs(document, rows)
-            doc_id, rows = next(groups, (None, None))
-        inside = tokens.last[document.first : document.after]
-        runs = [run for run in runs if np.diff(run.bounds(inside)) > 0]
-        excluded = document.doc_id in exclude
-        counts["documents_in"] += 1
-        counts["documents_excluded"] += excluded
-        counts["documents_left_out"] += not excluded and not runs
-        counts["documents_kept"] += not excluded and bool(runs)
-        if not excluded:
-            yield from runs
+        if doc_id != document.doc_id:
+            yield document, None
+            continue
+        yield document, rows
+        doc_id, rows = next(groups, (None, None))
     if doc_id is not None:
         raise DataError(f"{weights}: document {doc_id!r} is not next in the corpus; weigh this corpus")
 
@@ -208,41 +164,43 @@ def corpus_runs(tokens: Tokens, weights: Path | None, exclude: Collection[str], 
 def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
     """Each document's rows of a weights folder, in order, a batch in memory at a time."""
     columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
-    waiting: pa.Table | None = None
-    for part in parts(weights):
-        for batch in read_batches(part, columns):
-            table = pa.Table.from_batches([batch])
-            waiting = table if waiting is None else pa.concat_tables([waiting, table]).combine_chunks()
-            *whole, last = _split(waiting)
-            yield from whole
-            waiting = last[1]  # its document may go on in the next batch
-    if waiting is not None and waiting.num_rows:
-        yield from _split(waiting)
+    pieces = (piece for part in parts(weights) for batch in read_batches(part, columns) for piece in _split(batch))
+    for doc_id, own in groupby(pieces, key=itemgetter(0)):  # a document may go on in the next batch
+        yield doc_id, pa.Table.from_batches([rows for _, rows in own])
 
 
-def _split(table: pa.Table) -> list[tuple[str, pa.Table]]:
-    names = table["doc_id"].to_numpy(zero_copy_only=False)
+def _split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    names = batch["doc_id"].to_numpy(zero_copy_only=False)
     bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), names.size]
-    return [(names[first], table.slice(first, last - first)) for first, last in pairwise(bounds)]
+    return ((names[first], batch.slice(first, last - first)) for first, last in pairwise(bounds) if first < last)
 
 
-def kept_runs(document: Tokenised, rows: pa.Table) -> list[Run]:
+def kept_runs(document: Tokenised, rows: pa.Table, last: np.ndarray) -> list[tuple[int, np.ndarray]]:
     """Runs of one document: its kept units, broken wherever a unit between them was not kept.
+
+    Args:
+        document: The document.
+        rows: Its weights.
+        last: The last character of each of its tokens.
+
+    Returns:
+        Of each run that has a token, the place of the first, and the weight λ of each, float64.
 
     Raises:
         DataError: If a span ends behind the document.
     """
-    unit, start, end = (rows[name].to_numpy() for name in ("unit", "start", "end"))
-    weight = rows["weight"].to_numpy()
+    unit, start, end, weight = (rows[name].to_numpy() for name in ("unit", "start", "end", "weight"))
     kept = np.flatnonzero((weight > 0) & (rows["segment"].to_numpy() >= 0))
     if end.size and end.max() > document.characters:
         raise DataError(f"weights of {document.doc_id!r} reach character {end.max()}, but it has {document.characters}")
-    breaks = np.flatnonzero(np.diff(unit[kept]) != 1) + 1
-    return [
-        Run(document, int(start[run[0]]), int(end[run[-1]]), start[run], weight[run].astype(np.float64))
-        for run in np.split(kept, breaks)
-        if run.size
-    ]
+    runs = []
+    for run in np.split(kept, np.flatnonzero(np.diff(unit[kept]) != 1) + 1) if kept.size else ():
+        span = np.array([start[run[0]], end[run[-1]]], dtype=last.dtype)
+        first, after = np.searchsorted(last, span).tolist()
+        if first < after:
+            of_token = np.searchsorted(start[run], last[first:after], side="right") - 1
+            runs.append((first, weight[run].astype(np.float64)[of_token]))
+    return runs
 
 
 def build_examples(
@@ -254,16 +212,20 @@ def build_examples(
 ) -> tuple[Examples, dict[str, int]]:
     """Cut what the weights keep of a corpus into examples.
 
+    A run is cut into the fewest windows that hold at most `max_tokens`, equally long to within one token; a window has
+    the mean weight of its tokens.
+
     Args:
         tokens: The corpus.
         weights: Folder of :data:`dana.core.schemas.WEIGHTS` in corpus order; rows of weight 0 or segment -1 are
-            left out. Without one, everything counts with weight 1.
+            left out. Without one, a document is one run, and everything counts with weight 1.
         special_tokens: Of each example.
         max_tokens: Most tokens of an example, special tokens included.
         exclude: Documents never to train on, by id.
 
     Returns:
-        The examples, and counts of documents (in = kept + left out + excluded), runs, windows and tokens.
+        The examples, and counts of documents (in = kept + left out: nothing of weight, or no token + excluded), runs,
+        windows and tokens.
 
     Raises:
         DataError: If the weights do not fit the corpus, or nothing is left.
@@ -272,49 +234,30 @@ def build_examples(
     room = max_tokens - special_tokens.size
     require(room >= 1, "max_tokens", max_tokens, f"at least {special_tokens.size + 1} for this tokenizer")
     counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)
-    starts: list[np.ndarray] = []
-    ids: list[int] = []
-    found: list[np.ndarray] = []
-    for run in tracked(corpus_runs(tokens, weights, exclude, counts), what="cut into examples", unit="runs"):
-        edges, means = cut_run(run, tokens.last, room)
-        places = tokens.last[edges[:-1]].tolist()
-        ids += [derive_seed(0, "example", run.document.doc_id, place) for place in places]
-        starts.append(edges)
-        found.append(means)
-        counts["runs"] += 1
+    starts, sizes, means, ids = [], [], [], list[int]()
+    for document, rows in tracked(weighted_documents(tokens, weights), what="cut into examples", unit="documents"):
+        counts["documents_in"] += 1
+        if document.doc_id in exclude:
+            counts["documents_excluded"] += 1
+            continue
+        last = tokens.last[document.first : document.after]
+        runs = [(0, np.ones(last.size))] if weights is None and last.size else []
+        if rows is not None:
+            runs = kept_runs(document, rows, last)
+        counts["documents_kept" if runs else "documents_left_out"] += 1
+        counts["runs"] += len(runs)
+        for first, of_token in runs:
+            many = -(-of_token.size // room)
+            edges = np.arange(many + 1) * of_token.size // many
+            starts.append(document.first + first + edges[:-1])
+            sizes.append(np.diff(edges))
+            means.append(np.add.reduceat(of_token, edges[:-1]) / sizes[-1])
+            ids += [derive_seed(0, "example", document.doc_id, at) for at in last[first + edges[:-1]].tolist()]
     if not ids:
         raise DataError(f"{weights or 'the corpus'}: no text to train on is left ({dict(counts)})")
-    examples = Examples(
-        tokens.ids,
-        np.concatenate([edges[:-1] for edges in starts]),
-        np.concatenate([np.diff(edges) for edges in starts]),
-        np.array(ids, dtype=np.uint64),
-        np.concatenate(found).astype(np.float32),
-        special_tokens,
-    )
+    columns = (np.concatenate(starts), np.concatenate(sizes), np.array(ids, dtype=np.uint64))
+    examples = Examples(tokens.ids, *columns, np.concatenate(means).astype(np.float32), special_tokens)
     counts["windows"] = len(ids)
     counts["tokens_text"] = int(examples.sizes.sum())
     counts["tokens_with_special"] = int(examples.lengths.sum())
     return examples, dict(counts)
-
-
-def cut_run(run: Run, last: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a run into the fewest windows that hold at most `room` tokens, equally long to within one token.
-
-    Args:
-        run: Kept text, at least one token.
-        last: The last character of each token of the stream.
-        room: Most tokens of a window.
-
-    Returns:
-        Edges of shape (windows + 1,) in the stream, and the mean weight over the tokens of each window.
-    """
-    inside = last[run.document.first : run.document.after]
-    first, after = run.bounds(inside).tolist()
-    many = -(-(after - first) // room)
-    edges = first + np.arange(many + 1) * (after - first) // many
-    if run.unit_weights.size == 1:
-        return edges + run.document.first, np.full(many, run.unit_weights[0])
-    of_token = np.searchsorted(run.unit_starts, inside[first:after], side="right") - 1
-    sums = np.add.reduceat(run.unit_weights[of_token], edges[:-1] - first)
-    return edges + run.document.first, sums / np.diff(edges)

@@ -6,7 +6,6 @@ may never be shared; each of these exits with code 0, and is refused here.
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,13 @@ from dana.core.errors import ConfigError
 from dana.core.launch import cores, is_set, meeting, processes
 from dana.core.logging import get_logger
 
+log = get_logger(__name__)
+
 LAUNCH = "ACCELERATE_MIXED_PRECISION"
+PRECISIONS = ("no", "bf16", "fp16")
+HOW = (
+    "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
+)
 
 
 @dataclass(frozen=True)
@@ -38,29 +43,12 @@ class Precision:
     launched: bool
 
     @classmethod
-    def of(cls, accelerator: Any) -> "Precision":
-        """The precision of a launch."""
-        named = accelerator.mixed_precision
-        return cls._decided(accelerator.device, named if os.environ.get(LAUNCH) or named != "no" else None)
-
-    @classmethod
-    def here(cls) -> "Precision":
-        """That of a process which is started from this one as it is."""
-        return cls._decided(device_named(), os.environ.get(LAUNCH))
-
-    @classmethod
-    def _decided(cls, device: torch.device, named: str | None) -> "Precision":
+    def of(cls, accelerator: Any = None) -> "Precision":
+        """The precision of a launch; without one, of a process that is started from this one as it is."""
+        named, device = os.environ.get(LAUNCH), accelerator.device if accelerator else device_named()
+        if accelerator and (named or accelerator.mixed_precision != "no"):
+            named = accelerator.mixed_precision
         return cls(device, named or ("bf16" if has_bf16(device) else "no"), bool(named))
-
-    @property
-    def reason(self) -> str:
-        """Why it is this one."""
-        return "as the launch says (no = fp32)" if self.launched else f"what this {self.device.type} device has"
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is bfloat16 that Accelerate does not see to."""
-        return self.name == "bf16" and not self.launched
 
     def for_own_passes(self) -> "Precision":
         """This one, for passes that Accelerate does not prepare.
@@ -72,7 +60,7 @@ class Precision:
             raise ConfigError(f"mixed_precision={self.name!r}: must be no or bf16 here; fp16 is for dana adapt alone")
         return self
 
-    def autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> torch.autocast:
         """The context of a forward pass."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
 
@@ -88,15 +76,6 @@ def refuse_precision(folder: Path, before: str | None, now: str) -> None:
         raise ConfigError(f"{folder}: was run with mixed_precision={before}, this is {now}; {keep}")
 
 
-log = get_logger(__name__)
-
-PRECISIONS = ("no", "bf16", "fp16")
-
-HOW = (
-    "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
-)
-
-
 def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> Any:
     """An ``accelerate.Accelerator`` for how this process was launched.
 
@@ -109,15 +88,13 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
     """
     from accelerate import Accelerator, InitProcessGroupKwargs
 
-    named = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    named = os.environ.get(LAUNCH, "no")
     if named not in PRECISIONS:
-        raise ConfigError(f"ACCELERATE_MIXED_PRECISION={named}: must be one of {', '.join(PRECISIONS)}")
-    world = processes()
-    asked = asked_for()
-    has_device = torch.accelerator.is_available()
+        raise ConfigError(f"{LAUNCH}={named}: must be one of {', '.join(PRECISIONS)}")
+    asked = next((kind for kind in ("DEEPSPEED", "FSDP") if is_set(f"ACCELERATE_USE_{kind}")), "DATA")
     if asked == "DEEPSPEED" and is_set("ACCELERATE_USE_CPU"):
         raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; set one of the two ({HOW})")
-    if asked == "FSDP" and not has_device:
+    if asked == "FSDP" and not torch.accelerator.is_available():
         raise ConfigError(f"FSDP needs a GPU here; use accelerate_configs/cpu.yaml or a zero*.yaml ({HOW})")
     meets = meeting()
     share_cores()
@@ -127,14 +104,9 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         log_with=list(trackers) or None,
         project_dir=str(logs) if logs else None,
     )
-    check(accelerator.num_processes, accelerator.distributed_type.value, world, asked)
-    log.info(
-        "launch    %d process(es) on %s, %s, %d thread(s) each",
-        accelerator.num_processes,
-        accelerator.device.type,
-        accelerator.distributed_type.value if world > 1 else "alone",
-        torch.get_num_threads(),
-    )
+    many, kind, device = accelerator.num_processes, accelerator.distributed_type.value, accelerator.device.type
+    check(many, kind, processes(), asked)
+    log.info("launch    %d process(es) on %s, %s, %d thread(s) each", many, device, kind, torch.get_num_threads())
     return accelerator
 
 
@@ -149,13 +121,6 @@ def share_cores() -> None:
         torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
-def asked_for() -> str:
-    """The kind of parallelism the launcher asked for: ``DEEPSPEED``, ``FSDP`` or ``DATA``."""
-    if is_set("ACCELERATE_USE_DEEPSPEED"):
-        return "DEEPSPEED"
-    return "FSDP" if is_set("ACCELERATE_USE_FSDP") else "DATA"
-
-
 def check(processes: int, kind: str, world: int, asked: str) -> None:
     """Refuse to train as something other than what was asked for.
 
@@ -163,7 +128,7 @@ def check(processes: int, kind: str, world: int, asked: str) -> None:
         processes: How many Accelerate counts.
         kind: Its distributed type.
         world: How many the launcher started.
-        asked: From :func:`asked_for`.
+        asked: What the launcher was asked for: ``DEEPSPEED``, ``FSDP`` or ``DATA``.
 
     Raises:
         ConfigError: On any difference.

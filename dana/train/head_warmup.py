@@ -1,10 +1,8 @@
 """Head warm-up: a checkpoint with a new head in, the head trained alone for some steps, the backbone left as it is."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from dana.core.device import device_named
@@ -33,7 +31,7 @@ def warm_up_head(
     Every rank does the same work by itself: it is short, and the model is not yet spread over ranks.
 
     Returns:
-        The last step's plain loss, mean nats a predicted token; None after no steps.
+        The last step's loss, nats a predicted token; None after no steps.
     """
     if warmup.steps == 0:
         log.info("the new head is left as it was initialised")
@@ -49,27 +47,19 @@ def warm_up_head(
         settings, steps=warmup.steps, tokens=None, epochs=None, batch_size=warmup.batch_size, batch_tokens=None
     )
     plan, shape = Plan.of(examples, short), BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
-    plain: list[Tensor] = []
 
     def losses(step: Step) -> Iterator[Tensor]:
         batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")
-        if not (batch.scale.total and batch.asked["tokens"]):
-            return
-        plain.clear()
-        for rows in micro_batches(batch.lengths, shape):
+        for rows in micro_batches(batch.lengths, shape) if batch.scale.total else ():
             micro = batch.micro(rows, shape).to(device)
-            found = micro.losses(module)
-            plain.append(found.detach()[: micro.targets.numel()])
-            yield micro_loss(found, micro.coefficients, batch.scale.total)
+            yield micro_loss(micro.losses(module), micro.coefficients, batch.scale.total)
 
     def rate(step: int) -> float:
         return learning_rate_at(step, warmup.steps, warmup.learning_rate, RISING)
 
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
     with no_memory_to_spare("head_warmup", shape.budget):
-        for _ in tracked(steps, what="warm up the head", unit="steps", total=warmup.steps):
-            pass
-    loss = float(torch.cat(plain).mean()) if plain else None
+        *_, loss = tracked(steps, what="warm up the head", unit="steps", total=warmup.steps)
     model.requires_grad_(True)
-    log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, math.nan if loss is None else loss)
+    log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, loss)
     return loss

@@ -13,9 +13,10 @@ from transformers import Trainer, TrainerCallback
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
-from dana.models.folder import check_checkpoint, load_own_tokenizer, load_transformer, loading, located
+from dana.models.folder import load_tokenizer, load_transformer, loading
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch, Examples
+from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.batch import IGNORED, StepBatch, loss_scale, micro_loss, token_losses
 
 if TYPE_CHECKING:
@@ -48,11 +49,10 @@ def load_model(folder: str | Path) -> tuple[Any, Any]:
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
     """
-    name = str(folder)
-    check_checkpoint(name)
-    with loading(name):
-        named = getattr(transformers, transformers.AutoConfig.from_pretrained(located(name)).architectures[0])
-    return load_transformer(named, name), load_own_tokenizer(name)
+    config, tokenizer = load_tokenizer(str(folder))
+    with loading(str(folder)):
+        named = getattr(transformers, config.architectures[0])
+    return load_transformer(named, str(folder)), tokenizer
 
 
 def check_tokenizer(given: Any) -> None:
@@ -96,21 +96,18 @@ class WeightedCollator:
         missing = [name for name in COLUMNS if name not in rows[0]]
         if missing:
             raise DataError(f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; see dana.training_dataset")
-        lengths = np.array([len(row["input_ids"]) for row in rows])
         tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
         ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
         weights = np.array([row["weight"] for row in rows], dtype=np.float32)
-        batch = Batch(tokens, np.append(0, np.cumsum(lengths)), ids, weights)
+        batch = Batch(tokens, np.cumsum([0, *(len(row["input_ids"]) for row in rows)]), ids, weights)
         made = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
         if type(made) is not StepBatch:
             raise ConfigError(f"objective={self._objective!r}: must be one that predicts tokens and nothing else")
-        real = np.arange(lengths.max()) < lengths[:, None]
+        places, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
         columns = {"input_ids": (made.inputs, self._pad), "labels": (made.labels, IGNORED)}
-        padded = {name: np.full(real.shape, fill, dtype=np.int64) for name, (_, fill) in columns.items()}
-        for name, (flat, _) in columns.items():
-            padded[name][real] = flat
-        arrays = {**padded, "attention_mask": real.astype(np.int64), "weight": weights}
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        padded = {name: np.where(places < 0, fill, flat[places]) for name, (flat, fill) in columns.items()}
+        tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in padded.items()}
+        return {**tensors, **attention, "weight": torch.from_numpy(weights)}
 
 
 class WeightedTrainer(Trainer):

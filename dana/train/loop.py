@@ -18,7 +18,7 @@ from dana.core.rng import derive_seed, seeded
 from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples
-from dana.train.execution import total, whole
+from dana.train.execution import is_deepspeed, total, whole
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import StepBatch, micro_loss
@@ -49,6 +49,11 @@ class Prepared:
     accelerator: Any
     shape: BatchLayout
 
+    @property
+    def model(self) -> Any:
+        """The transformers model in it."""
+        return self.accelerator.unwrap_model(self.module).model
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -73,7 +78,7 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchL
     """Wrap a model with the objective's heads for the way this run was launched."""
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps)
-    if accelerator.distributed_type.value == "DEEPSPEED":  # the recipe owns these, Accelerate's YAML does not
+    if is_deepspeed(accelerator):  # the recipe owns these, Accelerate's YAML does not
         accelerator.state.deepspeed_plugin.deepspeed_config |= {
             "train_micro_batch_size_per_gpu": 1,
             "gradient_accumulation_steps": 1,
@@ -251,4 +256,4 @@ def _evaluate(
             for name in ("task", "general")
         )
     log.info("step %d: held-out loss: task %s, general %s", step, task, general)
-    return EvaluationRecord(step, tokens, task.mean, task.standard_error, general.mean, general.standard_error)
+    return EvaluationRecord(step, tokens, *task, *general)

@@ -42,8 +42,10 @@ def choose_execution(
         ConfigError: If a layout was asked for that the model cannot have.
     """
     model, precision, asked = model.to(accelerator.device), Precision.of(accelerator), settings.execution
+    ours = precision.name == "bf16" and not precision.launched  # Accelerate does not see to it
+    source = "as the launch says (no = fp32)" if precision.launched else f"what this {precision.device.type} device has"
     layout, why = first(lambda: _layout(model, settings, precision))
-    shape = BatchLayout.of(model.config, asked.micro_batch_tokens, layout, precision.is_ours)
+    shape = BatchLayout.of(model.config, asked.micro_batch_tokens, layout, ours)
     if layout == "unpadded":
         register()
         model.set_attn_implementation(NAME)
@@ -52,7 +54,7 @@ def choose_execution(
     reasons = [
         f"batch     {lengths.size} examples a step = {world} rank(s) x {len(micro_batches(lengths, shape, 0, world))} "
         f"micro-batch(es) of at most {shape.budget} tokens, {len(plan)} steps",
-        f"precision {precision.name}: {precision.reason}",
+        f"precision {precision.name}: {source}",
         f"layout    {layout}: {why}",
     ]
     for line in reasons:

@@ -24,7 +24,6 @@ from dana.train.plan import Plan
 from dana.train.planner import choose_execution
 from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
-from dana.train.state import export_model
 from dana.train.tokens import Tokens
 
 log = get_logger(__name__)
@@ -166,6 +165,7 @@ class TrainingRun:
         policy = CheckpointPolicy(self.checkpoints, settings, notes)
         if saved:
             policy.resume(prepared, saved)
+        exports = Checkpoints(self.out.with_name(f"{self.out.name}-exports"), self.checkpoints.depends_on)
         extendable = to_extend(self.out, self.checkpoints.depends_on) if execution.extendable else None
         if extendable and policy.records and policy.records[-1].step == shared:  # it goes on where it can be extended
             policy.keep_to_extend(prepared, extendable)
@@ -178,8 +178,7 @@ class TrainingRun:
             if extendable and record.step == shared:
                 policy.keep_to_extend(prepared, extendable)
             if (every := execution.export_every) and record.step % every == 0:
-                folder = self.out.with_name(f"{self.out.name}-exports") / f"step-{record.step:08d}"
-                export_model(prepared, loaded.tokenizer, folder)
+                policy.export(prepared, loaded.tokenizer, exports)
         policy.finish(prepared)
         for tracker in self.accelerator.trackers:  # Accelerate's end_training would end the process group as well
             tracker.finish()

@@ -239,7 +239,7 @@ class PretrainSettings(TrainSettings):
     """How a model is made from scratch.
 
     Attributes:
-        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.language_model.architecture_config`.
+        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.language_model.new_encoder`.
         vocabulary: Most entries of the tokenizer.
         lowercase: Whether the tokenizer folds case and accents.
         dropout: 0 suits runs that see their text a few times.

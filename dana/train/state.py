@@ -5,7 +5,6 @@ another number of ranks or under another engine. Nothing else has a state: order
 functions of the seed and the step.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,6 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
-from dana.core.files import aside
-from dana.core.logging import get_logger
 from dana.models.folder import quiet_transformers
 from dana.train.execution import is_deepspeed, parted, whole
 from dana.train.loop import Prepared
@@ -36,7 +33,7 @@ def save_state(prepared: Prepared, path: Path | None) -> None:
     tensors: dict[str, Tensor] = {}
     if is_deepspeed(prepared.accelerator):
         _link_moments(prepared)
-    for name, parameter in _parameters(prepared):
+    for name, parameter in prepared.model.named_parameters():  # tied ones once
         value, moments, steps = _read(prepared, parameter)
         if path is not None:
             mine = {f"parameter.{name}": value, **{f"{key}.{name}": moment for key, moment in moments.items()}}
@@ -70,18 +67,13 @@ def load_state(prepared: Prepared, path: Path) -> None:
         _link_moments(prepared)
     with safe_open(path, "pt") as saved:
         names = set(saved.keys())
-        for name, parameter in _parameters(prepared):
+        for name, parameter in prepared.model.named_parameters():
             if f"parameter.{name}" not in names:
                 raise ArtifactError(f"{path}: no parameter {name}; it was saved from another model")
             # Copies: what safetensors gives out shares the mapped file's memory, and Adam counts in place.
             moments = {key: saved.get_tensor(f"{key}.{name}").clone() for key in MOMENTS if f"{key}.{name}" in names}
             steps = saved.get_tensor(STEPS).clone()
             _write(prepared, parameter, saved.get_tensor(f"parameter.{name}"), moments, steps)
-
-
-def _parameters(prepared: Prepared) -> list[tuple[str, torch.nn.Parameter]]:
-    """Each parameter once (tied ones are one), in the model's order."""
-    return list(prepared.accelerator.unwrap_model(prepared.module).model.named_parameters())
 
 
 def _inner_optimizer(prepared: Prepared) -> Any:
@@ -100,11 +92,13 @@ def _read(prepared: Prepared, parameter: torch.nn.Parameter) -> tuple[Tensor, di
 
         value = safe_get_full_fp32_param(parameter)
         moments = {key: safe_get_full_optimizer_state(parameter, key) for key in MOMENTS}
+        value, moments = value.clone(), {key: moment.clone() for key, moment in moments.items()}
         steps = next(iter(state.values()))["step"]
-        return value.clone(), {key: moment.clone() for key, moment in moments.items()}, _as_tensor(steps)
-    own = state.get(parameter, {})
-    moments = {key: whole(own[key]) for key in MOMENTS if key in own}
-    return whole(parameter), moments, _as_tensor(whole(own["step"]) if "step" in own else 0)
+    else:
+        own = state.get(parameter, {})
+        value, moments = whole(parameter), {key: whole(own[key]) for key in MOMENTS if key in own}
+        steps = whole(own["step"]) if "step" in own else 0
+    return value, moments, torch.as_tensor(steps, dtype=torch.float32).detach().cpu()
 
 
 def _write(
@@ -149,10 +143,6 @@ def _link_moments(prepared: Prepared) -> None:
             lazy_init_hp_params_optimizer_state(group, partition, optimizer.state)
 
 
-def _as_tensor(steps: Any) -> Tensor:
-    return torch.as_tensor(steps, dtype=torch.float32).detach().cpu()
-
-
 @contextmanager
 def written_whole(path: Path) -> Iterator[None]:
     """Turn what a full disk or a folder that cannot be written raises into one line.
@@ -172,24 +162,6 @@ def written_whole(path: Path) -> Iterator[None]:
         ) from error
 
 
-log = get_logger(__name__)
-
-
-def export_model(prepared: Prepared, tokenizer: Any, folder: Path) -> None:
-    """Write a Hugging Face folder that is whole or not there, in the middle of a run; every rank must call it."""
-    if not prepared.accelerator.is_main_process:
-        save_model(prepared, tokenizer, None)
-    else:
-        with written_whole(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with aside(folder) as draft:
-                save_model(prepared, tokenizer, draft)
-                shutil.rmtree(folder, ignore_errors=True)
-                draft.rename(folder)
-        log.info("exported %s", folder)
-    prepared.accelerator.wait_for_everyone()
-
-
 def save_model(prepared: Prepared, tokenizer: Any, folder: Path | None) -> None:
     """Write a Hugging Face folder; every rank must call it, the one with a folder writes.
 
@@ -202,31 +174,23 @@ def save_model(prepared: Prepared, tokenizer: Any, folder: Path | None) -> None:
         ArtifactError: If the disk does not take it.
         DanaError: If a weight is not finite: there is no model.
     """
-    weights = _gathered(prepared)
+    model = prepared.model
+    weights = {name: whole(value) for name, value in model.state_dict().items()}
+    sharded = is_deepspeed(prepared.accelerator)
+    if sharded:  # what the forward pass reads may be half precision, or in parts: the master is neither
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        weights |= {name: safe_get_full_fp32_param(value).clone() for name, value in model.named_parameters()}
     if folder is None:
         return
-    check_finite(weights)
-    model = prepared.accelerator.unwrap_model(prepared.module).model
     # Once each: gathering copies tied weights, and they would be written twice.
     own = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
-    weights = {name: value for name, value in weights.items() if name in own}
+    weights = {name: value.detach().cpu() for name, value in weights.items() if name in own}
+    check_finite(weights)
     # Under ZeRO-3 transformers takes any model for one of 2018 and would write its norms as gamma and beta.
     with written_whole(folder), quiet_transformers():
-        sharded = is_deepspeed(prepared.accelerator)
         model.save_pretrained(folder, state_dict=weights, save_original_format=not sharded)
         if sharded:  # the dtype says what the forward pass reads, and from_pretrained would round to that
             model.config.dtype = torch.float32
             model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-
-
-def _gathered(prepared: Prepared) -> dict[str, Any]:
-    """All weights, whole, under the model's own names; a collective operation."""
-    model = prepared.accelerator.unwrap_model(prepared.module).model
-    state = {name: whole(value) for name, value in model.state_dict().items()}
-    # What the forward pass reads may be half precision, or in parts: the master is neither.
-    if is_deepspeed(prepared.accelerator):
-        from deepspeed.utils import safe_get_full_fp32_param
-
-        state |= {name: safe_get_full_fp32_param(value).clone() for name, value in model.named_parameters()}
-    return {name: value.detach().cpu() for name, value in state.items()}

@@ -4,7 +4,7 @@ Text is tokenised once; whatever the weights keep of it is cut out of the stream
 weights, arm or window length costs no tokenising.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -48,12 +48,12 @@ class Tokens:
         ids: Integers of shape (tokens,), in memory or mapped from disk.
         last: uint32 of shape (tokens,), the last character of each token in its document, never falling
             within a document. (The first may be a space before the word, the last never is behind it.)
-        table: The documents, :data:`TOKENISED`, in memory or as a folder.
+        batches: Gives the documents, :data:`TOKENISED`, in memory or from a folder.
     """
 
     ids: np.ndarray
     last: np.ndarray
-    table: pa.Table | Path
+    batches: Callable[[], Iterable[pa.RecordBatch]]
 
     @classmethod
     def open(cls, folder: Path) -> "Tokens":
@@ -63,33 +63,23 @@ class Tokens:
             ArtifactError: If the file is missing or broken.
         """
         arrays = map_arrays(folder / FILE)
-        return cls(arrays["ids"], arrays["last"], folder)
+        names = TOKENISED.names
+        return cls(**arrays, batches=lambda: (some for part in parts(folder) for some in read_batches(part, names)))
 
     @classmethod
     def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
         """Tokenise a little text in memory."""
-        pieces = list(tokenise(documents, tokenizer))
         empty = np.zeros(0, dtype=np.uint32)
-        return cls(
-            np.concatenate([empty, *(ids for ids, _, _ in pieces)]),
-            np.concatenate([empty, *(last for _, last, _ in pieces)]),
-            pa.concat_tables([TOKENISED.empty_table(), *(table for _, _, table in pieces)]),
-        )
+        ids, last, tables = zip((empty, empty, TOKENISED.empty_table()), *tokenise(documents, tokenizer), strict=True)
+        return cls(np.concatenate(ids), np.concatenate(last), pa.concat_tables(tables).to_batches)
 
     def documents(self) -> Iterator[Tokenised]:
         """Every document in corpus order."""
         after = 0
-        for batch in self._batches():
+        for batch in self.batches():
             for doc_id, tokens, characters in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield Tokenised(doc_id, after, after + tokens, characters)
                 after += tokens
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        if isinstance(self.table, pa.Table):
-            yield from self.table.to_batches()
-            return
-        for part in parts(self.table):
-            yield from read_batches(part, TOKENISED.names)
 
 
 def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:

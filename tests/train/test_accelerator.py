@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
-from dana.train.execution import asked_for, check, make_accelerator, share_cores
+from dana.train.execution import check, make_accelerator, share_cores
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,6 @@ def test_silent_fallbacks_are_errors_that_say_how_to_launch(processes, kind, wor
     with pytest.raises(ConfigError, match=message) as caught:
         check(processes, kind, world, asked)
     assert "accelerate launch --config_file" in str(caught.value)
-
-
-def test_the_launcher_says_what_was_asked_for(monkeypatch):
-    assert asked_for() == "DATA"
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    assert asked_for() == "FSDP"
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    assert asked_for() == "DEEPSPEED"
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="a GPU can run FSDP")

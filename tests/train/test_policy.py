@@ -15,12 +15,13 @@ from transformers import (
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.models.language_model import dropouts, new_encoder
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.planner import checkpoint_gradients
+from dana.train.records import EvaluationRecord
 from dana.train.settings import AdaptSettings, Execution, TrainSettings
-from dana.train.state import export_model
 
 SETTINGS = TrainSettings(max_tokens=16, clip=1e9, execution=Execution(micro_batch_tokens=64))
 
@@ -95,20 +96,25 @@ def test_a_dropout_is_part_of_the_fingerprint_and_in_its_range():
         AdaptSettings(dropout=1.0)
 
 
+def export(prepared, tokenizer, folder):
+    policy = CheckpointPolicy(Checkpoints(folder, {}), SETTINGS, {}, [EvaluationRecord(1, 8, None, None, None, None)])
+    policy.export(prepared, tokenizer, policy.checkpoints)
+
+
 def test_an_export_that_cannot_be_written_is_one_line(tiny_model, tiny_tokenizer, tmp_path):
     prepared = prepare(tiny_model(), SETTINGS, Accelerator(cpu=True), BatchLayout())
     (tmp_path / "exports").write_text("a file")
-    with pytest.raises(ArtifactError, match="exports/step-1: cannot be written"):
-        export_model(prepared, tiny_tokenizer, tmp_path / "exports" / "step-1")
+    with pytest.raises(ArtifactError, match="exports/step-00000001: cannot be written"):
+        export(prepared, tiny_tokenizer, tmp_path / "exports")
 
 
 def test_an_exported_model_is_whole_and_replaces_one_of_the_same_name(tiny_tokenizer, tmp_path):
     checkpoint = new_encoder("bert", "tiny", tiny_tokenizer, 0.1, seed=0)
     prepared = prepare(checkpoint.model, TrainSettings(), Accelerator(cpu=True), BatchLayout())
     for _ in range(2):
-        export_model(prepared, tiny_tokenizer, tmp_path / "exports" / "step-1")
-    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["step-1"], "nothing half-written is left"
-    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "exports" / "step-1")
+        export(prepared, tiny_tokenizer, tmp_path / "exports")
+    assert [path.name for path in (tmp_path / "exports").iterdir()] == ["step-00000001"], "nothing half-written is left"
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "exports" / "step-00000001")
     for name, value in checkpoint.model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
-    assert AutoTokenizer.from_pretrained(tmp_path / "exports" / "step-1").vocab_size == tiny_tokenizer.vocab_size
+    assert AutoTokenizer.from_pretrained(tmp_path / "exports" / "step-00000001").vocab_size == tiny_tokenizer.vocab_size

@@ -23,7 +23,6 @@ def of(mixed_precision="no"):
 def test_without_a_launch_it_is_what_the_device_has(has, name, launched_by_nobody, monkeypatch):
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
     assert of() == Precision(CPU, name, launched=False)
-    assert of().reason == "what this cpu device has"
     with of().autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if has else torch.float32)
 
@@ -34,7 +33,6 @@ def test_what_the_launch_says_holds(monkeypatch):
     assert of() == Precision(CPU, "no", launched=True)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     assert of("fp16") == Precision(CPU, "fp16", launched=True)
-    assert of("bf16").reason == "as the launch says (no = fp32)"
 
 
 def test_what_only_accelerate_can_do_is_refused_elsewhere():
