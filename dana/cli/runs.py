@@ -43,11 +43,11 @@ def _quickstart(parsed: argparse.Namespace) -> None:
     adapts two arms on equal tokens, fine-tunes each over seeds and writes runs/quickstart/report.html. About 15
     minutes of processor time. Run it again and it goes on where it was.
     """
-    from dana.stages.harvest import RECIPE, what_next
+    from dana.stages.harvest import OWN_TEXT, RECIPE
     from dana.stages.run import run_recipe
 
     settings = settings_from(parsed, RECIPE)
-    print(what_next(run_recipe(settings), settings))
+    print(f"report: {run_recipe(settings)}\n{OWN_TEXT}")
 
 
 def _run(parsed: argparse.Namespace) -> None:

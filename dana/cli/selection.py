@@ -8,7 +8,6 @@ from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_fo
 from dana.cli.given import keep, next_command, settings_from
 
 if TYPE_CHECKING:
-    from dana.core.artifacts import Artifact
     from dana.stages.settings import RunSettings
 
 TEXTS = [
@@ -172,14 +171,13 @@ def _weigh(parsed: argparse.Namespace) -> None:
     general text. The budget is that of all together; no segment is kept twice, and the column `target` says whose it
     is.
     """
-    from dana.stages.weigh import weigh_stage, weights_text
+    from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text
 
-    folder = parsed.folder
+    folder, settings = parsed.folder, settings_from(parsed)
+    out = parsed.to or folder / "weights"
     if parsed.others or parsed.proportions is not None:
-        artifact, settings, out = _weigh_targets(parsed)
+        artifact = weigh_targets_stage([folder, *parsed.others], _proportions(parsed), settings.weigh, out)
     else:
-        settings = settings_from(parsed)
-        out = parsed.to or folder / "weights"
         artifact = weigh_stage(folder / "scores", folder / "corpus", settings.weigh, out)
         if out == folder / "weights":  # what goes elsewhere is no longer the run's
             keep(settings, folder)
@@ -189,19 +187,16 @@ def _weigh(parsed: argparse.Namespace) -> None:
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
 
 
-def _weigh_targets(parsed: argparse.Namespace) -> tuple["Artifact", "RunSettings", Path]:
-    """Weigh the pool of several runs, one a target; the settings are those that the first run remembers."""
+def _proportions(parsed: argparse.Namespace) -> list[float]:
+    """The share of the budget for each of several targets, whose weights need a folder of their own."""
     from dana.core.errors import ConfigError
-    from dana.stages.weigh import weigh_targets_stage
 
-    runs = [parsed.folder, *parsed.others]
     if parsed.proportions is None:
-        raise ConfigError(f"{len(runs)} runs: name the share of each, for example --proportions 0.7,0.3")
+        runs = len(parsed.others) + 1
+        raise ConfigError(f"{runs} runs: name the share of each, for example --proportions 0.7,0.3")
     if parsed.to is None:
         raise ConfigError("--to is missing: name the folder of weights for several targets")
     try:
-        proportions = [float(share) for share in parsed.proportions.split(",")]
+        return [float(share) for share in parsed.proportions.split(",")]
     except ValueError as error:
         raise ConfigError(f"--proportions {parsed.proportions!r}: must be numbers with commas between") from error
-    settings = settings_from(parsed)
-    return weigh_targets_stage(runs, proportions, settings.weigh, parsed.to), settings, parsed.to

@@ -197,7 +197,10 @@ def run_seed(
         DanaError: If the loss stops being finite.
     """
     started, device, train, dev = time.monotonic(), precision.device, splits["train"], splits["dev"]
-    kind, targets = card.target.fitted(told(train.targets)), told(train.targets)
+    targets, references = train.targets, dev.references
+    assert targets is not None  # both were encoded with their labels
+    assert references is not None
+    kind = card.target.fitted(targets)
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
     if kind != card.target and classifier.out.bias is None:
         raise ArtifactError(f"{model}: its head in transformers has no bias, which {card.kind} needs; use pooling=mean")
@@ -225,7 +228,7 @@ def run_seed(
             if more or (preset.evaluate == "last" and epoch < preset.epochs):
                 continue
             predictions = kind.decode(predict(classifier, dev, kind, precision, check_in), dev.sizes)
-            dev_scores.append(kind.scores(predictions, told(dev.references))[card.metric])
+            dev_scores.append(kind.scores(predictions, references)[card.metric])
             bar.set_postfix(epoch=f"{epoch}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
             if preset.evaluate == "best" and _best(dev_scores, card) == epoch - 1:
                 best = {key: value.clone() for key, value in classifier.state_dict().items()}
@@ -277,14 +280,3 @@ def predict(
         found[split.units(rows)] = kind.activate(logits.float()).cpu().numpy()
         start += rows.size
     return found
-
-
-def told(labels: np.ndarray | None) -> np.ndarray:
-    """Labels of a split that must have them.
-
-    Raises:
-        ValueError: If it has none.
-    """
-    if labels is None:
-        raise ValueError("this split was encoded without its labels")
-    return labels

@@ -21,9 +21,7 @@ from dana.core.errors import DataError
 from dana.core.files import text_digest, write_packed_lines
 from dana.core.rng import derive_seed
 from dana.corpus.harvest import Harvested, distinct, docstrings, installed, package_texts, without_near_duplicates
-from dana.stages.settings import RunSettings
 from dana.tasks.settings import HarvestSettings
-from dana.weighting.texts import KEPT_TEXT
 
 RECIPE = "quickstart"
 CARD_NAME = "scipy_docs"
@@ -43,19 +41,6 @@ next, on your own text (JSONL, Parquet, CSV, plain text; files, globs or folders
   dana weigh runs/mine
   dana adapt runs/mine --model bert-base-uncased --steps 1000"""
 Rows = list[dict[str, str]]
-
-
-def what_next(report: Path, settings: RunSettings) -> str:
-    """Where the report, the last arm's model and its text lie, and the commands for one's own text."""
-    lines = ["", "written", f"  {report}   what was selected, and whether it helped"]
-    arms = [arm for arm in settings.described_arms if arm.text != "base"]
-    for arm in arms[-1:]:
-        folder = Path(settings.out) / "arms" / arm.name
-        opens = "AutoModelForMaskedLM.from_pretrained opens it"
-        lines.append(f"  {folder / 'adapted'}   the adapted model: {opens}")
-        if arm.weigh and arm.weigh.policy != "sigmoid":
-            lines.append(f"  {folder / 'weights' / KEPT_TEXT}   the text it was adapted on")
-    return "\n".join([*lines, OWN_TEXT])
 
 
 def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:

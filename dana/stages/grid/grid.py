@@ -116,16 +116,8 @@ def _metrics(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str
     if file.is_file():
         rows = {str(row["seed"]): row for row in read_json(file)["seeds"]}
     else:
-        rows = {"": dict(pair for note in NOTES for pair in _flat(manifest.get(note), note))}
+        rows = {"": pd.json_normalize({note: manifest.get(note) for note in NOTES}).to_dict("records")[0]}
     for seed, row in rows.items():
         for name, value in row.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and name not in NOT_METRICS:
                 yield name, seed, value
-
-
-def _flat(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield where, value
-        return
-    for key, inner in value.items():
-        yield from _flat(inner, f"{where}.{key}" if where else str(key))
