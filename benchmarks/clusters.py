@@ -87,7 +87,7 @@ def main() -> None:
         folder = Path(name)
         fill(folder / "store", units)
         sample = StoredEncoder(Clouds(), folder / "store").encode(sentences(0, min(FIT, units)))
-        fitted, _, _ = fit_clusters(sample, "center+l2", ClusterSettings(k=[CLUSTERS], seeds=1), 0)
+        fitted, _ = fit_clusters(sample, "center+l2", ClusterSettings(k=[CLUSTERS], seeds=1), 0)
         fitted.save(folder / "model")
         for processes in (1, 2):
             bounds = [units * part // processes for part in range(processes + 1)]

@@ -43,7 +43,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
     named = {override.partition("=")[0] for override in overrides}
     if base is None:
         folder = settings_folder(parsed, load(RunSettings, values, overrides, origin=origin))
-        given = named | {*dotted(values)}
+        given = parsed.given = named | {*dotted(values)}
         memory = recalled(folder, given)
         if parsed.command == "finetune":  # the run remembers what was adapted, not which arm is next
             memory.pop("model", None)

@@ -52,8 +52,7 @@ def _clusters(parsed: argparse.Namespace) -> None:
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
     settings = settings_from(parsed)
-    is_named = bool(parsed.general or parsed.config or any(text.startswith("general=") for text in parsed.overrides))
-    artifact = run_clusters(settings, is_named)
+    artifact = run_clusters(settings, "general" in parsed.given)
     keep(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")

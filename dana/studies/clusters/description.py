@@ -7,25 +7,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.spatial.distance import cdist
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from dana.core.artifacts import OWN
 from dana.corpus.unit_stream import Units
-from dana.studies.clusters.model import FittedClusters, fit_clusters, fit_components
+from dana.studies.clusters.model import FittedClusters, choose, fit_clusters, fit_components
 from dana.studies.clusters.settings import ClusterSettings
 
 WORD = r"(?u)\b[^\W\d_]+(?:['’][^\W\d_]+)+\b|\b[^\W\d_]{2,}\b"  # two letters or more; I've is one word
 FEWEST_UNITS = 3  # of a cluster, that a word of its name must be in
 LIFT = 3.0  # so many times as frequent as in the other clusters: what is said everywhere names none
-WORDS = 10
-IN_NAME = 3
+IN_NAME = 3  # words
 FOLDER = f"{OWN}/mixture"  # of a clusters artifact, where a description lies
-FILES = {"sample": "sample.parquet", "assignments": "fits.parquet"} | {
-    name: f"{name}.csv" for name in ("fits", "choice", "words", "ellipses")
-}
+TABLES = ("sample", "assignments", "fits", "choice", "ellipses")  # of a description, each a file
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,7 @@ class ClusterDescription:
             nearness (log of weight times density of its own component: how near it is to its cluster's centre), x, y.
         assignments: See :class:`dana.studies.clusters.model.MixtureFits`.
         fits: The table of all fits, see there.
-        choice: See :class:`dana.studies.clusters.model.ClusterChoice`.
-        words: Of :func:`cluster_words`.
+        choice: Of :func:`dana.studies.clusters.model.choose`.
         ellipses: On the map, a row a component: cluster, x, y (its mean), width, height (whole axes), angle (degrees,
             of the axis `width`, counter-clockwise).
     """
@@ -55,7 +50,6 @@ class ClusterDescription:
     assignments: pd.DataFrame
     fits: pd.DataFrame
     choice: pd.DataFrame
-    words: pd.DataFrame
     ellipses: pd.DataFrame
 
     @property
@@ -63,18 +57,11 @@ class ClusterDescription:
         """Number of clusters."""
         return len(self.names)
 
-    @property
-    def distances(self) -> np.ndarray:
-        """Euclidean distances between the clusters' means, in the space that was clustered; shape (k, k)."""
-        return cdist(self.fitted.mixture.means_, self.fitted.mixture.means_)
-
     def save(self, folder: Path) -> None:
         """Write the model and every table; the rest is in the notes."""
         self.fitted.save(folder)
-        for name, file in FILES.items():
-            table = getattr(self, name)
-            write = table.to_csv if file.endswith(".csv") else table.to_parquet
-            write(folder / file, index=False)
+        for name in TABLES:
+            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
 
     @classmethod
     def load(cls, folder: Path, notes: dict[str, Any]) -> "ClusterDescription":
@@ -83,10 +70,7 @@ class ClusterDescription:
         Raises:
             ArtifactError: If the model is damaged.
         """
-        tables = {
-            name: (pd.read_csv if file.endswith(".csv") else pd.read_parquet)(folder / file)
-            for name, file in FILES.items()
-        }
+        tables = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
         x, y = notes["map_variance"]
         return cls(FittedClusters.load(folder), notes["names"], notes["reason"], (x, y), **tables)
 
@@ -103,9 +87,9 @@ def describe_clusters(
         settings: See there.
         seed: See there.
     """
-    fitted, fits, choice = fit_clusters(vectors, geometry, settings, seed)
+    fitted, fits = fit_clusters(vectors, geometry, settings, seed)
+    k, reason, choice = choose(fits)
     assignment = fitted.assign(vectors)
-    words = cluster_words(sample.texts, assignment.clusters, choice.k)
     likeliest = assignment.responsibilities[np.arange(len(sample)), assignment.clusters]
     places, ellipses, variance = cluster_plane(fitted.place(vectors), fitted.mixture)
     columns = {"doc_id": sample.doc_ids, "source": sample.sources, "unit": sample.numbers, "text": sample.texts}
@@ -113,20 +97,19 @@ def describe_clusters(
     columns |= {"nearness": assignment.log_densities + np.log(likeliest), "x": places[:, 0], "y": places[:, 1]}
     return ClusterDescription(
         fitted=fitted,
-        names=cluster_names(words, choice.k),
-        reason=choice.reason,
+        names=cluster_names(sample.texts, assignment.clusters, k),
+        reason=reason,
         variance=variance,
         sample=pd.DataFrame(columns),
         assignments=fits.assignments,
         fits=fits.table,
-        choice=choice.table,
-        words=words,
+        choice=choice,
         ellipses=ellipses,
     )
 
 
-def cluster_words(texts: Sequence[str], clusters: np.ndarray, k: int) -> pd.DataFrame:
-    """The words that set each cluster apart, the strongest first.
+def cluster_names(texts: Sequence[str], clusters: np.ndarray, k: int) -> list[str]:
+    """A name a cluster: the three words that set it apart most; its number where none does.
 
     A word's weight is the square root of its share of the cluster's words times log(1 + A / f), where f is how often it
     comes in all texts and A the mean number of words of a cluster. Root and lift stand for a list of stop words, which
@@ -137,10 +120,6 @@ def cluster_words(texts: Sequence[str], clusters: np.ndarray, k: int) -> pd.Data
         clusters: int of shape (units,), from 0.
         k: How many clusters there are.
 
-    Returns:
-        At most ten rows a cluster: cluster, rank (from 1), word, weight, lift (frequency over that elsewhere, infinite
-        for a word that is only there), units (of the cluster, that have it).
-
     References:
         Grootendorst 2022, BERTopic: neural topic modeling with a class-based TF-IDF procedure, section 3.3; the root is
         its implementation's `reduce_frequent_words`.
@@ -149,35 +128,19 @@ def cluster_words(texts: Sequence[str], clusters: np.ndarray, k: int) -> pd.Data
     try:
         counts = vectorizer.fit_transform(texts)
     except ValueError:  # not one word in all texts
-        return pd.DataFrame(columns=["cluster", "rank", "word", "weight", "lift", "units"])
+        return [f"cluster {cluster}" for cluster in range(k)]
     members = np.eye(k)[clusters].T  # a row a cluster
     by_cluster, units = members @ counts, members @ (counts > 0)
     sizes, totals = by_cluster.sum(1, keepdims=True), by_cluster.sum(0)
     shares = by_cluster / np.maximum(sizes, 1)
     elsewhere = (totals - by_cluster) / np.maximum(sizes.sum() - sizes, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lift = shares / elsewhere
-    weights = np.sqrt(shares) * np.log1p(sizes.mean() / totals)
-    cluster, column = np.nonzero((units >= FEWEST_UNITS) & (lift >= LIFT))
-    values = {"weight": weights, "lift": lift, "units": units.astype(int)}
-    words = pd.DataFrame({"cluster": cluster, "word": vectorizer.get_feature_names_out()[column]})
-    words = words.assign(**{name: array[cluster, column] for name, array in values.items()})
-    words = (
-        words.sort_values(["cluster", "weight", "word"], ascending=[True, False, True]).groupby("cluster").head(WORDS)
-    )
-    words.insert(1, "rank", words.groupby("cluster").cumcount() + 1)
-    return words.reset_index(drop=True)
-
-
-def cluster_names(words: pd.DataFrame, k: int) -> list[str]:
-    """A name a cluster, its three strongest words; its number where it has none.
-
-    Args:
-        words: Of :func:`cluster_words`.
-        k: How many clusters there are.
-    """
-    strongest = [words.loc[words["cluster"] == cluster, "word"].head(IN_NAME) for cluster in range(k)]
-    return [", ".join(word) or f"cluster {cluster}" for cluster, word in enumerate(strongest)]
+        is_own = (units >= FEWEST_UNITS) & (shares / elsewhere >= LIFT)
+    weights = np.where(is_own, np.sqrt(shares) * np.log1p(sizes.mean() / totals), 0)
+    strongest = np.argsort(-weights, axis=1, kind="stable")[:, :IN_NAME]  # of equal ones the first in the alphabet
+    words = vectorizer.get_feature_names_out()
+    names = [", ".join(words[row[own[row]]]) for row, own in zip(strongest, is_own, strict=True)]
+    return [name or f"cluster {cluster}" for cluster, name in enumerate(names)]
 
 
 def cluster_plane(points: np.ndarray, mixture: GaussianMixture) -> tuple[np.ndarray, pd.DataFrame, tuple[float, float]]:

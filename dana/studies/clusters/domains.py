@@ -24,7 +24,6 @@ PRONOUNS = {
     *("i", "me", "my", "mine", "you", "your", "yours", "he", "him", "his", "she", "her", "hers", "it", "its"),
     *("we", "us", "our", "ours", "they", "them", "their", "theirs"),
 }
-EVERY_OUTLIER, EVERY_UNIT = "all outliers", "all units"
 
 
 def true_domains(named: Sequence[str], sources: Collection[str]) -> list[str]:
@@ -120,7 +119,7 @@ def outlier_table(true: np.ndarray, assigned: np.ndarray, names: Sequence[str], 
     is_outlier = np.asarray(true != assigned)
     groups = [(name, surface[is_outlier & (assigned == domain)]) for domain, name in enumerate(names)]
     groups.sort(key=lambda group: -len(group[1]))
-    groups += [(EVERY_OUTLIER, surface[is_outlier]), (EVERY_UNIT, surface)]
+    groups += [("all outliers", surface[is_outlier]), ("all units", surface)]
     sizes = [{"domain": name, "units": len(units), "share": len(units) / len(surface)} for name, units in groups]
     return pd.DataFrame(sizes).join(pd.DataFrame([units.mean() for _, units in groups]))
 

@@ -212,27 +212,16 @@ def _of_full_covariances(fitted: GaussianMixture) -> GaussianMixture:
     return mixture
 
 
-@dataclass(frozen=True)
-class ClusterChoice:
-    """Which number of clusters, and why.
-
-    Attributes:
-        k: The number.
-        reason: In a sentence.
-        table: A row a candidate: k, log_likelihood (mean a unit) and bic of its likeliest fit, stability (mean adjusted
-            Rand index between its fits), chosen. NaN where every fit leaves a cluster empty.
-    """
-
-    k: int
-    reason: str
-    table: pd.DataFrame
-
-
-def choose(fits: MixtureFits) -> ClusterChoice:
+def choose(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
     """The number of clusters to take: :data:`RULE`.
 
     More clusters always fit better; the criterion charges for them, but with many units hardly, and stability falls
     where clusters are split at random.
+
+    Returns:
+        The number; the reason, in a sentence; a row a candidate: k, log_likelihood (mean a unit) and bic of its
+        likeliest fit, stability (mean adjusted Rand index between its fits), chosen. NaN where every fit leaves a
+        cluster empty.
 
     Raises:
         DataError: If every fit of every candidate leaves a cluster empty.
@@ -248,12 +237,11 @@ def choose(fits: MixtureFits) -> ClusterChoice:
         raise DataError(f"k={', '.join(map(str, ks))}: every fit leaves a cluster empty; ask for fewer clusters")
     best = table["stability"][table["bic"].notna()].max()
     is_stable = ~(table["stability"] < best - MARGIN)  # NaN, of one seed, is no reason
-    chosen = int(np.nanargmin(table["bic"].where(is_stable)))
-    table["chosen"] = table.index == chosen
-    row, k = table.loc[chosen], int(ks[chosen])
-    reason = f"{k} clusters" + (f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else "")
-    agreement = "" if np.isnan(row["stability"]) else f", stability {row['stability']:.2f}"
-    return ClusterChoice(k, f"{reason} (BIC {row['bic']:,.0f}{agreement})", table)
+    table["chosen"] = table.index == np.nanargmin(table["bic"].where(is_stable))
+    chosen = table[table["chosen"]].iloc[0]
+    reason = f"{chosen['k']} clusters" + (f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else "")
+    agreement = "" if np.isnan(chosen["stability"]) else f", stability {chosen['stability']:.2f}"
+    return int(chosen["k"]), f"{reason} (BIC {chosen['bic']:,.0f}{agreement})", table
 
 
 def seed_stability(clusters: Sequence[np.ndarray]) -> float:
@@ -290,8 +278,8 @@ def check_vectors(vectors: Tensor, k: int = 1) -> None:
 
 def fit_clusters(
     vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
-) -> tuple[FittedClusters, MixtureFits, ClusterChoice]:
-    """Fit a mixture of every number of clusters to vectors, and choose one: the model, all fits, and the choice.
+) -> tuple[FittedClusters, MixtureFits]:
+    """Fit a mixture of every number of clusters to vectors, and choose one: the model, and all fits.
 
     Args:
         vectors: Of distinct units, shape (units, dims), as an encoder gives them.
@@ -308,5 +296,4 @@ def fit_clusters(
     points = fitted.apply(vectors).double().cpu().numpy()
     components = fit_components(points, settings.pca, settings.skip_first) if settings.pca else None
     fits = fit_mixtures(points if components is None else components.transform(points), ks, settings, seed)
-    choice = choose(fits)
-    return FittedClusters(fitted, components, fits.mixtures[choice.k]), fits, choice
+    return FittedClusters(fitted, components, fits.mixtures[choose(fits)[0]]), fits

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import cdist
 
 from dana.core.artifacts import Artifact
 from dana.core.registry import package_versions
@@ -14,10 +15,7 @@ from dana.report.page import (
     Finding,
     Report,
     Section,
-    Shown,
-    SourceExamples,
     Table,
-    UnitExample,
     decimals,
     each,
     number,
@@ -29,13 +27,10 @@ from dana.report.svg import COLOURS, Figure
 from dana.report.unit_texts import beginning, is_readable
 from dana.studies.clusters.description import FOLDER, ClusterDescription
 from dana.studies.clusters.domains import (
-    EVERY_OUTLIER,
-    EVERY_UNIT,
     confusion,
     contingency,
     domain_purity,
     majority,
-    outlier_examples,
     outlier_table,
     surface_of,
 )
@@ -43,10 +38,9 @@ from dana.studies.clusters.domains import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BETWEEN = 0.9  # a unit whose likeliest cluster has less responsibility lies between two
 MOST_SOURCES = 20  # that a map shows
 POINTS = 1000  # of a map
-EXAMPLES = 3  # of a cluster, or of a pair of domains
+EXAMPLES = 3  # of a cluster
 OUTLIERS = 10
 
 
@@ -54,16 +48,12 @@ def read_clusters(artifact: Artifact) -> tuple[ClusterDescription, pd.DataFrame]
     """Read what was learned, and count all units; of the table a batch at a time is in memory.
 
     Returns:
-        The description; and a row a cluster and source: cluster, source, units, between (units whose responsibility is
-        below 0.9), and the sum of responsibility.
+        The description; and a row a cluster and source: cluster, source, units, and the sum of their responsibility.
     """
-    key, counts = ["cluster", "source"], []
-    for part in parts(artifact.path):
-        for batch in read_batches(part, [*key, "responsibility"]):
-            rows = batch.to_pandas().astype({"responsibility": float})
-            rows = rows.assign(units=1, between=(rows["responsibility"] < BETWEEN).astype(int))
-            counts.append(rows.groupby(key).sum())
-    units = pd.concat(counts).groupby(level=key).sum().reset_index()
+    key = ["cluster", "source"]
+    batches = (batch for part in parts(artifact.path) for batch in read_batches(part, [*key, "responsibility"]))
+    frames = (batch.to_pandas().astype({"responsibility": float}).assign(units=1) for batch in batches)
+    units = pd.concat([frame.groupby(key).sum() for frame in frames]).groupby(level=key).sum().reset_index()
     return ClusterDescription.load(artifact.path / FOLDER, artifact.manifest), units
 
 
@@ -84,11 +74,8 @@ def cluster_report(name: str, clusters: ClusterDescription, units: pd.DataFrame,
         f"{table.frame['units'].sum():,} units fall into {clusters.k} clusters; the largest, {largest['name']!r}, "
         f"holds {percent(largest['share'])} of them."
     )
-    between = percent(units["between"].sum() / units["units"].sum())
-    highlights = [Finding(between, f"of the units lie between clusters (responsibility below {BETWEEN})")]
-    stability = clusters.choice.query("chosen")["stability"].item()
-    if np.isfinite(stability):
-        highlights.append(Finding(number(stability, 2), "agreement of the seeds' fits (adjusted Rand index)"))
+    stability = number(clusters.choice.query("chosen")["stability"].item(), 2)
+    highlights = [Finding(stability, "agreement of the seeds' fits (adjusted Rand index)")]
     sections = [_made_of(clusters, table, counts), _examples(clusters), _how_many(clusters, domains)]
     if domains:
         sections.append(_known_domains(clusters, counts[list(domains)].to_numpy(), domains))
@@ -103,24 +90,23 @@ def cluster_table(clusters: ClusterDescription, units: pd.DataFrame, counts: pd.
         units: See there.
         counts: Units, a row a cluster, a column a source.
     """
-    sums = units.groupby("cluster")[["units", "between", "responsibility"]].sum()
+    sums = units.groupby("cluster")[["units", "responsibility"]].sum()
     frame = sums.reindex(range(clusters.k), fill_value=0).rename_axis("cluster").reset_index()
     frame.insert(1, "name", clusters.names)
-    frame[["between", "responsibility"]] = frame[["between", "responsibility"]].div(
-        frame["units"].clip(lower=1), axis=0
-    )
+    frame["responsibility"] /= frame["units"].clip(lower=1)
     frame["share"] = frame["units"] / frame["units"].sum()
     frame["sources"] = [_largest_sources(row) for _, row in counts.iterrows()]
-    distances = clusters.distances + np.diag(np.full(clusters.k, np.inf))
+    means = clusters.fitted.mixture.means_
+    distances = cdist(means, means) + np.diag(np.full(clusters.k, np.inf))
     frame = frame.assign(nearest=distances.argmin(1), distance=distances.min(1))
     columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"), *shares("share"))
-    columns += (*text_columns("sources"), *shares("between"), *decimals(0, "nearest"), *decimals(3, "distance"))
+    columns += (*text_columns("sources"), *decimals(2, "responsibility"), *decimals(0, "nearest"))
     caption = (
         "Name: the words with the largest class-based TF-IDF of those that come three times as often as elsewhere. "
-        f"Between: units whose likeliest cluster has a responsibility below {BETWEEN}. Nearest: the cluster with the "
-        "nearest mean, and the Euclidean distance to it in the space that was clustered."
+        "Responsibility: mean probability of its units to be of it. Nearest: the cluster with the nearest mean; "
+        "distance: how far that is in the space that was clustered (Euclidean)."
     )
-    return Table("clusters", caption, frame, columns)
+    return Table("clusters", caption, frame, (*columns, *decimals(3, "distance")))
 
 
 def _largest_sources(units: pd.Series) -> str:
@@ -147,33 +133,22 @@ def _made_of(clusters: ClusterDescription, table: Table, counts: pd.DataFrame) -
 
 def _examples(clusters: ClusterDescription) -> Section:
     """Units of the sample: of each cluster those nearest to its centre, and of all those farthest from everything."""
-    sample = clusters.sample
+    sample = clusters.sample.assign(
+        name=clusters.sample["cluster"].map(dict(enumerate(clusters.names))),
+        text=clusters.sample["text"].str.split().str.join(" ").map(beginning),
+    )
     nearest = representatives(sample, -sample["nearness"], EXAMPLES)
-    titles = nearest["cluster"].map(lambda cluster: f"{cluster}: {clusters.names[cluster]}")
-    outliers = representatives(sample.assign(cluster=0), sample["log_density"], OUTLIERS)
+    farthest = representatives(sample.assign(cluster=0), sample["log_density"], OUTLIERS)
+    columns = (*text_columns("name"), *decimals(1, "log_density"), *text_columns("text"))
+    tables = (
+        Table("cluster_examples", "Nearest to the cluster's centre.", nearest, columns),
+        Table("cluster_least_dense", "Farthest from everything.", farthest, columns),
+    )
     answer = (
         "Units of the sample that was fitted on, of distinct documents. The less dense the mixture is at a unit, the "
         "less the unit is like any part of the pool."
     )
-    examples = (
-        ("nearest to the cluster's centre", _quoted(nearest, titles)),
-        ("farthest from everything", _quoted(outliers, outliers["text"].map(lambda text: "in no cluster's middle"))),
-    )
-    return Section("What does each part look like, and what is an outlier?", answer, examples=examples)
-
-
-def _quoted(units: pd.DataFrame, titles: pd.Series) -> Shown:
-    """Units on one line each with their log density, by title."""
-    return tuple(
-        SourceExamples(
-            str(title),
-            tuple(
-                UnitExample(beginning(" ".join(row.text.split())), f"log density {number(row.log_density, 1)}")
-                for row in each(rows)
-            ),
-        )
-        for title, rows in units.groupby(titles, sort=False)
-    )
+    return Section("What does each part look like, and what is an outlier?", answer, tables=tables)
 
 
 def representatives(sample: pd.DataFrame, order: pd.Series, most: int) -> pd.DataFrame:
@@ -224,7 +199,7 @@ def domain_codes(clusters: ClusterDescription, domains: Sequence[str]) -> np.nda
 
 
 def _known_domains(clusters: ClusterDescription, counts: np.ndarray, domains: Sequence[str]) -> Section:
-    """Purity and confusions of all units; outliers of the sample, by the domain that attracts them, and examples."""
+    """Purity and confusions of all units; outliers of the sample, by the domain that attracts them."""
     taken = confusion(counts)
     true_domain, domain = np.repeat(domains, len(domains)), np.tile(domains, len(domains))
     frame = pd.DataFrame({"true_domain": true_domain, "domain_of_its_cluster": domain, "units": taken.ravel()})
@@ -243,21 +218,13 @@ def _known_domains(clusters: ClusterDescription, counts: np.ndarray, domains: Se
     )
     columns = (*text_columns("domain"), *decimals(0, "units"), *shares("share"), *decimals(1, "tokens"))
     outliers = Table("cluster_outliers", caption, rows, (*columns, *shares("digits", "conversational")))
-    of = rows.set_index("domain")
     answer = (
         f"Purity is {percent(domain_purity(counts))}: so many of {counts.sum():,} units are of the domain that is most "
         f"frequent in their cluster. It cannot be below {percent(counts.sum(0).max() / counts.sum())}, the largest "
-        f"domain's share. In a cluster of another domain: {of['units'][EVERY_OUTLIER]:,} of {len(sample):,} units of "
-        f"the sample, of {number(of['tokens'][EVERY_OUTLIER], 1)} tokens on average; all units have "
-        f"{number(of['tokens'][EVERY_UNIT], 1)}."
+        "domain's share."
     )
-    examples = outlier_examples(sample, true, assigned, EXAMPLES)
-    pairs = zip(examples["true"], examples["assigned"], strict=True)
-    titles = [f"{domains[one]} in a cluster of {domains[other]}" for one, other in pairs]
-    shown = _quoted(examples, pd.Series(titles, examples.index))
     figure = confusion_figure(taken, domains, "cluster_confusion")
-    named = (("in a cluster of another domain, nearest to its centre", shown),) if shown else ()
-    return Section("Do clusters find the domains that are known?", answer, (figure,), (confusions, outliers), named)
+    return Section("Do clusters find the domains that are known?", answer, (figure,), (confusions, outliers))
 
 
 def cluster_map(

@@ -13,7 +13,7 @@ from dana.core.errors import DataError
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
-from dana.studies.clusters.description import cluster_names, cluster_words
+from dana.studies.clusters.description import cluster_names
 from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
@@ -83,12 +83,13 @@ class ClustersSelector(Selector):
         texts = sample.rows(distinct_rows(sample.texts)).texts
         vectors = self.settings.embed(texts)
         settings = self._settings(self._components(len(texts)))
-        fitted, _, choice = fit_clusters(vectors, self.settings.geometry, settings, seed)
+        fitted, _ = fit_clusters(vectors, self.settings.geometry, settings, seed)
+        k = len(fitted.mixture.weights_)
         counts = fitted.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
-        share = (counts + self.smoothing / choice.k) / (len(task) + self.smoothing)
-        names = cluster_names(cluster_words(texts, fitted.assign(vectors).clusters, choice.k), choice.k)
+        share = (counts + self.smoothing / k) / (len(task) + self.smoothing)
+        names = cluster_names(texts, fitted.assign(vectors).clusters, k)
         rows = [{"name": name, "task_share": float(part)} for name, part in zip(names, share, strict=True)]
-        return FittedClustersSelector(self, fitted, share, {"components": settings.pca, "clusters": rows})
+        return FittedClustersSelector(self, fitted, {"components": settings.pca, "clusters": rows})
 
     def _components(self, units: int) -> int:
         """Components to keep of so many units: what is asked for, or what they can fill."""
@@ -97,9 +98,8 @@ class ClustersSelector(Selector):
 
     def load(self, folder: Path) -> "FittedClustersSelector":
         """See :meth:`dana.selectors.base.Selector.load`."""
-        about = read_json(folder / "selector.json")["learned"]
-        share = np.array([row["task_share"] for row in about["clusters"]])
-        return FittedClustersSelector(self, FittedClusters.load(folder), share, about)
+        learned = read_json(folder / "selector.json")["learned"]
+        return FittedClustersSelector(self, FittedClusters.load(folder), learned)
 
 
 @dataclass(frozen=True)
@@ -109,28 +109,22 @@ class FittedClustersSelector(FittedSelector):
     Attributes:
         selector: Its parameters.
         clusters: Space and mixture.
-        share: float64 of shape (k,), p_k, sums to 1.
-        about: For the manifest: components that were kept; name and share of each cluster.
+        notes: For the manifest: components that were kept; of each cluster its name and p_k, which sum to 1.
     """
 
     selector: ClustersSelector
     clusters: FittedClusters
-    share: np.ndarray
-    about: dict[str, Any]
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """For the manifest."""
-        return self.about
+    notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
         """-log Σ_k r_k(u) p_k in nats, at least 0."""
         if not len(units):
             return np.zeros(0)
         responsibilities = self.clusters.assign(self.selector.settings.embed(units.texts)).responsibilities
-        return np.maximum(-np.log((responsibilities * self.share).sum(1)), 0)
+        share = np.array([row["task_share"] for row in self.notes["clusters"]])
+        return np.maximum(-np.log((responsibilities * share).sum(1)), 0)
 
     def save(self, folder: Path) -> None:
         """Write the clusters, see :meth:`dana.studies.clusters.model.FittedClusters.save`, and ``selector.json``."""
         self.clusters.save(folder)
-        write_json(folder / "selector.json", {**self.selector.identity(), "learned": self.about})
+        write_json(folder / "selector.json", {**self.selector.identity(), "learned": self.notes})

@@ -4,12 +4,14 @@ import argparse
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.given import settings_from
+from dana.cli.tasks import FINETUNE
 
 NUMBERS = {"nargs": "+", "type": int}
 TOPICS = {"nargs": "+", "type": lambda text: int(text) if text.lstrip("-").isdigit() else text}
 READS = ("topic_gap", "finetune", "topics", "inputs", "on_bad_record")
+OF_FINETUNING = "--model --data --task-path --text-field --label-field --id-field --seeds --preset"
 FLAGS = [
-    Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
+    *(flag for flag in FINETUNE if flag.name in OF_FINETUNING.split()),
     Flag("--n", "topic_gap.n", "texts of each label to train on", NUMBERS),
     Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all", TOPICS),
     Flag("--topics-k", "topics.k", "how many topics are fitted; of several the best is taken", NUMBERS),
@@ -22,14 +24,7 @@ FLAGS = [
     Flag("--window", "topic_gap.window", "characters that are kept of a document"),
     Flag("--short", "topic_gap.short", "drop documents shorter than the window, or keep them whole"),
     Flag("--draw", "topic_gap.draw", "sets by ranks, or random among the same documents"),
-    Flag("--seeds", "finetune.seeds", "seeds of fine-tuning: how many, from 0"),
-    Flag("--preset", "finetune.preset", "hyper-parameters of the card: paper, default or quick"),
-    Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's"),
-    Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
-    Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
     Flag("--seed", "selection.seed", "root seed of windows, topics and draws"),
-    Flag("--data", "data"),
-    Flag("--task-path", "task_path", options=MANY),
     Flag("--out", "out"),
     Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
 ]
@@ -43,7 +38,6 @@ def add_topic_gap(add: AddCommand) -> None:
     """
     command = add_command(add, "topic-gap", _topic_gap, FLAGS, reads=READS)
     command.add_argument("card", metavar="CARD", help="a task card's name or YAML file")
-    command.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
 
 
 def _topic_gap(parsed: argparse.Namespace) -> None:
@@ -55,13 +49,8 @@ def _topic_gap(parsed: argparse.Namespace) -> None:
 
       dana topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
     """
-    from dana.studies.topic_gap.stage import plan_topic_gap, run_topic_gap
+    from dana.studies.topic_gap.stage import run_topic_gap
 
-    settings = settings_from(parsed)
-    if parsed.dry_run:
-        states = plan_topic_gap(parsed.card, settings).states()
-        print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
-        return
-    page = run_topic_gap(parsed.card, settings)
+    page = run_topic_gap(parsed.card, settings_from(parsed))
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
     print(f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")

@@ -113,7 +113,9 @@ def pool_documents(
     longest = int(rows["text"].str.len().max()) if len(rows) else window.length
     if longest < window.length:
         raise DataError(f"window={window.length}: longer than every text; the longest has {longest:,} characters")
-    rows["id"] = _ids(rows["split"].tolist(), rows["id"].tolist())
+    ids = rows["id"].where(~rows["id"].duplicated(keep=False), rows["split"] + ":" + rows["id"])
+    numbers = ids.groupby(ids).cumcount()
+    rows["id"] = ids.where(numbers == 0, ids + "#" + (numbers + 1).astype(str))
     rows["whole"] = [window.of(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)]
     rows = leave_out(rows, rows["whole"].isna().to_numpy(), "short")
     rows["stripped"] = rows["whole"].map(strip_to_letters)
@@ -129,20 +131,6 @@ def pool_documents(
                 f"take labels={[name for name in wanted if name in left]}, or keep more of this one"
             )
     return rows[list(COLUMNS)], counts | {"kept": len(rows)}
-
-
-def _ids(splits: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Distinct ids."""
-    counts, numbers, ids = Counter(given), Counter[str](), set[str]()
-    distinct = []
-    for split, name in zip(splits, given, strict=True):
-        name = unnumbered = name if counts[name] == 1 else f"{split}:{name}"
-        while name in ids:
-            numbers[unnumbered] += 1
-            name = f"{unnumbered}#{numbers[unnumbered] + 1}"
-        ids.add(name)
-        distinct.append(name)
-    return distinct
 
 
 class DegenerateTopic(DataError):

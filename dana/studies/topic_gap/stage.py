@@ -39,7 +39,7 @@ from dana.studies.topic_gap.documents import (
 from dana.studies.topic_gap.page import gap_report
 from dana.studies.topic_gap.settings import ALL
 from dana.studies.topics.model import Topics
-from dana.studies.topics.stage import MODEL, TOPICS, fitted_topics
+from dana.studies.topics.stage import MODEL, TOPICS, fitted_topics, run_topic_fit
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import read_split
 from dana.tasks.kinds import DEFAULT
@@ -73,11 +73,14 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
         DanaError: Of cells that failed, when all others are done.
     """
     _check(card, settings)
-    prepare_shares(card, settings, _splits(settings))
-    grid, left_out = _planned(card, settings)
+    splits, asked = topic_splits(settings), settings.section("topic_gap").topics
+    folder = prepare_shares(card, settings, splits)
+    topics, left_out = measured_topics(*open_documents(folder), asked, splits)
+    cells = [cell for topic in topics for split in splits for cell in cells_of_topic(card, settings, topic, split)]
+    grid = Grid(folder, tuple(cells))
     _refuse_changed(grid)
     made = run_grid(grid, settings.jobs)
-    counts = open_artifact(grid.folder / "pool", POOL).manifest["counts"]
+    counts = open_artifact(folder / "pool", POOL).manifest["counts"]
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
     results = _results(grid, made, words)
@@ -114,20 +117,21 @@ def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit
     Raises:
         DataError: If there are too few documents.
     """
-    folder = Path(settings.out) / GRID
-    for cell in _prepared(card, settings):
-        call_stage(cell.stage, cell.arguments({}))
-        if cell.name == "pool":  # before topics are fitted, which takes longer
-            labels = pd.read_parquet(folder / "pool" / DOCUMENTS, columns=["label"])["label"]
-            for split in splits:
-                require_enough(labels, split)
+    folder, gap, seed = Path(settings.out) / GRID, settings.section("topic_gap"), settings.selection.seed
+    read = replace(FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS})
+    window = Window(gap.window, gap.short, seed)
+    pool = gap_pool_stage(card, folder / "pool", window, gap.labels, read, settings.data).path
+    labels = pd.read_parquet(pool / DOCUMENTS, columns=["label"])["label"]
+    for split in splits:
+        require_enough(labels, split)
+    if not gap.topics_of:
+        of = RunSettings(general=[str(pool / DOCUMENTS)])
+        if settings.general:
+            of = replace(of, general=settings.general, inputs=settings.inputs, on_bad_record=settings.on_bad_record)
+        of = replace(of, out=str(folder / "topics"), selection=replace(Selection(), seed=seed))
+        run_topic_fit(replace(of, **{"topics": settings.section("topics")}))
+    shares_stage(pool, _topic_model(settings), folder / "shares")
     return folder
-
-
-def plan_topic_gap(card: str, settings: RunSettings) -> Grid:
-    """All cells that are known before anything is made, or with what is there."""
-    _check(card, settings)
-    return _planned(card, settings)[0]
 
 
 def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
@@ -164,7 +168,8 @@ def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
     return FinetuneSettings(**asdict(given.resolve(task)))
 
 
-def _splits(settings: RunSettings) -> list[TopicSplit]:
+def topic_splits(settings: RunSettings) -> list[TopicSplit]:
+    """How documents are shared out, of each n."""
     gap = settings.section("topic_gap")
     return [TopicSplit(n, gap.test, gap.validation, gap.draw, settings.selection.seed) for n in gap.n]
 
@@ -173,38 +178,6 @@ def _topic_model(settings: RunSettings) -> Path:
     """Folder of the topic model."""
     named = settings.section("topic_gap").topics_of
     return (Path(named) if named else Path(settings.out) / GRID / "topics") / MODEL
-
-
-def _prepared(card: str, settings: RunSettings) -> Iterator[Cell]:
-    """Cells that read the task, fit topics and say how much of each document is of each."""
-    folder, gap, seed = Path(settings.out) / GRID, settings.section("topic_gap"), settings.selection.seed
-    read = replace(FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS})
-    pool = {"card": card, "folder": folder / "pool", "window": Window(gap.window, gap.short, seed)}
-    pool |= {"labels": gap.labels, "read": read, "data": settings.data}
-    yield Cell("pool", f"{__name__}:gap_pool_stage", pool)
-    if not gap.topics_of:
-        of = RunSettings(general=[str(folder / "pool" / DOCUMENTS)])
-        if settings.general:
-            of = replace(of, general=settings.general, inputs=settings.inputs, on_bad_record=settings.on_bad_record)
-        seeded = replace(Selection(), seed=seed)
-        of = replace(of, out=str(folder / "topics"), selection=seeded, **{"topics": settings.section("topics")})
-        after = () if settings.general else ("pool",)
-        yield Cell("topics", "dana.studies.topics.stage:run_topic_fit", {"settings": of}, after)
-    shares = {"pool": folder / "pool", "topics": _topic_model(settings), "folder": folder / "shares"}
-    yield Cell("shares", f"{__name__}:shares_stage", shares, ("pool",) if gap.topics_of else ("pool", "topics"))
-
-
-def _planned(card: str, settings: RunSettings) -> tuple[Grid, dict[int, str]]:
-    """All cells that are known, and the topics that are left out with the reason.
-
-    Which topics there are, and are not degenerate, is known when documents have shares.
-    """
-    folder, asked, left_out = Path(settings.out) / GRID, settings.section("topic_gap").topics, dict[int, str]()
-    splits, topics = _splits(settings), [] if asked == [ALL] else asked
-    if (folder / "shares" / MANIFEST).is_file():
-        topics, left_out = measured_topics(*open_documents(folder), asked, splits)
-    cells = [cell for topic in topics for split in splits for cell in _of_topic(card, settings, topic, split)]
-    return Grid(folder, (*_prepared(card, settings), *cells)), left_out
 
 
 def measured_topics(
@@ -237,7 +210,7 @@ def measured_topics(
     return [topic for topic in topics if topic not in left_out], left_out
 
 
-def _of_topic(card: str, settings: RunSettings, topic: int, split: TopicSplit) -> Iterator[Cell]:
+def cells_of_topic(card: str, settings: RunSettings, topic: int, split: TopicSplit) -> Iterator[Cell]:
     """The cells of one topic and n: every arm's task, every seed's score."""
     grid, place, before = Path(settings.out) / GRID, f"topic-{topic}/n{split.n}", dict[str, tuple[str, ...]]()
     task = load_card(card)
@@ -250,7 +223,7 @@ def _of_topic(card: str, settings: RunSettings, topic: int, split: TopicSplit) -
             about = {"grid": grid, "topics": _topic_model(settings), "arm": arm, "topic": topic, "split": split}
             about |= {"folder": grid / made, "seed": own if is_seeded else None, "work": grid / f"work/{place}{seeded}"}
             # One after the other, because they may share what lies in `work`.
-            yield Cell(made, f"{__name__}:arm_stage", about, ("shares", *before.get(seeded, ())))
+            yield Cell(made, f"{__name__}:arm_stage", about, before.get(seeded, ()))
             before[seeded] = (made,)
         name = f"finetune/{place}/{slug(arm)}/seed-{own}"
         tuned = {"model": settings.model, "card": grid / made / CARD, "settings": replace(finetune, seeds=[own])}
@@ -269,9 +242,8 @@ def _results(grid: Grid, made: dict[str, str], words: dict[int, str]) -> pd.Data
         [seed], counts = seed_rows(result), result.manifest["counts"]
         row = {"topic": topic, "words": words[topic], "n": int(cell.labels["texts"]), "arm": cell.labels["arm"]}
         row |= {"seed": seed["seed"], "score": seed["score"], "dev_score": seed["dev_score"], "epoch": seed["epoch"]}
-        rows.append(
-            row | {"collapsed": seed["degenerate"], **{part: counts[part] for part in ("train", "dev", "test")}}
-        )
+        row |= {"collapsed": seed["degenerate"], **{part: counts[part] for part in SPLITS}}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -294,14 +266,15 @@ def gap_pool_stage(
     task = read.fields_of(load_card(card))
     about = {"name": task.name, **task.text_identity, "labels": task.labels, "label": task.label}
     about["data"] = source_digests(task.files(data, SPLITS))
+    taken = [label for label in task.labels if label in (labels or task.labels)]
 
     def write(draft: Draft) -> None:
         splits = {split: read_split(task, split, data) for split in SPLITS}
-        documents, draft.counts = pool_documents(splits, task.labels, labels or task.labels, window)
+        documents, draft.counts = pool_documents(splits, task.labels, taken, window)
         columns = {name: pa.array(documents[name], pa.string()) for name in documents}
         pq.write_table(pa.table(columns), draft.path / DOCUMENTS, compression="zstd")
 
-    return make(folder, POOL, {"task": about, "window": asdict(window), "taken": labels}, write)
+    return make(folder, POOL, {"task": about, "window": asdict(window), "taken": taken}, write)
 
 
 def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
@@ -363,17 +336,11 @@ def arm_stage(
         given = checked_texts(arm, case, component.texts(case, seed or 0, work))
         dev = case.texts("validation") if given.validation is None else given.validation
         splits = {"train": given.train, "dev": dev, "test": case.texts("test")}
-        labels = labels_taken(open_artifact(grid / "pool", POOL))
+        labels = open_artifact(grid / "pool", POOL).manifest["depends_on"]["taken"]
         _write_task(draft.path, f"topic-{topic}-n{split.n}-{arm}", labels, splits)
         draft.counts = {name: len(texts) for name, texts in splits.items()}
 
     return make(folder, TASK, depends_on, write)
-
-
-def labels_taken(pool: Artifact) -> list[str]:
-    """The labels of a pool, in the card's order."""
-    about = pool.manifest["depends_on"]
-    return [label for label in about["task"]["labels"] if label in (about["taken"] or about["task"]["labels"])]
 
 
 def _write_task(folder: Path, name: str, labels: Sequence[str], splits: Mapping[str, Sequence[LabelledText]]) -> None:

@@ -16,6 +16,7 @@ from dana.core.artifacts import OWN, Artifact, Draft, fingerprint, make, open_ar
 from dana.core.logging import get_logger, tracked
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
+from dana.core.text_table import aligned
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
@@ -290,10 +291,9 @@ def topics_text(folder: Path) -> str:
     """
     artifact = fitted_topics(folder)
     topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
-    lines = [
-        f"topic {row.topic}: share {row.share:.3f}, coherence {row.coherence:.3f}\n  words    {row.words}"
-        for row in topics.sort_values(["share", "topic"], ascending=[False, True]).itertuples()
-    ]
+    topics = topics.sort_values(["share", "topic"], ascending=[False, True])
+    names = ("topic", "share", "coherence", "words")
+    rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
     counts = artifact.manifest["counts"]
     about = f"of {counts['fitted_on']:,} documents with a word of the vocabulary of {counts['words']:,}"
-    return "\n".join([*lines, "", f"{artifact.manifest['reason']}; {about}"])
+    return f"{aligned(rows)}\n\n{artifact.manifest['reason']}; {about}"

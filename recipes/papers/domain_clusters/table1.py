@@ -59,7 +59,7 @@ def purities(domains: Domains, vectors: Tensor, geometry: str, settings: Cluster
         settings: Numbers of clusters, components, seeds.
         seed: Root seed.
     """
-    _, fits, _ = fit_clusters(vectors, geometry, settings, seed)
+    _, fits = fit_clusters(vectors, geometry, settings, seed)
     counts = [
         contingency(fits.assignments[f"k{k}-{number}"], domains.own, k, len(domains.names))
         for k, number in fits.table[["k", "seed"]].itertuples(index=False)

@@ -4,40 +4,34 @@ import numpy as np
 import pytest
 from matplotlib.patches import Ellipse
 
-from dana.studies.clusters.description import cluster_names, cluster_plane, cluster_words, ellipse_of
+from dana.studies.clusters.description import cluster_names, cluster_plane, ellipse_of
 from tests.studies.clusters.toy_mixtures import round_mixture
 
 COURT = ["the judge ruled", "the judge asked the jury", "a judge and the jury", "the jury don't rule"]
 CELL = ["the cell divides", "the cell and the enzyme", "a cell grows", "the enzyme binds the cell"]
 
 
-def test_weights_are_class_based_tf_idf():
-    words = cluster_words([*COURT, *CELL], np.repeat([0, 1], 4), 2)
-    judge = words[words["word"] == "judge"].iloc[0]
-    here, there = 16, 15  # words of two letters or more
-    assert judge["weight"] == pytest.approx((3 / here) ** 0.5 * np.log(1 + (here + there) / 2 / 3))
-    assert judge["units"] == 3
-    assert np.isinf(judge["lift"])
-
-
 def test_a_name_is_of_words_that_come_three_times_as_often_as_elsewhere_in_three_units():
     texts = [*COURT, *CELL, "the the the the the the the cell"]
-    words = cluster_words(texts, np.repeat([0, 1], [4, 5]), 2)
-    assert words.groupby("cluster")["word"].agg(list).to_dict() == {0: ["judge", "jury"], 1: ["cell"]}
-    assert cluster_names(words, 2) == ["judge, jury", "cell"]
-    assert words["rank"].tolist() == [1, 2, 1]
+    assert cluster_names(texts, np.repeat([0, 1], [4, 5]), 2) == ["judge, jury", "cell"]
+
+
+def test_words_are_in_the_order_of_their_class_based_tf_idf():
+    texts = ["iron zinc", "iron iron zinc", "iron zinc", "pear plum"]
+    zinc, iron = ((times / 7) ** 0.5 * np.log(1 + 4.5 / times) for times in (3, 4))
+    assert zinc > iron
+    assert cluster_names(texts, np.array([0, 0, 0, 1]), 2) == ["zinc, iron", "cluster 1"]
 
 
 def test_equal_weights_are_in_the_order_of_the_alphabet():
     texts = ["zinc iron"] * 3 + ["pear plum"] * 3
-    words = cluster_words(texts, np.repeat([0, 1], 3), 2)
-    assert words["word"].tolist() == ["iron", "zinc", "pear", "plum"]
+    assert cluster_names(texts, np.repeat([0, 1], 3), 2) == ["iron, zinc", "pear, plum"]
 
 
 def test_clusters_without_words_are_called_by_their_number():
-    assert cluster_names(cluster_words(["1 2 3", "!?"], np.array([0, 1]), 2), 2) == ["cluster 0", "cluster 1"]
-    alone = cluster_words(["iron zinc"] * 4, np.array([0, 0, 0, 1]), 3)
-    assert cluster_names(alone, 3) == ["cluster 0", "cluster 1", "cluster 2"], "as frequent elsewhere, or no text"
+    assert cluster_names(["1 2 3", "!?"], np.array([0, 1]), 2) == ["cluster 0", "cluster 1"]
+    alone = cluster_names(["iron zinc"] * 4, np.array([0, 0, 0, 1]), 3)
+    assert alone == ["cluster 0", "cluster 1", "cluster 2"], "as frequent elsewhere, or no text"
 
 
 def test_an_ellipse_by_hand():

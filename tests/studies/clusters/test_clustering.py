@@ -17,7 +17,7 @@ from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage
-from dana.studies.clusters.description import FILES, FOLDER
+from dana.studies.clusters.description import FOLDER
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.settings import ClusterSettings
 from dana.studies.clusters.stage import SCHEMA, Clustering
@@ -104,7 +104,7 @@ def _counted(original, counted):
 
 def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clustering):
     made = clustering().whole()
-    sample = pd.read_parquet(made.path / FOLDER / FILES["sample"])
+    sample = pd.read_parquet(made.path / FOLDER / "sample.parquet")
     assert len(sample) == made.manifest["counts"]["fitted_on"] <= SETTINGS.fit
     assert sample["text"].is_unique
     both = sample.merge(pd.read_parquet(made.path), on=["doc_id", "unit", "source"], suffixes=("", "_row"))
@@ -112,10 +112,10 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clusterin
     assert (both["cluster"] == both["cluster_row"]).all()
     assert np.array_equal(both["log_density"].astype("float32"), both["log_density_row"])
     assert np.array_equal(both["responsibility"].astype("float32"), both["responsibility_row"])
-    fits = pd.read_parquet(made.path / FOLDER / FILES["assignments"])
+    fits = pd.read_parquet(made.path / FOLDER / "assignments.parquet")
     assert list(fits.columns) == ["k2-0", "k2-1", "k3-0", "k3-1"]
     assert len(fits) == len(sample)
-    rows = pd.read_csv(made.path / FOLDER / "fits.csv")
+    rows = pd.read_parquet(made.path / FOLDER / "fits.parquet")
     assert rows.groupby("k")["kept"].sum().tolist() == [1, 1]
     kept = rows[rows["kept"] & (rows["k"] == made.manifest["k"])].iloc[0]
     assert fits[f"k{kept['k']}-{kept['seed']}"].tolist() == sample["cluster"].tolist()
@@ -123,7 +123,7 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clusterin
 
 def test_the_model_that_is_kept_assigns_new_text(clustering):
     made = clustering().whole()
-    sample = pd.read_parquet(made.path / FOLDER / FILES["sample"])
+    sample = pd.read_parquet(made.path / FOLDER / "sample.parquet")
     fitted = FittedClusters.load(made.path / FOLDER)
     vectors = SELECTION.context("").embed(list(sample["text"][:5]))
     assert fitted.assign(vectors).clusters.tolist() == sample["cluster"][:5].tolist()

@@ -111,7 +111,7 @@ def test_purities_are_those_of_the_fits_counted_by_hand(script, monkeypatch):
     documents = [Document(f"{name}-{at}", name, f"sentence {at}") for at, name in enumerate("aabbbb")]
     table = pd.DataFrame({"k": [2, 2], "seed": [0, 1], "iterations": 3, "converged": True})
     assignments = pd.DataFrame({"k2-0": [0, 0, 0, 0, 1, 1], "k2-1": [0, 0, 1, 1, 1, 1]})
-    monkeypatch.setattr(table1, "fit_clusters", lambda *_: (None, MixtureFits(table, assignments, {}), None))
+    monkeypatch.setattr(table1, "fit_clusters", lambda *_: (None, MixtureFits(table, assignments, {})))
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
     domains = table1.Domains(("a", "b"), documents, "")
     found = table1.purities(domains, vectors, "none", ClusterSettings(k=[2], pca=2, seeds=2), 0)

@@ -15,9 +15,10 @@ import yaml
 
 from dana.cli.main import main
 from dana.core import registry
-from dana.core.artifacts import make, read_json, write_json
+from dana.core.artifacts import make, read_json, read_manifest, write_json
 from dana.core.config import load
 from dana.core.errors import DataError
+from dana.core.schemas import read_table
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages import finetune
 from dana.stages.settings import RunSettings
@@ -25,7 +26,7 @@ from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap import stage
 from dana.studies.topic_gap.arms import ArmTexts
 from dana.studies.topic_gap.documents import TopicSplit, Window, split_by_topic
-from dana.studies.topic_gap.stage import plan_topic_gap
+from dana.studies.topic_gap.stage import cells_of_topic, topic_splits
 from tests.stages.two_topics import CELLS, COURTS
 from tests.toy_task import write_checkpoint, write_split, write_task
 
@@ -133,9 +134,10 @@ def test_the_best_epoch_on_validation_texts_is_tested_unless_another_is_asked_fo
             "model": str(place / "model"),
             "finetune": {**given, "seeds": 1, "max_tokens": 30},
         }
-        grid = plan_topic_gap(str(place / "moods.yaml"), load(RunSettings, {**asked, "topic_gap": {"topics": [0]}}))
-        tuned = [cell.settings["settings"] for cell in grid.cells if cell.name.startswith("finetune/")]
-        assert len(tuned) == 4, "two sizes, two arms"
+        settings = load(RunSettings, asked)
+        cells = cells_of_topic(str(place / "moods.yaml"), settings, 0, topic_splits(settings)[0])
+        tuned = [cell.settings["settings"] for cell in cells if cell.name.startswith("finetune/")]
+        assert len(tuned) == 2, "two arms"
         assert {one.evaluate for one in tuned} == {epoch}
 
 
@@ -187,7 +189,7 @@ def tuned(monkeypatch):
     return tune
 
 
-def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned, capsys):
+def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned):
     run = tmp_path / "run"
     shutil.copytree(measured, run)
     missing = [run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)]
@@ -199,9 +201,6 @@ def test_killed_it_goes_on_to_the_same_bytes(measured, place, tmp_path, tuned, c
     assert gap(place, run) == 130
     assert [folder.is_dir() for folder in missing] == [True, False]
     assert not (run / "tables" / "results.csv").exists()
-    assert gap(place, run, "--dry-run") == 0
-    states = dict(reversed(line.split()) for line in capsys.readouterr().out.splitlines() if line[:1] in "mdc")
-    assert list(states.values()).count("missing") + list(states.values()).count("changed") >= 1
     tuned.killed_at = 0
     assert gap(place, run) == 0
     assert tables(run) == tables(measured)
@@ -291,15 +290,14 @@ def test_an_arm_of_a_plug_in_is_one_class(measured, place, tmp_path, monkeypatch
     pd.testing.assert_frame_equal(kept, whole)
 
 
-def test_topics_of_other_text_may_be_used(place, measured, tmp_path, capsys):
+def test_topics_of_other_text_may_be_used(place, measured, tmp_path):
     general = tmp_path / "general.jsonl"
     random = np.random.default_rng(1)
     rows = [{"id": f"g{at}", "text": " ".join(random.choice([CELLS, COURTS][at % 2], 30))} for at in range(60)]
     general.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert gap(place, tmp_path / "run", "--general", str(general), "--dry-run") == 0
-    planned = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in planned] == [["missing", name] for name in ("pool", "topics", "shares")]
-    assert not (tmp_path / "run").exists()
+    of_general = ["--general", str(general), "--topics", "0", "--seeds", "1"]
+    assert gap(place, tmp_path / "general", *of_general) == 0
+    assert read_table(tmp_path / "general/grid/topics/corpus")["doc_id"][0].as_py().startswith("g")
     fit = ["topics", "fit", "--general", str(general), "--model", "lda", "--k", "2", "--min-documents", "2"]
     assert main([*fit, "--max-share", "1", "--out", str(tmp_path / "topics")]) == 0
     model = ["--topics-of", str(tmp_path / "topics"), "--topics", "0", "--seeds", "1"]
@@ -346,13 +344,15 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(place, measur
 
 def test_the_root_seed_decides_windows_topics_and_draws(place, tmp_path):
     asked = {"out": str(tmp_path), "model": str(place / "model"), "selection": {"seed": 7}, "finetune": {"seeds": 1}}
-    asked |= {"topic_gap": {"topics": [0], "n": [5], "draw": "random", "short": "keep"}}
-    asked["finetune"]["max_tokens"] = 30
-    grid = plan_topic_gap(str(place / "moods.yaml"), load(RunSettings, asked))
-    by_name = {cell.name: cell.settings for cell in grid.cells}
-    assert by_name["pool"]["window"] == Window(1000, "keep", 7)
-    assert by_name["topics"]["settings"].selection.seed == 7
-    assert by_name["arm/topic-0/n5/on"]["split"] == TopicSplit(5, 50, 50, "random", 7)
+    asked |= {"topic_gap": {"n": [5], "test": 5, "validation": 5, "draw": "random", "short": "keep", "window": 90}}
+    settings = load(RunSettings, {**asked, "topics": {"model": "lda", "k": [2], "min_documents": 2, "max_share": 1}})
+    card, splits = str(place / "moods.yaml"), topic_splits(settings)
+    grid = stage.prepare_shares(card, settings, splits)
+    about = [read_manifest(grid / name)["depends_on"] for name in ("pool", "topics/topic-model")]
+    assert about[0]["window"] == {"length": 90, "short": "keep", "seed": 7}
+    assert about[1]["seed"] == 7
+    assert splits == [TopicSplit(5, 5, 5, "random", 7)]
+    assert next(cells_of_topic(card, settings, 0, splits[0])).settings["split"] == splits[0]
 
 
 def test_a_random_draw_deals_the_same_documents_otherwise(measured):
@@ -376,9 +376,9 @@ def test_some_labels_alone_are_read_and_learnt(tmp_path):
     documents = pd.read_parquet(made.path / stage.DOCUMENTS)
     assert set(documents["label"]) == {"bird", "fruit"}
     assert made.manifest["counts"]["dropped"]["other label"] == 70
-    assert stage.labels_taken(made) == ["fruit", "bird"], "in the card's order"
+    assert made.manifest["depends_on"]["taken"] == ["fruit", "bird"], "in the card's order"
     every = stage.gap_pool_stage(card, tmp_path / "every", window, [], FinetuneSettings())
-    assert stage.labels_taken(every) == ["fruit", "metal", "bird"]
+    assert every.manifest["depends_on"]["taken"] == ["fruit", "metal", "bird"]
 
 
 def test_the_pool_of_real_genres(dana_data, tmp_path):
