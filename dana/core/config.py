@@ -6,15 +6,20 @@ same words from YAML, the command line and Python.
 
 import sys
 from collections.abc import Sequence
-from functools import cache
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from dana.core.errors import ArtifactError, ConfigError, nearest, nearest_path
+from dana.core.errors import ArtifactError, ConfigError, nearest, nearest_path, suggestion
 
 S = TypeVar("S")
+UNIONS = (UnionType, Union)
+KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", NoneType: "null"}
 SETTINGS = "settings.yaml"  # in a run's folder: what its commands were told that differs from the defaults
 
 
@@ -68,61 +73,16 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
     Raises:
         ConfigError: Naming the origin, the key, what was found and what is allowed.
     """
-    from jsonargparse import ArgumentError
-
-    parser = _parser(cls)  # type: ignore[arg-type]  # mypy takes classes for unhashable
-    merged = {key: value for key, value in values.items()}
+    merged = dict(values)
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"{override!r}: an override is written key=value")
         _assign(merged, key.split("."), _value(text, override), override)
-    _reject_unknown(cls, merged, origin)
-    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # its name until 4.49
     try:
-        settings = instantiate(parser.parse_object({"settings": merged})).settings
-        _reject_not_finite(settings)
-        return settings
+        return _filled(cls, merged, "")
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
-    except (ArgumentError, ValueError, TypeError) as error:
-        raise ConfigError(f"{origin}: {_in_one_line(str(error))}") from error
-
-
-@cache
-def _parser(cls: type) -> Any:
-    """What jsonargparse needs to know of a class, which takes it 0.07 s for the settings of a run."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--settings", type=cls)
-    return parser
-
-
-def _reject_not_finite(settings: Any, where: str = "") -> None:
-    """No setting is "not a number", which would pass every comparison that does not expect it, or without end."""
-    from dataclasses import fields, is_dataclass
-    from math import isfinite
-
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if is_dataclass(value):
-            _reject_not_finite(value, f"{where}{field.name}.")
-        require(not isinstance(value, float) or isfinite(value), f"{where}{field.name}", value, "a finite number")
-
-
-def _in_one_line(message: str) -> str:
-    """What jsonargparse says of a value of the wrong type, in our words."""
-    import re
-
-    text = " ".join(message.replace("settings.", "").split())
-    key = re.search(r'Parser key "([^"]+)"', text)
-    found = re.search(r"(?:Given value:|Got value:) (.*)$", text)
-    types = re.findall(r"Expected a <class '(\w+)'>", text)
-    if key and found and types:
-        allowed = " or ".join({"NoneType": "null", "str": "text"}.get(name, name) for name in dict.fromkeys(types))
-        return f"{key[1]}={found[1]!r}: must be {allowed}"
-    return text
 
 
 def _value(text: str, override: str) -> Any:
@@ -141,40 +101,59 @@ def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) 
     target[path[-1]] = value
 
 
-def _reject_unknown(cls: type, values: dict[str, Any], origin: str, where: str = "") -> None:
-    """Unknown keys fail with the nearest known one, before jsonargparse would say less."""
-    from dataclasses import fields, is_dataclass
-    from types import UnionType
-    from typing import get_args, get_origin, get_type_hints
-
-    from dana.core.errors import suggestion
-
-    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-    hints = get_type_hints(cls)
-    for key, value in values.items():
+def _filled(cls: type[S], values: dict[str, Any], where: str) -> S:
+    """A settings dataclass of plain values; `where` stands before the names of its keys."""
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    for key in values:
         if key not in known:
-            raise ConfigError(f"{origin}: unknown key {where + str(key)!r}{suggestion(str(key), known)}")
-        if value is None and not _may_be_null(hints[key]):
-            kinds = [kind] if (kind := get_origin(hints[key]) or hints[key]) is not UnionType else get_args(hints[key])
-            names = [getattr(get_origin(kind) or kind, "__name__", str(kind)) for kind in kinds]
-            allowed = " or ".join("text" if name == "str" else name for name in names)
-            raise ConfigError(f"{origin}: {where}{key}=null: must be {allowed}")
-        section = next((kind for kind in get_args(hints[key]) if is_dataclass(kind)), None)
-        if section is not None and isinstance(value, dict):  # of an optional section jsonargparse would say less
-            load(section, value, origin=f"{origin}: {where}{key}")  # type: ignore[arg-type]
-        if not is_dataclass(hints[key]):
-            continue
-        if not isinstance(value, dict):
-            raise ConfigError(f"{origin}: {where}{key}={value!r}: must be a mapping of settings")
-        _reject_unknown(hints[key], value, origin, f"{where}{key}.")  # type: ignore[arg-type]
+            raise ConfigError(f"unknown key {where + str(key)!r}{suggestion(str(key), known)}")
+    for key, field in known.items():
+        if key not in values and field.default is field.default_factory:  # neither is there
+            raise ConfigError(f"the key {where + key!r} is missing")
+    hints = get_type_hints(cls)
+    return cls(**{key: typed(hints[key], value, where + key) for key, value in values.items()})
 
 
-def _may_be_null(hint: Any) -> bool:
-    """Whether a setting may be null, or is a section, of which more is said elsewhere."""
-    from dataclasses import is_dataclass
-    from typing import get_args
+def typed(hint: Any, value: Any, key: str) -> Any:
+    """A plain value as a field with this type hint holds it: of a section its dataclass, of a whole number a float.
 
-    return hint is Any or type(None) in get_args(hint) or is_dataclass(hint)
+    Raises:
+        ConfigError: Naming the key, the value and what is allowed.
+    """
+    try:
+        return _converted(hint, value, key)
+    except (TypeError, ValueError) as error:
+        hints = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
+        kinds = [get_origin(kind) or kind for kind in hints]
+        names = ["a mapping of settings" if is_dataclass(kind) else KINDS.get(kind, kind.__name__) for kind in kinds]
+        shown = "null" if value is None else repr(value)
+        raise ConfigError(f"{key}={shown}: must be {' or '.join(names)}") from error
+
+
+def _converted(hint: Any, value: Any, key: str) -> Any:
+    """As :func:`typed`; a TypeError or ValueError where the value is of another kind."""
+    if get_origin(hint) in UNIONS:
+        for kind in get_args(hint):
+            with suppress(TypeError, ValueError):
+                return _converted(kind, value, key)
+        raise TypeError
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _filled(kind, value, f"{key}.")  # type: ignore[arg-type]
+    if kind is list and isinstance(value, list | tuple):
+        return [_converted(inner[0], one, key) for one in value]
+    if kind is dict and isinstance(value, dict):
+        return {_converted(inner[0], name, key): _converted(inner[1], one, key) for name, one in value.items()}
+    if kind in (int, float) and isinstance(value, str):  # of a list of the command line; and YAML 1.1 reads 1e-4 so
+        value = kind(value)
+    if kind is float and not isinstance(value, bool):
+        number = float(value)
+        if not isfinite(number):  # it would pass every comparison that does not expect it
+            raise ValueError
+        return number
+    if kind is Any or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+        return value
+    raise TypeError
 
 
 def resource(name: str) -> Path:

@@ -21,15 +21,13 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
 from importlib.util import find_spec
-from math import isfinite
 from pathlib import Path
 from secrets import token_hex
-from types import UnionType
 from typing import Any, get_args
 
 import yaml
 
-from dana.core.config import require
+from dana.core.config import KINDS, require, typed
 from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
 
 
@@ -137,7 +135,9 @@ def build(cls: type, spec: str, positional: list[Any], named: dict[str, Any]) ->
         allowed = ", ".join(map(str, parameters))
         raise ConfigError(f"{spec!r}: {error}. {cls.__name__} takes: {allowed or 'nothing'}") from error
     for name, value in given.items():
-        check_kind(value, signature.parameters[name].annotation, f"{spec!r}: {name}")
+        hint = signature.parameters[name].annotation
+        if {*(get_args(hint) or [hint])} <= KINDS.keys():  # of other kinds the component knows more
+            typed(hint, value, f"{spec!r}: {name}")
     try:
         return cls(*positional, **named)
     except DanaError:
@@ -146,24 +146,6 @@ def build(cls: type, spec: str, positional: list[Any], named: dict[str, Any]) ->
         raise ConfigError(f"{spec!r}: {error}") from error
     except Exception as error:  # whatever a plug-in raises
         raise PluginError(f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}") from error
-
-
-KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
-
-
-def check_kind(value: Any, annotation: Any, name: str) -> None:
-    """Refuse 2.5 for a field that says ``int``; fields that say anything but plain kinds are left alone.
-
-    Raises:
-        ConfigError: Naming the field, the value and what is allowed.
-    """
-    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
-    if not all(kind in KINDS for kind in kinds):
-        return
-    kind = type(value)
-    fits = kind in kinds or (kind is int and float in kinds)
-    allowed = " or ".join(KINDS[kind] for kind in kinds)
-    require(fits and (kind is not float or isfinite(value)), name, value, allowed)
 
 
 DETECTORS = Registry("dana.detectors")

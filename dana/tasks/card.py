@@ -144,10 +144,6 @@ class TaskCard:
         values, origins = card_values(path)
         origin = " with ".join(map(str, origins))
         kind = find_kind(str(values.get("kind", DEFAULT)))
-        needed = {"name", "title", "version", "metric", "splits", "data"} | ({"labels"} if kind.labelled else set())
-        missing = needed - values.keys()
-        if missing:
-            raise ConfigError(f"{origin}: the key {min(missing)!r} is missing")
         if "origins" in values:
             raise ConfigError(f"{origin}: origins={values['origins']!r}: must be left out")
         labels = values.get("labels", [])
@@ -155,7 +151,7 @@ class TaskCard:
             raise ConfigError(f"{origin}: labels={labels!r}: must be a list")
         # YAML reads 0, 1, yes and no as numbers and truths; in the data a label is what it is called.
         given = {**values, "labels": [str(label) for label in labels]}
-        given.setdefault("direction", kind.metrics.get(str(values["metric"]), "higher"))
+        given.setdefault("direction", kind.metrics.get(str(values.get("metric")), "higher"))
         presets = _presets(origin, given.pop("presets", {}))
         return replace(load(cls, given, origin=origin), presets=presets, origins=origins)
 

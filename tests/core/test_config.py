@@ -90,9 +90,9 @@ def test_an_override_that_is_not_yaml_is_refused():
 
 
 def test_a_value_of_the_wrong_type_names_key_value_and_types():
-    with pytest.raises(ConfigError, match="settings: limit='many': must be int or null"):
+    with pytest.raises(ConfigError, match="settings: limit='many': must be a whole number or null"):
         load(Outer, {"name": "a", "limit": "many"})
-    with pytest.raises(ConfigError, match=r"inner\.steps='soon': must be int"):
+    with pytest.raises(ConfigError, match=r"inner\.steps='soon': must be a whole number"):
         load(Outer, {"name": "a", "inner": {"steps": "soon"}})
 
 
@@ -109,9 +109,9 @@ def test_a_missing_value_is_named():
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"stepz": 1}, r"settings: extra: unknown key 'stepz'; did you mean 'steps'\?"),
-        ({"steps": "x"}, "settings: extra: steps='x': must be int"),
-        ({"steps": 0}, "settings: extra: steps=0: must be at least 1"),
+        ({"stepz": 1}, r"settings: unknown key 'extra.stepz'; did you mean 'steps'\?"),
+        ({"steps": "x"}, r"settings: extra\.steps='x': must be a whole number"),
+        ({"steps": 0}, "settings: steps=0: must be at least 1"),
     ],
 )
 def test_an_optional_section_is_checked_as_any_other(extra, message):
@@ -155,11 +155,13 @@ def test_require_shows_the_value():
 def test_no_setting_is_not_a_number(text):
     with pytest.raises(ConfigError, match=r"inner\.rate='?nan'?: must be "):
         load(Outer, {"name": "a"}, [f"inner.rate={text}"])
-    with pytest.raises(ConfigError, match=r"extra: rate='?nan'?: must be "):
+    with pytest.raises(ConfigError, match=r"extra.rate='?nan'?: must be "):
         load(Outer, {"name": "a"}, [f"extra={{rate: {text}}}"])
 
 
-@pytest.mark.parametrize(("key", "allowed"), [("detector", "text"), ("arms", "list or dict"), ("adapt.seed", "int")])
+@pytest.mark.parametrize(
+    ("key", "allowed"), [("detector", "text"), ("arms", "list or dict"), ("adapt.seed", "a whole number")]
+)
 def test_null_is_refused_where_a_setting_has_no_such_value(key, allowed):
     from dana.stages.settings import RunSettings
 
