@@ -13,13 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, Self, TypeVar
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError, EndedElsewhere, Preempted
@@ -298,19 +298,16 @@ def ending_when_told() -> Iterator[None]:
         yield
 
 
-class StopRequest:
+class StopRequest(ExitStack):
     """Remembers SIGTERM and SIGUSR1 while it is entered; any rank's request counts for all."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.received = False
-        self._listening = _listening(self._remember)
 
-    def __enter__(self) -> "StopRequest":
-        self._listening.__enter__()
+    def __enter__(self) -> Self:
+        self.enter_context(_listening(self._remember))
         return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._listening.__exit__(None, None, None)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.received = True

@@ -13,7 +13,6 @@ TASK_PATH = "DANA_TASK_PATH"
 YAML = (".yaml", ".yml")
 MERGED = ("presets", "splits", "data")
 OWN = ("name", "aliases")  # they name one card, so they are never taken over
-DEEPEST = 5
 
 
 def search_in(folders: Sequence[str]) -> None:
@@ -87,18 +86,13 @@ def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
         path: Its YAML file. ``include`` in it, and in what it includes, is a card's name, or a YAML file beside it.
 
     Raises:
-        ConfigError: If an included file is missing or includes what includes it, or more than five are nested; names
-            both files.
+        ConfigError: If an included file is missing or includes what includes it; names both files.
     """
     values, files = read_yaml(path), [path]
     while "include" in values:
         included = _included(files[-1], values.pop("include"))
         if included.resolve() in [file.resolve() for file in files]:
             raise ConfigError(f"{files[-1]}: include: {included} includes this file, so they go in a circle")
-        if len(files) > DEEPEST:
-            raise ConfigError(
-                f"{files[-1]}: include: {included} would be {len(files)} deep; at most {DEEPEST} are allowed"
-            )
         values = _merged(read_yaml(included), values)
         files.append(included)
     return values, files
