@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from tokenizers import Tokenizer
 
 from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.errors import ConfigError, DataError, nearest_path
@@ -30,7 +30,7 @@ from dana.weighting.selection import (
 )
 from dana.weighting.settings import WeighSettings, parse_balance
 from dana.weighting.tally import WeightTally
-from dana.weighting.texts import KEPT_TEXT, ONE, CountingTokenizer, KeptText, count_tokens
+from dana.weighting.texts import KEPT_TEXT, ONE, KeptText, count_tokens, counting_tokenizer
 from dana.weighting.weights import effective_number
 
 if TYPE_CHECKING:
@@ -75,15 +75,15 @@ def weigh_stage(
     if opened.fingerprint != scored.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
     balance = _groups_of(opened, settings.balance, groups) if settings.balance else None
-    tokenizer = CountingTokenizer.of(settings)
+    tokenizer = counting_tokenizer(settings)
     depends_on = {"scores": scored.fingerprint, "settings": settings.identity()}
     depends_on |= {} if balance is None else {"groups": table_identity(balance.path)}
-    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer.digest}
+    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
         task, chosen, chose, segments, shares = held_out_task(scores), settings, 0, None, None
-        pool = _pool(scores, corpus, tokenizer, draft)
+        pool = _pool(scores, corpus, tokenizer)
         if balance is not None:
             pool = pool.beside(group=balance.of_pool(pool))
             shares = balance.shares(parse_balance(str(settings.balance)))
@@ -135,11 +135,11 @@ def weigh_targets_stage(
     shares = dict(zip(names, map(float, proportions), strict=True))
     prints = {name: artifact.fingerprint for name, artifact in zip(names, scored, strict=True)}
     depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
-    tokenizer, corpus = CountingTokenizer.of(settings), runs[0] / "corpus"
-    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer.digest}
+    tokenizer, corpus = counting_tokenizer(settings), runs[0] / "corpus"
+    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
 
     def write(draft: Draft) -> None:
-        pool = _pool(scored[0].path, corpus, tokenizer, draft)
+        pool = _pool(scored[0].path, corpus, tokenizer)
         for run in runs[1:]:
             error = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
             for _ in pool.read_beside(scored_pool(run / "scores"), [], error):
@@ -188,13 +188,10 @@ def scored_pool(scores: Path) -> Pool:
     return pool
 
 
-def _pool(scores: Path, corpus: Path, tokenizer: CountingTokenizer | None, draft: Draft) -> Pool:
+def _pool(scores: Path, corpus: Path, tokenizer: tuple[Tokenizer, str] | None) -> Pool:
     """The scores, with the tokens that the budget counts."""
     pool = scored_pool(scores)
-    if tokenizer is None:
-        return pool
-    with TemporaryDirectory(dir=draft.path / OWN) as scratch:
-        return pool.beside(tokens=count_tokens(scores, corpus, tokenizer, Path(scratch)))
+    return pool if tokenizer is None else pool.beside(tokens=count_tokens(scores, corpus, tokenizer[0]))
 
 
 def _write_weights(

@@ -7,10 +7,9 @@ import gzip
 import io
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +23,7 @@ from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.logging import progress
 from dana.core.schemas import read_rows
-from dana.core.workers import shared_out, workers
+from dana.core.workers import shared_out
 from dana.models.folder import load_own_tokenizer, tokenizer_identity
 from dana.weighting.pool import Pool, document_starts
 from dana.weighting.settings import WeighSettings
@@ -249,85 +248,49 @@ def _runs(label: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, int]]:
     return zip(first[kept].tolist(), last[kept].tolist(), strict=True)
 
 
-@dataclass(frozen=True)
-class CountingTokenizer:
-    """A tokenizer that counts a budget: its core, which needs no transformers.
+def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:
+    """The tokenizer that counts a budget, and a digest of what decides how many tokens a text has.
 
-    Attributes:
-        core: The content of a ``tokenizer.json``.
-        split_special_tokens: Whether "[MASK]" in a text is text.
-        digest: Of what decides how many tokens a text has, wherever it was loaded from.
+    None where the budget is not in tokens, and nothing is loaded.
+
+    Raises:
+        ArtifactError: If it cannot be read.
+        ConfigError: If it is a slow one, which does not count by itself.
     """
-
-    core: str = field(repr=False)
-    split_special_tokens: bool
-    digest: str
-
-    @classmethod
-    def of(cls, settings: WeighSettings) -> "CountingTokenizer | None":
-        """That of a weighing; None where the budget is not in tokens, and nothing is loaded.
-
-        Raises:
-            ArtifactError: If it cannot be read.
-            ConfigError: If it is a slow one, which has no core.
-        """
-        if settings.kept.kind != "tokens":
-            return None
-        name = str(settings.tokenizer)
-        if "torch" in sys.modules:
-            return cls.load(name)
-        with workers(1) as pool:  # transformers imports torch, 200 MB that would stay
-            return pool.submit(cls.load, name).result()
-
-    @classmethod
-    def load(cls, name: str) -> "CountingTokenizer":
-        """That of a folder or a Hub name, by transformers; raises as :meth:`of`."""
-        tokenizer = load_own_tokenizer(name)
-        split = tokenizer.split_special_tokens
-        digest = tokenizer_identity(tokenizer, "are text" if split else "are tokens")
-        return cls(tokenizer.backend_tokenizer.to_str(), split, digest)
+    if settings.kept.kind != "tokens":
+        return None
+    loaded = load_own_tokenizer(str(settings.tokenizer))
+    split = loaded.split_special_tokens
+    digest = tokenizer_identity(loaded, "are text" if split else "are tokens")
+    tokenizer: Tokenizer = loaded.backend_tokenizer
+    tokenizer.encode_special_tokens = split  # whether "[MASK]" in a text is text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer, digest
 
 
-def count_tokens(scores: Path, corpus: Path, tokenizer: CountingTokenizer, folder: Path) -> np.ndarray:
+def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray:
     """Tokens of each unit without special tokens, int32 of shape (units,).
 
     Args:
         scores: Folder of the units.
         corpus: Folder of their documents.
         tokenizer: That counts.
-        folder: For the tokenizer.
 
     Raises:
         DataError: If a document is not in the corpus.
     """
-    saved, counts, row = folder / "tokenizer.json", np.empty(Pool(scores).rows, np.int32), 0
-    saved.write_text(tokenizer.core, encoding="utf-8")
-    count = partial(_count_span, scores, corpus, saved, tokenizer.split_special_tokens)
-    for of_span in in_spans(count, scores, corpus, "counting tokens"):
-        counts[row : row + of_span.size] = of_span
-        row += of_span.size
-    return counts
+    count = partial(_count_span, scores, corpus, tokenizer, tokenizer.encode_special_tokens)
+    return np.concatenate([*in_spans(count, scores, corpus, "counting tokens")])
 
 
-def _count_span(scores: Path, corpus: Path, core: Path, split: bool, number: int, span: Span) -> np.ndarray:
-    count, texts = counter(core, split), Texts(corpus, span.document)
-    counts: list[int] = []
+def _count_span(scores: Path, corpus: Path, tokenizer: Tokenizer, split: bool, number: int, span: Span) -> np.ndarray:
+    tokenizer.encode_special_tokens = split  # which pickling forgets
+    texts, counts = Texts(corpus, span.document), np.empty(span.last - span.first, np.int32)
+    row = 0
     for table, _ in span.pool(scores).documents(["start", "end"]):
         for of_document in texts.of_units(table):
-            counts.extend(count(of_document))
-    return np.array(counts, dtype=np.int32)
-
-
-@lru_cache(1)  # a process counts in many spans
-def counter(core: Path, split_special_tokens: bool) -> Callable[[list[str]], list[int]]:
-    """A function that counts the tokens of each text, without special tokens.
-
-    Args:
-        core: File of a tokenizer's core.
-        split_special_tokens: Whether "[MASK]" in a text is text.
-    """
-    tokenizer = Tokenizer.from_file(str(core))
-    tokenizer.encode_special_tokens = split_special_tokens
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return lambda texts: [len(text) for text in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+            encoded = tokenizer.encode_batch_fast(of_document, add_special_tokens=False)
+            counts[row : row + len(encoded)] = [len(tokens) for tokens in encoded]
+            row += len(encoded)
+    return counts

@@ -15,7 +15,7 @@ from dana.core.schemas import DOCUMENTS, SCORES, WEIGHTS, Document, count_rows, 
 from dana.corpus.documents import document_tables
 from dana.weighting import texts as spans_module
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import ONE, CountingTokenizer, KeptText, Texts, count_tokens, in_spans
+from dana.weighting.texts import ONE, KeptText, Texts, count_tokens, counting_tokenizer, in_spans
 
 SIZES = [3, 1, 0, 7, 2, 1, 1, 4, 0, 12, 1, 2]  # units of each document: some have none, one is longer than a span
 
@@ -80,7 +80,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
 ):
     scores = {ONE: table / "scores"}
     tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    counting = CountingTokenizer.of(WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / "tokenizer")))
+    counting, _ = counting_tokenizer(WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / "tokenizer")))
     if several:
         frame = pd.read_parquet(table / "weights")
         frame["target"] = np.where(frame["weight"] > 0, np.where(np.arange(len(frame)) % 3, "b", "a"), None)
@@ -95,9 +95,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
         monkeypatch.setattr(spans_module, "cores", lambda count=processes: count)
         path = tmp_path / f"kept-{len(found)}.gz"
         lines = KeptText(table / "weights", scores, table / "corpus").write(path)
-        folder = tmp_path / f"tokens-{len(found)}"
-        folder.mkdir()
-        counts = count_tokens(table / "scores", table / "corpus", counting, folder).tolist()
+        counts = count_tokens(table / "scores", table / "corpus", counting).tolist()
         found.append((gzip.decompress(path.read_bytes()), lines, counts))
     assert all(one == found[0] for one in found)
     text, lines, counts = found[0]
