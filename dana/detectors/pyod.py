@@ -92,12 +92,8 @@ class Convention:
         if hasattr(model, "random_state"):
             model.random_state = seed % 2**32
         rows = embeddings.double().cpu().numpy()
-        try:
-            with _seeded(seed):
-                model.fit(rows.copy())
-        except (ValueError, TypeError) as error:
-            shape = f"{rows.shape[0]} rows of {rows.shape[1]} dims"
-            raise ConfigError(f"{type(model).__name__} cannot be fitted on {shape}: {error}") from error
+        with _seeded(seed):
+            model.fit(rows.copy())
         probe = rows[:PROBE]
         together = _scores(model, probe)
         alone = np.concatenate([_scores(model, row[None]) for row in probe])
@@ -197,9 +193,7 @@ def restore(detector: Any, folder: Path) -> Any:
     again = detector.fit(fitted.reference, fitted.seed)  # only what it was fitted on is saved
     difference = float((fitted.probe - again.probe).abs().max())
     if not difference <= TOLERANCE * float(fitted.probe.abs().max()):
-        raise PluginError(
-            f"{type(again.model).__name__}: two fits with seed {fitted.seed} on the same rows differ (scores by "
-            f"{difference:.2g}). Every process fits it again, as dana keeps no pickles, so one table would hold "
-            "scores of several; give it a seed of its own (random_state) or take another detector"
-        )
+        differ = f"two fits with seed {fitted.seed} on the same rows differ (scores by {difference:.2g})"
+        remedy = "give it a seed of its own (random_state) or take another detector"
+        raise PluginError(f"{type(again.model).__name__}: {differ}; every process fits it again: {remedy}")
     return again

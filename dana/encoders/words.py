@@ -17,7 +17,7 @@ from dana.core.errors import ArtifactError, Damage, DataError, nearest_path
 from dana.core.files import file_digest, replacing
 from dana.core.lines import read_lines
 from dana.core.rng import generator
-from dana.models.ngram.vocabulary import MARKS, Vocabulary, WordIds, split_words
+from dana.models.ngram.vocabulary import MARKS, Vocabulary, split_words
 
 
 @dataclass(frozen=True)
@@ -213,17 +213,11 @@ def count_pairs(texts: Sequence[str], vocabulary: Vocabulary, window: int) -> An
     for first in range(0, len(texts), TEXTS_AT_ONCE):
         encoded = vocabulary.encode(texts[first : first + TEXTS_AT_ONCE])
         for distance in range(1, window + 1):
-            one, other = _pairs(encoded, distance)
-            weights = np.full(one.size, float(window + 1 - distance))
-            total = total + csr_array((weights, (one, other)), shape=(size, size))
+            one, other = encoded.ids[:-distance] - len(MARKS), encoded.ids[distance:] - len(MARKS)
+            known = (encoded.text_of[:-distance] == encoded.text_of[distance:]) & (one >= 0) & (other >= 0)
+            weights = np.full(known.sum(), float(window + 1 - distance))
+            total = total + csr_array((weights, (one[known], other[known])), shape=(size, size))
     return total + total.T
-
-
-def _pairs(encoded: WordIds, distance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers, without the marks, of all known words of one text that are so far apart."""
-    one, other = encoded.ids[:-distance] - len(MARKS), encoded.ids[distance:] - len(MARKS)
-    kept = (encoded.text_of[:-distance] == encoded.text_of[distance:]) & (one >= 0) & (other >= 0)
-    return one[kept], other[kept]
 
 
 def positive_information(pairs: Any) -> Any:

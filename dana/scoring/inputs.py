@@ -28,16 +28,6 @@ class TaskText:
         """Open what :func:`dana.stages.texts.task_stage` wrote."""
         return cls(open_artifact(path, "task", "dana rank --task ... --general ... --out DIR"))
 
-    @property
-    def name(self) -> str:
-        """Card name or file stem."""
-        return self.artifact.manifest["depends_on"]["name"]
-
-    @property
-    def held_out(self) -> Path:
-        """Folder of documents that nothing is fitted on."""
-        return self.artifact.path / "held_out"
-
     def units(self, selection: Selection) -> Units:
         """The units to fit on: at most ``max_task_units``, distinct, in a seeded order.
 
@@ -53,7 +43,7 @@ class TaskText:
         """Batches of units of the held-out documents, but for those with the words of a unit to fit on."""
         splitter = selection.splitter()
         seen = {wording(text) for batch in corpus_units(self.artifact.path / "fit", splitter) for text in batch.texts}
-        for batch in corpus_units(self.held_out, splitter):
+        for batch in corpus_units(self.artifact.path / "held_out", splitter):
             new = np.flatnonzero([wording(text) not in seen for text in batch.texts])
             if new.size:
                 yield batch.rows(new)

@@ -64,10 +64,8 @@ class Selection:
 
     def cut(self) -> dict[str, Any]:
         """The part of :meth:`identity` that decides which units there are; a selector's own identity has the rest."""
-        names = {"units", "language", "max_task_units", "seed"}
-        if parse_units(self.units).needs_tokenizer:
-            names |= {"encoder"}
-        return {key: value for key, value in self.identity().items() if key in names}
+        cutter = "encoder" if parse_units(self.units).needs_tokenizer else "language"
+        return {name: getattr(self, name) for name in ("units", cutter, "max_task_units", "seed")}
 
     def context(self, detector: str) -> "SelectorContext":
         """What selectors share; `detector` is a spec."""

@@ -75,7 +75,7 @@ def rank_stage(
             "protocol": settings.protocol,
             "budget": depends_on["budget"],
             "prevalence": settings.prevalence,
-            "task": task.name,
+            "task": task.artifact.manifest["depends_on"]["name"],
             "rule": RULES[settings.protocol],
         }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
+from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import check_classes, check_rows
 from dana.detectors.centroids import FittedCentroidDistance
@@ -229,8 +229,3 @@ def test_pyod_names_are_found_in_any_case_and_unknown_ones_suggested():
         pyod_detector("ECODD")
     with pytest.raises(ConfigError, match="unknown parameter 'neighbors'; did you mean 'n_neighbors'"):
         DETECTORS.create("pyod:KNN,neighbors=3")
-
-
-def test_what_pyod_cannot_fit_is_a_config_error_that_shows_the_shape():
-    with pytest.raises((ConfigError, DataError), match="4 rows of 2 dims"):
-        DETECTORS.create("pyod:KNN,n_neighbors=50").fit(torch.zeros(4, 2), 0)

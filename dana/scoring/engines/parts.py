@@ -6,11 +6,10 @@ tasks it is, by which selector it was scored, and the digests of both. Each is w
 readers of tables pass over, and moved when whole. :func:`join_scores` makes a run of them.
 """
 
-import io
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -92,28 +91,18 @@ class PartWriter:
                 self._folder.rm_file(aside)
 
 
-class _Digested(io.RawIOBase):
+class _Digested:
     """A file for pyarrow to write, with a digest of its bytes."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream, self._size, self.digest = stream, 0, blake2b(digest_size=16)
+        self._stream, self.digest = stream, blake2b(digest_size=16)
 
     def write(self, content: Any) -> int:
-        self._stream.write(content)
         self.digest.update(content)
-        self._size += len(content)
-        return len(content)
+        return self._stream.write(content)
 
-    def tell(self) -> int:
-        return self._size
-
-    def writable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager
@@ -131,15 +120,16 @@ def task_part(folder: DirFileSystem, rank: int, tasks: int, selector: str) -> It
     for name in (*TABLES, TASKS):
         folder.makedirs(name, exist_ok=True)
     _clear(folder, rank)
-    with ExitStack() as ended:
-        writer = PartWriter(folder, rank)
-        ended.callback(writer.discard)
+    writer = PartWriter(folder, rank)
+    try:
         yield writer
         about = {"format": FORMAT, "tasks": tasks, "selector": selector}
         about |= {"documents": writer.documents, "blank": writer.blank, "digests": writer.move()}
         aside = f"{TASKS}/.{rank:05d}.json.{uuid4().hex}"
         folder.pipe_file(aside, json.dumps(sealed(about), indent=2).encode())
         folder.mv(aside, _record_name(rank))
+    finally:
+        writer.discard()
 
 
 def _part_name(table: str, rank: int) -> str:

@@ -22,7 +22,7 @@ from dana.core.registry import origin_of
 from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units
-from dana.scoring.ranking.folds import Pieces, cut_like, fit_and_score, folds_of, pieces_of, task_groups
+from dana.scoring.ranking.folds import Pieces, cut_like, folds_of, pieces_of, task_groups
 from dana.scoring.ranking.measures import average_precisions, recalls_at
 from dana.selectors.base import FittedSelector, RememberedContext, Selector, SelectorContext
 from dana.selectors.build import create_selector, half_of, plain_selector
@@ -37,7 +37,6 @@ LEAST = 0.02  # weight below which a selector is left out of the fusion
 FUSION = "fusion"
 PIECE_UNITS = 8000  # general units that candidates are compared on, of both halves, in runs
 MIN_TASK_UNITS = 5  # one a fold
-SECONDS = ("fit_s", "score_s")  # not in the notes, so that the same seed gives the same bytes
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,7 @@ class AutoSelector(Selector):
         chosen = create_selector(spec, self.context)
         wanted = chosen.samples(len(task))
         fitted = chosen.fit(task, {name: general[name].first(size) for name, size in wanted.items()}, seed)
-        timeless = [{key: row[key] for key in row if key not in SECONDS} for row in rows]
-        return FittedAuto(spec, fitted, {"choice": {"chosen": spec, "reason": reason, "candidates": timeless}})
+        return FittedAuto(spec, fitted, {"choice": {"chosen": spec, "reason": reason, "candidates": rows}})
 
     def load(self, folder: Path) -> FittedAuto:
         """See :meth:`dana.selectors.base.Selector.load`."""
@@ -167,14 +165,10 @@ class HeldOutScores:
     Attributes:
         task: Means of the task's pieces, shape (pieces,).
         general: Means of the general pieces, shape (pieces,).
-        fit_s: Seconds a fit.
-        score_s: Seconds to score a million units, encoding left out.
     """
 
     task: np.ndarray
     general: np.ndarray
-    fit_s: float
-    score_s: float
 
 
 def texts_to_compare(task: Units, general: Mapping[str, Units], gamma: int, seed: int) -> ComparedTexts:
@@ -212,23 +206,16 @@ def held_out_scores(selector: Selector, texts: ComparedTexts, fold: np.ndarray, 
     """
     task, general = texts.task, texts.general
     samples = {name: texts.samples[name].first(size) for name, size in selector.samples(len(task.units)).items()}
-    if "encoder" in selector.takes:
-        for units in (task.units, general.units, *samples.values()):
-            selector.settings.embed(units.texts)  # remembered, so that the seconds are without it
     found, others = np.zeros(len(task.units)), np.zeros(len(general.units))
-    seconds, folds = [], int(fold.max()) + 1
+    folds = int(fold.max()) + 1
     for number in range(folds):
         inside, outside = (np.flatnonzero((fold[task.of] == number) == side) for side in (False, True))
-        parts = (task.units.rows(outside), general.units)
-        seed = derive_seed(root, "ranking", "candidate", number)
-        (unseen, scores), spent = fit_and_score(selector, task.units.rows(inside), samples, parts, seed)
-        seconds.append(spent)
+        fitted = selector.fit(task.units.rows(inside), samples, derive_seed(root, "ranking", "candidate", number))
+        scores = fitted.score(general.units)
         mean, std = scores.mean(), scores.std() or 1.0
-        found[outside] = (unseen - mean) / std
+        found[outside] = (fitted.score(task.units.rows(outside)) - mean) / std
         others += (scores - mean) / std / folds
-    fit_s, score_s = np.array(seconds).mean(0).tolist()
-    count = len(general.units) + len(task.units) / folds
-    return HeldOutScores(task.means(found), general.means(others), fit_s, score_s / count * 1e6)
+    return HeldOutScores(task.means(found), general.means(others))
 
 
 def fused_scores(scored: Sequence[HeldOutScores], fold: np.ndarray, root: int) -> HeldOutScores:
@@ -247,7 +234,7 @@ def fused_scores(scored: Sequence[HeldOutScores], fold: np.ndarray, root: int) -
         weights = stacking_weights(task[fold != number], general[dealt != number])[0]
         found[fold == number] = task[fold == number] @ weights
         others[dealt == number] = general[dealt == number] @ weights
-    return HeldOutScores(found, others, sum(one.fit_s for one in scored), sum(one.score_s for one in scored))
+    return HeldOutScores(found, others)
 
 
 def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -293,7 +280,7 @@ def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray,
 # One selector's row, over pieces of held-out task text and of general text: its name, `fusion` for the weighted sum of
 # all; average precision, the task pieces weighted to a prevalence, with an interval of 95 % by a bootstrap over
 # documents; recall, the share of task pieces below a quantile of the general ones, at 5 and 20 %; AUROC; its weight in
-# the fusion, None for the fusion; seconds a fit, and to score a million units, encoding left out.
+# the fusion, None for the fusion.
 Row = dict[str, Any]
 
 
@@ -347,7 +334,7 @@ def _row(
         "recall_5": recalls_at(scored.task, scored.general, 0.05),
         "recall_20": recalls_at(scored.task, scored.general, 0.2),
         "auroc": float(roc_auc_score(is_task, -np.concatenate([scored.task, scored.general]))),
-        **{"weight": weight, "fit_s": scored.fit_s, "score_s": scored.score_s},
+        "weight": weight,
     }
 
 

@@ -4,6 +4,7 @@ Texts are embedded once. Each detector is fitted through the selector that ``dan
 it was not fitted on. DANA, section 3.1 and Table 1.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -18,7 +19,7 @@ from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.folds import fit_and_score, folds_of, task_groups
+from dana.scoring.ranking.folds import folds_of, task_groups
 from dana.scoring.ranking.measures import Fold, recalls, resampled, separation, separations, stability
 from dana.scoring.settings import RankSettings, Selection
 from dana.selectors.base import RememberedContext
@@ -64,10 +65,6 @@ class RankedTexts:
     groups: np.ndarray
     samples: dict[str, Units]
     draws: tuple[np.ndarray, ...]
-
-    def general(self, selector: DetectorSelector, task_units: int) -> dict[str, Units]:
-        """The samples that a selector asks for, to be fitted on so many task units."""
-        return {name: self.samples[name].first(size) for name, size in selector.samples(task_units).items()}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -194,8 +191,7 @@ def _over_folds(
             inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             parts = (texts.task.rows(outside), texts.samples["negatives"])
             fit_seed = derive_seed(root, "ranking", "detector", seed, number)
-            general = texts.general(selector, inside.size)
-            scores, spent = fit_and_score(selector, texts.task.rows(inside), general, parts, fit_seed)
+            scores, spent = _fit_and_score(selector, texts, inside, parts, fit_seed)
             of_seed.append(Fold(outside, *scores))
             seconds.append(spent)
         folds += of_seed
@@ -211,15 +207,27 @@ def _as_the_paper(selector: DetectorSelector, texts: RankedTexts, settings: Rank
     runs, samples, seconds = [], [], []
     alone = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
     for seed in range(settings.seeds):
-        inside, outside = map(texts.task.rows, split(len(texts.task), derive_seed(root, seed)))
-        parts = (inside, outside, texts.samples[f"negatives/{seed}"], texts.samples["geometry"])
+        inside, outside = split(len(texts.task), derive_seed(root, seed))
+        general = (texts.samples[f"negatives/{seed}"], texts.samples["geometry"])
+        parts = (texts.task.rows(inside), texts.task.rows(outside), *general)
         fit_seed = derive_seed(root, "ranking", "detector", seed)
-        general = texts.general(alone, len(inside))
-        (training, held_out, negatives, sample), spent = fit_and_score(alone, inside, general, parts, fit_seed)
+        (training, held_out, negatives, sample), spent = _fit_and_score(alone, texts, inside, parts, fit_seed)
         runs.append(separation(training, held_out, negatives, settings.prevalence))
         samples.append(sample)
         seconds.append(spent)
     return summarise(runs, samples, seconds)
+
+
+def _fit_and_score(
+    selector: DetectorSelector, texts: RankedTexts, rows: np.ndarray, parts: Sequence[Units], seed: int
+) -> tuple[list[np.ndarray], tuple[float, float]]:
+    """Scores of `parts` by a fit on some rows of the task, and the seconds of the fit and of the scoring."""
+    general = {name: texts.samples[name].first(size) for name, size in selector.samples(rows.size).items()}
+    began = time.perf_counter()
+    fitted = selector.fit(texts.task.rows(rows), general, seed)
+    ready = time.perf_counter()
+    scores = [fitted.score(part) for part in parts]
+    return scores, (ready - began, time.perf_counter() - ready)
 
 
 def split(units: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,7 @@ by mean scores over such runs. The general runs are cut to the lengths of the ta
 over few, the first lies nearer the middle whatever it is of.
 """
 
-import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,6 @@ from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.corpus.overlap import shingle_matrix
 from dana.corpus.unit_stream import Units
-from dana.selectors.base import Selector
 
 log = get_logger(__name__)
 
@@ -107,25 +105,6 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
         fold[group] = load.argmin()
         load[fold[group]] += sizes[group]
     return fold[groups]
-
-
-def fit_and_score(
-    selector: Selector, task: Units, general: Mapping[str, Units], parts: Sequence[Units], seed: int
-) -> tuple[list[np.ndarray], tuple[float, float]]:
-    """Scores of `parts` by one fit, and the seconds of fitting and of scoring.
-
-    Args:
-        selector: In a context that remembers the vectors of all these texts, so that the seconds are without them.
-        task: What it is fitted on.
-        general: The samples that it asks for, by name.
-        parts: What is scored.
-        seed: Of the fit.
-    """
-    began = time.perf_counter()
-    fitted = selector.fit(task, general, seed)
-    ready = time.perf_counter()
-    scores = [fitted.score(part) for part in parts]
-    return scores, (ready - began, time.perf_counter() - ready)
 
 
 @dataclass(frozen=True)
