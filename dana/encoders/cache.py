@@ -167,17 +167,6 @@ def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
     return torch.from_numpy(rows[:, :-SCALE].view(np.int8) * scales)
 
 
-def stored_vectors(folder: Path, texts: Iterable[str]) -> "Tensor":
-    """Vectors of those of some texts that an encoder's part of a cache has, a text once, of shape (known, dims).
-
-    Raises:
-        ArtifactError: If ``meta.json`` is not there or is not what a cache writes.
-    """
-    about = read_meta(folder)
-    rows, known = VectorFolder(folder, about).find(list(dict.fromkeys(map(text_digest, texts))))
-    return unpack_vectors(rows[known], about["dtype"])
-
-
 def read_meta(folder: Path) -> dict[str, Any]:
     """Content of ``meta.json``: the encoder's identity, and the dtype.
 

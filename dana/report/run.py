@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import yaml
 
 from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
@@ -196,14 +195,6 @@ def read_selected(path: Path) -> Selected | None:
     given = units["weight"].to_numpy() if "weight" in units else None
     relevant, foreign = most_extreme(table, path / "corpus", given)
     return Selected(units, task, relevant, foreign, manifest)
-
-
-def embedding_store(path: Path) -> Path:
-    """The run's embedding store, or the one that its settings name."""
-    told = yaml.safe_load(_settings(path)) or {}
-    told = told if isinstance(told, dict) else {}
-    named = told.get("selection", {}).get("store")
-    return Path(named) if named else path / "embeddings"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -41,18 +41,6 @@ def documents_of(corpus: Path, wanted: pa.Array) -> dict[str, str]:
     return found
 
 
-def texts_of(units: pa.Table, corpus: Path) -> list[str]:
-    """Texts of some units, in their order; of a document that is not there, nothing.
-
-    Args:
-        units: With the columns doc_id, start and end.
-        corpus: Folder of the documents.
-    """
-    documents = documents_of(corpus, units["doc_id"].unique())
-    keys = zip(*(units[name].to_pylist() for name in ("doc_id", "start", "end")), strict=True)
-    return [documents.get(doc_id, "")[start:end] for doc_id, start, end in keys]
-
-
 def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Shown, Shown]:
     """The most relevant and the most foreign units of at least eight words: two a source, of four sources.
 

@@ -139,10 +139,11 @@ def _examples(clusters: ClusterDescription) -> Section:
     )
     nearest = representatives(sample, -sample["nearness"], EXAMPLES)
     farthest = representatives(sample.assign(cluster=0), sample["log_density"], OUTLIERS)
+    told = ["cluster", "name", "log_density", "doc_id", "text"]
     columns = (*text_columns("name"), *decimals(1, "log_density"), *text_columns("text"))
     tables = (
-        Table("cluster_examples", "Nearest to the cluster's centre.", nearest, columns),
-        Table("cluster_least_dense", "Farthest from everything.", farthest, columns),
+        Table("cluster_examples", "Nearest to the cluster's centre.", sample.loc[nearest.index, told], columns),
+        Table("cluster_least_dense", "Farthest from everything.", sample.loc[farthest.index, told], columns),
     )
     answer = (
         "Units of the sample that was fitted on, of distinct documents. The less dense the mixture is at a unit, the "
