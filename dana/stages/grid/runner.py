@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,6 +35,10 @@ class CellFailed(DanaError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process makes of it: the exit code goes along."""
+        return CellFailed, (str(self), self.exit_code)
 
 
 def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
@@ -100,7 +103,9 @@ class _Going:
         """Wait for a cell and record what it made; raises only if it was told to stop."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
             cell, begun = self.running.pop(outcome)
-            error = self._error(cell, outcome)
+            error = outcome.exception()
+            if isinstance(error, BrokenExecutor):
+                error = CellFailed(f"its process was killed; {self.grid.file(cell.name, '.log')} says more", 1)
             if error is None:
                 self.made[cell.name], seconds = outcome.result()
                 seconds = max(time.monotonic() - begun, seconds or 0)
@@ -113,15 +118,6 @@ class _Going:
             if getattr(error, "exit_code", None) == STOPPED:
                 raise error
 
-    def _error(self, cell: Cell, outcome: "Future[Any]") -> BaseException | None:
-        """What ended a cell, here or in a process of its own; None if it is done."""
-        log_file = self.grid.file(cell.name, ".log")
-        if isinstance(error := outcome.exception(), BrokenExecutor):
-            return CellFailed(f"its process was killed; {log_file} says more", 1)
-        if error is None and isinstance(failure := outcome.result(), _Failure):
-            return CellFailed(f"{failure.message} ({log_file})", failure.exit_code)
-        return error
-
     def error(self) -> BaseException:
         """One error for all cells that failed; a single one of this process as it is."""
         names = [cell.name for cell in self.grid.cells if cell.name in self.failed]
@@ -131,14 +127,6 @@ class _Going:
         rest = f"; {len(self.waiting)} that depend on them were not begun" if self.waiting else ""
         said = f"{len(names)} of {len(self.grid.cells)} cells failed: {', '.join(names)}{rest}. {names[0]}: {error}"
         return CellFailed(said, max(getattr(error, "exit_code", 1) for error in self.failed.values()))
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """What a cell's process tells of an error: not all errors can be pickled."""
-
-    message: str
-    exit_code: int
 
 
 @contextmanager
@@ -187,7 +175,7 @@ def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future
     return outcome
 
 
-def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome | _Failure:
+def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome:
     """Run one cell in a worker process; what it prints goes to its log."""
     Path(log_file).parent.mkdir(parents=True, exist_ok=True)
     with Path(log_file).open("w", encoding="utf-8") as stream:
@@ -198,10 +186,10 @@ def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome
         return call_stage(stage, arguments)
     except DanaError as error:
         log.error("%s", error)
-        return _Failure(str(error), error.exit_code)
+        raise CellFailed(f"{error} ({log_file})", error.exit_code) from None
     except Exception as error:
         traceback.print_exc()
-        return _Failure(f"{type(error).__name__}: {error}", 1)
+        raise CellFailed(f"{type(error).__name__}: {error} ({log_file})", 1) from None
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
