@@ -18,16 +18,13 @@ def add_augment(add: AddCommand) -> None:
     augment.add_argument("--data", metavar="PATH", help="folder of the card's data")
     topics = "a run's folder with topics (dana topics fit)"
     augment.add_argument("--topics-of", type=local_folder, required=True, metavar="DIR", help=topics)
-    topic = "control topic: its number, from 0, or all: the topics in turn"
-    augment.add_argument("--topic", metavar="T", help=topic)
+    augment.add_argument("--topic", type=int, metavar="T", help="control topic: its number, from 0")
     pool = "control topic: keyword pool, files of text without labels, without the card's test texts"
     augment.add_argument("--general", nargs="+", default=[], metavar="FILES", help=pool)
     transductive = "let the pool hold test texts; without --general it is the test texts, without their labels"
     augment.add_argument("--transductive", action="store_true", help=transductive)
-    ratio = "synthetic texts of a label for each real one of it (default: 1)"
-    augment.add_argument("--ratio", type=float, help=ratio)
-    keywords = "different keywords of a document (default: 10)"
-    augment.add_argument("--keywords", type=int, metavar="N", help=keywords)
+    augment.add_argument("--ratio", type=float, help="synthetic texts of a label for each real one of it (default: 1)")
+    augment.add_argument("--keywords", type=int, metavar="N", help="different keywords of a document (default: 10)")
     reading = "keyword score: paper (default), or release, that of the paper's code"
     augment.add_argument("--reading", metavar="WHICH", help=reading)
     generator = "embedded (default), which needs no checkpoint, or t5:model=FOLDER, with settings as t5:...,epochs=16"

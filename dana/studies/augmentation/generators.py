@@ -179,33 +179,24 @@ class Sequence2Sequence:
         Raises:
             ArtifactError: If there is no such checkpoint, or it is no sequence-to-sequence model.
         """
-        check_seq2seq(self.model)
+        from transformers import AutoConfig
+
+        check_checkpoint(self.model)
+        with loading(self.model):
+            config = AutoConfig.from_pretrained(located(self.model))
+        if not config.is_encoder_decoder:
+            kind = f"is a {config.model_type}, not a sequence-to-sequence model such as T5 or BART"
+            raise ArtifactError(f"{self.model}: {kind}")
         return {**asdict(self), "model": model_identity(self.model)}
 
     def fit(self, pairs: Sequence[Pair], seed: int) -> "FittedSequence2Sequence":
         """See :class:`Generator`; bits depend on device and number of threads."""
+        from transformers.optimization import Adafactor
+
         model, tokenizer = load_seq2seq(self.model)
         device = device_named()
         model.to(device)
         model.train()
-        with seeded(derive_seed(seed, "seq2seq", "dropout"), device):
-            for _ in self._steps(model, tokenizer, pairs, seed):
-                pass
-        model.eval()
-        return FittedSequence2Sequence(self, model, tokenizer)
-
-    def encode(self, keywords: Sequence[Keywords], tokenizer: Any) -> tuple[Tensor, Tensor]:
-        """The tokens of each input, the prefix and the keywords, and which of them are real, 1 or 0."""
-        return self._tokens([" ".join([self.prefix, *words]) for words in keywords], tokenizer)
-
-    def _tokens(self, texts: list[str], tokenizer: Any) -> tuple[Tensor, Tensor]:
-        """Tokens and mask, int64 of shape (texts, longest)."""
-        rows = tokenizer(texts, truncation=True, max_length=self.tokens, padding=True, return_tensors="pt")
-        return rows["input_ids"], rows["attention_mask"]
-
-    def _steps(self, model: Any, tokenizer: Any, pairs: Sequence[Pair], seed: int) -> Iterator[float]:
-        """Train, and give the loss of each step."""
-        from transformers.optimization import Adafactor
 
         def batches() -> Iterator[list[Pair]]:
             for epoch in range(self.epochs):
@@ -217,11 +208,23 @@ class Sequence2Sequence:
             ids, mask = self.encode([keywords for keywords, _ in batch], tokenizer)
             targets, is_real = self._tokens([text for _, text in batch], tokenizer)
             given = {"input_ids": ids, "attention_mask": mask, "labels": targets.masked_fill(is_real == 0, IGNORED)}
-            yield model(**{name: part.to(model.device) for name, part in given.items()}).loss
+            yield model(**{name: part.to(device) for name, part in given.items()}).loss
 
         fixed = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
         optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **fixed)
-        return train_supervised(optimizer, batches(), losses, lambda step: self.learning_rate, self.model)
+        with seeded(derive_seed(seed, "seq2seq", "dropout"), device):
+            for _ in train_supervised(optimizer, batches(), losses, lambda step: self.learning_rate, self.model):
+                pass
+        return FittedSequence2Sequence(self, model.eval(), tokenizer)
+
+    def encode(self, keywords: Sequence[Keywords], tokenizer: Any) -> tuple[Tensor, Tensor]:
+        """The tokens of each input, the prefix and the keywords, and which of them are real, 1 or 0."""
+        return self._tokens([" ".join([self.prefix, *words]) for words in keywords], tokenizer)
+
+    def _tokens(self, texts: list[str], tokenizer: Any) -> tuple[Tensor, Tensor]:
+        """Tokens and mask, int64 of shape (texts, longest)."""
+        rows = tokenizer(texts, truncation=True, max_length=self.tokens, padding=True, return_tensors="pt")
+        return rows["input_ids"], rows["attention_mask"]
 
 
 @dataclass(frozen=True)
@@ -255,21 +258,6 @@ class FittedSequence2Sequence:
         return texts
 
 
-def check_seq2seq(model: str) -> None:
-    """Refuse what is no sequence-to-sequence checkpoint, from its configuration alone.
-
-    Raises:
-        ArtifactError: Saying what it is.
-    """
-    from transformers import AutoConfig
-
-    check_checkpoint(model)
-    with loading(model):
-        config = AutoConfig.from_pretrained(located(model))
-    if not config.is_encoder_decoder:
-        raise ArtifactError(f"{model}: is a {config.model_type}, not a sequence-to-sequence model such as T5 or BART")
-
-
 def load_seq2seq(model: str) -> tuple[Any, Any]:
     """A sequence-to-sequence model in float32 that decodes greedily, and its tokenizer.
 
@@ -278,7 +266,6 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
     """
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-    check_seq2seq(model)
     loaded = load_transformer(AutoModelForSeq2SeqLM, model)
     own = loaded.generation_config
     # A checkpoint's own may ask for beams, penalties or lengths, also where generate() is told nothing of them.

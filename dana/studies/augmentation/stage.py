@@ -10,7 +10,6 @@ from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import json_lines
-from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.core.text_table import aligned
 from dana.corpus.documents import Tally, read_documents
@@ -19,7 +18,6 @@ from dana.studies.augmentation.synthetic import (
     TOPIC,
     AugmentSettings,
     LabelledText,
-    Prompt,
     SyntheticRow,
     choose_prompts,
     counts_by_label,
@@ -35,9 +33,6 @@ from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from dana.tasks.kinds import DEFAULT
 
-log = get_logger(__name__)
-
-ALL = "all"
 Splits = Mapping[str, Sequence[LabelledText]]  # train, dev and test
 
 
@@ -76,7 +71,7 @@ def augment_stage(
     settings: AugmentSettings,
     out: Path,
     *,
-    topic: str | None = None,
+    topic: int | None = None,
     general: Sequence[str] = (),
     transductive: bool = False,
 ) -> Artifact:
@@ -90,7 +85,7 @@ def augment_stage(
         topics_of: A run's folder with topics.
         settings: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
         out: The artifact's folder.
-        topic: Number of the topic, from 0, or ``all``: the topics in turn.
+        topic: Number of the topic, from 0.
         general: Keyword pool: files, folders, globs or ``hf:`` names of text without labels.
         transductive: Let the pool hold test text; without `general`, it is the test text.
 
@@ -110,8 +105,11 @@ def augment_stage(
     identity = generator_identity(settings.generator)
     most = max(counts_by_label(train, settings.ratio).values())
     if settings.control == TOPIC:
-        wanted, documents = _wanted(topic, len(topics.beta)), _pool(splits["test"], general, transductive)
-        prompts = _prompts_on(documents, topics, wanted, settings, most)
+        if topic is None or not 0 <= topic < len(topics.beta):
+            allowed = f"a number from 0 to {len(topics.beta) - 1} (dana topics show says what they are)"
+            raise ConfigError(f"topic={topic}: must be {allowed}")
+        on_topic = find_on_topic(_pool(splits["test"], general, transductive), topics, topic, most)
+        prompts = on_topic_prompts(topics, topic, on_topic, settings, most)
     else:
         given = "a topic" if topic is not None else "a keyword pool" if general or transductive else ""
         require(not given, "control", settings.control, f"{TOPIC} where {given} is given")
@@ -123,7 +121,7 @@ def augment_stage(
         "prompts": fingerprint([asdict(prompt) for prompt in prompts]),
         **asdict(settings),
         "generator": identity,
-        "topic": topic,
+        "topic": None if topic is None else str(topic),
     }
     parts = out.with_name(f"{out.name}-labels-{fingerprint(depends_on)[:12]}")
 
@@ -134,15 +132,6 @@ def augment_stage(
     artifact = make(out, "augmentation", depends_on, write)
     shutil.rmtree(parts, ignore_errors=True)
     return artifact
-
-
-def _wanted(topic: str | None, k: int) -> list[int]:
-    """Numbers of the topics that are asked for."""
-    if topic == ALL:
-        return list(range(k))
-    known = topic is not None and topic.isdecimal() and int(topic) < k
-    require(known, "topic", topic, f"{ALL}, or a number from 0 to {k - 1} (dana topics show says what they are)")
-    return [int(str(topic))]
 
 
 def _pool(test: Sequence[LabelledText], general: Sequence[str], transductive: bool) -> Iterable[Document]:
@@ -156,18 +145,6 @@ def _pool(test: Sequence[LabelledText], general: Sequence[str], transductive: bo
             "texts (transductive), without their labels"
         )
     return [Document(row.id, "test", row.text) for row in test]
-
-
-def _prompts_on(
-    documents: Iterable[Document], topics: Topics, wanted: Sequence[int], settings: AugmentSettings, count: int
-) -> list[Prompt]:
-    """Prompts of the pool's documents on topics; says what the topics are, and which have no document."""
-    on_topic = find_on_topic(documents, topics, wanted, count)
-    prompts = on_topic_prompts(topics, on_topic, settings, count)
-    for topic in wanted:
-        words = " ".join(topics.words[word] for word in topics.beta[topic].argsort()[::-1][:5])
-        log.info("topic     %d (%s): %s documents for keywords", topic, words, f"{len(on_topic[topic]):,}")
-    return prompts
 
 
 def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], rows: Sequence[SyntheticRow]) -> None:

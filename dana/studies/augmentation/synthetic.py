@@ -8,7 +8,7 @@ be kept in a folder of their own, so that a killed run goes on.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -180,10 +180,8 @@ def choose_prompts(topics: Topics, rows: Sequence[LabelledText], settings: Augme
     return prompts
 
 
-def find_on_topic(
-    documents: Iterable[Document], topics: Topics, wanted: Sequence[int], most: int
-) -> dict[int, list[Document]]:
-    """The documents that are on each topic: it is the largest of theirs; those with the largest shares of it.
+def find_on_topic(documents: Iterable[Document], topics: Topics, topic: int, most: int) -> list[Document]:
+    """The documents that are on a topic: it is the largest of theirs; those with the largest shares of it.
 
     A document without any word that the topics know is on none. The documents are streamed, and at most twice as many
     as are kept, and those read at once, are in memory.
@@ -191,49 +189,43 @@ def find_on_topic(
     Args:
         documents: Any text.
         topics: The topic model.
-        wanted: Numbers of topics, from 0.
-        most: At most so many documents of a topic.
+        topic: Its number, from 0.
+        most: At most so many documents.
 
     Returns:
-        By topic, documents by falling share, of equal ones by id.
+        Documents by falling share, of equal ones by id.
     """
-    ranked: dict[int, list[tuple[float, str, Document]]] = {topic: [] for topic in wanted}
+    ranked: list[tuple[float, str, Document]] = []
     stream = iter(documents)
     while part := list(islice(stream, AT_ONCE)):
         bags = count_known_words([document.text for document in part], topics.words)
         theta = topics.fitted.theta(bags.counts)
         for document, size, shares in zip(part, bags.sizes.tolist(), theta, strict=True):
-            topic = int(shares.argmax())
-            if size and topic in ranked:
-                ranked[topic].append((-float(shares[topic]), document.doc_id, document))
-        ranked = {topic: sorted(own, key=lambda one: one[:2])[:most] for topic, own in ranked.items()}
-    return {topic: [document for *_, document in own] for topic, own in ranked.items()}
+            if size and shares.argmax() == topic:
+                ranked.append((-float(shares[topic]), document.doc_id, document))
+        ranked = sorted(ranked, key=lambda one: one[:2])[:most]
+    return [document for *_, document in ranked]
 
 
 def on_topic_prompts(
-    topics: Topics, on_topic: Mapping[int, Sequence[Document]], settings: AugmentSettings, count: int
+    topics: Topics, topic: int, documents: Sequence[Document], settings: AugmentSettings, count: int
 ) -> list[Prompt]:
-    """Prompts of the documents on topics, the topics in turn; of each from the first document on, again at its end.
+    """Prompts of the documents on a topic, from the first document on, again at its end.
 
     Args:
         topics: The topic model.
-        on_topic: Documents by topic, see :func:`find_on_topic`; a topic without any is passed over.
+        topic: Its number, from 0.
+        documents: Those on it, see :func:`find_on_topic`.
         settings: Of keywords.
         count: How many prompts.
 
     Raises:
-        DataError: If there is no document.
+        DataError: If no document has a keyword.
     """
-    each = [
-        _prompts(topics, [(document.doc_id, document.text) for document in documents], settings, topic)
-        for topic, documents in on_topic.items()
-    ]
-    by_topic = [prompts for prompts in each if prompts]
-    if not by_topic:
-        wanted = ", ".join(map(str, on_topic))
-        raise DataError(f"topic {wanted}: the keyword pool has no document of which it is the largest; give more text")
-    turns = ((by_topic[at % len(by_topic)], at // len(by_topic)) for at in range(count))
-    return [prompts[turn % len(prompts)] for prompts, turn in turns]
+    prompts = _prompts(topics, [(document.doc_id, document.text) for document in documents], settings, topic)
+    if not prompts:
+        raise DataError(f"topic {topic}: the keyword pool has no document of which it is the largest; give more text")
+    return [prompts[place % len(prompts)] for place in range(count)]
 
 
 def _prompts(
@@ -315,29 +307,17 @@ def synthesize(
     counts, written = counts_by_label(rows, settings.ratio), list[SyntheticRow]()
     identity = generator_identity(settings.generator)
     for label, pairs in pairs_by_label(topics, rows, settings).items():
-        used = [asdict(prompt) for prompt in prompts[: counts[label]]]
-        depends_on: dict[str, Any] = {
-            "label": label,
-            "texts": fingerprint(pairs),
-            "prompts": fingerprint(used),
-            "count": counts[label],
-        }
+        count = counts[label]
+        used = [asdict(prompt) for prompt in prompts[:count]]
+        depends_on = {"label": label, "texts": fingerprint(pairs), "prompts": fingerprint(used), "count": count}
         depends_on |= {"generator": identity, "spec": settings.generator, "seed": settings.seed}
-        write = partial(_write_label, label=label, pairs=pairs, prompts=prompts, count=counts[label], settings=settings)
+        write = partial(write_texts, label=label, pairs=pairs, prompts=prompts, count=count, settings=settings)
         part = make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write)
         written += read_synthetic(part.path)
     if settings.shuffle_labels:  # dealt out anew: as many of each label as before
         order = generator(settings.seed, "augmentation", "shuffled labels").permutation(len(written)).tolist()
         return [replace(row, label=written[place].label) for row, place in zip(written, order, strict=True)]
     return written
-
-
-def _write_label(
-    draft: Draft, label: str, pairs: Sequence[Pair], prompts: Sequence[Prompt], count: int, settings: AugmentSettings
-) -> None:
-    rows = write_texts(label, pairs, prompts, count, settings)
-    write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
-    draft.counts["synthetic"] = len(rows)
 
 
 def generator_identity(spec: str) -> dict[str, Any]:
@@ -385,11 +365,12 @@ def pairs_by_label(topics: Topics, rows: Sequence[LabelledText], settings: Augme
 
 
 def write_texts(
-    label: str, pairs: Sequence[Pair], prompts: Sequence[Prompt], count: int, settings: AugmentSettings
-) -> list[SyntheticRow]:
-    """Fit a generator to the texts of one label and write its synthetic texts.
+    draft: Draft, label: str, pairs: Sequence[Pair], prompts: Sequence[Prompt], count: int, settings: AugmentSettings
+) -> None:
+    """Fit a generator to the texts of one label and write its synthetic texts into an artifact.
 
     Args:
+        draft: Of the label's artifact.
         label: Its name.
         pairs: See :func:`pairs_by_label`.
         prompts: See :func:`synthesize`.
@@ -413,7 +394,8 @@ def write_texts(
             raise DataError(f"generator {spec!r}: wrote an empty text of {label!r} for {about}")
         origin = (prompt.topic, prompt.keywords, prompt.keywords_of, spec, seed, label)
         rows.append(SyntheticRow(f"synthetic-{label}-{number}", text, label, *origin))
-    return rows
+    write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
+    draft.counts["synthetic"] = count
 
 
 def _generate(fitted: FittedGenerator, keywords: Sequence[Keywords], root: int) -> tuple[list[str], list[int]]:

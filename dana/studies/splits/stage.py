@@ -2,7 +2,7 @@
 
 Lines become 64-bit hashes: equal lines have equal ones, so nothing that is kept repeats and nothing crosses, whatever
 the hashes do. Two different lines that share a hash (a chance of 1e-5 among 14 million pairs, n² / 2⁶⁵ a side) only
-cost the later one its place. Memory is some 40 bytes a pair, however long the lines are.
+cost the later one its place. Memory is some 46 bytes a pair, however long the lines are.
 
 The audit's layout is that of Table 8 of Aharoni and Goldberg 2020, which counts by one side; here each side is counted,
 and either of them. Lines are equal if they are after :func:`dana.corpus.text.one_line`; an empty one is never shared.

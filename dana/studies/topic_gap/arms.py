@@ -269,7 +269,7 @@ class AugmentedArm(AugmentedBaselineArm):
         pool = case.documents[case.documents["set"] == self.pool]
         best = pool.sort_values(["share", "id"], ascending=[False, True]).head(count)
         documents = [Document(name, UNUSED, text) for name, text in zip(best["id"], best["whole"], strict=True)]
-        return on_topic_prompts(topics, {case.topic: documents}, settings, count)
+        return on_topic_prompts(topics, case.topic, documents, settings, count)
 
 
 @dataclass(frozen=True)

@@ -126,13 +126,12 @@ def test_what_is_said(place, cells, on_cells, capsys):
     assert said[4].startswith("19 real and 19 synthetic texts, keywords of ")
 
 
-def test_controls_switches_and_all_topics(place, cells):
+def test_controls_and_switches(place, cells):
     made = {}
     for name, words in {
         "none": ["--control", "none", "--ratio", 2],
         "random": ["--control", "random", "--keywords", 2],
         "shuffled": ["--topic", cells, "--general", place / "pool.jsonl", "--keywords", 2, "--shuffle-labels"],
-        "all": ["--topic", "all", "--general", place / "pool.jsonl", "--keywords", 1],
         "transductive": ["--topic", cells, "--transductive", "--seed", 5],
     }.items():
         assert main(line(place, *words, "--out", place / name)) == 0
@@ -144,7 +143,6 @@ def test_controls_switches_and_all_topics(place, cells):
     plain = read_synthetic(place / "on-cells")
     assert [row.text for row in made["shuffled"]] == [row.text for row in plain]
     assert [row.label for row in made["shuffled"]] != [row.label for row in plain]
-    assert [row.topic for row in made["all"] if row.label == "report"] == [0, 1] * 5
     assert all(row.keywords_of.startswith("test") for row in made["transductive"])
 
 
@@ -153,11 +151,11 @@ def test_a_killed_command_goes_on_with_the_missing_labels(place, cells, on_cells
     named = line(place, "--topic", cells, "--general", place / "pool.jsonl", "--keywords", 2, "--out", out)
     original, labels = synthetic.write_texts, []
 
-    def write(label, *given):
+    def write(draft, label, **given):
         labels.append(label)
         if len(labels) == 2:
             raise KeyboardInterrupt
-        return original(label, *given)
+        original(draft, label, **given)
 
     monkeypatch.setattr(synthetic, "write_texts", write)
     assert main(named) == 130
@@ -190,8 +188,8 @@ def test_what_is_refused(place, cells, tmp_path, capsys):
     same_text = write_lines(tmp_path / "text.jsonl", [{"id": "mine", "text": test[1]["body"].upper()}])
     other = write_lines(tmp_path / "other.jsonl", [{"text": "court judge appeal"}, {"text": "nothing known"}])
     for words, said in (
-        (["--topic", "2", "--general", pool], "topic='2': must be all, or a number from 0 to 1"),
-        (["--topic", "-1", "--general", pool], "topic='-1'"),
+        (["--topic", "2", "--general", pool], "topic=2: must be a number from 0 to 1"),
+        (["--topic", "-1", "--general", pool], "topic=-1"),
         (["--general", pool], "topic=None"),
         (["--topic", cells], "general: name the keyword pool"),
         ([*topic, other], f"topic {cells}: the keyword pool has no document"),

@@ -32,9 +32,8 @@ def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(documents, mo
     topics = few_topics()
     theta = topics.theta([document.text for document in documents])
     for most in (1, 2, 3, 50):
-        found = find_on_topic(iter(documents), topics, [CELLS, FILMS], most)
-        assert list(found) == [CELLS, FILMS]
-        for topic, own in found.items():
+        on_topic = {topic: find_on_topic(iter(documents), topics, topic, most) for topic in (CELLS, FILMS)}
+        for topic, own in on_topic.items():
             expected = [
                 (-float(shares[topic]), document.doc_id)
                 for document, shares in zip(documents, theta, strict=True)
@@ -42,31 +41,28 @@ def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(documents, mo
             ]
             assert [one.doc_id for one in own] == [name for _, name in sorted(expected)[:most]]
     by_id = {document.doc_id: document.text for document in documents}
-    assert all(by_id[one.doc_id] == one.text for one in found[FILMS])
+    assert all(by_id[one.doc_id] == one.text for one in on_topic[FILMS])
 
 
-def test_prompts_take_the_topics_in_turn_and_begin_again_at_the_end():
+def test_prompts_begin_again_at_the_end():
     topics = few_topics()
-    found = find_on_topic(
-        [
-            Document("c1", "", "court court judge"),
-            Document("f1", "", "film film film film"),
-            Document("f2", "", "film actor drama"),
-            Document("f3", "", "film scene drama judge"),
-        ],
-        topics,
-        [FILMS, COURTS, CELLS],
-        9,
-    )
-    names = {topic: [one.doc_id for one in own] for topic, own in found.items()}
+    documents = [
+        Document("c1", "", "court court judge"),
+        Document("f1", "", "film film film film"),
+        Document("f2", "", "film actor drama"),
+        Document("f3", "", "film scene drama judge"),
+    ]
+    on_topic = {topic: find_on_topic(documents, topics, topic, 9) for topic in (FILMS, COURTS, CELLS)}
+    names = {topic: [one.doc_id for one in own] for topic, own in on_topic.items()}
     assert names == {FILMS: ["f1", "f2", "f3"], COURTS: ["c1"], CELLS: []}
-    prompts = on_topic_prompts(topics, found, AugmentSettings(1), 8)
-    assert [prompt.keywords_of for prompt in prompts] == ["f1", "c1", "f2", "c1", "f3", "c1", "f1", "c1"]
-    assert [prompt.topic for prompt in prompts] == [FILMS, COURTS] * 4
-    assert prompts[1] == Prompt(("court", "court"), "c1", COURTS)
-    assert extract_keywords(topics, ["film actor drama"], AugmentSettings(1)) == [prompts[2].keywords]
+    prompts = on_topic_prompts(topics, FILMS, on_topic[FILMS], AugmentSettings(1), 5)
+    assert [prompt.keywords_of for prompt in prompts] == ["f1", "f2", "f3", "f1", "f2"]
+    assert on_topic_prompts(topics, COURTS, on_topic[COURTS], AugmentSettings(1), 1) == [
+        Prompt(("court", "court"), "c1", COURTS)
+    ]
+    assert extract_keywords(topics, ["film actor drama"], AugmentSettings(1)) == [prompts[1].keywords]
     with pytest.raises(DataError, match="topic 2: the keyword pool has no document"):
-        on_topic_prompts(topics, {CELLS: []}, AugmentSettings(), 3)
+        on_topic_prompts(topics, CELLS, [], AugmentSettings(), 3)
 
 
 def test_test_text_is_refused_by_its_id_and_by_its_words():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dana.core.artifacts import make
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.registry import Registry
 from dana.studies.augmentation.generators import KeywordTransplant
@@ -17,6 +18,7 @@ from dana.studies.augmentation.synthetic import (
     counts_by_label,
     extract_keywords,
     pairs_by_label,
+    read_synthetic,
     synthesize,
     write_texts,
 )
@@ -135,10 +137,19 @@ class Empty:
         ]
 
 
-def test_an_empty_text_is_written_anew_with_another_seed(monkeypatch):
+def texts_of(folder, count, settings=None):
+    """What a generator of the label news writes."""
+
+    def write(draft):
+        write_texts(draft, "news", [((), "x")], PROMPTS, count, settings or AugmentSettings())
+
+    return read_synthetic(make(folder, "synthetic-label", {}, write).path)
+
+
+def test_an_empty_text_is_written_anew_with_another_seed(monkeypatch, tmp_path):
     made = Empty(1)
     monkeypatch.setattr(Registry, "create", lambda self, spec: made)
-    rows = write_texts("news", [((), "x")], PROMPTS, 3, AugmentSettings())
+    rows = texts_of(tmp_path / "one", 3)
     assert [row.text for row in rows] == ["some text"] * 3
     first, second = made.asked
     assert len(second) == 2
@@ -146,12 +157,12 @@ def test_an_empty_text_is_written_anew_with_another_seed(monkeypatch):
     assert [row.seed for row in rows] == [first[0], *second]
     monkeypatch.setattr(Registry, "create", lambda self, spec: Empty(ATTEMPTS))
     with pytest.raises(DataError, match="wrote an empty text of 'news' for enzyme"):
-        write_texts("news", [((), "x")], PROMPTS, 2, AugmentSettings())
+        texts_of(tmp_path / "two", 2)
     monkeypatch.setattr(Registry, "create", lambda self, spec: Empty(ATTEMPTS - 1))
-    assert len(write_texts("news", [((), "x")], PROMPTS, 2, AugmentSettings())) == 2
+    assert len(texts_of(tmp_path / "three", 2)) == 2
 
 
-def test_somebodys_broken_generator_is_named(monkeypatch):
+def test_somebodys_broken_generator_is_named(monkeypatch, tmp_path):
     class GivesTooFew(Empty):
         def generate(self, keywords, seeds):
             return ["one"]
@@ -163,7 +174,7 @@ def test_somebodys_broken_generator_is_named(monkeypatch):
     for kind, said in ((GivesTooFew, "gave 1 texts for 2"), (Fails, r"generator 'mine' of \w+: ValueError: no way")):
         monkeypatch.setattr(Registry, "create", lambda self, spec, kind=kind: kind(0))
         with pytest.raises(PluginError, match=said):
-            write_texts("news", [((), "x")], PROMPTS, 2, AugmentSettings(generator="mine"))
+            texts_of(tmp_path / "mine", 2, AugmentSettings(generator="mine"))
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_the_controls_take_away_one_thing_each(case, tmp_path):
 
 def test_what_is_written_once_is_found_again(case, tmp_path, monkeypatch):
     first = made_by("augmented", case, tmp_path)
-    monkeypatch.setattr(synthetic, "write_texts", None)
+    monkeypatch.setattr(synthetic, "write_texts", lambda draft: None)  # refuses what it is given
     assert made_by("augmented", case, tmp_path) == first
     assert Counter(one.text for one in made_by("shuffled", case, tmp_path)) == Counter(one.text for one in first)
     with pytest.raises(TypeError):
