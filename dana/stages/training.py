@@ -25,7 +25,7 @@ from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
-from dana.train.run import TrainingRun, check_trackers, heldout_examples, logging_folder, training_examples
+from dana.train.run import TrainingRun, check_trackers, heldout_examples, training_examples
 from dana.train.settings import AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
@@ -130,7 +130,7 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     execution = job.settings.execution
     check_trackers(execution.trackers)
     job.data.given()  # what is missing is said before several processes wait for each other
-    accelerator = make_accelerator(execution.trackers, logging_folder(out))
+    accelerator = make_accelerator(execution.trackers, out.parent / "logs")  # its own folder is committed whole
     first(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
     checkpoints = Checkpoints(out.with_name(f"{out.name}-checkpoints"), depends_on)

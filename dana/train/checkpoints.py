@@ -231,11 +231,8 @@ FREE |= {"evaluations", "eval_every", "evaluation_tokens", "final"}
 def to_extend(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
     """Where a run keeps the state from which it can be extended: ``OUT-extend``."""
     settings = {name: value for name, value in depends_on["settings"].items() if name not in FREE}
-    return Checkpoints(
-        out.with_name(f"{out.name}-extend"),
-        {**depends_on, "settings": settings},
-        otherwise="or do without execution.extend",
-    )
+    folder = out.with_name(f"{out.name}-extend")
+    return Checkpoints(folder, {**depends_on, "settings": settings}, "or do without execution.extend")
 
 
 def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> Saved | None:

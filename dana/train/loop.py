@@ -111,10 +111,8 @@ def train(
         Preempted: If a signal asked to stop; the model is as the last record left it.
     """
     plan = Plan.of(examples, settings)
-    steps = [record for record in before if isinstance(record, StepRecord)]
-    done, tokens, seen, seconds = (
-        (steps[-1].step, steps[-1].tokens, steps[-1].examples, steps[-1].seconds) if steps else (0, 0, 0, 0.0)
-    )
+    last = next((record for record in reversed(before) if isinstance(record, StepRecord)), None)
+    done, tokens, seen, seconds = (last.step, last.tokens, last.examples, last.seconds) if last else (0, 0, 0, 0.0)
     evaluated = {record.step for record in before if isinstance(record, EvaluationRecord)}
     in_a_row, started = 0, time.monotonic() - seconds
     with (
@@ -237,23 +235,13 @@ def _backward(prepared: Prepared, batch: StepBatch, index: int, settings: TrainS
     return sums
 
 
-def _evaluate(
-    prepared: Prepared,
-    heldout: HeldOut,
-    step: int,
-    tokens: int,
-    stop: StopRequest,
-) -> EvaluationRecord:
+def _evaluate(prepared: Prepared, heldout: HeldOut, step: int, tokens: int, stop: StopRequest) -> EvaluationRecord:
     def check_in() -> None:
         if stop.on_any_rank(prepared.accelerator):
             raise Preempted(f"told to stop while evaluating after step {step}")
 
     with no_memory_to_spare(f"evaluation after step {step}", prepared.shape.budget):
-        task, general = (
-            measure_loss(
-                prepared.module, heldout.texts[name], heldout.collator, prepared.shape, prepared.accelerator, check_in
-            )
-            for name in ("task", "general")
-        )
+        how = (heldout.collator, prepared.shape, prepared.accelerator, check_in)
+        task, general = (measure_loss(prepared.module, heldout.texts[name], *how) for name in ("task", "general"))
     log.info("step %d: held-out loss: task %s, general %s", step, task, general)
     return EvaluationRecord(step, tokens, *task, *general)

@@ -64,15 +64,14 @@ class Plan(Sequence[Step]):
         share = min(Fraction(settings.replay).limit_denominator(10**6), 1 - Fraction(1, 10**6))
         self._share = share if replayed else Fraction(0)
         if settings.steps is not None:
-            self._end = self._start(settings.steps)
-        elif settings.tokens is not None:
+            self._steps, self._end = settings.steps, self._start(settings.steps)
+            return
+        if settings.tokens is not None:
             self._end = self._seen_before(settings.tokens)
         else:
             seen = max(1, round((settings.epochs or 1) * kept))
             self._end = int((seen - 1) / (1 - self._share)) + 1  # the first place by which so many were kept ones
-        if settings.steps is not None:
-            self._steps = settings.steps
-        elif settings.batch_tokens is not None:
+        if settings.batch_tokens is not None:
             self._steps = self._tokens_before(self._end - 1) // settings.batch_tokens + 1
         else:
             self._steps = -(-self._end // settings.batch_size)

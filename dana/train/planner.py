@@ -79,9 +79,9 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
             return layouts[0], f"the first of objective {settings.objective}"
         if not able:
             return "padded", f"the only one for {kind}"
-        if precision.name != "no" and has_kernel(precision.device):
-            return "unpadded", "this device has an attention kernel for rows without padding"
-        return "padded", "this device has no attention kernel for rows without padding"
+        kernel = precision.name != "no" and has_kernel(precision.device)
+        why = f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
+        return ("unpadded" if kernel else "padded"), why
     if layout != "padded" and not able:
         raise ConfigError(
             f"execution.layout={layout} is not for {kind}: its attention cannot be told where an example begins; "

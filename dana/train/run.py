@@ -110,11 +110,6 @@ def track(accelerator: Any, record: Record) -> None:
     accelerator.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
 
 
-def logging_folder(out: Path) -> Path:
-    """Where trackers write: beside the model, because its folder is committed whole."""
-    return out.parent / "logs"
-
-
 @dataclass(frozen=True)
 class TrainingRun:
     """One run, the same on every rank.

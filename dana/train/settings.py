@@ -46,13 +46,11 @@ class Execution:
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1")
-        layouts = ("auto", *LAYOUTS)
-        require(self.layout in layouts, "layout", self.layout, f"one of {', '.join(layouts)}")
-        for key in ("save_every", "export_every"):
-            require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
+        for key, least in (("micro_batch_tokens", 1), ("save_every", 0), ("export_every", 0)):
+            require(getattr(self, key) >= least, key, getattr(self, key), f"at least {least}")
+        for key, known in (("layout", ("auto", *LAYOUTS)), ("resume", RESUME)):
+            require(getattr(self, key) in known, key, getattr(self, key), f"one of {', '.join(known)}")
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
-        require(self.resume in RESUME, "resume", self.resume, f"one of {', '.join(RESUME)}")
 
 
 @dataclass(frozen=True)
@@ -139,17 +137,12 @@ class TrainSettings:
         self._check_budget()
         self._check_descent()
         require(0 <= self.replay < 1, "replay", self.replay, "in [0, 1)")
-        allowed = f"one of {', '.join(DENOMINATORS)}"
-        require(self.denominator in DENOMINATORS, "denominator", self.denominator, allowed)
-        require(self.evaluations >= 0, "evaluations", self.evaluations, "at least 0")
-        require(self.evaluation_tokens >= 1, "evaluation_tokens", self.evaluation_tokens, "at least 1")
-        require(self.final in FINAL, "final", self.final, f"one of {', '.join(FINAL)}")
+        for key, known in (("denominator", DENOMINATORS), ("final", FINAL)):
+            require(getattr(self, key) in known, key, getattr(self, key), f"one of {', '.join(known)}")
         budget = self.execution.micro_batch_tokens
         require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
-        layout = self.execution.layout
-        layouts = ("auto", *self.make_objective().layouts)
-        allowed = f"{' or '.join(layouts)} with objective={self.objective}"
-        require(layout in layouts, "layout", layout, allowed)
+        layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
+        require(layout in layouts, "layout", layout, f"{' or '.join(layouts)} with objective={self.objective}")
         if self.execution.extendable or self.execution.extend:
             self._check_extension()
 
@@ -171,8 +164,8 @@ class TrainSettings:
         for key, other in (("steps", "tokens"), ("steps", "epochs"), ("tokens", "epochs")):
             alone = getattr(self, key) is None or getattr(self, other) is None
             require(alone, key, getattr(self, key), f"null when {other} is given")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+        for key, least in (("batch_size", 1), ("max_tokens", 3), ("evaluations", 0), ("evaluation_tokens", 1)):
+            require(getattr(self, key) >= least, key, getattr(self, key), f"at least {least}")
         fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
         require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
 
@@ -187,8 +180,8 @@ class TrainSettings:
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
         fits = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(fits, "betas", self.betas, "two numbers in [0, 1)")
-        require(self.eps > 0, "eps", self.eps, "above 0")
-        require(self.clip > 0, "clip", self.clip, "above 0")
+        for key in ("eps", "clip"):
+            require(getattr(self, key) > 0, key, getattr(self, key), "above 0")
 
     def make_objective(self) -> "Objective":
         """The objective that the spec names.

@@ -82,7 +82,7 @@ def difference(config, layout, make_examples):
             use_varlen(model)
         micro = batch.micro(rows, BatchLayout.of(config, 1 << 30, layout))
         with torch.no_grad():
-            return micro.logits(SelectedLogits(model).eval())[torch.argsort(micro.owners, stable=True)]
+            return SelectedLogits(model).eval()(**micro.inputs)[torch.argsort(micro.owners, stable=True)]
 
     expected = logits("padded", np.arange(8))
     (rows,) = micro_batches(batch.lengths, BatchLayout(layout, 1 << 30))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from dana.models.language_model import LanguageModel, load_language_model
 from dana.train import LAYOUTS
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.objectives.batch import StepBatch
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class Collator(ABC):
@@ -116,7 +113,7 @@ class Objective(ABC):
         """
         return load_language_model(model, self.auto_class, seed, dropout)
 
-    def module(self, model: Any, bf16: bool = False) -> "nn.Module":
+    def module(self, model: Any, bf16: bool = False) -> Any:
         """The module that micro-batches are passed through; it has the model as ``model`` and the switch ``bf16``."""
         from dana.models.heads import SelectedLogits
 

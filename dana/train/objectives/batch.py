@@ -126,13 +126,9 @@ class MicroBatch:
         """How many losses there are of each kind, in the order of :attr:`StepBatch.asked`."""
         return [self.targets.numel()]
 
-    def logits(self, module: "torch.nn.Module") -> "Tensor":
-        """Shape (targets, vocabulary)."""
-        return module(**self.inputs)
-
     def losses(self, module: "torch.nn.Module") -> "Tensor":
         """Losses in nats, of the shape of the coefficients; those of the targets come first."""
-        return token_losses(self.logits(module), self.targets)
+        return token_losses(module(**self.inputs), self.targets)
 
 
 @dataclass(frozen=True)

@@ -197,8 +197,9 @@ class NextSentence(MaskedTokens):
         from transformers import AutoModelForPreTraining
 
         kind = config.model_type
-        allowed = f"masked for a model of type {kind}: only bert has the head"
-        require(kind == "bert", "objective", "next_sentence", allowed)
+        require(
+            kind == "bert", "objective", "next_sentence", f"masked for a model of type {kind}: only bert has the head"
+        )
         return AutoModelForPreTraining
 
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
@@ -221,5 +222,4 @@ class NextSentence(MaskedTokens):
     def card_terms(self) -> ModelCardTerms:
         """The words of a model card."""
         terms = super().card_terms()
-        what = terms.objective.replace(", mask rate", " and next sentence, mask rate")
-        return replace(terms, objective=what)
+        return replace(terms, objective=terms.objective.replace(", mask rate", " and next sentence, mask rate"))
