@@ -111,7 +111,7 @@ def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -
 
 
 def ranked(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Rank finite numbers, lowest first, with about :data:`PIECE` of them sorted at a time.
+    """Rank finite numbers, lowest first, with about :data:`PIECE` of them sorted at a time, and all that are equal.
 
     Args:
         keys: float64 of shape (n,).
@@ -122,13 +122,8 @@ def ranked(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndar
     """
     step = -(-keys.size // (1 << 16))
     edges = np.sort(keys[::step])[max(1, PIECE // step) :: max(1, PIECE // step)]
-    often = edges[1:][edges[1:] == edges[:-1]]  # pieces of one number, which may be a large part of all
-    for low, high in pairwise(np.unique([-np.inf, *edges, *np.nextafter(often, np.inf), np.inf])):
-        found = (part.start + np.flatnonzero((keys[part] >= low) & (keys[part] < high)) for part in parts_of(keys.size))
-        if ties is None and high == np.nextafter(low, np.inf):
-            yield from found
-            continue
-        rows = np.concatenate(list(found))
+    for low, high in pairwise(np.unique([-np.inf, *edges, np.inf])):
+        rows = np.flatnonzero((keys >= low) & (keys < high))
         yield rows[np.lexsort((keys[rows],) if ties is None else (ties[rows], keys[rows]))]
 
 
