@@ -85,13 +85,14 @@ def normalised(text: str, lower: bool = False) -> str:
     return text.lower() if lower else text
 
 
-def part_texts(texts: Sequence[Document], lower: bool, plants: int) -> dict[str, list[Document]]:
+def part_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) -> dict[str, list[Document]]:
     """Part the texts of a task and normalise them.
 
     Args:
         texts: The task's documents.
         lower: See :func:`normalised`.
         plants: Plants wanted; no more than a quarter of the groups. Half as many texts are held out.
+        task: Its name, for errors.
 
     Returns:
         ``plants`` to be hidden in the pool, one of each group of near duplicates; ``held_out`` for what is measured on
@@ -106,7 +107,7 @@ def part_texts(texts: Sequence[Document], lower: bool, plants: int) -> dict[str,
     distinct = distinct_rows([document.text for document in plain])
     chosen = [plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]]
     if len(chosen) < 4 * LEAST:
-        raise DataError(f"the task has {len(chosen)} distinct texts; a comparison needs at least {4 * LEAST}")
+        raise DataError(f"task {task}: {len(chosen)} distinct texts; a comparison needs at least {4 * LEAST}")
     groups = groups_of([document.text for document in chosen], range(len(chosen)))
     sizes = np.bincount(groups)
     shuffled = generator(0, "comparison", "groups").permutation(sizes.size)
@@ -123,7 +124,8 @@ def part_texts(texts: Sequence[Document], lower: bool, plants: int) -> dict[str,
     }
     for name, part in parts.items():
         if len(part) < LEAST:
-            raise DataError(f"the task's {len(chosen)} texts give {len(part)} for {name}; at least {LEAST} are needed")
+            problem = f"{len(chosen)} texts give {len(part)} for {name}; at least {LEAST} are needed"
+            raise DataError(f"task {task}: {problem}")
     return parts
 
 
@@ -284,10 +286,7 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
             one, two = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
             texts = [*one, *two]
         lower = is_lower_cased(document.text for document in texts)
-        try:
-            parts = part_texts(texts, lower, plants)
-        except DataError as error:
-            raise DataError(f"task {task}: {error}") from error
+        parts = part_texts(texts, lower, plants, task)
         for name, documents in parts.items():
             draft.counts[name] = write_parts(document_tables(documents), draft.path / name, DOCUMENTS)
         draft.counts["texts"] = len(texts)

@@ -14,14 +14,7 @@ from dana.core.files import file_digest
 from dana.core.registry import Registry
 from dana.core.rng import seeded
 from dana.corpus.readers import read_records
-from dana.models.folder import (
-    check_checkpoint,
-    load_own_tokenizer,
-    loading,
-    located,
-    model_identity,
-    quiet_transformers,
-)
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
@@ -105,7 +98,7 @@ class LocalChat:
         if most is not None and tokens + self.max_new_tokens > most:
             length = f"{tokens:,} tokens so far and {self.max_new_tokens:,} of a reply"
             raise DataError(f"{self.model}: the conversation has {length}, and the model takes {most:,} in all")
-        with seeded(seed, self._network.device), quiet_transformers():  # of a missing padding token they would say so
+        with seeded(seed, self._network.device):
             sequence = self._network.generate(**inputs)[0]
         return self._tokenizer.decode(sequence[tokens:], skip_special_tokens=True)
 
@@ -125,13 +118,15 @@ class LocalChat:
 
         with loading(self.model):
             network = AutoModelForCausalLM.from_pretrained(located(self.model), use_safetensors=True, dtype="auto")
-        ends = network.generation_config.eos_token_id
+        own = network.generation_config.eos_token_id
+        ends = self._tokenizer.eos_token_id if own is None else own
+        fill = self._tokenizer.pad_token_id
         drawn = {"do_sample": True, "temperature": self.temperature, "top_k": 0}
         # Of the checkpoint's habits, a repetition penalty say, only what ends a reply stays.
         network.generation_config = GenerationConfig(
             max_new_tokens=self.max_new_tokens,
-            eos_token_id=self._tokenizer.eos_token_id if ends is None else ends,
-            pad_token_id=self._tokenizer.pad_token_id,
+            eos_token_id=ends,
+            pad_token_id=fill if fill is not None else ends[0] if isinstance(ends, list) else ends,
             **(drawn if self.temperature > 0 else {"do_sample": False}),
         )
         return network.eval().to(device=device_named())

@@ -32,7 +32,7 @@ def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40)
 def test_parts_share_no_text_and_no_near_duplicate():
     texts = documents(BAKING, 300)
     twins = [Document(f"twin-{row}", "task", f"{texts[row].text} Indeed.") for row in range(0, 300, 2)]
-    parted = part_texts([*texts, *twins], False, 60)
+    parted = part_texts([*texts, *twins], False, 60, "toy")
     assert len(parted["plants"]) == 60
     assert len(parted["held_out"]) == 30
     ids = {name: {row.doc_id.split("-")[1] for row in parted[name]} for name in ("plants", "held_out", "fit")}
@@ -46,7 +46,7 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     texts = [
         Document(f"copy-{row}", "task", f"{same} {chr(97 + row // 26)}{chr(97 + row % 26)} again") for row in range(100)
     ]
-    parted = part_texts([*documents(BAKING, 120), *texts], False, 20)
+    parted = part_texts([*documents(BAKING, 120), *texts], False, 20, "toy")
     assert not [row for row in [*parted["plants"], *parted["held_out"]] if row.doc_id.startswith("copy")]
     assert sum(row.doc_id.startswith("copy") for row in parted["fit"]) == 100
 
@@ -56,7 +56,7 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
 )
 def test_a_task_of_three_texts_or_of_one_text_many_times_is_refused(texts):
     with pytest.raises(DataError, match="distinct texts; a comparison needs at least 80"):
-        part_texts(texts, False, 60)
+        part_texts(texts, False, 60, "toy")
 
 
 def test_fit_texts_differ_by_seed():
