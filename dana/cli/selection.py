@@ -66,6 +66,9 @@ def add_selection(add: AddCommand) -> None:
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
     part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
     part.add_argument("--merge", action="store_true", help="only join what the shards left")
+    part.add_argument(
+        "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
+    )
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
     weigh.add_argument(
         "others", type=local_folder, nargs="*", metavar="DIR", help="runs of other targets on the same pool"
@@ -103,10 +106,12 @@ def _score(parsed: argparse.Namespace) -> None:
     recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
     last. The bytes are the same whoever did what.
     """
-    from dana.stages.score import open_prepared, open_scoring, run_score
+    from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
     settings = settings_from(parsed)
-    if parsed.prepare:
+    if parsed.dry_run:
+        print(estimate_score(settings))
+    elif parsed.prepare:
         scoring = open_scoring(settings)
         scoring.prepare()
         keep(settings, Path(settings.out))

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
+from dana.core.launch import processes
 from dana.core.logging import get_logger
+from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import open_texts
+from dana.stages.texts import check_names, find_task, open_texts
 
 log = get_logger(__name__)
 
@@ -57,6 +59,23 @@ def _of_read(out: Path, selector: str, detector: str, selection: Selection, fold
         log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
         built = build_selector(selector, ranking["chosen"], selection)
     return Scoring(task, general, selection, built, folder, selector)
+
+
+def estimate_score(settings: RunSettings) -> str:
+    """``dana score --dry-run``: a table of the time, memory and disk that :func:`run_score` will take here."""
+    if settings.task:
+        find_task(settings.task)
+    check_names(settings)
+    return estimate(
+        settings.general,
+        Path(settings.out),
+        settings.selection,
+        settings.inputs,
+        settings.on_bad_record,
+        selector=build_selector(settings.selector_spec, settings.detector, settings.selection),
+        processes=processes(),
+        share=settings.hygiene.sample or 1.0,
+    )
 
 
 def run_score(settings: RunSettings) -> Artifact:

@@ -111,7 +111,7 @@ def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -
 
 
 def ranked(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Rank finite numbers, lowest first, with about :data:`PIECE` of them sorted at a time, and all that are equal.
+    """Rank finite numbers, lowest first, with about :data:`PIECE` of them sorted at a time.
 
     Args:
         keys: float64 of shape (n,).
@@ -122,8 +122,14 @@ def ranked(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndar
     """
     step = -(-keys.size // (1 << 16))
     edges = np.sort(keys[::step])[max(1, PIECE // step) :: max(1, PIECE // step)]
-    for low, high in pairwise(np.unique([-np.inf, *edges, np.inf])):
-        rows = np.flatnonzero((keys >= low) & (keys < high))
+    often = edges[1:][edges[1:] == edges[:-1]]  # pieces of one number, which may be a large part of all
+    for low, high in pairwise(np.unique([-np.inf, *edges, *np.nextafter(often, np.inf), np.inf])):
+        inside = ((part, (keys[part] >= low) & (keys[part] < high)) for part in parts_of(keys.size))
+        places = (part.start + np.flatnonzero(which) for part, which in inside)
+        if ties is None and high == np.nextafter(low, np.inf):
+            yield from places
+            continue
+        rows = np.concatenate(list(places))
         yield rows[np.lexsort((keys[rows],) if ties is None else (ties[rows], keys[rows]))]
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -408,3 +409,25 @@ def test_two_launched_processes_and_separate_shares_give_the_bytes_of_one(texts,
         done = dana(*command(texts, tmp_path / "apart", *more))
         assert done.returncode == 0, done.stderr
     assert content(tmp_path / "apart" / "scores") == expected
+
+
+def test_a_dry_run_writes_nothing_and_is_near_the_truth(texts, tmp_path):
+    done = dana(*command(texts, tmp_path / "dry", "--dry-run"))
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "dry").exists()
+    found = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
+    units = score_count(texts, tmp_path)
+    assert float(found["units"].replace(",", "")) == pytest.approx(units, rel=0.2)
+    assert {"documents", "encoding", "fitting", "time", "memory", "disk"} <= set(found)
+    wanted = SELECTION.max_task_units + units  # of the general text no more than there is
+    said = re.search(r"encodes up to ([\d,]+) units", done.stdout)[1].replace(",", "")
+    assert float(said) == pytest.approx(wanted, rel=0.05)
+    without_detector = command(texts, tmp_path / "dry")[:-4]
+    done = dana(*without_detector, "--dry-run", "--selector", "lexical")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^fitting +unknown", done.stdout, re.MULTILINE), "nothing is encoded for it"
+
+
+def score_count(texts, tmp_path):
+    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "counted"))
+    return int(np.sum([len(units) for units in general.units(SELECTION)]))
