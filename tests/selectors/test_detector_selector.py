@@ -186,7 +186,7 @@ def test_only_what_a_selector_uses_is_recorded_with_its_scores(tmp_path):
         selection = Selection(encoder="hashing:dims=16")
         built = build_selector(selector, "knn", replace(selection, **changes))
         part = Scoring.depends_on.fget
-        names = SimpleNamespace(fingerprint="x")
+        names = SimpleNamespace(artifact=SimpleNamespace(fingerprint="x"))
         return part(SimpleNamespace(task=names, general=names, selection=replace(selection, **changes), selector=built))
 
     assert depends_on("random") == depends_on("random", encoder="hashing", geometry="l2", general_share=0.1)
