@@ -7,6 +7,7 @@ The core names none of them. What a study brings to the command line, to recipes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import EntryPoint
 from pkgutil import resolve_name
 from typing import Any
 
@@ -54,12 +55,13 @@ def missing_studies() -> dict[str, str]:
 @cache
 def _installed() -> dict[str, Study | str]:
     """Name of each entry point, sorted, to its study, or to why there is none."""
-    return {name: _study(name) for name in STUDIES.entries()}
+    entries = STUDIES.entries()
+    return {name: _study(name, entries) for name in entries}
 
 
-def _study(name: str) -> Study | str:
+def _study(name: str, entries: dict[str, list[EntryPoint]]) -> Study | str:
     try:
-        study: Any = STUDIES.load(name)
+        study: Any = STUDIES.load(name, entries=entries)
     except PluginError as error:
         return str(error)
     is_one = isinstance(study, Study) and study.name == name and name.isidentifier()

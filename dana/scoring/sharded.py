@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,7 +59,8 @@ class Shard:
         """The documents."""
         with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
             table = file.read_row_group(self.group, DOCUMENTS.names)
-        return (Document(**row) for row in table.to_pylist())
+        columns = (table[name].to_pylist() for name in DOCUMENTS.names)  # half the time of a dictionary a row
+        return starmap(Document, zip(*columns, strict=True))
 
 
 def shards_of(corpus: Path) -> list[Shard]:
