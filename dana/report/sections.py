@@ -174,7 +174,8 @@ def _counted(asked: Sequence[ArmComparison]) -> str:
         rows = [row for row in asked if row.verdict == verdict]
         named = ", ".join(f"{row.arm} than {row.other} on {row.task}" for row in rows if verdict in (BETTER, WORSE))
         said += [f"{len(rows)} {verdict}{f' ({named})' if named else ''}"] if rows else []
-    return f"Of {len(asked)} questions on {len(_by_task(asked))} tasks: {'; '.join(said)}."
+    tasks = len(_by_task(asked))
+    return f"Of {len(asked)} questions on {tasks} {'task' if tasks == 1 else 'tasks'}: {'; '.join(said)}."
 
 
 def _judged(rows: Sequence[ArmComparison]) -> str:

@@ -41,7 +41,7 @@ def test_many_questions_are_counted_and_stand_in_the_section(tmp_path, write):
     arms = {"base": 0.4, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}
     write["results"](tmp_path, arms=arms, collapsed="", seeds=10)
     named = "auto than base on toy, lda than base on toy, svm than base on toy"
-    assert said(tmp_path) == f"Of 6 questions on 1 tasks: 3 better ({named}); 3 undecided."
+    assert said(tmp_path) == f"Of 6 questions on 1 task: 3 better ({named}); 3 undecided."
     lines = sections.results_finding(analyse(read_run(tmp_path))).splitlines()
     assert lines[1].startswith("auto − random on toy: +0.0000 macro-F1, 95 % interval +0.0000 to +0.0000, p = 1.0000")
     assert len(lines) == 6
