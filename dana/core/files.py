@@ -61,9 +61,13 @@ def sync(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A name beside `path` for a file to write; it replaces `path` at the end, and is removed if anything was raised.
 
+    Those that dead processes of this machine left for the same `path` are removed first, as by :func:`aside`.
+
     Args:
         path: The file; its folder must be there.
     """
+    for leftover in _abandoned(path):
+        leftover.unlink(missing_ok=True)
     temporary = path.with_name(_begins(path) + _this_process())
     try:
         yield temporary
@@ -110,13 +114,9 @@ def aside(path: Path) -> Iterator[Path]:
     Args:
         path: The folder's final place; its parent must be there.
     """
-    begins = _begins(path)
-    for leftover in path.parent.glob(f"{escape(begins)}*"):
-        if _is_abandoned(leftover.name.removeprefix(begins)):
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            log.warning("%s: left alone, its process may be alive; if it is not, remove it", leftover)
-    folder = path.with_name(begins + _this_process())
+    for leftover in _abandoned(path):
+        shutil.rmtree(leftover, ignore_errors=True)
+    folder = path.with_name(_begins(path) + _this_process())
     folder.mkdir()
     try:
         yield folder
@@ -148,6 +148,15 @@ def _begins(path: Path) -> str:
 
 def _this_process() -> str:
     return f"{os.uname().nodename}-{os.getpid()}-{began(os.getpid())}"
+
+
+def _abandoned(path: Path) -> Iterator[Path]:
+    """What dead processes left half-written for a path; of what may be a live one's a warning tells."""
+    for leftover in path.parent.glob(f"{escape(_begins(path))}*"):
+        if _is_abandoned(leftover.name.removeprefix(_begins(path))):
+            yield leftover
+        else:
+            log.warning("%s: left alone, its process may be alive; if it is not, remove it", leftover)
 
 
 def _is_abandoned(tag: str) -> bool:

@@ -70,6 +70,16 @@ def test_a_file_that_could_not_be_written_leaves_the_one_before_and_nothing_else
     assert file.read_text() == "after"
 
 
+def test_a_file_that_a_dead_process_left_is_removed_by_the_next_writer(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".x.json.tmp-{HOST}-{dead.pid}-12345").write_text("half")
+    (tmp_path / ".x.json.tmp-elsewhere-7-12345").write_text("half")
+    with replacing(tmp_path / "x.json") as temporary:
+        temporary.write_text("whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"x.json", ".x.json.tmp-elsewhere-7-12345"}
+
+
 def test_a_folder_that_was_not_renamed_is_removed(tmp_path):
     with pytest.raises(TypeError), aside(tmp_path / "x") as folder:
         (folder / "half").write_text("half") + "no number"
