@@ -77,12 +77,10 @@ def setting_table(run: RunFrames) -> Table:
         for place, manifest in steps(run).items()
         for key, value in flatten(manifest.get("depends_on", {}))
     ]
-    frame, caption = (
-        pd.DataFrame(rows, columns=["step", "setting", "value"]),
-        (
-            "What each step was made from; of files the digests (BLAKE2b). The same digests, settings and versions "
-            "give the same run."
-        ),
+    frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
+    caption = (
+        "What each step was made from; of files the digests (BLAKE2b). The same digests, settings and versions "
+        "give the same run."
     )
     return Table("settings", caption, frame, text_columns(*frame.columns), most=MOST_SETTINGS, folded=True)
 

@@ -124,7 +124,7 @@ def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thr
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
         alive += os.WIFSIGNALED(status)
     resumed, again = train("killed", long)
-    assert alive >= 5, "children should die at work"
+    assert alive >= 10, "most children should die at work"
     assert torch.equal(resumed, weights)
     assert without_seconds(again) == without_seconds(records)
 
