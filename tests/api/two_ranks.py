@@ -1,11 +1,12 @@
 """WeightedTrainer in two processes, two micro-batches of two examples each a step: writes the model's parameters."""
 
+import os
 import sys
 from pathlib import Path
 
 import torch
 from datasets import load_from_disk
-from torch.distributed import get_rank
+from torch.distributed import barrier, get_rank
 from transformers import AutoTokenizer
 
 import dana
@@ -21,3 +22,6 @@ if __name__ == "__main__":
     after = trainers_steps(model, rows, tokenizer, folder, batch=2, accumulation=2)
     if get_rank() == 0:
         torch.save(after, folder / "after.pt")
+    barrier()
+    sys.stdout.flush()
+    os._exit(0)  # a thread of gloo that frees tensors while the interpreter ends aborts the process
