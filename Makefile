@@ -32,7 +32,7 @@ lint: .venv/dev
 
 # The variable silences an advertisement.
 docs: .venv/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

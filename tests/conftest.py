@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parent.parent
 @pytest.fixture(scope="session")
 def repository_texts() -> list[str]:
     """Paragraphs of the project's own documents: real text that is always there."""
-    files = [REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    files = [REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
     files += sorted((REPOSITORY / "dana" / "core").glob("*.py"))
     paragraphs = [part.strip() for file in files for part in file.read_text(encoding="utf-8").split("\n\n")]
     return [paragraph for paragraph in paragraphs if len(paragraph) > 80][:300]

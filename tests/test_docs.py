@@ -164,7 +164,7 @@ def model(tmp_path_factory, tiny_tokenizer):
 
 @pytest.mark.slow
 def test_the_first_adaptation_runs_as_it_is_written(own_text, model, capsys):
-    page = ROOT / "docs" / "first-adaptation.md"
+    page = ROOT / "docs" / "guide" / "first-adaptation.md"
     (python,), (card,) = _fenced(page, "python"), _fenced(page, "yaml")
     exec(compile(python, str(page), "exec"), {})
     printed = capsys.readouterr().out
@@ -189,7 +189,7 @@ def test_the_shell_example_of_the_readme_runs_as_it_is_written(own_text, model):
 
 
 def test_the_python_example_of_the_readme_is_the_one_that_the_page_of_the_interface_runs():
-    assert _fenced(ROOT / "README.md", "python") == _fenced(ROOT / "docs" / "api.md", "python")[:1]
+    assert _fenced(ROOT / "README.md", "python") == _fenced(ROOT / "docs" / "reference" / "api.md", "python")[:1]
 
 
 def test_every_page_that_the_readme_links_to_is_there():
@@ -200,7 +200,7 @@ def test_every_page_that_the_readme_links_to_is_there():
 @pytest.mark.slow
 def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path):
     pytest.importorskip("mkdocs")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True)
     assert loads_from_elsewhere(tmp_path) == []
     # The theme's script would fetch a library for diagrams from elsewhere.
@@ -239,7 +239,7 @@ PAPER_COMMANDS = {
 @pytest.mark.parametrize("name", PAPER_COMMANDS)
 def test_the_tables_of_dana_run_at_a_small_size(name, own_text, model):
     """Each YAML as it is, with a tiny model for BERT and few units."""
-    page = ROOT / "docs" / "first-adaptation.md"
+    page = ROOT / "docs" / "guide" / "first-adaptation.md"
     exec(compile(_fenced(page, "python")[0], str(page), "exec"), {})
     Path("tickets.yaml").write_text(_fenced(page, "yaml")[0], encoding="utf-8")
     encoder = f"selection.encoder=transformer:{model} selection.units=window:32"

@@ -71,7 +71,7 @@ def _finetune(parsed: argparse.Namespace) -> None:
 
     Killed, the same command goes on with the seeds that are missing; SIGTERM and SIGUSR1 end with exit code 75. With
     more --seeds a finished result is extended. --save also writes OUT-model: a Hugging Face folder with the model of
-    the best seed by development score, for dana predict. docs/finetuning.md says more.
+    the best seed by development score, for dana predict. docs/guide/finetuning.md says more.
     """
     from dana.core.config import require
     from dana.stages.finetune import finetune_stage, finetune_text

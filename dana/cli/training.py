@@ -85,7 +85,7 @@ def _adapt(parsed: argparse.Namespace) -> None:
         from dana.stages.training import publish_stage
 
         print(f"uploaded: {publish_stage(artifact.path, parsed.push_to_hub)}")
-    print(next_command("report", folder, note="or, with labelled data, dana finetune: docs/finetuning.md"))
+    print(next_command("report", folder, note="or, with labelled data, dana finetune: docs/guide/finetuning.md"))
 
 
 def _pack(parsed: argparse.Namespace) -> None:

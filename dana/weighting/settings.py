@@ -109,7 +109,7 @@ class WeighSettings:
         policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
             system), ``sampled`` draws segments with probability proportional to their weight.
         beta: Share of the units to keep, in whole segments; also places the sigmoid's midpoint. The paper uses 0.2.
-            ``auto`` chooses it by held-out task text (docs/choosing-how-much.md).
+            ``auto`` chooses it by held-out task text (docs/guide/choosing-how-much.md).
         budget: Instead of beta, ``"50000 units"``, ``"2e6 tokens"`` (with ``--set weigh.tokenizer=NAME``),
             ``"300 documents"``, or a share as beta is.
         below: Instead of a budget, keep every segment whose mean score is below this. At 0 ``classifier``, ``lexical``,

@@ -1,4 +1,4 @@
-"""docs/api.md lists every public name; its code and that of docs/your-trainer.md run from top to bottom."""
+"""The page of the interface lists every public name; its code, and that of the page on trainers, runs as it is."""
 
 import gzip
 import json
@@ -20,7 +20,7 @@ def code_of(page: str) -> list[str]:
 
 
 def test_the_page_lists_every_name_and_no_other():
-    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| \[`dana\.(\w+)`\]", text, re.MULTILINE) == re.findall(r"^### (\w+)$", text, re.MULTILINE)
     assert set(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == set(dana.__all__)
     for name, home in re.findall(r"^### (\w+)\n\n::: ([\w.]+)\n", text, re.MULTILINE):
@@ -58,7 +58,7 @@ def run_page(page: str, place: dict[str, str]) -> dict:
 
 
 def test_the_code_of_the_interface_runs(place, capsys):
-    names = run_page("api.md", place)
+    names = run_page("reference/api.md", place)
     assert "task[1]: is NoneType, not a string: 'None'" in capsys.readouterr().out
     assert names["scores"]["score"].notna().all()
     assert set(names["weights"]["weight"]) != {0.0, 1.0}  # of the sigmoid, the last ones
@@ -77,7 +77,7 @@ def test_the_code_for_other_trainers_runs(place):
         "num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
         "gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
     }
-    names = run_page("your-trainer.md", small)
+    names = run_page("guide/your-trainer.md", small)
     assert 0 < len(names["kept"]) <= kept
     assert len(names["best"]) == len(names["rows"])  # segments weigh 1
     assert names["trainer"].state.global_step == 1

@@ -44,7 +44,7 @@ def _augment(parsed: argparse.Namespace) -> None:
     documents on the topic, which need no labels. Writes OUT/synthetic.jsonl (id, text, label, topic, keywords,
     keywords_of, generator, seed, written_for), OUT/train.jsonl, the real and the synthetic texts, dev.jsonl and
     test.jsonl, so that --data OUT of dana finetune takes the folder. Killed, the same command goes on with the labels
-    that are missing. docs/augmentation.md says more.
+    that are missing. docs/studies/augmentation.md says more.
 
       dana augment mycard --topics-of runs/pool --topic 3 --general 'pool/*.jsonl.gz' --out runs/on-topic-3
       dana augment mycard --topics-of runs/pool --control random --out runs/random-keywords

@@ -1,4 +1,4 @@
-"""The recipe for datatrove and the code of docs/datatrove.md: here as they are, on Slurm as far as a script says."""
+"""The recipe for datatrove and the code of its page: here as they are, on Slurm as far as a script says."""
 
 import importlib.util
 import json
@@ -43,7 +43,7 @@ def place(tmp_path, run, records, monkeypatch):
 
 
 def test_the_code_of_the_page_runs(place, run, records):
-    page = (ROOT / "docs" / "datatrove.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guide" / "datatrove.md").read_text(encoding="utf-8")
     names = {"__name__": "__main__"}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
         exec(block, names)

@@ -1,4 +1,4 @@
-"""The example of docs/experiments.md runs as it stands."""
+"""The example of docs/guide/experiments.md runs as it stands."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import yaml
 from dana.core.config import load
 from dana.stages.settings import RunSettings
 
-PAGE = Path(__file__).parents[3] / "docs" / "experiments.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "experiments.md"
 
 
 def blocks(language):
