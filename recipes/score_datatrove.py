@@ -66,7 +66,7 @@ def refuse_another_call(given: Namespace) -> None:
     marks = ("size", "mtime", "LastModified", "ETag")
     files = {name: [str(about[mark]) for mark in marks if mark in about] for name, about in sorted(found.items())}
     named = {name: getattr(given, name) for name in ("below", "format", "language", "tasks")}
-    asked = named | {"run": load_selector(given.run).about["digest"], "input": fingerprint(files)}
+    asked = named | {"run": load_selector(given.run).description["digest"], "input": fingerprint(files)}
     notes = get_datafolder(given.output)
     if notes.exists(ASKED):
         before = json.loads(notes.cat_file(ASKED))

@@ -157,7 +157,7 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
         raise DataError(f"scores: no column {', '.join(missing)}; it has {there}")
     if twice := [name for name in NEEDED if list(scores.columns).count(name) > 1]:
         raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
-    if ready.weigh.kept.kind == "tokens":
+    if ready.weigh.effective_budget.kind == "tokens":
         raise ConfigError(f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give that as scores")
     if ready.weigh.balance is not None:
         raise ConfigError(f"balance={ready.weigh.balance!r}: the groups are in a run's folder; give that as scores")

@@ -123,7 +123,7 @@ def _score(parsed: argparse.Namespace) -> None:
 
         share, scoring = Share.parse(parsed.shard), open_prepared(settings)
         _check_prepared(parsed, settings)
-        scoring.score(scoring.prepared(), share)
+        scoring.score(scoring.load_prepared(), share)
         print(f"scored:  share {parsed.shard}")
         print(next_command("score", "--out", settings.out, "--merge", note="when all shares are scored"))
     else:

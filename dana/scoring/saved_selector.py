@@ -49,12 +49,12 @@ class SavedSelector:
     Attributes:
         fitted: Units to anomaly scores, higher = more foreign to the task.
         splitter: Text to the spans of its units.
-        about: Content of ``saved.json``.
+        description: Content of ``saved.json``.
     """
 
     fitted: FittedSelector
     splitter: Splitter
-    about: dict[str, Any]
+    description: dict[str, Any]
 
     def score(self, texts: Sequence[str], ids: Sequence[str] | None = None) -> "pd.DataFrame":
         """Anomaly scores of the units of texts, a row a unit, higher = more foreign to the task.
@@ -111,7 +111,7 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         selection: How text was cut and embedded.
     """
     shared = {name: getattr(selection, name) for name in SHARED}
-    about = {
+    description = {
         "format": FORMAT,
         "selector": spec,
         "detector": selector.context.detector,
@@ -120,7 +120,7 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         "dana": package_versions().get(OURS),
         "files": seal(folder),
     }
-    write_json(folder / SAVED, sealed(about))
+    write_json(folder / SAVED, sealed(description))
 
 
 def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelector:
@@ -142,14 +142,14 @@ def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelect
     if place is None:
         made_by = "make one with: dana score --task ... --general ... --out DIR"
         raise ArtifactError(f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}")
-    about = _read(place / SAVED)
-    given = {name: value for name, value in about["selection"].items() if value is not None}
+    description = _read(place / SAVED)
+    given = {name: value for name, value in description["selection"].items() if value is not None}
     given["encoder"] = encoder or given["encoder"]
     # The vectors of a run with a store were rounded, and so are these; they are kept nowhere.
     selection = Selection(**given, store="" if "store_dtype" in given else None)
-    selector = create_selector(about["selector"], selection.context(about["detector"]))
-    _check_same(place, about, {**selector.identity(), "code": origin_of(selector)})
-    return SavedSelector(selector.load(place), selection.splitter(), about)
+    selector = create_selector(description["selector"], selection.context(description["detector"]))
+    _check_same(place, description, {**selector.identity(), "code": origin_of(selector)})
+    return SavedSelector(selector.load(place), selection.splitter(), description)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -158,26 +158,25 @@ def _read(path: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: Naming what is amiss.
     """
-    about = read_json(path)
-    if not isinstance(about, dict) or "digest" not in about or not is_sealed(about):
+    description = read_json(path)
+    if not isinstance(description, dict) or "digest" not in description or not is_sealed(description):
         raise ArtifactError(f"{path}: damaged: its content is not what was written; score again or copy it again")
-    if about["format"] != FORMAT:
-        raise ArtifactError(
-            f"{path}: format {about['format']}, of dana {about.get('dana')}; this dana reads {FORMAT}: score again"
-        )
-    refuse_damage(path.parent, about["files"], "score again or copy the folder again")
-    return about
+    if description["format"] != FORMAT:
+        writer = f"format {description['format']}, written by dana {description.get('dana')}"
+        raise ArtifactError(f"{path}: {writer}; this dana reads format {FORMAT}; score again")
+    refuse_damage(path.parent, description["files"], "score again or copy the folder again")
+    return description
 
 
-def _check_same(place: Path, about: dict[str, Any], found: dict[str, Any]) -> None:
+def _check_same(place: Path, description: dict[str, Any], identity: dict[str, Any]) -> None:
     """Refuse another encoder or other parameters than a description names; warn of other code.
 
     Raises:
         ArtifactError: Naming the first difference.
     """
-    now, before = json.loads(canonical(found)), about["identity"]
+    now, before = json.loads(canonical(identity)), description["identity"]
     if difference := next(differing(_without_code(before), _without_code(now)), None):
-        needs = f"it needs the encoder {about['selection']['encoder']!r}, the same to the last weight"
+        needs = f"it needs the encoder {description['selection']['encoder']!r}, the same to the last weight"
         raise ArtifactError(f"{place}: {difference}; {needs}")
     if of_code := ", ".join(differing(before, now)):
         log.warning("%s: fitted by other code (%s); scores may differ", place, of_code)

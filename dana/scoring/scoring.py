@@ -56,7 +56,7 @@ class Scoring(ShardedTable):
     folder: Path
     spec: str | None = None
     kind: ClassVar[str] = "scores"
-    learned: ClassVar[str] = "selector"
+    model_name: ClassVar[str] = "selector"
     schema: ClassVar[pa.Schema] = SCORES
     command: ClassVar[str] = "dana score"
 

@@ -159,7 +159,7 @@ class ShardedTable(ABC):
     selection: Selection | WholeDocuments
     folder: Path
     kind: ClassVar[str]
-    learned: ClassVar[str]
+    model_name: ClassVar[str]
     schema: ClassVar[pa.Schema]
     command: ClassVar[str]
 
@@ -206,17 +206,18 @@ class ShardedTable(ABC):
         Raises:
             ArtifactError: If the folder holds the shards of another table; the difference is named.
         """
-        learned = make(self.shards.path / self.learned, self.learned, self.depends_on, self.learn)
+        learned = make(self.shards.path / self.model_name, self.model_name, self.depends_on, self.learn)
         self._refuse_damage(learned)
-        return self.load(learned.path / OWN / self.learned)
+        return self.load(learned.path / OWN / self.model_name)
 
-    def prepared(self) -> Any:
+    def load_prepared(self) -> Any:
         """What :meth:`prepare` left.
 
         Raises:
             ArtifactError: If it has not run, or ran for something else.
         """
-        open_artifact(self.shards.path / self.learned, self.learned, f"{self.command} --prepare, with the same flags")
+        command = f"{self.command} --prepare, with the same flags"
+        open_artifact(self.shards.path / self.model_name, self.model_name, command)
         return self.prepare()
 
     def _refuse_damage(self, made: Artifact) -> None:
@@ -267,7 +268,7 @@ class ShardedTable(ABC):
 
     def _expected(self, shards: list[Shard]) -> int | None:
         """About how many units some shards have, for a progress bar; None where nobody has counted."""
-        counted = read_manifest(self.shards.path / self.learned).get("counts", {}).get("general_units")
+        counted = read_manifest(self.shards.path / self.model_name).get("counts", {}).get("general_units")
         documents = sum(shard.documents for shard in shards)
         return None if counted is None else round(counted * documents / max(1, self.general.documents))
 
@@ -277,7 +278,7 @@ class ShardedTable(ABC):
         for shard in shards:
             yield shard, list(units_of(shard.read(), splitter))
 
-    def whole(self) -> Artifact:
+    def run(self) -> Artifact:
         """All three steps, shared by the processes of one launch; what was done before is not done again.
 
         Raises:
@@ -317,7 +318,7 @@ class ShardedTable(ABC):
         return artifact
 
     def _join(self, draft: Draft, every: list[Shard]) -> None:
-        prepared = open_artifact(self.shards.path / self.learned, self.learned)
+        prepared = open_artifact(self.shards.path / self.model_name, self.model_name)
         self._refuse_damage(prepared)  # what is copied gets a seal of its own
         units = self.join(draft, prepared, self.shards.tables(every))
         draft.counts = {"units": units, **prepared.manifest["counts"]}

@@ -137,14 +137,14 @@ class Selector(ABC):
         context: The settings of the run; :func:`dana.selectors.build.create_selector` sets them.
         takes: Names of the settings of :class:`SelectorContext` that decide the scores. A parameter of the selector
             with such a name and a value other than None goes before the run's.
-        crosses_itself: Whether it sees to it that no document is scored by a fit that has seen it
+        cross_fits: Whether it sees to it that no document is scored by a fit that has seen it
             (:mod:`dana.selectors.build`), so that nobody else need.
         fitted_type: Class of what `learn` returns, for loading.
     """
 
     context: SelectorContext = field(default=SelectorContext(), kw_only=True)
     takes: ClassVar[tuple[str, ...]] = ()
-    crosses_itself: ClassVar[bool] = False
+    cross_fits: ClassVar[bool] = False
     fitted_type: ClassVar[type]
 
     @property

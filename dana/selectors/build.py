@@ -88,7 +88,7 @@ class CrossFitted(Selector):
     inner: Selector
 
     version: ClassVar[int] = 1
-    crosses_itself: ClassVar[bool] = True
+    cross_fits: ClassVar[bool] = True
 
     @cached_property
     def _selector(self) -> Selector:
@@ -149,7 +149,7 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
         ConfigError: If a parameter of the spec is unknown or refused.
     """
     made = plain_selector(spec, context)
-    learns = not made.crosses_itself and BACKGROUND in made.samples(MANY)
+    learns = not made.cross_fits and BACKGROUND in made.samples(MANY)
     return CrossFitted(made, context=context) if learns else made
 
 

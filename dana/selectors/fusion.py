@@ -69,7 +69,7 @@ class FusionSelector(Selector):
     parts: str = "lexical+svm"
     weights: str | float | None = None
     version: ClassVar[int] = 1
-    crosses_itself: ClassVar[bool] = True
+    cross_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         names = self._specs

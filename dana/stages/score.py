@@ -46,7 +46,7 @@ def score_read(out: Path, selector: str, detector: str, selection: Selection, fo
         selection: How text is cut and embedded.
         folder: Where the scores go.
     """
-    return _of_read(out, selector, detector, selection, folder).whole()
+    return _of_read(out, selector, detector, selection, folder).run()
 
 
 def _of_read(out: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Scoring:
@@ -80,4 +80,4 @@ def estimate_score(settings: RunSettings) -> str:
 
 def run_score(settings: RunSettings) -> Artifact:
     """Score the general text of a run against its task, both read first; returns ``OUT/scores``."""
-    return open_scoring(settings).whole()
+    return open_scoring(settings).run()

@@ -21,7 +21,7 @@ WEIGH: list[tuple[tuple[str, ...], Callable[["WeighSettings"], bool], str]] = [
     (("beta",), lambda weigh: weigh.budget is None, "budget"),
     (("beta",), lambda weigh: weigh.below is None, "below"),
     (("beta",), lambda weigh: weigh.policy != "sigmoid" or weigh.midpoint is None, "midpoint"),
-    (("tokenizer",), lambda weigh: weigh.kept.kind == "tokens", "budget"),
+    (("tokenizer",), lambda weigh: weigh.effective_budget.kind == "tokens", "budget"),
 ]
 
 

@@ -17,7 +17,13 @@ from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
 from dana.core.studies import studies
 from dana.core.text_table import Value, aligned
-from dana.weighting.mixture import halved_documents, held_out_task, purity, purity_text, warn_of_low_purity
+from dana.weighting.mixture import (
+    describe_purity,
+    estimate_purity,
+    read_held_out_task,
+    split_held_out,
+    warn_of_low_purity,
+)
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
     WeightRule,
@@ -30,7 +36,7 @@ from dana.weighting.selection import (
 )
 from dana.weighting.settings import WeighSettings, parse_balance
 from dana.weighting.tally import WeightTally
-from dana.weighting.texts import KEPT_TEXT, ONE, KeptText, count_tokens, counting_tokenizer
+from dana.weighting.texts import ONE, SELECTED_TEXT, SelectedTextWriter, count_tokens, counting_tokenizer
 from dana.weighting.weights import effective_number
 
 if TYPE_CHECKING:
@@ -50,7 +56,7 @@ def weigh_stage(
     """Weigh a scores artifact.
 
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
-    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.KeptText`). The
+    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.SelectedTextWriter`). The
     manifest says how much of the kept text is like the task, estimated from the scores of held-out task text.
 
     Where beta is ``auto``, half of the held-out documents of the task choose it and the others say how much is like the
@@ -82,15 +88,15 @@ def weigh_stage(
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
-        task, chosen, chose, segments, shares = held_out_task(scores), settings, 0, None, None
+        task, chosen, chose, segments, shares = read_held_out_task(scores), settings, 0, None, None
         pool = _pool(scores, corpus, tokenizer)
         if balance is not None:
-            pool = pool.beside(group=balance.of_pool(pool))
+            pool = pool.with_columns(group=balance.of_pool(pool))
             shares = balance.shares(parse_balance(str(settings.balance)))
         if settings.is_auto:
             from dana.weighting.amount import choose_amount
 
-            chooses, task = halved_documents(task, settings.seed)
+            chooses, task = split_held_out(task, settings.seed)
             segments = gather(pool, settings)
             amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
             chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
@@ -99,7 +105,7 @@ def weigh_stage(
         kept = _write_weights({ONE: pool}, rule, chosen, draft, balance)
         _write_text(draft, {ONE: scores}, corpus, settings)
         if balance is None:
-            draft.notes["in_domain"] = purity(task, *kept[ONE], pool.rows, chosen, rule.components(0), chose)
+            draft.notes["in_domain"] = estimate_purity(task, *kept[ONE], pool.rows, chosen, rule.components(0), chose)
         else:
             draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
 
@@ -142,15 +148,17 @@ def weigh_targets_stage(
         pool = _pool(scored[0].path, corpus, tokenizer)
         for run in runs[1:]:
             error = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
-            for _ in pool.read_beside(scored_pool(run / "scores"), [], error):
+            for _ in pool.read_aligned(scored_pool(run / "scores"), [], error):
                 pass  # that the units are the same is known before anything is written
-        pools = {name: scored_pool(path).beside(**pool.columns) for name, path in folders.items()}
+        pools = {name: scored_pool(path).with_columns(**pool.columns) for name, path in folders.items()}
         rule = make_targets_rule(pools, shares, settings)
         kept = _write_weights(pools, rule, settings, draft)
         _write_text(draft, folders, corpus, settings)
         draft.notes["targets"] = {}
         for row, (name, of_target) in enumerate(kept.items()):
-            found = purity(held_out_task(folders[name]), *of_target, pool.rows, settings, rule.components(row))
+            found = estimate_purity(
+                read_held_out_task(folders[name]), *of_target, pool.rows, settings, rule.components(row)
+            )
             draft.notes["targets"][name] = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
             if not of_target[1]:
                 log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
@@ -191,7 +199,7 @@ def scored_pool(scores: Path) -> Pool:
 def _pool(scores: Path, corpus: Path, tokenizer: tuple[Tokenizer, str] | None) -> Pool:
     """The scores, with the tokens that the budget counts."""
     pool = scored_pool(scores)
-    return pool if tokenizer is None else pool.beside(tokens=count_tokens(scores, corpus, tokenizer[0]))
+    return pool if tokenizer is None else pool.with_columns(tokens=count_tokens(scores, corpus, tokenizer[0]))
 
 
 def _write_weights(
@@ -232,7 +240,8 @@ def _write_weights(
 def _write_text(draft: Draft, scores: Mapping[str, Path], corpus: Path, settings: WeighSettings) -> None:
     """Write the kept text, of the policies that keep or drop."""
     if settings.policy != "sigmoid":
-        draft.counts["selected_texts"] = KeptText(draft.path, scores, corpus).write(draft.path / KEPT_TEXT)
+        writer = SelectedTextWriter(draft.path, scores, corpus)
+        draft.counts["selected_texts"] = writer.write(draft.path / SELECTED_TEXT)
 
 
 def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
@@ -288,7 +297,7 @@ def _write_curve(amount: "Amount", draft: Draft) -> None:
 
 def weights_text(weights: Artifact) -> str:
     """A weights artifact as text: what was kept of each source, how much of it is like the task, and the files."""
-    manifest, text = weights.manifest, weights.path / KEPT_TEXT
+    manifest, text = weights.manifest, weights.path / SELECTED_TEXT
     counts = manifest["counts"]
     lines = []
     if beta := manifest.get("beta"):
@@ -305,10 +314,10 @@ def weights_text(weights: Artifact) -> str:
         lines.append(groups.rename(columns={"share": "of the budget", "kept_units": "kept"}).to_string(index=False))
         lines.append(f"spread: {kept:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n")
     if "in_domain" in manifest:
-        lines.append(purity_text(manifest["in_domain"]))
+        lines.append(describe_purity(manifest["in_domain"]))
     for name, about in manifest.get("targets", {}).items():
         share = f"{name} ({about['proportion']:.0%}): {about['weight']:,.0f} units"
-        lines.append(f"{share}; {purity_text(about['in_domain'])}")
+        lines.append(f"{share}; {describe_purity(about['in_domain'])}")
     units = counts["units"]
     lines.append(f"written: {weights.path} ({units['kept']:,} of {units['in']:,} units weigh more than 0)")
     if text.is_file():

@@ -18,7 +18,7 @@ from dana.core.rng import generator
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import END, Vocabulary, WordIds
-from dana.weighting.mixture import LEAST_UNITS, Scored, deciding, in_domain, in_domain_probability
+from dana.weighting.mixture import LEAST_UNITS, UnitScores, in_domain, in_domain_probability, ranking_values
 from dana.weighting.pool import Pool, Sample, document_numbers
 from dana.weighting.selection import Segments
 from dana.weighting.settings import WeighSettings
@@ -172,12 +172,12 @@ def choose_amount(
     values, segment = drawn["value"].to_numpy(), np.unique(drawn["segment"].to_numpy(), return_inverse=True)[1]
     order = np.argsort(values, kind="stable")
     places = generator(settings.seed, "weights", "random cuts").permutation(int(segment.max()) + 1)[segment]
-    of_task = Scored(deciding(held_out, settings, segments.components), document_numbers(held_out))
+    of_task = UnitScores(ranking_values(held_out, settings, segments.components), document_numbers(held_out))
     by_chance, texts = np.argsort(places, kind="stable"), [unit_texts(drawn, corpus), unit_texts(held_out, task)]
     curve = perplexity_curve(texts[0], order, by_chance, texts[1], of_task.documents)
     if not np.isfinite(curve.per_token).any():
         raise DataError("beta='auto': no word is twice in the pool, so none can be learned; give a share in (0, 1]")
-    probability = _probability(of_task, Scored(values, document_numbers(drawn)), settings.seed)
+    probability = _probability(of_task, UnitScores(values, document_numbers(drawn)), settings.seed)
     likeness = None if probability is None else float((probability >= 0.5).mean())
     sizes = [max(1, round(float(share) * values.size)) for share in curve.shares]
     table = pd.DataFrame(
@@ -217,7 +217,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _probability(of_task: Scored, of_pool: Scored, seed: int) -> np.ndarray | None:
+def _probability(of_task: UnitScores, of_pool: UnitScores, seed: int) -> np.ndarray | None:
     """Probability that each unit of the pool is like the task; None where the scores do not tell."""
     if of_task.scores.size < LEAST_UNITS:
         return None

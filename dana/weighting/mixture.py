@@ -34,7 +34,7 @@ RARE = 0.01  # in-domain share of the pool below which no smaller budget is advi
 
 
 @dataclass(frozen=True)
-class Scored:
+class UnitScores:
     """Scores of units, and the document of each.
 
     Attributes:
@@ -45,7 +45,7 @@ class Scored:
     scores: np.ndarray
     documents: np.ndarray
 
-    def drawn_again(self, random: np.random.Generator) -> np.ndarray:
+    def resample_documents(self, random: np.random.Generator) -> np.ndarray:
         """A bootstrap replicate: how often each unit's document was drawn, float64 of shape (units,)."""
         return random.poisson(1.0, int(self.documents.max()) + 1)[self.documents].astype(np.float64)
 
@@ -86,7 +86,9 @@ class InDomain:
         return self.pool.high <= 0.95
 
 
-def in_domain(task: Scored, keep: np.ndarray, pool: Scored, kept_share: float, random: np.random.Generator) -> InDomain:
+def in_domain(
+    task: UnitScores, keep: np.ndarray, pool: UnitScores, kept_share: float, random: np.random.Generator
+) -> InDomain:
     """Estimate how much of the pool, and of what is kept, is like the task.
 
     π is G(t) / T(t) at the threshold where its upper limit is lowest. Where no threshold parts the task from the most
@@ -117,14 +119,14 @@ def in_domain(task: Scored, keep: np.ndarray, pool: Scored, kept_share: float, r
         return min(1.0, float(share)), float((task_weight * keep).sum() / units)
 
     pairs = [once(np.ones(task.scores.size), np.ones(pool.scores.size))]
-    pairs += [once(task.drawn_again(random), pool.drawn_again(random)) for _ in range(REPLICATES)]
+    pairs += [once(task.resample_documents(random), pool.resample_documents(random)) for _ in range(REPLICATES)]
     shares, recalls = np.array(pairs).T
     kept = np.minimum(1.0, shares * recalls / max(kept_share, 1e-12))
     mostly = float((in_domain_probability(task, pool, float(shares[0])) >= 0.5).mean())
     return InDomain(Estimate.of(shares), Estimate.of(recalls), Estimate.of(kept), mostly)
 
 
-def in_domain_probability(task: Scored, pool: Scored, share: float) -> np.ndarray:
+def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> np.ndarray:
     """Probability that each unit of the pool is like the task: π f(s) / g(s) at its score s, never rising with it.
 
     f and g are the densities of the scores of task text and of the pool. Between quantiles of the task's scores their
@@ -149,7 +151,7 @@ def in_domain_probability(task: Scored, pool: Scored, share: float) -> np.ndarra
     return np.minimum(1.0, isotonic_regression(share * of_task / weight, weights=weight, increasing=False).x)[pool_bin]
 
 
-def _grid(task: Scored) -> np.ndarray:
+def _grid(task: UnitScores) -> np.ndarray:
     """Thresholds: distinct quantiles of the task's scores, the highest score the last."""
     return np.unique(np.quantile(task.scores, np.linspace(0, 1, THRESHOLDS + 1)[1:], method="higher"))
 
@@ -186,7 +188,7 @@ def local_mean(values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: f
     return (before[last] - before[first]) / (last - first)
 
 
-def deciding(table: pa.Table, settings: WeighSettings, components: Components | None) -> np.ndarray:
+def ranking_values(table: pa.Table, settings: WeighSettings, components: Components | None) -> np.ndarray:
     """The value that decides each unit's weight: its score, or the (shrunken) mean of its segment.
 
     Args:
@@ -207,7 +209,7 @@ def deciding(table: pa.Table, settings: WeighSettings, components: Components | 
     return np.append(values, np.inf)[np.where(segment != DROPPED, segment, means.size)]
 
 
-def held_out_task(scores: Path) -> pa.Table:
+def read_held_out_task(scores: Path) -> pa.Table:
     """Scores of the units of task text that nothing was fitted on, :data:`dana.core.schemas.SCORES`; maybe none.
 
     Args:
@@ -217,7 +219,7 @@ def held_out_task(scores: Path) -> pa.Table:
     return pq.read_table(path) if path.is_file() else SCORES.empty_table()
 
 
-def halved_documents(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
+def split_held_out(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
     """Held-out task text to choose by, and other such text to say what was chosen: half of the documents each.
 
     Of fewer than 40 units all are for choosing, since of a half nothing could be said.
@@ -234,7 +236,7 @@ def halved_documents(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
     return task.filter(pa.array(chooses)), task.filter(pa.array(~chooses))
 
 
-def purity(
+def estimate_purity(
     task: pa.Table,
     sample: Sample,
     weight: float,
@@ -254,7 +256,7 @@ def purity(
         weight: Of all the corpus' units together.
         rows: How many these are.
         settings: Of the weighing.
-        components: See :func:`deciding`.
+        components: See :func:`ranking_values`.
         chose: Other held-out task units, which chose beta.
 
     Returns:
@@ -265,8 +267,8 @@ def purity(
         besides = f" besides the {chose} that chose beta" if chose else ""
         return {"unknown": f"{task.num_rows} held-out task units{besides}; an estimate needs {LEAST_UNITS}"}
     value, weights, document = (sample.table()[name].to_numpy() for name in ("value", "weight", "document"))
-    of_task = Scored(deciding(task, settings, components), document_numbers(task))
-    of_pool = Scored(value, np.unique(document, return_inverse=True)[1])
+    of_task = UnitScores(ranking_values(task, settings, components), document_numbers(task))
+    of_pool = UnitScores(value, np.unique(document, return_inverse=True)[1])
     share, keep = weight / rows, local_mean(value, weights, of_task.scores)
     found = in_domain(of_task, keep, of_pool, share, sample.random)
     if not found.tells_apart:
@@ -274,8 +276,8 @@ def purity(
     return {**asdict(found), "kept_share": share}
 
 
-def purity_text(found: dict[str, Any]) -> str:
-    """One line that says the shares of :func:`purity`, or why they are unknown."""
+def describe_purity(found: dict[str, Any]) -> str:
+    """One line that says the shares of :func:`estimate_purity`, or why they are unknown."""
     if "unknown" in found:
         return f"in-domain share of what is kept: unknown ({found['unknown']})"
     kept, pool = found["kept"], found["pool"]
@@ -293,7 +295,7 @@ def warn_of_low_purity(found: dict[str, Any], target: str = "the task") -> None:
     both tells related text from the task's by its form too, and the nearest there is may be what is wanted.
 
     Args:
-        found: From :func:`purity`.
+        found: From :func:`estimate_purity`.
         target: What it was estimated of, by name where there are several.
     """
     if "unknown" in found or found["kept"]["value"] >= LOW:

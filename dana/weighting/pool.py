@@ -97,7 +97,7 @@ class Pool:
         whole = table.num_rows if isinstance(table, pa.Table) else sum(map(count_rows, parts(table)))
         return (whole if self.last is None else self.last) - self.first
 
-    def beside(self, **columns: np.ndarray) -> "Pool":
+    def with_columns(self, **columns: np.ndarray) -> "Pool":
         """The same units with more columns."""
         return replace(self, columns={**self.columns, **columns})
 
@@ -160,7 +160,7 @@ class Pool:
             yield block
             row, document, first = row + table.num_rows, document + starts.size, block.after
 
-    def read_beside(
+    def read_aligned(
         self, other: "Pool", names: list[str], error: str, keys: Sequence[str] = UNIT
     ) -> Iterator[pa.Table]:
         """Read columns of another table of the same units, in tables of :data:`ROWS` rows.
@@ -325,7 +325,7 @@ class Groups:
         )
         error += "" if self.keys == KEYS else "; make both with the same --units"
         places = []
-        for table in pool.read_beside(Pool(self.path), [self.column], error, self.keys):
+        for table in pool.read_aligned(Pool(self.path), [self.column], error, self.keys):
             groups = table[self.column]
             plain = groups.cast(groups.type.value_type) if pa.types.is_dictionary(groups.type) else groups
             place = pc.index_in(plain, pa.array(self.values, plain.type)).to_numpy()

@@ -59,7 +59,7 @@ def gather(pool: Pool, settings: WeighSettings) -> Segments:
     Raises:
         DataError: If no unit is in a segment, naming ``min_tail``; if a score is not finite; if no mean is below.
     """
-    counted = {"tokens": TOKENS, "documents": "document"}.get(settings.kept.kind)
+    counted = {"tokens": TOKENS, "documents": "document"}.get(settings.effective_budget.kind)
     types: dict[str, Any] = {"mean": np.float64, "size": np.min_scalar_type(min(settings.gamma, pool.rows))}
     types |= {counted: np.uint32} if counted else {}
     types |= {GROUP: pool.columns[GROUP].dtype} if settings.balance is not None else {}
@@ -110,7 +110,7 @@ def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -
     return components
 
 
-def ranked(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndarray]:
+def argsort_pieces(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndarray]:
     """Rank finite numbers, lowest first, with about :data:`PIECE` of them sorted at a time.
 
     Args:
@@ -133,7 +133,7 @@ def ranked(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndar
         yield rows[np.lexsort((keys[rows],) if ties is None else (ties[rows], keys[rows]))]
 
 
-class Held:
+class RunningAmount:
     """What is held by an order of segments that comes in pieces: units, tokens, or documents, each counted once.
 
     Attributes:
@@ -157,7 +157,7 @@ class Held:
         return held
 
 
-def within_budget(order: Iterable[np.ndarray], held: Held, most: float) -> Iterator[np.ndarray]:
+def fill_budget(order: Iterable[np.ndarray], held: RunningAmount, most: float) -> Iterator[np.ndarray]:
     """Take the longest beginning of an order that does not hold more than `most`, at least one segment."""
     begun = False
     for rows in order:
@@ -168,7 +168,7 @@ def within_budget(order: Iterable[np.ndarray], held: Held, most: float) -> Itera
         begun = begun or rows.size > 0
 
 
-def balanced(
+def fill_balanced(
     keys: np.ndarray, segments: Segments, shares: np.ndarray, budget: Budget, most: float
 ) -> Iterator[np.ndarray]:
     """Take the longest beginning, within a budget, of an order whose beginnings all hold the groups in their shares.
@@ -188,16 +188,16 @@ def balanced(
         DataError: If no segment is of a group that has a share.
     """
     assert segments.groups is not None
-    held = {group: Held(segments, budget) for group in np.flatnonzero(shares).tolist()}
+    held = {group: RunningAmount(segments, budget) for group in np.flatnonzero(shares).tolist()}
     named, place = ", ".join(map(str, held)), np.full(keys.size, np.inf)
-    for rows in ranked(keys):
+    for rows in argsort_pieces(keys):
         for group, of_group in held.items():
             own = rows[segments.groups[rows] == group]
             place[own] = of_group.add(own) / shares[group]
     if np.isinf(place).all():
         raise DataError(f"balance: no segment is mostly of group {named}; name others")
-    whole = Held(segments, budget)
-    yield from within_budget(ranked(place, keys), whole, most)
+    whole = RunningAmount(segments, budget)
+    yield from fill_budget(argsort_pieces(place, keys), whole, most)
     if whole.total < most:
         log.warning("weights   group %s: holds less than the budget, %g of %g; all is kept", named, whole.total, most)
 
@@ -230,7 +230,7 @@ def _draw(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray
 
 
 @dataclass(frozen=True)
-class Weighed:
+class BlockWeights:
     """Units of a block, weighed.
 
     Attributes:
@@ -266,16 +266,16 @@ class WeightRule:
         """What a target's means of segments were shrunk by; None where they were not."""
         return self.segments[target].components if self.segments else None
 
-    def weigh(self, blocks: Sequence[Block]) -> Weighed:
+    def weigh(self, blocks: Sequence[Block]) -> BlockWeights:
         """Weigh units: a block a target, of the same units. Of equal weights the first target has the unit."""
         if self.curves:
             scores = [block.scores() for block in blocks]
             weights = np.stack([curve.weights(own) for curve, own in zip(self.curves, scores, strict=True)])
             weight = weights.max(axis=0)
-            return Weighed(scores, weight, np.where(weight > 0, weights.argmax(axis=0), NOBODY))
+            return BlockWeights(scores, weight, np.where(weight > 0, weights.argmax(axis=0), NOBODY))
         target = blocks[0].of_units(self.owner, NOBODY)
         values = [block.of_units(own.values, np.inf) for block, own in zip(blocks, self.segments, strict=True)]
-        return Weighed(values, (target != NOBODY).astype(np.float64), target)
+        return BlockWeights(values, (target != NOBODY).astype(np.float64), target)
 
 
 def make_rule(
@@ -301,11 +301,12 @@ def make_rule(
         owner[segments.below] = 0
     else:
         keys = _draw(pool, segments, settings) if settings.policy == "sampled" else segments.values
-        most = settings.kept.most(segments.units)
+        budget = settings.effective_budget
+        most = budget.max_amount(segments.units)
         if shares is None:
-            kept = within_budget(ranked(keys), Held(segments, settings.kept), most)
+            kept = fill_budget(argsort_pieces(keys), RunningAmount(segments, settings.effective_budget), most)
         else:
-            kept = balanced(keys, segments, shares, settings.kept, most)
+            kept = fill_balanced(keys, segments, shares, budget, most)
         for rows in kept:
             owner[rows] = 0
     counts = {"segments": {"in": owner.size, "kept": int((owner == 0).sum())}}
@@ -370,7 +371,7 @@ def make_targets_rule(
         own = replace(settings, beta=shares[name], seed=seed)
         segments.append(gather(pool, own))
         keys.append(_draw(pool, segments[-1], own) if settings.policy == "sampled" else segments[-1].values)
-    owner = allot(keys, segments[0], [proportions[name] for name in pools], settings.kept)
+    owner = allot(keys, segments[0], [proportions[name] for name in pools], settings.effective_budget)
     kept = {name: int((owner == row).sum()) for row, name in enumerate(pools)}
     components = {name: own.components for name, own in zip(pools, segments, strict=True)}
     shrunk = {name: asdict(own) for name, own in components.items() if own is not None}
@@ -401,15 +402,16 @@ def allot(keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[
     count, targets = segments.amounts.size, len(proportions)
     wishes = np.full((count, targets), np.inf)
     for row, (own, share) in enumerate(zip(keys, proportions, strict=True)):
-        held = Held(segments, budget)
-        for rows in ranked(own):
+        held = RunningAmount(segments, budget)
+        for rows in argsort_pieces(own):
             wishes[rows, row] = held.add(rows) / share
-    quotas = [round(share * budget.most(segments.units), 6) for share in proportions]
+    quotas = [round(share * budget.max_amount(segments.units), 6) for share in proportions]
     owner, held_by, open_to = np.full(count, NOBODY, dtype=np.int16), [0.0] * targets, set(range(targets))
     by_documents = budget.kind == "documents"
     seen = [bytearray(segments.documents if by_documents else 0) for _ in quotas]
     pieces = (
-        zip(*(part.tolist() for part in divmod(rows, targets)), strict=True) for rows in ranked(wishes.reshape(-1))
+        zip(*(part.tolist() for part in divmod(rows, targets)), strict=True)
+        for rows in argsort_pieces(wishes.reshape(-1))
     )
     for one, row in chain.from_iterable(pieces):
         if row not in open_to or owner[one] != NOBODY:

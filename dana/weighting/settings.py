@@ -65,7 +65,7 @@ class Budget:
         """
         return cls(*parse_amount(text, "budget", ("units", "tokens", "documents")))
 
-    def most(self, units: int) -> float:
+    def max_amount(self, units: int) -> float:
         """The largest amount that may be kept of so many units."""
         return float(round(self.amount * units)) if self.kind == "share" else self.amount
 
@@ -156,9 +156,9 @@ class WeighSettings:
             require(value is None or math.isfinite(value), name, value, "a finite number, or null")
         if self.below is not None and (self.policy != "segments" or self.budget is not None):
             raise ConfigError(f"below={self.below!r}: takes the place of a budget, and needs policy=segments")
-        if self.kept.kind == "tokens" and self.tokenizer is None:
+        if self.effective_budget.kind == "tokens" and self.tokenizer is None:
             raise ConfigError(f"budget={self.budget!r}: counting tokens needs tokenizer=NAME")
-        if self.kept.kind == "documents" and self.stream:
+        if self.effective_budget.kind == "documents" and self.stream:
             raise ConfigError(f"budget={self.budget!r}: with stream=true a segment may be of several documents")
         if self.balance is not None:
             self._check_balance(self.balance)
@@ -189,6 +189,6 @@ class WeighSettings:
         return PAPERS_BETA if isinstance(self.beta, str) else self.beta
 
     @property
-    def kept(self) -> Budget:
+    def effective_budget(self) -> Budget:
         """The budget, or beta as one."""
         return Budget.parse(self.budget) if self.budget is not None else Budget(self.share)

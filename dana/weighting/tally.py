@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dana.weighting.pool import GROUP, Block
-from dana.weighting.selection import Weighed
+from dana.weighting.selection import BlockWeights
 
 OF_UNITS = ("kept", "dropped_by_weight", "dropped_short_tail")
 OF_SOURCES = ("units", "characters", "kept_units", "kept_characters")
@@ -40,7 +40,7 @@ class WeightTally:
         self._units, self._targets, self._sources, self._groups = Sums(1, 3), Sums(2, targets), Sums(4), Sums(2, groups)
         self._places: dict[str, int] = {}  # of sources
 
-    def add(self, block: Block, weighed: Weighed) -> None:
+    def add(self, block: Block, weighed: BlockWeights) -> None:
         """Count the next units: their spans, sources and groups, and what they weigh."""
         weight = weighed.weight.astype(np.float32).astype(np.float64)  # as it is written: the smallest are 0 there
         kind, ones = np.where(weight > 0, 0, np.where(block.inside, 1, 2)), np.ones(weight.size)

@@ -30,7 +30,7 @@ from dana.weighting.settings import WeighSettings
 
 UNITS = 1 << 19  # of a span, and on to the end of its last document
 MOST = 8  # processes: each holds 160 to 180 MB
-KEPT_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder, which Parquet readers open as it is
+SELECTED_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder, which Parquet readers open as it is
 ONE = ""  # the name of a target that is the only one
 LEVEL = 6  # of gzip: 9 makes it 4 % smaller in 2.7 times the time
 
@@ -111,7 +111,7 @@ class Span:
         return Pool(table, first=self.first, last=self.last)
 
 
-def in_spans(make: Callable[[int, Span], T], table: Path, corpus: Path, what: str) -> Iterator[T]:
+def map_spans(make: Callable[[int, Span], T], table: Path, corpus: Path, what: str) -> Iterator[T]:
     """What is made of each span of a table, in order; by as many processes as there are cores, eight at most.
 
     The spans, and so all that is made of them, are the same for any number of processes.
@@ -158,7 +158,7 @@ def _places(names: list[pa.StringScalar], corpus: Path) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class KeptText:
+class SelectedTextWriter:
     """Writes a JSON line a run of adjacent units with a weight.
 
     A line holds text of one document and nothing that was left out in between: ``id``, ``doc_id``, ``source``,
@@ -180,7 +180,7 @@ class KeptText:
         """Write the file; returns its lines."""
         lines = 0
         with path.open("wb") as whole:
-            for member, count in in_spans(self.write_span, self.weights, self.corpus, "kept text"):
+            for member, count in map_spans(self.write_span, self.weights, self.corpus, "kept text"):
                 with member.open("rb") as packed:
                     shutil.copyfileobj(packed, whole)
                 member.unlink()
@@ -205,11 +205,11 @@ class KeptText:
         pool, texts, scores = span.pool(self.weights), Texts(self.corpus, span.document), {}
         for name, folder in self.scores.items():
             error = f"{folder}: holds other units than {self.weights}"
-            tables = pool.read_beside(span.pool(folder), ["score"], error)
+            tables = pool.read_aligned(span.pool(folder), ["score"], error)
             scores[f"score of {name}"] = np.concatenate([table["score"].to_numpy() for table in tables])
         several = [*self.scores] != [ONE]
         names = ["source", "start", "end", "weight", *scores, *(["target"] if several else [])]
-        for table, starts in pool.beside(**scores).documents(names):
+        for table, starts in pool.with_columns(**scores).documents(names):
             label = (table["weight"].to_numpy() > 0).astype(np.int64)
             target = np.zeros(table.num_rows, dtype=np.int64)
             if several:
@@ -257,7 +257,7 @@ def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:
         ArtifactError: If it cannot be read.
         ConfigError: If it is a slow one, which does not count by itself.
     """
-    if settings.kept.kind != "tokens":
+    if settings.effective_budget.kind != "tokens":
         return None
     loaded = load_own_tokenizer(str(settings.tokenizer))
     split = loaded.split_special_tokens
@@ -281,7 +281,7 @@ def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray
         DataError: If a document is not in the corpus.
     """
     count = partial(_count_span, scores, corpus, tokenizer, tokenizer.encode_special_tokens)
-    return np.concatenate([*in_spans(count, scores, corpus, "counting tokens")])
+    return np.concatenate([*map_spans(count, scores, corpus, "counting tokens")])
 
 
 def _count_span(scores: Path, corpus: Path, tokenizer: Tokenizer, split: bool, number: int, span: Span) -> np.ndarray:

@@ -134,7 +134,7 @@ def test_any_script_goes_from_files_to_weights(tmp_path, language):
     opened = TaskText(task_stage(str(tmp_path / "task.txt"), tmp_path / "run" / "task"))
     general = GeneralCorpus(corpus_stage([str(pool)], tmp_path / "run" / "corpus"))
     selector = build_selector("detector", "knn:k=1", selection)
-    Scoring(opened, general, selection, selector, tmp_path / "run" / "scores").whole()
+    Scoring(opened, general, selection, selector, tmp_path / "run" / "scores").run()
     scores = read_table(tmp_path / "run" / "scores").to_pandas()
     texts = {document.doc_id: document.text for document in iterate_documents(tmp_path / "run" / "corpus")}
     for doc_id, units in scores.groupby("doc_id"):

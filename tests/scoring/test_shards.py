@@ -56,30 +56,30 @@ def content(folder):
 
 
 def test_one_process_leaves_the_table_and_no_shards(scoring):
-    made = scoring().whole()
+    made = scoring().run()
     assert pq.read_table(made.path / "part-00000.parquet").num_rows == made.manifest["counts"]["units"] > 200
     assert not scoring().shards.path.exists()
-    assert scoring().whole().fingerprint == made.fingerprint, "a second call finds it"
+    assert scoring().run().fingerprint == made.fingerprint, "a second call finds it"
 
 
 @pytest.mark.parametrize("workers", [2, 3, 20])
 def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, workers):
-    expected = content(scoring("one").whole().path)
+    expected = content(scoring("one").run().path)
     many = scoring("many")
     many.prepare()
     for number in random.Random(workers).sample(range(workers), workers):
         worker = scoring("many")
-        worker.score(worker.prepared(), Share(number, workers))
+        worker.score(worker.load_prepared(), Share(number, workers))
     assert content(many.merge().path) == expected
 
 
 def test_the_size_of_shards_and_batches_changes_no_score(scoring, texts, tmp_path, monkeypatch):
-    expected = content(scoring("one").whole().path)
+    expected = content(scoring("one").run().path)
     monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
     original = sharded.units_of
     monkeypatch.setattr(sharded, "units_of", lambda documents, splitter: original(documents, splitter, 7))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
-    assert content(scoring("other", general=general).whole().path) == expected
+    assert content(scoring("other", general=general).run().path) == expected
 
 
 def test_merging_too_early_says_what_is_missing(scoring):
@@ -94,7 +94,7 @@ def test_merging_too_early_says_what_is_missing(scoring):
 
 def test_a_share_of_what_was_not_prepared_is_refused(scoring):
     with pytest.raises(ArtifactError, match="make one with: dana score --prepare"):
-        scoring().prepared()
+        scoring().load_prepared()
 
 
 def test_a_damaged_selector_is_one_line_that_names_the_file(scoring):
@@ -105,13 +105,13 @@ def test_a_damaged_selector_is_one_line_that_names_the_file(scoring):
     for file in files:
         whole = file.read_bytes()
         file.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
-        for act in (one.prepared, one.prepare):
+        for act in (one.load_prepared, one.prepare):
             with pytest.raises(
                 ArtifactError, match=rf"{file.name}: its bytes are not .*; remove .*/selector, then prep"
             ):
                 act()
         file.write_bytes(whole)
-    fitted = one.prepared()
+    fitted = one.load_prepared()
     one.score(fitted, Share(0, 1))
     held_out = one.shards.path / "selector" / "__dana__" / "held_out_task.parquet"
     whole = held_out.read_bytes()
@@ -125,15 +125,15 @@ def test_another_detector_is_refused_with_the_difference(scoring):
     begun = scoring()
     begun.score(begun.prepare(), Share(0, 2))
     other = scoring(selector=build_selector("detector", "pca", SELECTION))
-    for attempt in (other.prepare, other.prepared):
+    for attempt in (other.prepare, other.load_prepared):
         with pytest.raises(ArtifactError, match=r'selector\.detector: "knn" there, "pca" now'):
             attempt()
 
 
 def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, monkeypatch):
-    expected = content(scoring("one").whole().path)
+    expected = content(scoring("one").run().path)
     started = time.monotonic()
-    scoring("timing").whole()
+    scoring("timing").run()
     takes, chance, alive = time.monotonic() - started, random.Random(0), 0
     original = scoring_module.score_table
 
@@ -147,7 +147,7 @@ def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, monkeyp
         if child == 0:  # pragma: no cover
             code = 1
             try:
-                scoring("killed").whole()
+                scoring("killed").run()
                 code = 0
             finally:
                 os._exit(code)
@@ -155,17 +155,17 @@ def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, monkeyp
         os.kill(child, signal.SIGKILL)
         alive += os.WIFSIGNALED(os.waitpid(child, 0)[1])
     assert alive >= 5
-    assert content(scoring("killed").whole().path) == expected
+    assert content(scoring("killed").run().path) == expected
 
 
 def test_shards_of_another_scoring_are_never_merged(scoring):
     """Whoever removes the selector's folder and takes another detector must not get a table of two."""
-    expected = content(scoring("one", selector=build_selector("detector", "pca", SELECTION)).whole().path)
+    expected = content(scoring("one", selector=build_selector("detector", "pca", SELECTION)).run().path)
     begun = scoring("two")
     begun.score(begun.prepare(), Share(0, 2))
     shutil.rmtree(begun.shards.path / "selector")
     other = scoring("two", selector=build_selector("detector", "pca", SELECTION))
-    assert content(other.whole().path) == expected
+    assert content(other.run().path) == expected
 
 
 def _scored(scoring):
@@ -185,7 +185,7 @@ def test_the_seconds_of_scores_hold_fitting_and_every_shard(scoring):
     selector = done.shards.path / "selector" / MANIFEST
     manifest = {key: value for key, value in json.loads(selector.read_text()).items() if key != "digest"}
     selector.write_text(json.dumps(sealed({**manifest, "seconds": 500.0})))
-    assert 1500 < done.whole().manifest["seconds"] < 1600
+    assert 1500 < done.run().manifest["seconds"] < 1600
 
 
 def test_a_flipped_bit_in_a_shard_is_found_when_it_is_merged(scoring):
@@ -198,7 +198,7 @@ def test_a_flipped_bit_in_a_shard_is_found_when_it_is_merged(scoring):
         done.merge()
     assert not done.folder.exists()
     file.unlink()
-    assert done.whole().manifest["counts"]["units"] > 200
+    assert done.run().manifest["counts"]["units"] > 200
 
 
 def test_a_shard_is_written_aside_and_renamed(scoring, monkeypatch):
@@ -245,7 +245,7 @@ def test_a_second_scoring_in_one_folder_waits_and_then_says_who_is_at_it(scoring
     if child == 0:  # pragma: no cover
         try:
             monkeypatch.setattr(Scoring, "score", lambda *_: time.sleep(60))
-            one.whole()
+            one.run()
         finally:
             os._exit(1)
     try:
@@ -253,13 +253,13 @@ def test_a_second_scoring_in_one_folder_waits_and_then_says_who_is_at_it(scoring
         while not (one.shards.path / "selector").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        for attempt in (one.whole, one.merge):
+        for attempt in (one.run, one.merge):
             with pytest.raises(ArtifactError, match=rf"scores-shards: process {child} on .* is writing it"):
                 attempt()
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    assert one.whole().manifest["counts"]["units"] > 200, "taken over once it is dead"
+    assert one.run().manifest["counts"]["units"] > 200, "taken over once it is dead"
 
 
 @pytest.mark.slow
@@ -300,7 +300,7 @@ def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch
     original = FittedRandom.score
     monkeypatch.setattr(FittedRandom, "score", lambda fitted, units: wrong(original(fitted, units)))
     with pytest.raises(PluginError, match=says):
-        done.whole()
+        done.run()
     assert not done.folder.exists()
     assert not done.shards.path.exists()
 
@@ -334,7 +334,7 @@ def test_bars_count_units_and_the_encoder_moves_them(scoring, monkeypatch):
         return original(encoder, texts)
 
     monkeypatch.setattr(HashingEncoder, "encode", ticking)
-    units = scoring().whole().manifest["counts"]["units"]
+    units = scoring().run().manifest["counts"]["units"]
     assert [(bar.what, bar.unit) for bar in bars.made] == [
         ("drawing samples", "documents"),
         ("fitting", "units"),

@@ -46,7 +46,7 @@ def fits(monkeypatch):
 def held_out(monkeypatch):
     """Rows of every fold, and the groups of the task's units."""
     seen = SimpleNamespace(rows=[], groups=None)
-    fold, of = rank_fits.Fold, rank_fits.resampled
+    fold, of = rank_fits.Fold, rank_fits.bootstrap_counts
 
     def watched_fold(rows, *scores):
         seen.rows.append(rows)
@@ -57,7 +57,7 @@ def held_out(monkeypatch):
         return of(task, general, seed)
 
     monkeypatch.setattr(rank_fits, "Fold", watched_fold)
-    monkeypatch.setattr(rank_fits, "resampled", watched_groups)
+    monkeypatch.setattr(rank_fits, "bootstrap_counts", watched_groups)
     return seen
 
 

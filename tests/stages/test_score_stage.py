@@ -14,7 +14,7 @@ from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import RankSettings
 from dana.stages.rank import rank_stage
 from dana.stages.texts import corpus_stage, held_out_stage, task_stage
-from dana.weighting.texts import KEPT_TEXT
+from dana.weighting.texts import SELECTED_TEXT
 
 
 def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(opened, texts, tmp_path):
@@ -64,7 +64,7 @@ def test_other_libraries_open_the_tables_folders_as_they_are(opened, tmp_path, m
 
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     weights = write_weights_of(opened, tmp_path / "weights").path
-    assert (weights / KEPT_TEXT).is_file()
+    assert (weights / SELECTED_TEXT).is_file()
     for folder, text in ((opened[2] / "corpus", "text"), (opened[2] / "scores", "score"), (weights, "weight")):
         expected = frame_of(folder)
         assert pd.read_parquet(folder).equals(expected), folder
@@ -92,7 +92,7 @@ def test_a_rerun_reuses_and_changed_settings_are_refused_with_the_difference(ope
         write_weights_of(opened, folder, beta=0.3)
     selector = build_selector("detector", "knn:k=9", SELECTION)
     with pytest.raises(ArtifactError, match='detector: "knn" there, "knn:k=9" now'):
-        Scoring(task, general, SELECTION, selector, out / "scores").whole()
+        Scoring(task, general, SELECTION, selector, out / "scores").run()
     with pytest.raises(ArtifactError, match=r'on_bad_record: "fail" there, "skip" now'):
         corpus_stage([str(texts / "pool.jsonl")], out / "corpus", "skip")
 
@@ -131,7 +131,7 @@ def test_too_small_a_task_is_refused_with_its_size(opened, tmp_path):
     task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
     selector = build_selector("detector", "knn", SELECTION)
     with pytest.raises(DataError, match=r"the task has 1\d units; selection needs at least 20"):
-        Scoring(task, opened[1], SELECTION, selector, tmp_path / "scores").whole()
+        Scoring(task, opened[1], SELECTION, selector, tmp_path / "scores").run()
     assert not (tmp_path / "scores").exists()
     with pytest.raises(DataError, match="units"):
         rank_stage(task, opened[1], SELECTION, RankSettings(["knn"]), tmp_path / "rank", 0.2)

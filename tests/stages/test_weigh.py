@@ -19,10 +19,10 @@ from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.texts import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
-from dana.weighting.mixture import halved_documents, held_out_task, purity_text, warn_of_low_purity
+from dana.weighting.mixture import describe_purity, read_held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import Pool
 from dana.weighting.settings import POLICIES, WeighSettings
-from dana.weighting.texts import KEPT_TEXT
+from dana.weighting.texts import SELECTED_TEXT
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -43,7 +43,7 @@ def test_sigmoid_weighs_every_unit_and_falls_with_the_score(opened, tmp_path):
     artifact = write_weights_of(opened, tmp_path / "w", policy="sigmoid", beta=0.2)
     weights, scores = frame_of(artifact.path), frame_of(opened[2] / "scores")
     assert weights["doc_id"].tolist() == scores["doc_id"].tolist()
-    assert not (artifact.path / KEPT_TEXT).exists()
+    assert not (artifact.path / SELECTED_TEXT).exists()
     standard = (scores["score"] - scores["score"].mean()) / scores["score"].std(ddof=0)
     expected = 1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2) - standard)))
     np.testing.assert_allclose(weights["weight"], expected, rtol=1e-4)
@@ -250,7 +250,7 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
     assert policy == "sigmoid" or filler in heard.text
     advised = float(re.search(r"try --beta (0\.\d+), beyond which a unit is more likely filler", heard.text)[1])
     assert advised == pytest.approx(found["mostly"], rel=0.05) == pytest.approx(0.1, abs=0.02)
-    assert f"at most about {found['kept']['value']:.0%} of what is kept" in purity_text(found)
+    assert f"at most about {found['kept']['value']:.0%} of what is kept" in describe_purity(found)
     heard.clear()
     lean = write_weights_of(planted, tmp_path / "lean", policy=policy, beta=0.08, sharpness=100.0).manifest["in_domain"]
     assert lean["kept"]["value"] > 0.8
@@ -284,7 +284,7 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_purity_text(opene
     monkeypatch.setattr("dana.weighting.mixture.pq.read_table", lambda path: random)
     found = write_weights_of(planted, tmp_path / "w").manifest["in_domain"]
     assert found == {"unknown": "the scores do not tell held-out task text from the pool"}
-    assert "unknown (the scores do not tell" in purity_text(found)
+    assert "unknown (the scores do not tell" in describe_purity(found)
     monkeypatch.setattr("dana.weighting.mixture.pq.read_table", lambda path: random.slice(0, 19))
     found = write_weights_of(planted, tmp_path / "few").manifest["in_domain"]
     assert found == {"unknown": "19 held-out task units; an estimate needs 20"}
@@ -368,14 +368,14 @@ def test_beta_auto_wants_the_task_that_was_scored(planted, opened, tmp_path):
 
 
 def test_the_halves_of_held_out_text_share_no_document(planted):
-    task = held_out_task(planted[2] / "scores")
-    chooses, reports = halved_documents(task, 0)
+    task = read_held_out_task(planted[2] / "scores")
+    chooses, reports = split_held_out(task, 0)
     assert chooses.num_rows + reports.num_rows == task.num_rows
     of = [set(part["doc_id"].to_pylist()) for part in (chooses, reports)]
     assert not of[0] & of[1]
     assert abs(len(of[0]) - len(of[1])) <= 1
-    assert set(halved_documents(task, 1)[0]["doc_id"].to_pylist()) != of[0]
-    few, none = halved_documents(task.slice(0, 39), 0)
+    assert set(split_held_out(task, 1)[0]["doc_id"].to_pylist()) != of[0]
+    few, none = split_held_out(task.slice(0, 39), 0)
     assert (few.num_rows, none.num_rows) == (39, 0)
 
 

@@ -10,7 +10,7 @@ from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage, task_stage
 from dana.stages.weigh import weigh_stage
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import KEPT_TEXT
+from dana.weighting.texts import SELECTED_TEXT
 
 SELECTION = Selection(encoder="hashing:dims=64,words=1")
 CELLS = [
@@ -54,7 +54,7 @@ def write_scores(texts, out, detector="knn", selection=SELECTION):
     task = TaskText(task_stage(str(texts / "cells.txt"), out / "task"))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], out / "corpus"))
     selector = build_selector("detector", detector, selection)
-    Scoring(task, general, selection, selector, out / "scores").whole()
+    Scoring(task, general, selection, selector, out / "scores").run()
     return task, general, out
 
 
@@ -64,7 +64,7 @@ def write_weights_of(opened, folder, **settings):
 
 
 def read_selected(folder):
-    with gzip.open(folder / KEPT_TEXT, "rt", encoding="utf-8") as stream:
+    with gzip.open(folder / SELECTED_TEXT, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]
 
 

@@ -60,13 +60,17 @@ def spread(order, clusters, amounts, settings, shares):
     place = np.full(order.size, np.inf)
     for cluster in np.flatnonzero(shares):
         rows = np.flatnonzero(clusters[order] == cluster)
-        place[rows] = held(order[rows], amounts, settings.kept) / shares[cluster]
+        place[rows] = held(order[rows], amounts, settings.effective_budget) / shares[cluster]
     return order[np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]]
 
 
 def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
-    pool = Pool(table) if shares is None else Pool(table.drop_columns("group")).beside(group=table["group"].to_numpy())
+    pool = (
+        Pool(table)
+        if shares is None
+        else Pool(table.drop_columns("group")).with_columns(group=table["group"].to_numpy())
+    )
     segment, weight, rule = weigh_in_memory(pool, settings, shares)
     return SimpleNamespace(segment=segment, weight=weight, counts=rule.counts, notes=rule.notes)
 
@@ -94,7 +98,7 @@ def weights(table, settings, shares=None):
         with np.errstate(divide="ignore", over="ignore"):
             place = np.where(relevance > 0, np.log(np.maximum(u, 2.0**-60)) / relevance, -np.inf)
         order = np.argsort(-place, kind="stable")[: int((relevance > 0).sum())]
-    kind = settings.kept.kind
+    kind = settings.effective_budget.kind
     counted = table["tokens"].to_numpy() if kind == "tokens" else np.ones(score.size)
     amounts = documents[first] if kind == "documents" else np.bincount(segment[inside], weights=counted[inside])
     if shares is not None:
@@ -103,8 +107,12 @@ def weights(table, settings, shares=None):
         )
         order = spread(order, of.argmax(axis=0), amounts, settings, shares)
     if settings.below is None:
-        most = round(settings.kept.amount * inside.sum()) if kind == "share" else settings.kept.amount
-        kept = order[: max(1, np.searchsorted(held(order, amounts, settings.kept), most, side="right"))]
+        most = (
+            round(settings.effective_budget.amount * inside.sum())
+            if kind == "share"
+            else settings.effective_budget.amount
+        )
+        kept = order[: max(1, np.searchsorted(held(order, amounts, settings.effective_budget), most, side="right"))]
     else:
         kept = np.flatnonzero(plain < settings.below)
     values = np.append(means, np.inf)[segment]

@@ -159,7 +159,7 @@ def test_any_parquet_of_keys_and_groups_is_a_table_of_groups(tmp_path, groups, e
     assert opened.values == sorted(set(groups))
     pool = Pool(table(range(4)))
     assert opened.of_pool(pool).tolist() == expected
-    together = pool.beside(group=opened.of_pool(pool)).read(["score", "group"])
+    together = pool.with_columns(group=opened.of_pool(pool)).read(["score", "group"])
     assert [value for part in together for value in part["group"].to_pylist()] == expected
     assert opened.shares(Balance("x", {})).tolist() == pytest.approx([1 / 3] * 3)
     last, first = str(sorted(set(groups))[2]), str(sorted(set(groups))[0])

@@ -8,7 +8,7 @@ import pytest
 
 from dana.core.rng import generator
 from dana.weighting import mixture
-from dana.weighting.mixture import Scored, in_domain_probability, local_mean
+from dana.weighting.mixture import UnitScores, in_domain_probability, local_mean
 from dana.weighting.pool import Sample
 
 
@@ -24,7 +24,7 @@ def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):
     weight = np.zeros(units)
     weight[np.argsort(pool)[: round(beta * units)]] = 1
     keep = local_mean(pool, weight, task)
-    found = in_domain(Scored(task, np.arange(task_units)), keep, Scored(pool, np.arange(units)), beta, seed)
+    found = in_domain(UnitScores(task, np.arange(task_units)), keep, UnitScores(pool, np.arange(units)), beta, seed)
     return found, is_task[weight > 0].mean()
 
 
@@ -44,7 +44,7 @@ def test_a_gap_in_the_pool_s_low_scores_does_not_hide_its_domain(share):
     alike, other = round(share * 1000), round((1 - share) * 1000)
     pool = np.concatenate([np.linspace(-1, 1, alike), np.linspace(5, 6, other)])
     keep = np.ones(task.size)
-    found = in_domain(Scored(task, np.arange(30)), keep, Scored(pool, np.arange(pool.size)), share, 0)
+    found = in_domain(UnitScores(task, np.arange(30)), keep, UnitScores(pool, np.arange(pool.size)), share, 0)
     assert found.pool.value == pytest.approx(share, rel=0.25)
 
 
@@ -69,10 +69,10 @@ def test_documents_not_units_make_the_interval():
     rng = np.random.default_rng(0)
     documents = np.repeat(np.arange(15), 20)
     scores = np.repeat(rng.normal(0, 1, 15), 20) + rng.normal(0, 0.1, 300)
-    pool = Scored(np.concatenate([rng.normal(0, 1, 1000), rng.normal(4, 1, 2000)]), np.arange(3000))
+    pool = UnitScores(np.concatenate([rng.normal(0, 1, 1000), rng.normal(4, 1, 2000)]), np.arange(3000))
     keep, widths = (scores < 0).astype(float), []
     for of in (documents, np.arange(300)):
-        recall = in_domain(Scored(scores, of), keep, pool, 0.2, 0).recall
+        recall = in_domain(UnitScores(scores, of), keep, pool, 0.2, 0).recall
         assert recall.low < recall.value == keep.mean() < recall.high
         widths.append(recall.high - recall.low)
     assert widths[0] > 2 * widths[1]
@@ -85,8 +85,8 @@ def test_units_that_repeat_within_a_document_change_no_share(seed, alike, other)
     task = rng.normal(0, 1, 40)
     pool = np.concatenate([rng.normal(0, 1, alike), rng.normal(2, 1, other)])
     keep = np.ones(task.size)
-    once = in_domain(Scored(task, np.arange(40)), keep, Scored(pool, np.arange(pool.size)), 1.0, 0)
-    sides = [Scored(np.repeat(scores, 20), np.repeat(np.arange(scores.size), 20)) for scores in (task, pool)]
+    once = in_domain(UnitScores(task, np.arange(40)), keep, UnitScores(pool, np.arange(pool.size)), 1.0, 0)
+    sides = [UnitScores(np.repeat(scores, 20), np.repeat(np.arange(scores.size), 20)) for scores in (task, pool)]
     often = in_domain(sides[0], np.repeat(keep, 20), sides[1], 1.0, 0)
     assert often.pool.value == pytest.approx(once.pool.value)
 
@@ -100,7 +100,7 @@ def test_a_sample_of_a_large_pools_documents_says_the_same():
     thinned = sample.table()["value"].to_numpy()
     assert 1800 < thinned.size < 2200
     whole, part = (
-        in_domain(Scored(task, np.arange(150)), np.ones(150), Scored(of, np.arange(of.size)), 1.0, 0)
+        in_domain(UnitScores(task, np.arange(150)), np.ones(150), UnitScores(of, np.arange(of.size)), 1.0, 0)
         for of in (pool, thinned)
     )
     assert part.pool.value == pytest.approx(whole.pool.value, abs=0.04)
@@ -118,7 +118,7 @@ def test_the_probability_of_a_unit_is_that_of_bayes(share):
     rng = np.random.default_rng(0)
     task, is_task = rng.normal(0, 1, 400), rng.random(20_000) < share
     pool = np.where(is_task, rng.normal(0, 1, is_task.size), rng.normal(3, 1, is_task.size))
-    sides = Scored(task, np.arange(400)), Scored(pool, np.arange(pool.size))
+    sides = UnitScores(task, np.arange(400)), UnitScores(pool, np.arange(pool.size))
     found = in_domain_probability(*sides, share)
     bayes = 1 / (1 + (1 - share) / share * np.exp(3 * pool - 4.5))
     assert np.abs(found - bayes).mean() < 0.02

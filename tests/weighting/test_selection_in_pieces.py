@@ -14,7 +14,7 @@ from dana.core.statistics import Moments
 from dana.weighting import pool as pools
 from dana.weighting import selection
 from dana.weighting.pool import Pool
-from dana.weighting.selection import make_rule, ranked
+from dana.weighting.selection import argsort_pieces, make_rule
 from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import moments_of
 from tests.weighting import in_memory
@@ -112,7 +112,7 @@ def test_a_ranking_is_a_stable_sort_of_what_is_finite_however_little_is_sorted_a
     keys, ties = np.array(numbers), np.random.default_rng(seed).integers(0, 4, len(numbers))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "PIECE", 8)
-        alone, broken = (np.concatenate(list(ranked(keys, *of))) for of in ((), (ties,)))
+        alone, broken = (np.concatenate(list(argsort_pieces(keys, *of))) for of in ((), (ties,)))
     finite = np.isfinite(keys).sum()
     np.testing.assert_array_equal(alone, np.argsort(keys, kind="stable")[:finite])
     np.testing.assert_array_equal(broken, np.lexsort((np.arange(keys.size), ties, keys))[:finite])
@@ -122,7 +122,7 @@ def test_a_ranking_of_many_numbers_is_sorted_in_pieces(monkeypatch):
     monkeypatch.setattr(selection, "PIECE", 1 << 12)
     random = np.random.default_rng(0)
     for keys in (random.normal(size=300_000), random.normal(size=300_000).round(1), np.zeros(300_000)):
-        pieces = list(ranked(keys))
+        pieces = list(argsort_pieces(keys))
         np.testing.assert_array_equal(np.concatenate(pieces), np.argsort(keys, kind="stable"))
         equal = np.unique(keys, return_counts=True)[1].max()  # equal numbers come together
         assert max(piece.size for piece in pieces) <= (1 << 16) + equal

@@ -15,7 +15,7 @@ from dana.core.schemas import DOCUMENTS, SCORES, WEIGHTS, Document, count_rows, 
 from dana.corpus.documents import document_tables
 from dana.weighting import texts as spans_module
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import ONE, KeptText, Texts, count_tokens, counting_tokenizer, in_spans
+from dana.weighting.texts import ONE, SelectedTextWriter, Texts, count_tokens, counting_tokenizer, map_spans
 
 SIZES = [3, 1, 0, 7, 2, 1, 1, 4, 0, 12, 1, 2]  # units of each document: some have none, one is longer than a span
 
@@ -47,7 +47,7 @@ def frame_of(table):
 
 
 def spans_of(table):
-    return list(in_spans(_named, table / "scores", table / "corpus", "spans"))
+    return list(map_spans(_named, table / "scores", table / "corpus", "spans"))
 
 
 def _named(number, span):
@@ -94,7 +94,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
         monkeypatch.setattr(spans_module, "UNITS", units)
         monkeypatch.setattr(spans_module, "cores", lambda count=processes: count)
         path = tmp_path / f"kept-{len(found)}.gz"
-        lines = KeptText(table / "weights", scores, table / "corpus").write(path)
+        lines = SelectedTextWriter(table / "weights", scores, table / "corpus").write(path)
         counts = count_tokens(table / "scores", table / "corpus", counting).tolist()
         found.append((gzip.decompress(path.read_bytes()), lines, counts))
     assert all(one == found[0] for one in found)
@@ -119,13 +119,13 @@ def test_scores_of_other_units_and_a_corpus_without_a_document_are_refused(table
     frame.loc[frame.index[-1], "start"] += 1
     write_parts([pa.Table.from_pandas(frame, SCORES, preserve_index=False)], table / "moved", SCORES)
     with pytest.raises(DanaError, match=r"moved: holds other units than .*weights"):
-        KeptText(table / "weights", {ONE: table / "moved"}, table / "corpus").write(tmp_path / "kept.gz")
+        SelectedTextWriter(table / "weights", {ONE: table / "moved"}, table / "corpus").write(tmp_path / "kept.gz")
     documents = [Document(f"d{number}", "s", "a text") for number in range(len(SIZES)) if number != 9]
     write_parts(document_tables(documents), table / "fewer", DOCUMENTS)
     for units in (5, 100):  # of several spans the places are looked for first
         monkeypatch.setattr(spans_module, "UNITS", units)
         with pytest.raises(DataError, match="fewer: document 'd9' of the scores is not there, or out of order"):
-            KeptText(table / "weights", {ONE: table / "scores"}, table / "fewer").write(tmp_path / "kept.gz")
+            SelectedTextWriter(table / "weights", {ONE: table / "scores"}, table / "fewer").write(tmp_path / "kept.gz")
 
 
 def _killed(number, span):
@@ -142,9 +142,9 @@ def test_a_process_that_is_killed_or_refuses_is_named(table, monkeypatch):
     monkeypatch.setattr(spans_module, "UNITS", 5)
     monkeypatch.setattr(spans_module, "cores", lambda: 2)
     with pytest.raises(DanaError, match="a process that helped was killed"):
-        list(in_spans(_killed, table / "scores", table / "corpus", "spans"))
+        list(map_spans(_killed, table / "scores", table / "corpus", "spans"))
     with pytest.raises(DataError, match="span 0: is wrong"):
-        list(in_spans(_wrong, table / "scores", table / "corpus", "spans"))
+        list(map_spans(_wrong, table / "scores", table / "corpus", "spans"))
 
 
 def test_no_more_processes_than_memory_is_planned_for(table, monkeypatch):

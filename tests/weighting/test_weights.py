@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from dana.core.errors import ConfigError
 from dana.core.statistics import Moments, effective_sample_size
-from dana.weighting.selection import Held, Segments, ranked, within_budget
+from dana.weighting.selection import RunningAmount, Segments, argsort_pieces, fill_budget
 from dana.weighting.settings import Budget
 from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means, sigmoid, standardise
 
@@ -16,9 +16,11 @@ from dana.weighting.weights import DROPPED, Components, segment_ids, segment_mea
 def lowest_segments(means, amounts, budget):
     """What the policy ``segments`` keeps, ascending; `amounts` are numbers of documents where these are counted."""
     segments = Segments(means, amounts, int(amounts.sum()), int(amounts.max()) + 1)
-    (order,) = ranked(means)
+    (order,) = argsort_pieces(means)
     pieces = np.array_split(order, 3) if order.size > 2 else [order]
-    return np.sort(np.concatenate(list(within_budget(pieces, Held(segments, budget), budget.most(segments.units)))))
+    return np.sort(
+        np.concatenate(list(fill_budget(pieces, RunningAmount(segments, budget), budget.max_amount(segments.units))))
+    )
 
 
 def components_of(values, segment):

@@ -97,7 +97,7 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
             DataError: If a document's text is no string.
         """
         saved = load_selector(self.selector, self.encoder)
-        digest = saved.about["digest"]
+        digest = saved.description["digest"]
         part = nullcontext() if self.output is None else task_part(self.output, rank, world_size, digest)
         with part as writer:
             for shard in _shards(data or ()):

@@ -22,7 +22,7 @@ from dana.core.registry import origin_of
 from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units
-from dana.scoring.ranking.folds import Pieces, cut_like, folds_of, pieces_of, task_groups
+from dana.scoring.ranking.folds import Pieces, folds_of, match_lengths, pieces_of, task_groups
 from dana.scoring.ranking.measures import average_precisions, recalls_at
 from dana.selectors.base import FittedSelector, RememberedContext, Selector, SelectorContext
 from dana.selectors.build import create_selector, half_of, plain_selector
@@ -83,7 +83,7 @@ class AutoSelector(Selector):
     prevalence: float = 0.1
     gamma: int = 15
     version: ClassVar[int] = 1
-    crosses_itself: ClassVar[bool] = True
+    cross_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         FusionSelector(self.selectors)  # checks the list
@@ -191,7 +191,7 @@ def texts_to_compare(task: Units, general: Mapping[str, Units], gamma: int, seed
         raise DataError(
             "the general text has too few documents to compare selectors on; name one, as --selector lexical"
         )
-    cut = cut_like(pieces_of(others, others.document_numbers, gamma), pieces.lengths, seed)
+    cut = match_lengths(pieces_of(others, others.document_numbers, gamma), pieces.lengths, seed)
     return ComparedTexts(pieces, cut, fitted)
 
 

@@ -20,7 +20,7 @@ from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.folds import folds_of, task_groups
-from dana.scoring.ranking.measures import Fold, recalls, resampled, separation, separations, stability
+from dana.scoring.ranking.measures import Fold, bootstrap_counts, recalls, separation, separations, stability
 from dana.scoring.settings import RankSettings, Selection
 from dana.selectors.base import RememberedContext
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
@@ -57,7 +57,7 @@ class RankedTexts:
         task: What is fitted on and held out.
         groups: int64 of shape (task units,): units of one number are held out together.
         samples: General samples by name.
-        draws: What each bootstrap replicate holds, :func:`dana.scoring.ranking.measures.resampled`; of folds only.
+        draws: Bootstrap replicates (:func:`dana.scoring.ranking.measures.bootstrap_counts`); of folds only.
     """
 
     context: RememberedContext
@@ -119,7 +119,7 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
     draws: tuple[np.ndarray, ...] = ()
     if "negatives" in samples:
         seed = derive_seed(selection.seed, "ranking", "bootstrap")
-        draws = resampled(groups, samples["negatives"].document_numbers, seed)
+        draws = bootstrap_counts(groups, samples["negatives"].document_numbers, seed)
     return RankedTexts(context, units, groups, samples, draws)
 
 

@@ -152,7 +152,7 @@ def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:
     return Pieces(units.rows(order), np.cumsum(new) - 1, group[new])
 
 
-def cut_like(pieces: Pieces, lengths: np.ndarray, seed: int) -> Pieces:
+def match_lengths(pieces: Pieces, lengths: np.ndarray, seed: int) -> Pieces:
     """Shorten pieces, at their end, to lengths drawn from those given.
 
     Args:

@@ -74,7 +74,7 @@ class Fold:
     general: np.ndarray
 
 
-def resampled(task_groups: np.ndarray, general_groups: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
+def bootstrap_counts(task_groups: np.ndarray, general_groups: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
     """How often each unit's group is drawn in a replicate, where groups are drawn with replacement on both sides.
 
     The draws are the same for every detector, so that differences are paired.
@@ -97,7 +97,7 @@ def recalls(folds: Sequence[Fold], draws: tuple[np.ndarray, ...], budget: float)
 
     Args:
         folds: Of one repetition or several; together they hold out every unit equally often.
-        draws: See :func:`resampled`.
+        draws: See :func:`bootstrap_counts`.
         budget: β, share of the general units that is kept.
     """
     kept, all_units = 0.0, 0.0

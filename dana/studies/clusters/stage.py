@@ -58,7 +58,7 @@ class Clustering(ShardedTable):
     settings: ClusterSettings
     folder: Path
     kind: ClassVar[str] = "clusters"
-    learned: ClassVar[str] = "mixture"
+    model_name: ClassVar[str] = "mixture"
     schema: ClassVar[pa.Schema] = SCHEMA
     command: ClassVar[str] = "dana clusters"
 
@@ -153,7 +153,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     corpus = open_general(settings, is_named)
     clusters = settings.section("clusters")
     domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
-    artifact = Clustering(corpus, selection, clusters, out / "clusters").whole()
+    artifact = Clustering(corpus, selection, clusters, out / "clusters").run()
     first(lambda: write_page(cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters"))
     return artifact
 

@@ -169,7 +169,7 @@ def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: 
         scoring.score(fitted, Share())
         seconds = {"fit_seconds": between - begun, "score_seconds": time.process_time() - between}
         write_json(folder.with_name(COST), seconds)
-    return scoring.whole()
+    return scoring.run()
 
 
 def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path) -> Artifact:

@@ -233,7 +233,7 @@ class Assignment(ShardedTable):
     folder: Path
     selection: WholeDocuments = field(default_factory=WholeDocuments)
     kind: ClassVar[str] = "topics"
-    learned: ClassVar[str] = "topic-model"
+    model_name: ClassVar[str] = "topic-model"
     schema: ClassVar[pa.Schema] = TOPIC_SHARES
     command: ClassVar[str] = "dana topics assign"
 
@@ -244,7 +244,7 @@ class Assignment(ShardedTable):
 
     def learn(self, draft: Draft) -> None:
         """Nothing: what was fitted is put beside the shards."""
-        Topics.load(self.model.path).save(draft.path / OWN / self.learned)
+        Topics.load(self.model.path).save(draft.path / OWN / self.model_name)
 
     def load(self, folder: Path) -> Topics:
         """The fitted topics."""
@@ -280,7 +280,7 @@ def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True)
         ConfigError: If there is no general text.
     """
     model = fitted_topics(fitted)
-    return Assignment(open_general(settings, is_named), model, Path(settings.out) / SHARES).whole()
+    return Assignment(open_general(settings, is_named), model, Path(settings.out) / SHARES).run()
 
 
 def topics_text(folder: Path) -> str:

@@ -89,7 +89,7 @@ def test_an_output_of_another_call_is_refused(recipe, place):
         stream.write('{"text": "one more"}\n')
     with pytest.raises(ConfigError, match="another --input"):
         ask()
-    other = load_selector("runs/mine").about | {"digest": "0" * 32}
+    other = load_selector("runs/mine").description | {"digest": "0" * 32}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "load_selector", lambda folder: SimpleNamespace(about=other))
         with pytest.raises(ConfigError, match="another --run and --input"):

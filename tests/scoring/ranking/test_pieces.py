@@ -4,7 +4,7 @@ import numpy as np
 
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, draw, units_of
-from dana.scoring.ranking.folds import cut_like, pieces_of
+from dana.scoring.ranking.folds import match_lengths, pieces_of
 
 
 def lines(text):
@@ -51,14 +51,14 @@ def test_plain_texts_are_pieces_of_their_own():
 
 def test_general_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings():
     pieces = pieces_of(corpus(400, [15]), np.repeat(np.arange(400), 15), 15)
-    cut = cut_like(pieces, np.array([1, 1, 4]), seed=3)
+    cut = match_lengths(pieces, np.array([1, 1, 4]), seed=3)
     assert len(cut) == 400
     assert set(cut.lengths.tolist()) == {1, 4}
     assert 0.57 < (cut.lengths == 1).mean() < 0.77
     for piece in (0, 200, 399):
         inside = cut.units.rows(np.flatnonzero(cut.of == piece))
         assert inside.numbers.tolist() == list(range(len(inside)))
-    assert cut_like(pieces, np.array([99]), 0).lengths.tolist() == [15] * 400
+    assert match_lengths(pieces, np.array([99]), 0).lengths.tolist() == [15] * 400
 
 
 def test_a_sample_of_runs_has_whole_runs_and_ignores_order_batch_and_other_samples():

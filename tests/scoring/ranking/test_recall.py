@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.statistics import percentile_interval
-from dana.scoring.ranking.measures import REPLICATES, Fold, recalls, resampled, separations
+from dana.scoring.ranking.measures import REPLICATES, Fold, bootstrap_counts, recalls, separations
 
 
 def one_fold(task, general):
@@ -14,7 +14,7 @@ def one_fold(task, general):
 
 def each_alone(folds, seed=0):
     units = sum(fold.rows.size for fold in folds)
-    return resampled(np.arange(units), np.arange(folds[0].general.size), seed)
+    return bootstrap_counts(np.arange(units), np.arange(folds[0].general.size), seed)
 
 
 def test_recall_by_hand():
@@ -43,8 +43,8 @@ def test_the_interval_is_over_documents_and_wider_than_over_units():
     documents = np.repeat(np.arange(20), 30)
     task = np.repeat(rng.normal(0, 1, 20), 30) + rng.normal(0, 0.1, 600)  # units of a document are alike
     fold = one_fold(task, rng.normal(1, 1, 1000))
-    by_document = percentile_interval(recalls([fold], resampled(documents, np.arange(1000), 0), 0.2)[1:])
-    by_unit = percentile_interval(recalls([fold], resampled(np.arange(600), np.arange(1000), 0), 0.2)[1:])
+    by_document = percentile_interval(recalls([fold], bootstrap_counts(documents, np.arange(1000), 0), 0.2)[1:])
+    by_unit = percentile_interval(recalls([fold], bootstrap_counts(np.arange(600), np.arange(1000), 0), 0.2)[1:])
     recall = recalls([fold], each_alone([fold]), 0.2)[0]
     assert by_document[0] < recall < by_document[1]
     assert by_document[1] - by_document[0] > 2 * (by_unit[1] - by_unit[0])

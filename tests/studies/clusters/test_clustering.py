@@ -44,7 +44,7 @@ def content(folder):
 
 
 def test_every_unit_has_a_row(clustering):
-    made = clustering(settings=replace(SETTINGS, k=[2])).whole()
+    made = clustering(settings=replace(SETTINGS, k=[2])).run()
     table = pd.read_parquet(made.path)
     assert list(table.columns) == SCHEMA.names
     assert len(table) == made.manifest["counts"]["units"] == made.manifest["counts"]["general_units"] > 400
@@ -55,26 +55,26 @@ def test_every_unit_has_a_row(clustering):
 
 
 def test_three_workers_make_the_bytes_of_one(clustering):
-    expected = content(clustering("one").whole().path)
+    expected = content(clustering("one").run().path)
     many = clustering("many")
     many.prepare()
     for number in (2, 0, 1):
         worker = clustering("many")
-        worker.score(worker.prepared(), Share(number, 3))
+        worker.score(worker.load_prepared(), Share(number, 3))
     assert content(many.merge().path) == expected
 
 
 def test_shards_and_batches_of_another_size_change_no_bit(clustering, texts, tmp_path, monkeypatch):
-    expected = content(clustering("one").whole().path)
+    expected = content(clustering("one").run().path)
     monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
     original = sharded.units_of
     monkeypatch.setattr(sharded, "units_of", lambda documents, splitter: original(documents, splitter, 7))
-    assert content(clustering("other", general=general).whole().path) == expected
+    assert content(clustering("other", general=general).run().path) == expected
 
 
 def test_a_killed_run_goes_on(clustering, monkeypatch):
-    expected = content(clustering("one").whole().path)
+    expected = content(clustering("one").run().path)
     killed = clustering("killed")
     killed.prepare()
     child = os.fork()
@@ -85,12 +85,12 @@ def test_a_killed_run_goes_on(clustering, monkeypatch):
             return os._exit(9) if len(list(killed.shards.path.glob("shard-*"))) == 3 else original(*arguments)
 
         monkeypatch.setattr(Clustering, "rows", rows)
-        killed.score(killed.prepared(), Share())
+        killed.score(killed.load_prepared(), Share())
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert len(list(killed.shards.path.glob("shard-*"))) == 3
     monkeypatch.setattr(HashingEncoder, "encode", _counted(HashingEncoder.encode, counted := []))
-    assert content(clustering("killed").whole().path) == expected
+    assert content(clustering("killed").run().path) == expected
     assert 0 < sum(counted) < len(read_table(clustering("one").folder)), "what was there is not embedded again"
 
 
@@ -103,7 +103,7 @@ def _counted(original, counted):
 
 
 def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clustering):
-    made = clustering().whole()
+    made = clustering().run()
     sample = pd.read_parquet(made.path / FOLDER / "sample.parquet")
     assert len(sample) == made.manifest["counts"]["fitted_on"] <= SETTINGS.fit
     assert sample["text"].is_unique
@@ -122,7 +122,7 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clusterin
 
 
 def test_the_model_that_is_kept_assigns_new_text(clustering):
-    made = clustering().whole()
+    made = clustering().run()
     sample = pd.read_parquet(made.path / FOLDER / "sample.parquet")
     fitted = FittedClusters.load(made.path / FOLDER)
     vectors = SELECTION.context("").embed(list(sample["text"][:5]))
@@ -131,9 +131,9 @@ def test_the_model_that_is_kept_assigns_new_text(clustering):
 
 def test_a_store_changes_nothing_but_the_rounding(clustering, tmp_path):
     stored = replace(SELECTION, store=str(tmp_path / "embeddings"))
-    one = content(clustering("one", selection=stored).whole().path)
+    one = content(clustering("one", selection=stored).run().path)
     assert list((tmp_path / "embeddings").glob("*/meta.json"))
-    assert content(clustering("two", selection=stored).whole().path) == one
+    assert content(clustering("two", selection=stored).run().path) == one
 
 
 def test_other_settings_are_refused_with_the_difference(clustering):
@@ -167,8 +167,8 @@ def test_too_few_units_are_one_line_and_leave_nothing(write_corpus, tmp_path):
     settings = ClusterSettings(k=[4], pca=2)
     asked = Clustering(general, Selection(encoder="hashing:dims=8,words=1"), settings, tmp_path / "clusters")
     with pytest.raises(DataError, match="k=4: there are 3 distinct units to fit on"):
-        asked.whole()
+        asked.run()
     assert not asked.folder.exists()
     assert not asked.shards.path.exists()
     auto = replace(asked, settings=ClusterSettings(pca=2))
-    assert auto.whole().manifest["k"] in (2, 3), "auto leaves out what is too many"
+    assert auto.run().manifest["k"] in (2, 3), "auto leaves out what is too many"

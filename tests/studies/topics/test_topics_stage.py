@@ -128,8 +128,8 @@ def test_three_workers_and_one_assign_the_same_bytes(assignment, fitted):
     many.prepare()
     for number in (2, 0, 1):
         worker = assignment("many")
-        worker.score(worker.prepared(), Share(number, 3))
-    assert content(many.merge().path) == content(assignment("one").whole().path) == content(fitted / "topics")
+        worker.score(worker.load_prepared(), Share(number, 3))
+    assert content(many.merge().path) == content(assignment("one").run().path) == content(fitted / "topics")
 
 
 def test_a_killed_assignment_goes_on(assignment, fitted, monkeypatch):
@@ -143,13 +143,13 @@ def test_a_killed_assignment_goes_on(assignment, fitted, monkeypatch):
             return os._exit(9) if len(list(killed.shards.path.glob("shard-*"))) == 3 else original(*arguments)
 
         monkeypatch.setattr(Assignment, "rows", rows)
-        killed.score(killed.prepared(), Share())
+        killed.score(killed.load_prepared(), Share())
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert len(list(killed.shards.path.glob("shard-*"))) == 3
     again = []
     monkeypatch.setattr(Assignment, "rows", lambda *given: again.append(1) or original(*given))
-    assert content(assignment("killed").whole().path) == content(fitted / "topics")
+    assert content(assignment("killed").run().path) == content(fitted / "topics")
     assert len(again) == 6, "nine shards less the three that were there"
 
 
