@@ -91,7 +91,7 @@ def test_an_output_of_another_call_is_refused(recipe, place):
         ask()
     other = load_selector("runs/mine").description | {"digest": "0" * 32}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe, "load_selector", lambda folder: SimpleNamespace(about=other))
+        patch.setattr(recipe, "load_selector", lambda folder: SimpleNamespace(description=other))
         with pytest.raises(ConfigError, match="another --run and --input"):
             ask()
 
