@@ -17,13 +17,7 @@ from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
 from dana.core.studies import studies
 from dana.core.text_table import Value, aligned
-from dana.weighting.mixture import (
-    describe_purity,
-    estimate_purity,
-    read_held_out_task,
-    split_held_out,
-    warn_of_low_purity,
-)
+from dana.weighting.mixture import describe_purity, estimate_purity, held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
     WeightRule,
@@ -36,7 +30,7 @@ from dana.weighting.selection import (
 )
 from dana.weighting.settings import WeighSettings, parse_balance
 from dana.weighting.tally import WeightTally
-from dana.weighting.texts import ONE, SELECTED_TEXT, SelectedTextWriter, count_tokens, counting_tokenizer
+from dana.weighting.texts import ONE, SELECTED_TEXT, SelectedText, count_tokens, counting_tokenizer
 from dana.weighting.weights import effective_number
 
 if TYPE_CHECKING:
@@ -56,7 +50,7 @@ def weigh_stage(
     """Weigh a scores artifact.
 
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
-    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.SelectedTextWriter`). The
+    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.SelectedText`). The
     manifest says how much of the kept text is like the task, estimated from the scores of held-out task text.
 
     Where beta is ``auto``, half of the held-out documents of the task choose it and the others say how much is like the
@@ -88,7 +82,7 @@ def weigh_stage(
     held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
-        task, chosen, chose, segments, shares = read_held_out_task(scores), settings, 0, None, None
+        task, chosen, chose, segments, shares = held_out_task(scores), settings, 0, None, None
         pool = _pool(scores, corpus, tokenizer)
         if balance is not None:
             pool = pool.with_columns(group=balance.of_pool(pool))
@@ -156,9 +150,8 @@ def weigh_targets_stage(
         _write_text(draft, folders, corpus, settings)
         draft.notes["targets"] = {}
         for row, (name, of_target) in enumerate(kept.items()):
-            found = estimate_purity(
-                read_held_out_task(folders[name]), *of_target, pool.rows, settings, rule.components(row)
-            )
+            task = held_out_task(folders[name])
+            found = estimate_purity(task, *of_target, pool.rows, settings, rule.components(row))
             draft.notes["targets"][name] = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
             if not of_target[1]:
                 log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
@@ -240,8 +233,7 @@ def _write_weights(
 def _write_text(draft: Draft, scores: Mapping[str, Path], corpus: Path, settings: WeighSettings) -> None:
     """Write the kept text, of the policies that keep or drop."""
     if settings.policy != "sigmoid":
-        writer = SelectedTextWriter(draft.path, scores, corpus)
-        draft.counts["selected_texts"] = writer.write(draft.path / SELECTED_TEXT)
+        draft.counts["selected_texts"] = SelectedText(draft.path, scores, corpus).write(draft.path / SELECTED_TEXT)
 
 
 def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:

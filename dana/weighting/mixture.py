@@ -209,7 +209,7 @@ def ranking_values(table: pa.Table, settings: WeighSettings, components: Compone
     return np.append(values, np.inf)[np.where(segment != DROPPED, segment, means.size)]
 
 
-def read_held_out_task(scores: Path) -> pa.Table:
+def held_out_task(scores: Path) -> pa.Table:
     """Scores of the units of task text that nothing was fitted on, :data:`dana.core.schemas.SCORES`; maybe none.
 
     Args:

@@ -304,7 +304,7 @@ def make_rule(
         budget = settings.effective_budget
         most = budget.max_amount(segments.units)
         if shares is None:
-            kept = fill_budget(argsort_pieces(keys), RunningAmount(segments, settings.effective_budget), most)
+            kept = fill_budget(argsort_pieces(keys), RunningAmount(segments, budget), most)
         else:
             kept = fill_balanced(keys, segments, shares, budget, most)
         for rows in kept:
@@ -409,11 +409,8 @@ def allot(keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[
     owner, held_by, open_to = np.full(count, NOBODY, dtype=np.int16), [0.0] * targets, set(range(targets))
     by_documents = budget.kind == "documents"
     seen = [bytearray(segments.documents if by_documents else 0) for _ in quotas]
-    pieces = (
-        zip(*(part.tolist() for part in divmod(rows, targets)), strict=True)
-        for rows in argsort_pieces(wishes.reshape(-1))
-    )
-    for one, row in chain.from_iterable(pieces):
+    for request in chain.from_iterable(rows.tolist() for rows in argsort_pieces(wishes.reshape(-1))):
+        one, row = divmod(request, targets)
         if row not in open_to or owner[one] != NOBODY:
             continue
         amount = int(segments.amounts[one])

@@ -158,7 +158,7 @@ def _places(names: list[pa.StringScalar], corpus: Path) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class SelectedTextWriter:
+class SelectedText:
     """Writes a JSON line a run of adjacent units with a weight.
 
     A line holds text of one document and nothing that was left out in between: ``id``, ``doc_id``, ``source``,

@@ -19,7 +19,7 @@ from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.texts import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
-from dana.weighting.mixture import describe_purity, read_held_out_task, split_held_out, warn_of_low_purity
+from dana.weighting.mixture import describe_purity, held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import Pool
 from dana.weighting.settings import POLICIES, WeighSettings
 from dana.weighting.texts import SELECTED_TEXT
@@ -368,7 +368,7 @@ def test_beta_auto_wants_the_task_that_was_scored(planted, opened, tmp_path):
 
 
 def test_the_halves_of_held_out_text_share_no_document(planted):
-    task = read_held_out_task(planted[2] / "scores")
+    task = held_out_task(planted[2] / "scores")
     chooses, reports = split_held_out(task, 0)
     assert chooses.num_rows + reports.num_rows == task.num_rows
     of = [set(part["doc_id"].to_pylist()) for part in (chooses, reports)]

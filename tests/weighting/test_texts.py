@@ -15,7 +15,7 @@ from dana.core.schemas import DOCUMENTS, SCORES, WEIGHTS, Document, count_rows, 
 from dana.corpus.documents import document_tables
 from dana.weighting import texts as spans_module
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import ONE, SelectedTextWriter, Texts, count_tokens, counting_tokenizer, map_spans
+from dana.weighting.texts import ONE, SelectedText, Texts, count_tokens, counting_tokenizer, map_spans
 
 SIZES = [3, 1, 0, 7, 2, 1, 1, 4, 0, 12, 1, 2]  # units of each document: some have none, one is longer than a span
 
@@ -94,7 +94,7 @@ def test_kept_text_and_tokens_are_the_same_from_any_number_of_spans_and_processe
         monkeypatch.setattr(spans_module, "UNITS", units)
         monkeypatch.setattr(spans_module, "cores", lambda count=processes: count)
         path = tmp_path / f"kept-{len(found)}.gz"
-        lines = SelectedTextWriter(table / "weights", scores, table / "corpus").write(path)
+        lines = SelectedText(table / "weights", scores, table / "corpus").write(path)
         counts = count_tokens(table / "scores", table / "corpus", counting).tolist()
         found.append((gzip.decompress(path.read_bytes()), lines, counts))
     assert all(one == found[0] for one in found)
@@ -119,13 +119,13 @@ def test_scores_of_other_units_and_a_corpus_without_a_document_are_refused(table
     frame.loc[frame.index[-1], "start"] += 1
     write_parts([pa.Table.from_pandas(frame, SCORES, preserve_index=False)], table / "moved", SCORES)
     with pytest.raises(DanaError, match=r"moved: holds other units than .*weights"):
-        SelectedTextWriter(table / "weights", {ONE: table / "moved"}, table / "corpus").write(tmp_path / "kept.gz")
+        SelectedText(table / "weights", {ONE: table / "moved"}, table / "corpus").write(tmp_path / "kept.gz")
     documents = [Document(f"d{number}", "s", "a text") for number in range(len(SIZES)) if number != 9]
     write_parts(document_tables(documents), table / "fewer", DOCUMENTS)
     for units in (5, 100):  # of several spans the places are looked for first
         monkeypatch.setattr(spans_module, "UNITS", units)
         with pytest.raises(DataError, match="fewer: document 'd9' of the scores is not there, or out of order"):
-            SelectedTextWriter(table / "weights", {ONE: table / "scores"}, table / "fewer").write(tmp_path / "kept.gz")
+            SelectedText(table / "weights", {ONE: table / "scores"}, table / "fewer").write(tmp_path / "kept.gz")
 
 
 def _killed(number, span):
