@@ -15,11 +15,11 @@ from dana.core.files import file_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, Document
 from dana.core.storage import RemoteFile, check_unchanged
+from dana.corpus.digests import DuplicateFilter
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import Source, expand
-from dana.corpus.seen import Distinct
 from dana.corpus.slices import parse_sources
+from dana.corpus.sources import Source, expand
 
 log = get_logger(__name__)
 
@@ -32,60 +32,61 @@ NAMED = 10  # files that are named one by one
 
 @dataclass
 class Tally:
-    """What became of every record: read = kept + dropped + rejected, always.
+    """Counts of records by outcome: every record becomes a document, is dropped or is rejected.
 
     Attributes:
-        read: Records seen.
-        kept: Documents made of them.
-        dropped: Good records left out, by reason: ``duplicate``, ``empty``; and what hygiene takes back.
-        rejected: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of it),
+        record_count: Records read.
+        document_count: Documents made of them.
+        drop_counts: Good records left out, by reason: ``duplicate``, ``empty``, and those of decontamination, near
+            duplicates and sampling.
+        rejection_counts: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of a file),
             ``no text``, ``no id``, ``repeated id``.
-        documents: Kept documents by source.
-        characters: Kept characters by source.
+        documents_by_source: Documents of each source.
+        characters_by_source: Characters of those documents.
     """
 
-    read: int = 0
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    documents: Counter[str] = field(default_factory=Counter)
-    characters: Counter[str] = field(default_factory=Counter)
+    record_count: int = 0
+    document_count: int = 0
+    drop_counts: Counter[str] = field(default_factory=Counter)
+    rejection_counts: Counter[str] = field(default_factory=Counter)
+    documents_by_source: Counter[str] = field(default_factory=Counter)
+    characters_by_source: Counter[str] = field(default_factory=Counter)
 
-    def keep(self, document: Document) -> None:
-        """Count a kept document."""
-        self.kept += 1
-        self.documents[document.source] += 1
-        self.characters[document.source] += len(document.text)
+    def add(self, document: Document) -> None:
+        """Count a document."""
+        self.document_count += 1
+        self.documents_by_source[document.source] += 1
+        self.characters_by_source[document.source] += len(document.text)
 
-    def take_back(self, document: Document, reason: str) -> None:
-        """Count a kept document as dropped after all."""
-        self.kept -= 1
-        self.dropped[reason] += 1
-        self.documents[document.source] -= 1
-        self.characters[document.source] -= len(document.text)
-        if not self.documents[document.source]:
-            del self.documents[document.source], self.characters[document.source]
+    def drop(self, document: Document, reason: str) -> None:
+        """Count a document that was added as dropped instead."""
+        self.document_count -= 1
+        self.drop_counts[reason] += 1
+        self.documents_by_source[document.source] -= 1
+        self.characters_by_source[document.source] -= len(document.text)
+        if not self.documents_by_source[document.source]:
+            del self.documents_by_source[document.source], self.characters_by_source[document.source]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a manifest."""
+        """Return the counts as plain values for a manifest."""
         by_source = {
-            source: {"documents": count, "characters": self.characters[source]}
-            for source, count in sorted(self.documents.items())
+            source: {"documents": count, "characters": self.characters_by_source[source]}
+            for source, count in sorted(self.documents_by_source.items())
         }
         return {
-            "in": self.read,
-            "kept": self.kept,
-            "dropped": dict(self.dropped),
-            "rejected": dict(self.rejected),
+            "in": self.record_count,
+            "kept": self.document_count,
+            "dropped": dict(self.drop_counts),
+            "rejected": dict(self.rejection_counts),
             "by_source": by_source,
         }
 
     def __str__(self) -> str:
-        reasons = [f"{count:,} {reason}" for reason, count in sorted((self.dropped + self.rejected).items())]
-        left_out = f" ({', '.join(reasons)})" if reasons else ""
+        by_reason = sorted((self.drop_counts + self.rejection_counts).items())
+        reasons = f" ({', '.join(f'{count:,} {reason}' for reason, count in by_reason)})" if by_reason else ""
         return (
-            f"{self.read:,} records in = {self.kept:,} kept + {self.dropped.total():,} dropped"
-            f" + {self.rejected.total():,} rejected{left_out}"
+            f"{self.record_count:,} records in = {self.document_count:,} kept + {self.drop_counts.total():,} dropped"
+            f" + {self.rejection_counts.total():,} rejected{reasons}"
         )
 
 
@@ -110,7 +111,7 @@ def read_documents(
         processes: How many read and parse side by side; the outcome is the same.
         inputs: How records become documents.
         folder: Where digests of texts and names go that are too many for the memory: see
-            :class:`dana.corpus.seen.Seen`.
+            :class:`dana.corpus.digests.DigestStore`.
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
@@ -119,9 +120,9 @@ def read_documents(
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     layouts: Counter[tuple[str, str]] = Counter()
     replaced: Counter[str] = Counter()
-    with Distinct(folder) as distinct:
+    with DuplicateFilter(folder) as distinct:
         for parsed in parse_sources(sources, processes, inputs or Inputs()):
-            tally.read += 1
+            tally.record_count += 1
             record, reason, problem, document = parsed.record, parsed.reason, parsed.problem, parsed.document
             if record.is_plain:
                 layouts[record.origin, record.kind] += 1
@@ -129,16 +130,16 @@ def read_documents(
                 replaced[record.origin] += REPLACED in document.text
                 reason, problem, document = distinct.admit(document)
             if document is not None:
-                tally.keep(document)
+                tally.add(document)
                 yield document
             elif not problem:
-                tally.dropped[reason] += 1
+                tally.drop_counts[reason] += 1
             elif on_bad_record == "skip":
-                tally.rejected[reason] += 1
+                tally.rejection_counts[reason] += 1
                 if record.rest_lost:
-                    log.warning("%s: %s; nothing from here on is read", record.place, problem)
+                    log.warning("%s: %s; nothing from here on is read", record.location, problem)
             else:
-                raise DataError(f"{record.place}: {problem}{SKIPPING}")
+                raise DataError(f"{record.location}: {problem}{SKIPPING}")
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
     for (origin, layout), count in list(layouts.items())[:NAMED]:
         log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])

@@ -35,7 +35,7 @@ SHINGLE = 5  # words
 
 
 @dataclass(frozen=True)
-class Harvested:
+class PackageText:
     """One piece of documentation.
 
     Attributes:
@@ -90,7 +90,7 @@ def _without_bare_headings(text: str) -> str:
     return _without_bare_headings(rest) if last.strip() in _HEADINGS else text.strip()
 
 
-def docstrings(name: str, distribution: Distribution, most: int) -> Iterator[Harvested]:
+def docstrings(name: str, distribution: Distribution, most: int) -> Iterator[PackageText]:
     """Every docstring of a distribution, files in hash order, so that a cap takes a fair sample of them.
 
     Files are read only as far as the iterator is. Tests, vendored and generated files are left out.
@@ -104,7 +104,7 @@ def docstrings(name: str, distribution: Distribution, most: int) -> Iterator[Har
     files = [file for file in found if not _SKIPPED.search(file) and not _GENERATED.search(file)]
     for file in sorted(files, key=text_digest):
         for qualified, text in _file_docstrings(file, distribution):
-            yield Harvested(f"{name}/{file}:{qualified}", name, file, "docstring", clean(text, most))
+            yield PackageText(f"{name}/{file}:{qualified}", name, file, "docstring", clean(text, most))
 
 
 def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, str]]:
@@ -136,7 +136,7 @@ def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, s
     return found
 
 
-def package_texts(name: str, distribution: Distribution, most: int) -> Iterator[Harvested]:
+def package_texts(name: str, distribution: Distribution, most: int) -> Iterator[PackageText]:
     """A distribution's README, under its own name, and its licences, under ``licences``.
 
     Args:
@@ -145,7 +145,7 @@ def package_texts(name: str, distribution: Distribution, most: int) -> Iterator[
         most: Characters of a text.
     """
     readme = str(distribution.metadata.json.get("description", ""))
-    yield Harvested(f"{name}/readme", name, "", "readme", clean(readme, most))
+    yield PackageText(f"{name}/readme", name, "", "readme", clean(readme, most))
     for file in distribution.files or ():
         if not _LICENCE.match(file.name) or file.suffix not in ("", ".txt", ".md", ".rst"):
             continue
@@ -153,7 +153,7 @@ def package_texts(name: str, distribution: Distribution, most: int) -> Iterator[
             text = Path(str(distribution.locate_file(file))).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        yield Harvested(f"{name}/{file.as_posix()}", "licences", "", "licence", clean(text, most))
+        yield PackageText(f"{name}/{file.as_posix()}", "licences", "", "licence", clean(text, most))
 
 
 def installed() -> dict[str, Distribution]:
@@ -164,7 +164,7 @@ def installed() -> dict[str, Distribution]:
     return {name: found[name] for name in sorted(found) if name}
 
 
-def distinct(items: Iterable[Harvested], fewest: int, seen: set[bytes]) -> Iterator[Harvested]:
+def distinct(items: Iterable[PackageText], fewest: int, seen: set[bytes]) -> Iterator[PackageText]:
     """Items of at least `fewest` characters whose first 150 are not in `seen`, to which they are added."""
     for item in items:
         beginning = text_digest(item.text[:150])
@@ -173,7 +173,7 @@ def distinct(items: Iterable[Harvested], fewest: int, seen: set[bytes]) -> Itera
             yield item
 
 
-def without_near_duplicates(items: Iterable[Harvested], least: float) -> Iterator[Harvested]:
+def without_near_duplicates(items: Iterable[PackageText], least: float) -> Iterator[PackageText]:
     """Items less than `least` like every earlier one that was kept.
 
     Args:

@@ -32,7 +32,7 @@ class BucketCounts(ABC):
         parts = [self.count_batch(texts[start : start + BATCH]) for start in range(0, max(len(texts), 1), BATCH)]
         return sparse.vstack(parts, format="csr")
 
-    def counts_of(self, texts: Sequence[str], name: str) -> sparse.csr_array:
+    def nonempty_counts(self, texts: Sequence[str], name: str) -> sparse.csr_array:
         """As :meth:`counts`, of texts that something is to be learned from.
 
         Raises:

@@ -49,8 +49,8 @@ class Record:
         return None if value is MISSING else value
 
     @property
-    def place(self) -> str:
-        """``file:line``."""
+    def location(self) -> str:
+        """Position in its file, ``file:line``."""
         return f"{self.origin}:{self.line}"
 
 

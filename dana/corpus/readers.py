@@ -8,7 +8,7 @@
 ``hf:name``         ``hf:org/name[@revision][:config][:split]``, streamed
 ==================  ==========================================================
 
-The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mod:`dana.corpus.places`.
+The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mod:`dana.corpus.sources`.
 """
 
 import csv
@@ -22,7 +22,7 @@ from dana.core.lines import read_lines
 from dana.core.storage import File, RemoteFile, readable, size_of
 from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.inputs import Record
-from dana.corpus.places import Source, expand, format_of
+from dana.corpus.sources import Source, expand, format_of
 
 Lines = Iterable[tuple[int, str]]  # with their numbers
 

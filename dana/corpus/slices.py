@@ -22,8 +22,8 @@ from dana.core.storage import BEHIND, File, RemoteFile, open_until, size_of
 from dana.core.workers import workers
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
-from dana.corpus.places import Source, expand, format_of, stem
 from dana.corpus.readers import metadata_of, parse_json_lines, read_file, read_records
+from dana.corpus.sources import Source, expand, format_of, stem
 from dana.corpus.text import document_id, normalise
 
 SLICE_BYTES = 1 << 20  # of a file that can be cut; as records they take some ten times as much
@@ -92,7 +92,7 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
             if of_hub:
                 yield from _all_parsed(read_records(list(some)), inputs)
             else:  # across files: each may be too small for more than one process
-                yield from _joined(pool, chain.from_iterable(map(slices_of, some)), processes + 2, inputs)
+                yield from _joined(pool, chain.from_iterable(map(iterate_slices, some)), processes + 2, inputs)
 
 
 def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:
@@ -175,8 +175,8 @@ class Slice:
         return self.after is not None or size_of(self.path) <= (PACKED_BYTES if packed else WHOLE_BYTES)
 
 
-def slices_of(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    """The slices of a source, in order; see :func:`dana.corpus.places.expand` for what a source is.
+def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
+    """The slices of a source, in order; see :func:`dana.corpus.sources.expand` for what a source is.
 
     Args:
         source: A file, folder or glob, here or at a URL.

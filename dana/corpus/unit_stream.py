@@ -21,7 +21,7 @@ class Units:
 
     Attributes:
         documents: The documents that the units are of, in order; those of a drawn sample are without their text.
-        of: int64 of shape (units,), which of the documents each is of.
+        owners: int64 of shape (units,), position in `documents` of the document that each unit is from.
         numbers: int32 of shape (units,), position of the unit in its document, from 0.
         starts: int64 of shape (units,), character span in the document's text.
         ends: See starts.
@@ -30,7 +30,7 @@ class Units:
     """
 
     documents: Sequence[Document]
-    of: np.ndarray
+    owners: np.ndarray
     numbers: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
@@ -43,12 +43,12 @@ class Units:
     @cached_property
     def doc_ids(self) -> Sequence[str]:
         """Document of each unit."""
-        return [self.documents[row].doc_id for row in self.of.tolist()]
+        return [self.documents[row].doc_id for row in self.owners.tolist()]
 
     @cached_property
     def sources(self) -> Sequence[str]:
         """Source of each unit's document."""
-        return [self.documents[row].source for row in self.of.tolist()]
+        return [self.documents[row].source for row in self.owners.tolist()]
 
     @property
     def document_numbers(self) -> np.ndarray:
@@ -73,8 +73,8 @@ class Units:
     def rows(self, chosen: np.ndarray) -> "Units":
         """The units at `chosen`, in that order."""
         texts = [self.texts[row] for row in chosen.tolist()]
-        of, numbers = self.of[chosen], self.numbers[chosen]
-        return Units(self.documents, of, numbers, self.starts[chosen], self.ends[chosen], texts, self.keys[chosen])
+        owners, numbers = self.owners[chosen], self.numbers[chosen]
+        return Units(self.documents, owners, numbers, self.starts[chosen], self.ends[chosen], texts, self.keys[chosen])
 
     def first(self, count: int) -> "Units":
         """The first `count` units, or all if there are fewer."""
@@ -85,14 +85,14 @@ class Units:
         """The units of several batches, in order."""
         parts = parts or [cls.of_texts([])]
         offsets = np.cumsum([0, *(len(part.documents) for part in parts[:-1])])
-        of = np.concatenate([part.of + offset for part, offset in zip(parts, offsets, strict=True)])
+        owners = np.concatenate([part.owners + offset for part, offset in zip(parts, offsets, strict=True)])
         names = "numbers", "starts", "ends", "keys"
         numbers, starts, ends, keys = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
         documents = [document for part in parts for document in part.documents]
-        return cls(documents, of, numbers, starts, ends, [text for part in parts for text in part.texts], keys)
+        return cls(documents, owners, numbers, starts, ends, [text for part in parts for text in part.texts], keys)
 
 
-def units_of(documents: Iterable[Document], splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
+def split_documents(documents: Iterable[Document], splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
     """Split documents into units, at least `batch` at a time (the last may be smaller), in order."""
     waiting: list[tuple[Document, list[Span]]] = []
     count = 0
@@ -107,22 +107,22 @@ def units_of(documents: Iterable[Document], splitter: Splitter, batch: int = 819
         yield _columns(waiting)
 
 
-def corpus_units(corpus: Path, splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
+def iterate_units(corpus: Path, splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
     """Units of every document of a corpus folder."""
-    return units_of(iterate_documents(corpus), splitter, batch)
+    return split_documents(iterate_documents(corpus), splitter, batch)
 
 
 def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
     documents = [document for document, _ in rows]
     counts = np.array([len(spans) for _, spans in rows])
-    of = np.repeat(np.arange(counts.size), counts)
-    numbers = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    owners = np.repeat(np.arange(counts.size), counts)
+    numbers = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)
     flat = np.array([span for _, spans in rows for span in spans], dtype=np.int64).reshape(-1, 2)
     firsts = np.array([document_key(document.doc_id) for document in documents], dtype=np.uint64)
     with np.errstate(over="ignore"):
         keys = np.repeat(firsts, counts) + numbers.astype(np.uint64) * UNIT_STRIDE
     texts = [document.text[start:end] for document, spans in rows for start, end in spans]
-    return Units(documents, of, numbers.astype(np.int32), flat[:, 0], flat[:, 1], texts, keys)
+    return Units(documents, owners, numbers.astype(np.int32), flat[:, 0], flat[:, 1], texts, keys)
 
 
 def draw(
@@ -193,7 +193,7 @@ def _run_keys(units: Units, length: int) -> np.ndarray:
     nameless = np.array([not document.doc_id for document in units.documents])
     with np.errstate(over="ignore"):
         back = (units.numbers % length).astype(np.uint64) * UNIT_STRIDE
-        return np.where(nameless[units.of], units.keys, units.keys - back)
+        return np.where(nameless[units.owners], units.keys, units.keys - back)
 
 
 def _keep_lowest(heap: list[Any], size: int, places: np.ndarray, batch: Units) -> None:

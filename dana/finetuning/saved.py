@@ -1,6 +1,6 @@
 """Fine-tuned classifiers on disk: a folder that transformers opens alone, but for those by the mean of the tokens.
 
-The latter (``pooling: mean``) are :class:`dana.models.classifier.MeanPooled`: ``backbone/`` with config, weights and
+The latter (``pooling: mean``) are :class:`dana.models.classifier.MeanPooling`: ``backbone/`` with config, weights and
 tokenizer, and ``head.safetensors``. :func:`open_classifier` or ``dana predict`` opens both.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
-from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooled, auto_class
+from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooling, auto_class
 from dana.models.folder import load_tokenizer, load_transformer, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
@@ -99,7 +99,7 @@ def write_model(
         dev=result.dev_score,
         test=scores_of(result, card.target, test)[0][card.metric],
         most=tokenizer.model_max_length,
-        how=PARTS if isinstance(classifier.model, MeanPooled) else ALONE.format(auto=auto, pipeline=pipeline),
+        how=PARTS if isinstance(classifier.model, MeanPooling) else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",
     )
     write_text(draft.path / "README.md", text)
@@ -124,7 +124,7 @@ def save_classifier(classifier: Classifier, tokenizer: Any, kind: Kind, folder: 
     model.config.problem_type = kind.problem_type
     with quiet_transformers():
         model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder / BACKBONE if isinstance(model, MeanPooled) else folder)
+    tokenizer.save_pretrained(folder / BACKBONE if isinstance(model, MeanPooling) else folder)
 
 
 def open_classifier(model: str) -> SavedClassifier:
@@ -143,7 +143,7 @@ def open_classifier(model: str) -> SavedClassifier:
     config, tokenizer = load_tokenizer(place)
     labels = [config.id2label[number] for number in range(config.num_labels)]
     kind = _kind(model, labels, config, parts)
-    network: Any = MeanPooled.from_pretrained(Path(model), len(labels)) if parts else _open_whole(model, kind)
+    network: Any = MeanPooling.from_pretrained(Path(model), len(labels)) if parts else _open_whole(model, kind)
     most = min(tokenizer.model_max_length, positions_of(config))
     return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, most)
 

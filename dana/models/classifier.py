@@ -49,7 +49,7 @@ class Classifier(nn.Module):
         return logits[third] if self.per_word else logits
 
 
-class MeanPooled(nn.Module):
+class MeanPooling(nn.Module):
     """A sequence classifier by the mean of all real tokens, special ones included, which transformers has not.
 
     Its folder holds a backbone that ``AutoModel`` opens, and the head beside it: dense and out, weight and bias.
@@ -79,7 +79,7 @@ class MeanPooled(nn.Module):
         save_file(self.head.state_dict(), folder / HEAD)
 
     @classmethod
-    def from_pretrained(cls, folder: Path, classes: int) -> "MeanPooled":
+    def from_pretrained(cls, folder: Path, classes: int) -> "MeanPooling":
         """Read what :meth:`save_pretrained` wrote.
 
         Raises:
@@ -139,7 +139,7 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, 
     Raises:
         ArtifactError: If there is no such checkpoint, its weights are pickled or transformers has no head for it.
     """
-    network = MeanPooled(load_backbone(model), classes) if pooling == "mean" else _headed(model, classes, per_word)
+    network = MeanPooling(load_backbone(model), classes) if pooling == "mean" else _headed(model, classes, per_word)
     layers = (network.head.dense, network.head.out) if pooling == "mean" else head_layers(network)
     key = "word_head" if per_word else "head"
     init_head(layers, derive_seed(seed, "finetune", key, network.config.hidden_size, classes))

@@ -18,7 +18,7 @@ from dana.core.storage import readable, size_of
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import expand, find_files, format_of
+from dana.corpus.sources import expand, find_files, format_of
 from dana.encoders.cache import create_encoder
 from dana.scoring.settings import Selection
 from dana.selectors.base import Selector

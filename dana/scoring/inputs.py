@@ -12,7 +12,7 @@ from dana.core.artifacts import Artifact, open_artifact
 from dana.core.rng import generator
 from dana.core.schemas import parts
 from dana.corpus.text import distinct_rows, wording
-from dana.corpus.unit_stream import Units, corpus_units
+from dana.corpus.unit_stream import Units, iterate_units
 from dana.corpus.units import WholeDocuments
 from dana.scoring.settings import Selection
 
@@ -34,7 +34,7 @@ class TaskText:
         Of units with the same words the first is taken: repeated ones, as in relation data with other marks in the same
         sentence, would vote more than once and leak over every split.
         """
-        every = Units.join(list(corpus_units(self.artifact.path / "fit", selection.splitter())))
+        every = Units.join(list(iterate_units(self.artifact.path / "fit", selection.splitter())))
         first = distinct_rows(every.texts)
         order = generator(selection.seed, "task", "units").permutation(len(first))[: selection.max_task_units]
         return every.rows(first[order])
@@ -42,8 +42,8 @@ class TaskText:
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
         """Batches of units of the held-out documents, but for those with the words of a unit to fit on."""
         splitter = selection.splitter()
-        seen = {wording(text) for batch in corpus_units(self.artifact.path / "fit", splitter) for text in batch.texts}
-        for batch in corpus_units(self.artifact.path / "held_out", splitter):
+        seen = {wording(text) for batch in iterate_units(self.artifact.path / "fit", splitter) for text in batch.texts}
+        for batch in iterate_units(self.artifact.path / "held_out", splitter):
             new = np.flatnonzero([wording(text) not in seen for text in batch.texts])
             if new.size:
                 yield batch.rows(new)
@@ -67,4 +67,4 @@ class GeneralCorpus:
 
     def units(self, selection: Selection | WholeDocuments) -> Iterator[Units]:
         """Batches of units, in corpus order."""
-        return corpus_units(self.artifact.path, selection.splitter())
+        return iterate_units(self.artifact.path, selection.splitter())

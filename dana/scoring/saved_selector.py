@@ -23,7 +23,7 @@ from dana.core.registry import OURS, blamed, origin_of, package_versions
 from dana.core.schemas import SCORES, Document
 from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise
-from dana.corpus.unit_stream import Units, units_of
+from dana.corpus.unit_stream import Units, split_documents
 from dana.corpus.units import Splitter
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import DOCUMENTS_PER_SHARD, key_columns
@@ -86,7 +86,7 @@ class SavedSelector:
         """
         stream = iter(documents)
         while shard := list(islice(stream, DOCUMENTS_PER_SHARD)):
-            scored = [score_table(units, self.fitted) for units in units_of(shard, self.splitter)]
+            scored = [score_table(units, self.fitted) for units in split_documents(shard, self.splitter)]
             yield pa.concat_tables([SCORES.empty_table(), *scored]).combine_chunks()
 
 

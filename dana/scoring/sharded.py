@@ -27,7 +27,7 @@ from dana.core.launch import Share, first, wait_for_all
 from dana.core.logging import get_logger, progress, ticking
 from dana.core.schemas import DOCUMENTS, Document, parts
 from dana.core.workers import prefetch
-from dana.corpus.unit_stream import Units, draw, units_of
+from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
@@ -132,7 +132,7 @@ class ShardFolder:
 
 def key_columns(units: Units) -> list[Any]:
     """The columns that every table of units begins with: doc_id, source, unit, start, end."""
-    of = pa.array(units.of)
+    of = pa.array(units.owners)
     return [
         pa.array([document.doc_id for document in units.documents], pa.string()).take(of),
         pa.array([document.source for document in units.documents], pa.string()).take(of),
@@ -276,7 +276,7 @@ class ShardedTable(ABC):
         """Each shard with its units, in batches."""
         splitter = self.selection.splitter()
         for shard in shards:
-            yield shard, list(units_of(shard.read(), splitter))
+            yield shard, list(split_documents(shard.read(), splitter))
 
     def run(self) -> Artifact:
         """All three steps, shared by the processes of one launch; what was done before is not done again.

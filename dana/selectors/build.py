@@ -40,7 +40,7 @@ def half_of(units: Units, seed: int) -> np.ndarray:
     """
     of_document = np.array([document_key(document.doc_id) for document in units.documents], dtype=np.uint64)
     nameless = np.array([not document.doc_id for document in units.documents])
-    keys = np.where(nameless[units.of], units.keys, of_document[units.of])
+    keys = np.where(nameless[units.owners], units.keys, of_document[units.owners])
     return (hash_uniform(derive_seed(seed, "selector", "half"), keys) < 0.5).astype(np.int64)
 
 

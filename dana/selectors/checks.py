@@ -23,7 +23,7 @@ from torch import Tensor
 from dana.core.errors import DanaError, DataError
 from dana.core.registry import DETECTORS, ENCODERS, blamed, origin_of
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, units_of
+from dana.corpus.unit_stream import Units, split_documents
 from dana.detectors.base import background_units, fit_detector
 from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.encoders.base import Encoder, encode, encoder_identity
@@ -428,4 +428,4 @@ def _units(words: tuple[str, ...], documents: int, name: str) -> Units:
     random = np.random.default_rng(len(name))
     texts = ["\n".join(_sentences(words, 5, random)) for _ in range(documents)]
     of_words = [Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)]
-    return next(units_of(of_words, lambda text: [line.span() for line in re.finditer(".+", text)]))
+    return next(split_documents(of_words, lambda text: [line.span() for line in re.finditer(".+", text)]))

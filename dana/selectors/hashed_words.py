@@ -92,7 +92,7 @@ class DSIRSelector(Selector):
         return FittedDSIR(torch.from_numpy(task_log - general_log), self.order, self.normalise)
 
     def _log_probabilities(self, texts: Sequence[str], name: str) -> np.ndarray:
-        counts = HashedNgrams(self.order, self.buckets).counts_of(texts, name).sum(axis=0)
+        counts = HashedNgrams(self.order, self.buckets).nonempty_counts(texts, name).sum(axis=0)
         return np.log(counts / counts.sum() + self.smoothing)
 
 
@@ -187,7 +187,10 @@ class LexicalSelector(Selector):
 
         features, frequencies = [], []
         for kind in kinds_of_ngrams(self.order, self.characters, self.buckets):
-            both = [kind.counts_of(task.texts, "task"), kind.counts_of(general["background"].texts, "background")]
+            both = [
+                kind.nonempty_counts(task.texts, "task"),
+                kind.nonempty_counts(general["background"].texts, "background"),
+            ]
             counts = sparse.vstack(both, format="csr")
             units = np.bincount(counts.indices, minlength=self.buckets)
             frequencies.append(np.log((1 + counts.shape[0]) / (1 + units)) + 1)

@@ -20,7 +20,7 @@ from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
 from dana.core.files import text_digest, write_packed_lines
 from dana.core.rng import derive_seed
-from dana.corpus.harvest import Harvested, distinct, docstrings, installed, package_texts, without_near_duplicates
+from dana.corpus.harvest import PackageText, distinct, docstrings, installed, package_texts, without_near_duplicates
 from dana.tasks.settings import HarvestSettings
 
 RECIPE = "quickstart"
@@ -82,7 +82,7 @@ def _write_lines(path: Path, rows: Rows) -> None:
     write_packed_lines(path, sorted(rows, key=lambda row: text_digest(row["id"])))
 
 
-def _ordered(seed: int, items: Iterable[Harvested]) -> list[Harvested]:
+def _ordered(seed: int, items: Iterable[PackageText]) -> list[PackageText]:
     return sorted(items, key=lambda item: derive_seed(seed, "harvest", item.id))
 
 
@@ -97,7 +97,7 @@ def _task(
     """
     target = docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
     read = _ordered(settings.seed, distinct(target, settings.min_characters, seen))
-    by_label: dict[str, list[Harvested]] = defaultdict(list)
+    by_label: dict[str, list[PackageText]] = defaultdict(list)
     for item in without_near_duplicates(read, NEAR_DUPLICATE):
         parts = item.module.split("/")
         if len(parts) > 2 and not parts[1].startswith("_"):
@@ -127,7 +127,7 @@ def _split(quantile: float) -> str:
 
 def _general(present: Mapping[str, Distribution], settings: HarvestSettings, seen: set[bytes]) -> Rows:
     """Documents of all other distributions, none more than its share; files are read only as far as they are needed."""
-    pools: dict[str, list[Harvested]] = defaultdict(list)
+    pools: dict[str, list[PackageText]] = defaultdict(list)
     unread = {}
     for name, distribution in present.items():
         if name != TARGET:

@@ -17,8 +17,8 @@ from dana.core.files import json_lines, replacing
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
-from dana.corpus.places import expand, stem
 from dana.corpus.readers import read_records
+from dana.corpus.sources import expand, stem
 from dana.finetuning.loop import Encoded, predict
 from dana.finetuning.saved import open_classifier
 from dana.tasks.card import Template
@@ -75,7 +75,7 @@ class NewText:
                 example = self._example(record, trained_on, kind)
             except ValueError as error:
                 if self.on_bad_record == "fail":
-                    place = f"{record.place}: {error}"
+                    place = f"{record.location}: {error}"
                     raise DataError(f"{place} (--on-bad-record skip leaves such records out)") from error
                 bad += 1
             else:

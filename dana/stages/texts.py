@@ -18,8 +18,8 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
 from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import expand, find_files
 from dana.corpus.slices import reading_processes
+from dana.corpus.sources import expand, find_files
 from dana.corpus.units import has_rules
 from dana.models.folder import check_checkpoint
 from dana.scoring.inputs import GeneralCorpus, TaskText
@@ -69,7 +69,7 @@ def corpus_stage(
         read = read_documents(found, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
         documents = tracked(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
-        if not tally.kept:
+        if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)

@@ -16,8 +16,8 @@ from dana.core.storage import is_url
 from dana.corpus.documents import SKIPPING, Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
-from dana.corpus.places import Source
 from dana.corpus.readers import read_records
+from dana.corpus.sources import Source
 from dana.corpus.text import document_id, normalise
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card
 from dana.tasks.finder import card_names
@@ -94,7 +94,7 @@ def read_labelled(card: TaskCard, split: str, data: str | None = None) -> Iterat
         example = _example(card, split, kind, record)
         if not card.is_one_file or _split_of(example, has_id=record.get(card.id or "id") is not None) == split:
             found = True
-            yield record.place, example
+            yield record.location, example
     if not found:
         raise DataError(f"{sources[0]}: holds no examples{f' of {split}' if card.is_one_file else ''}")
 
@@ -108,7 +108,7 @@ def _split_of(example: Example, has_id: bool) -> str:
 
 def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     if record.problem:
-        raise DataError(f"{record.place}: {record.problem}")
+        raise DataError(f"{record.location}: {record.problem}")
     whole = card.whole_text
     texts = [*whole.fields, *([card.text_pair] if card.text_pair else [])]
     found = {name: record.get(name) for name in (*texts, card.label)}
@@ -116,14 +116,14 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     for name, value in {**found, **absent}.items():
         if value is None:
             held = ", ".join(key for key, value in record.fields.items() if value is not None)
-            raise DataError(f"{record.place}: no {name!r}; found {held or 'nothing'}")
+            raise DataError(f"{record.location}: no {name!r}; found {held or 'nothing'}")
     try:
         made = make_text({name: found[name] for name in texts}, whole, card.text_pair, kind)
         label = kind.read(found[card.label])
         if made.words is not None and len(made.words) != kind.sizes([label])[0]:
             raise ValueError(f"{len(made.words)} words, but {kind.sizes([label])[0]} labels")
     except ValueError as error:
-        raise DataError(f"{record.place}: {error}") from error
+        raise DataError(f"{record.location}: {error}") from error
     given = record.get(card.id or "id")
     return replace(made, id=f"{split}-{record.line}" if given is None else str(given), label=label)
 

@@ -110,7 +110,7 @@ class Cleaner:
         with (draft.path / REMOVED).open("w", encoding="utf-8") as stream:
 
             def remove(document: Document, reason: str, *matches: dict[str, Any]) -> None:
-                tally.take_back(document, reason)
+                tally.drop(document, reason)
                 stream.write(json_lines({"doc_id": document.doc_id, **match} for match in matches))
 
             if self._cards:
@@ -133,9 +133,9 @@ class Cleaner:
         """
         if not self._cards:
             return documents
-        tally = Tally(read=len(documents))
+        tally = Tally(record_count=len(documents))
         for document in documents:
-            tally.keep(document)
+            tally.add(document)
         kept = list(self.filter_general(documents, tally, draft, general=False))
         if documents and not kept:
             raise DataError(f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}")
@@ -167,7 +167,7 @@ def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Itera
         if int.from_bytes(text_digest(document.text)[:8], "big") < share * 2**64:
             yield document
         else:
-            tally.take_back(document, "not sampled")
+            tally.drop(document, "not sampled")
 
 
 def _without_near_duplicates(

@@ -34,7 +34,7 @@ def test_counts_do_not_depend_on_the_other_texts_of_the_call():
 
 def test_texts_without_a_word_and_lengths_out_of_range_are_told():
     with pytest.raises(DataError, match="the task has no word in any of its 2 units"):
-        CharacterNgrams(2, 3, 64, str.split).counts_of(["", " "], "task")
+        CharacterNgrams(2, 3, 64, str.split).nonempty_counts(["", " "], "task")
     with pytest.raises(ConfigError, match="shortest=3"):
         CharacterNgrams(3, 2, 64, str.split)
     with pytest.raises(ConfigError, match="buckets=0"):

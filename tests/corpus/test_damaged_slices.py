@@ -10,7 +10,7 @@ import pytest
 from dana.core.errors import DataError
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
-from dana.corpus.slices import slices_of
+from dana.corpus.slices import iterate_slices
 
 ROWS = 400  # of a row group
 
@@ -47,13 +47,13 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
     damage(tmp_path / name)
     (tmp_path / "y.jsonl").write_text("".join(json.dumps({"text": f"other {n}"}) + "\n" for n in range(100)))
     sources = [str(tmp_path / name), str(tmp_path / "y.jsonl"), str(tmp_path / name)]
-    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 1000))
+    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 1000))
     caplog.set_level(logging.INFO)
     one, two = (_read(sources, processes, caplog) for processes in (1, 2))
     assert one == two
     documents, tally, messages = one
-    assert (tally.kept, tally.read) == (before + 100, 2 * before + 102)
-    assert tally.rejected == {"damaged file": 2}
+    assert (tally.document_count, tally.record_count) == (before + 100, 2 * before + 102)
+    assert tally.rejection_counts == {"damaged file": 2}
     assert [document.text[:5] for document in documents] == ["text "] * before + ["other"] * 100
     assert len(messages) == 2
     assert all(f"{name}:{before + 1}: " in said and "nothing from here on is read" in said for said in messages)
@@ -62,7 +62,7 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
 @pytest.mark.parametrize(("name", "damage", "before"), DAMAGED)
 def test_a_damaged_file_ends_the_run_with_the_same_words(tmp_path, monkeypatch, name, damage, before):
     damage(tmp_path / name)
-    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 1000))
+    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 1000))
     said = []
     for processes in (1, 2):
         with pytest.raises(DataError, match=rf"{name}:{before + 1}: ") as error:

@@ -58,8 +58,8 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
     ]
     documents, tally = _read(tmp_path / "x.jsonl", records)
     assert [d.text for d in documents] == ["one"]
-    assert dict(tally.dropped) == {"duplicate": 1, "empty": 1}
-    assert dict(tally.rejected) == {"repeated id": 1, "no text": 2, "unreadable": 1}
+    assert dict(tally.drop_counts) == {"duplicate": 1, "empty": 1}
+    assert dict(tally.rejection_counts) == {"repeated id": 1, "no text": 2, "unreadable": 1}
     assert str(tally) == (
         "7 records in = 1 kept + 2 dropped + 4 rejected (1 duplicate, 1 empty, 2 no text, 1 repeated id, 1 unreadable)"
     )
@@ -81,7 +81,7 @@ def test_a_bad_record_fails_with_its_file_line_and_the_way_out(tmp_path, record,
 
 def test_duplicates_and_empty_records_are_no_reason_to_fail(tmp_path):
     _, tally = _read(tmp_path / "x.jsonl", [{"text": "a"}, {"text": "a"}, {"text": ""}], "fail")
-    assert (tally.kept, tally.dropped.total()) == (1, 2)
+    assert (tally.document_count, tally.drop_counts.total()) == (1, 2)
 
 
 def test_texts_are_kept_once_over_all_sources_and_the_first_names_them(tmp_path):
@@ -104,7 +104,7 @@ def test_sources_that_number_their_records_alike_keep_them_all(tmp_path):
     tally = Tally()
     documents = list(read_documents([one, two], "skip", tally))
     assert [(d.doc_id, d.text) for d in documents] == [("0", "a"), ("two/0", "b"), ("1", "c")]
-    assert dict(tally.rejected) == {"repeated id": 1}
+    assert dict(tally.rejection_counts) == {"repeated id": 1}
 
 
 def test_what_to_do_with_bad_records_is_checked_before_reading(tmp_path):
@@ -136,11 +136,15 @@ RECORDS = st.lists(
 def test_in_is_kept_plus_dropped_plus_rejected(tmp_path, records):
     path = tmp_path / "x.jsonl"
     documents, tally = _read(path, [*records, {"text": "never generated: long"}])
-    assert tally.read == len(records) + 1 == tally.kept + tally.dropped.total() + tally.rejected.total()
-    assert tally.kept == len(documents) == sum(tally.documents.values())
+    assert (
+        tally.record_count
+        == len(records) + 1
+        == tally.document_count + tally.drop_counts.total() + tally.rejection_counts.total()
+    )
+    assert tally.document_count == len(documents) == sum(tally.documents_by_source.values())
     assert len({d.text for d in documents}) == len({d.doc_id for d in documents}) == len(documents)
     assert all(d.text and d.doc_id and d.source for d in documents)
-    assert sum(tally.characters.values()) == sum(len(d.text) for d in documents)
+    assert sum(tally.characters_by_source.values()) == sum(len(d.text) for d in documents)
 
 
 def test_digests_follow_content_not_place(tmp_path):

@@ -13,7 +13,7 @@ from dana.corpus import slices
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.readers import metadata_of
-from dana.corpus.slices import SLICE_BYTES, parse_slice, slices_of
+from dana.corpus.slices import SLICE_BYTES, iterate_slices, parse_slice
 from dana.stages import texts as corpus_module
 from dana.stages.texts import corpus_stage
 
@@ -58,7 +58,7 @@ def s3_of_all(s3, store, monkeypatch):
 @pytest.mark.parametrize("ending", FILES)
 def test_slices_fetch_a_file_once(ending, memory, fetched):
     memory.pipe_file(f"/a.{ending}", FILES[ending])
-    parts = list(slices_of(f"memory://a.{ending}"))
+    parts = list(iterate_slices(f"memory://a.{ending}"))
     head = sum(fetched)
     assert head <= BEHIND
     assert len(parts) >= 4
@@ -82,7 +82,7 @@ def test_row_groups_are_found_with_one_request_a_file(memory, fetched):
     for name in "ab":
         memory.pipe_file(f"/{name}.parquet", FILES["parquet"])
         for _ in range(2):
-            list(slices_of(f"memory://{name}.parquet"))
+            list(iterate_slices(f"memory://{name}.parquet"))
     assert len(fetched) == 2
     unmarked = RemoteFile("memory://a.parquet", len(FILES["parquet"]), "")  # may be another file the next time
     assert metadata_of(unmarked).num_rows == metadata_of(unmarked).num_rows == len(TEXTS)
@@ -108,7 +108,7 @@ def test_a_line_longer_than_slices_is_fetched_by_who_begins_it(size, memory, fet
     content = "\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts).encode()
     memory.pipe_file("/a.jsonl", content)
     found, lines = [], 0
-    parts = list(slices_of("memory://a.jsonl", size))
+    parts = list(iterate_slices("memory://a.jsonl", size))
     fetched.clear()
     for part in parts:
         records, passed = parse_slice(part, Inputs())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.corpus.harvest import (
-    Harvested,
+    PackageText,
     clean,
     distinct,
     docstrings,
@@ -34,8 +34,8 @@ def make_distribution(tmp_path):
     return make
 
 
-def item(text: str, name: str = "a") -> Harvested:
-    return Harvested(name, "toy", "toy/a.py", "docstring", text)
+def item(text: str, name: str = "a") -> PackageText:
+    return PackageText(name, "toy", "toy/a.py", "docstring", text)
 
 
 def test_clean_keeps_prose_and_drops_examples_directives_underlines_and_footnotes():

@@ -13,7 +13,7 @@ from dana.core.artifacts import read_json
 from dana.core.errors import DataError
 from dana.corpus import hub
 from dana.corpus.hub import HubSet, forget_rows, is_hub, pin, pin_url, read_hub
-from dana.corpus.places import find_files
+from dana.corpus.sources import find_files
 from dana.stages.texts import corpus_stage
 
 OLD, NEW = "a" * 40, "b" * 40

@@ -79,7 +79,7 @@ def test_a_record_without_the_named_field_is_bad(tmp_path, row, problem, reason)
     with pytest.raises(DataError, match=rf"x\.jsonl:2: {problem}.* \(--on-bad-record"):
         _read([source], inputs)
     assert len(_read([source], inputs, tally, "skip")) == 1
-    assert dict(tally.rejected) == {reason: 1}
+    assert dict(tally.rejection_counts) == {reason: 1}
 
 
 def test_fields_belong_to_the_fingerprint(tmp_path):

@@ -16,8 +16,8 @@ from dana.core.files import text_digest
 from dana.core.schemas import read_batches
 from dana.corpus import readers
 from dana.corpus.inputs import Record
-from dana.corpus.places import expand, stem
 from dana.corpus.readers import read_records
+from dana.corpus.sources import expand, stem
 
 ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
 
@@ -68,7 +68,7 @@ def test_parquet_rows_are_records_with_their_number(tmp_path):
     records = list(read_records([str(path)]))
     assert [record.line for record in records] == list(range(1, 3001))
     assert records[2999].fields == ROWS[1]
-    assert records[2999].place == f"{path}:3000"
+    assert records[2999].location == f"{path}:3000"
 
 
 @pytest.mark.parametrize("packed", PACK)
@@ -159,7 +159,7 @@ def test_a_source_that_cannot_be_read_says_why(tmp_path, source, message):
 def test_a_file_of_which_nothing_can_be_read_is_one_bad_record(tmp_path, name, content, problem):
     (tmp_path / name).write_bytes(content)
     (record,) = read_records([str(tmp_path / name)])
-    assert record.place == f"{tmp_path / name}:1"
+    assert record.location == f"{tmp_path / name}:1"
     assert record.problem.startswith(problem)
     assert record.rest_lost
 
@@ -223,7 +223,7 @@ def test_parquet_rows_with_a_value_that_python_cannot_hold_are_bad_one_by_one(tm
     pq.write_table(pa.table({"text": ["a", "b", "c"], "when": pa.array([0, 1 << 62, 0], pa.timestamp("us"))}), path)
     one, two, three = read_records([str(path)])
     assert (one.fields["text"], three.fields["text"]) == ("a", "c")
-    assert two.place == f"{path}:2"
+    assert two.location == f"{path}:2"
     assert two.problem.startswith("a value cannot be read: ")
     assert not two.rest_lost
 

@@ -13,7 +13,7 @@ from dana.core.errors import DataError
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.slices import Slice, parse_slice, slices_of
+from dana.corpus.slices import Slice, iterate_slices, parse_slice
 
 
 class Failing(io.BytesIO):
@@ -48,9 +48,9 @@ def test_byte_ranges_hold_every_line_once_with_its_number(jsonl, size):
         records, lines = parse_slice(part, Inputs())
         return [(one.document, one.problem[:8], one.record.line + before) for one in records], lines
 
-    (whole,) = slices_of(str(jsonl))
+    (whole,) = iterate_slices(str(jsonl))
     found, lines = [], 0
-    for part in slices_of(str(jsonl), size):
+    for part in iterate_slices(str(jsonl), size):
         records, passed = about(part, lines)
         found += records
         lines += passed
@@ -61,7 +61,7 @@ def test_byte_ranges_hold_every_line_once_with_its_number(jsonl, size):
 def test_parquet_is_cut_by_row_groups_and_rows_keep_their_numbers(tmp_path):
     table = pa.table({"text": [f"text {number}" for number in range(100)]})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=10)
-    parts = list(slices_of(str(tmp_path / "t.parquet"), 200))
+    parts = list(iterate_slices(str(tmp_path / "t.parquet"), 200))
     assert len(parts) > 3
     parsed = [one for part in parts for one in parse_slice(part, Inputs())[0]]
     assert [one.record.line for one in parsed] == list(range(1, 101))
@@ -74,7 +74,7 @@ def test_row_groups_are_joined_up_to_the_size_and_a_large_one_is_streamed(tmp_pa
     )
     (group, *_) = {pq.read_metadata(tmp_path / "t.parquet").row_group(place).total_byte_size for place in range(10)}
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
-    parts = list(slices_of(str(tmp_path / "t.parquet"), group))
+    parts = list(iterate_slices(str(tmp_path / "t.parquet"), group))
     assert len(parts) == 10
     joined = list(slices_module._row_groups(tmp_path / "t.parquet", 3 * group))
     assert [(part.first, part.after) for part in joined] == [(0, 3), (3, 6), (6, 9), (9, 10)]
@@ -88,18 +88,20 @@ def test_row_groups_are_joined_up_to_the_size_and_a_large_one_is_streamed(tmp_pa
 def test_compressed_files_and_other_formats_are_one_slice(tmp_path):
     for name in ("a.jsonl.gz", "b.csv", "c.txt"):
         (tmp_path / name).write_bytes(b"x" * 500)
-    assert list(slices_of(str(tmp_path), 100)) == [Slice(tmp_path / name) for name in ("a.jsonl.gz", "b.csv", "c.txt")]
+    assert list(iterate_slices(str(tmp_path), 100)) == [
+        Slice(tmp_path / name) for name in ("a.jsonl.gz", "b.csv", "c.txt")
+    ]
 
 
 def test_several_processes_give_the_documents_and_counts_of_one(jsonl, tmp_path, monkeypatch):
     (tmp_path / "more.txt").write_text("text 5 \n\nanother\n\nthird")
-    original = slices_of
-    monkeypatch.setattr(slices_module, "slices_of", lambda source: original(source, 500))
+    original = iterate_slices
+    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: original(source, 500))
     sources, tallies = [str(jsonl), str(tmp_path / "more.txt")], [Tally(), Tally()]
     one, two = (list(read_documents(sources, "skip", tally, n)) for tally, n in zip(tallies, (1, 2), strict=True))
     assert one == two
     assert tallies[0] == tallies[1]
-    assert tallies[0].read == 302
+    assert tallies[0].record_count == 302
     for processes in (1, 2):
         with pytest.raises(DataError, match=r"big\.jsonl:201: not JSON"):
             list(read_documents(sources, "fail", Tally(), processes))
@@ -126,7 +128,7 @@ def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tm
     else:
         lines = "".join((json.dumps({"text": text}) if "json" in name else text) + "\n" for text in texts)
         (tmp_path / name).write_bytes(gzip.compress(lines.encode()) if name.endswith(".gz") else lines.encode())
-    (part,) = slices_of(str(tmp_path / name))
+    (part,) = iterate_slices(str(tmp_path / name))
     assert part.is_small
     monkeypatch.setattr(slices_module, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)

@@ -5,7 +5,7 @@ import pytest
 
 from dana.core.rng import unit_keys
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, draw, units_of
+from dana.corpus.unit_stream import Units, draw, split_documents
 
 
 def _lines(text):
@@ -21,7 +21,7 @@ UNITS = sum(1 + i % 7 for i in range(300))
 
 
 def test_units_carry_their_document_and_span():
-    batches = list(units_of(DOCUMENTS[:3], _lines, batch=2))
+    batches = list(split_documents(DOCUMENTS[:3], _lines, batch=2))
     assert [len(batch) for batch in batches] == [3, 3]
     assert batches[1].texts == ["unit 2 0", "unit 2 1", "unit 2 2"]
     assert batches[1].numbers.tolist() == [0, 1, 2]
@@ -29,8 +29,8 @@ def test_units_carry_their_document_and_span():
 
 
 def test_keys_are_distinct_and_do_not_depend_on_the_batch():
-    small = np.concatenate([batch.keys for batch in units_of(DOCUMENTS, _lines, batch=1)])
-    large = np.concatenate([batch.keys for batch in units_of(DOCUMENTS, _lines, batch=10**6)])
+    small = np.concatenate([batch.keys for batch in split_documents(DOCUMENTS, _lines, batch=1)])
+    large = np.concatenate([batch.keys for batch in split_documents(DOCUMENTS, _lines, batch=10**6)])
     np.testing.assert_array_equal(small, large)
     assert np.unique(small).size == UNITS
     assert unit_keys("d2", np.array([1]))[0] == unit_keys("d2", np.arange(3))[1]
@@ -39,13 +39,13 @@ def test_keys_are_distinct_and_do_not_depend_on_the_batch():
 @pytest.mark.parametrize("batch", [1, 64, 10**6])
 def test_samples_are_disjoint_seeded_and_ignore_order_and_batch(batch):
     wanted = {"a": (1, 50), "b": (2, 50), "none": (3, 0)}
-    samples = draw(units_of(DOCUMENTS, _lines, batch), wanted)
+    samples = draw(split_documents(DOCUMENTS, _lines, batch), wanted)
     assert [len(sample.ids) for sample in samples.values()] == [50, 50, 0]
     assert not set(samples["a"].ids) & set(samples["b"].ids)
-    backwards = draw(units_of(DOCUMENTS[::-1], _lines, 7), wanted)
+    backwards = draw(split_documents(DOCUMENTS[::-1], _lines, 7), wanted)
     assert {name: sample.ids for name, sample in samples.items()} == {name: s.ids for name, s in backwards.items()}
-    assert samples["a"].ids != draw(units_of(DOCUMENTS, _lines), {"a": (9, 50)})["a"].ids
-    every = Units.join(list(units_of(DOCUMENTS, _lines, 100)))
+    assert samples["a"].ids != draw(split_documents(DOCUMENTS, _lines), {"a": (9, 50)})["a"].ids
+    every = Units.join(list(split_documents(DOCUMENTS, _lines, 100)))
     rows = {unit: row for row, unit in enumerate(every.ids)}
     drawn, again = samples["a"], every.rows(np.array([rows[unit] for unit in samples["a"].ids]))
     assert drawn.ids == again.ids
@@ -56,20 +56,20 @@ def test_samples_are_disjoint_seeded_and_ignore_order_and_batch(batch):
 
 
 def test_a_small_corpus_gives_smaller_samples_and_nothing_twice():
-    samples = draw(units_of(DOCUMENTS[:5], _lines), {"a": (1, 10), "b": (2, 10)})
+    samples = draw(split_documents(DOCUMENTS[:5], _lines), {"a": (1, 10), "b": (2, 10)})
     assert [len(sample.ids) for sample in samples.values()] == [8, 7]
     assert len({*samples["a"].ids, *samples["b"].ids}) == 15
     wanted = {"large": (1, 1000), "small": (2, 3), "middle": (3, 100), "none": (4, 0)}
-    sizes = {name: len(sample.ids) for name, sample in draw(units_of(DOCUMENTS[:5], _lines), wanted).items()}
+    sizes = {name: len(sample.ids) for name, sample in draw(split_documents(DOCUMENTS[:5], _lines), wanted).items()}
     assert sizes == {"large": 6, "small": 3, "middle": 6, "none": 0}
-    enough = draw(units_of(DOCUMENTS[:5], _lines), {"a": (1, 12), "b": (2, 3)})
+    enough = draw(split_documents(DOCUMENTS[:5], _lines), {"a": (1, 12), "b": (2, 3)})
     assert [len(sample.ids) for sample in enough.values()] == [12, 3]
 
 
 def test_every_unit_is_equally_likely():
     counts = np.zeros(7)
     for seed in range(200):
-        for _, unit in draw(units_of(DOCUMENTS, _lines), {"a": (seed, 20)})["a"].ids:
+        for _, unit in draw(split_documents(DOCUMENTS, _lines), {"a": (seed, 20)})["a"].ids:
             counts[unit] += 1
     expected = np.array([sum(1 + i % 7 > unit for i in range(300)) for unit in range(7)]) / UNITS * 4000
     assert float(((counts - expected) ** 2 / expected).sum()) < 22.5  # 6 degrees of freedom, p = 0.001

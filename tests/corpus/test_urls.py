@@ -24,9 +24,9 @@ from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import expand, find_files
 from dana.corpus.readers import read_records
-from dana.corpus.slices import parse_slice, slices_of
+from dana.corpus.slices import iterate_slices, parse_slice
+from dana.corpus.sources import expand, find_files
 from dana.stages.texts import corpus_stage
 
 ROWS = [{"id": f"{number}", "text": f"Row {number} of the pool, ähnlich 😀"} for number in range(3000)]
@@ -66,7 +66,7 @@ def test_a_file_in_memory_gives_the_records_of_a_local_one(ending, memory, tmp_p
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
 def test_slices_of_a_remote_file_are_its_records(ending, memory):
     memory.pipe_file(f"/pool/a{ending}", FILES[ending])
-    parts = list(slices_of(f"memory://pool/a{ending}", size=len(FILES[ending]) // 5))
+    parts = list(iterate_slices(f"memory://pool/a{ending}", size=len(FILES[ending]) // 5))
     assert len(parts) >= 5
     parsed = [one for part in parts for one in parse_slice(part, Inputs())[0]]
     assert [{"id": one.document.doc_id, "text": one.document.text} for one in parsed] == ROWS

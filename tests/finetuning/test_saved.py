@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from dana.core.errors import ArtifactError
 from dana.core.rng import seeded
 from dana.finetuning.saved import open_classifier, save_classifier
-from dana.models.classifier import HEAD, Classifier, MeanPooled, new_classifier
+from dana.models.classifier import HEAD, Classifier, MeanPooling, new_classifier
 from dana.tasks.kinds.single_label import SingleLabel
 
 LABELS = ["fruit", "metal", "bird"]
@@ -40,7 +40,7 @@ def trained(kind, mean=False):
     with seeded(3):
         config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **KINDS[kind]}, num_labels=3)
         whole = AutoModelForSequenceClassification.from_config(config)
-        classifier = Classifier(MeanPooled(AutoModel.from_config(config), 3) if mean else whole)
+        classifier = Classifier(MeanPooling(AutoModel.from_config(config), 3) if mean else whole)
         torch.nn.init.normal_(classifier.out.weight, std=0.5)
         torch.nn.init.normal_(classifier.out.bias, std=0.5)
     return classifier.eval()

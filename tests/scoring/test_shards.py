@@ -76,8 +76,8 @@ def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, worker
 def test_the_size_of_shards_and_batches_changes_no_score(scoring, texts, tmp_path, monkeypatch):
     expected = content(scoring("one").run().path)
     monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
-    original = sharded.units_of
-    monkeypatch.setattr(sharded, "units_of", lambda documents, splitter: original(documents, splitter, 7))
+    original = sharded.split_documents
+    monkeypatch.setattr(sharded, "split_documents", lambda documents, splitter: original(documents, splitter, 7))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
     assert content(scoring("other", general=general).run().path) == expected
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, draw, units_of
+from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import CrossFitted, create_selector, half_of
 from dana.selectors.checks import check_selector
@@ -56,7 +56,7 @@ def own_words(first, documents, units=3):
 
 
 def corpus(documents=200):
-    return Units.join(list(units_of(own_words(0, documents), lines)))
+    return Units.join(list(split_documents(own_words(0, documents), lines)))
 
 
 def test_a_document_is_scored_by_the_fit_that_has_not_seen_it():

@@ -14,8 +14,8 @@ from dana.core.schemas import parts
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import find_files
-from dana.corpus.slices import parse_sources, slices_of
+from dana.corpus.slices import iterate_slices, parse_sources
+from dana.corpus.sources import find_files
 from dana.stages import texts as stage
 from dana.stages.texts import corpus_stage
 
@@ -70,7 +70,7 @@ def mixed(tmp_path):
 
 
 def test_every_record_and_every_byte_are_those_of_one_process(mixed, tmp_path, monkeypatch):
-    monkeypatch.setattr(slices_module, "slices_of", lambda source: slices_of(source, 500))
+    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 500))
     parsed, made = {}, {}
     for count in (1, 2, 4):
         monkeypatch.setattr(stage, "reading_processes", lambda files, count=count: count)

@@ -99,7 +99,7 @@ def test_documents_with_either_text_are_decontaminated(card, tmp_path, field):
     documents = [Document("clean", "s", "nothing of it"), Document("held", "s", f"so {LONG} so")]
     tally = Tally()
     for document in documents:
-        tally.keep(document)
+        tally.add(document)
     (tmp_path / "draft" / "__dana__").mkdir(parents=True)
     kept = list(cleaner.filter_general(documents, tally, Draft(tmp_path / "draft")))
     assert [document.doc_id for document in kept] == ["clean"]

@@ -20,7 +20,7 @@ from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.rng import document_key
 from dana.core.schemas import SCORES, WEIGHTS, Document, parts, read_batches, table_identity
 from dana.core.storage import check_url, is_url
-from dana.corpus.places import stem
+from dana.corpus.sources import stem
 from dana.corpus.text import document_id, normalise, words
 from dana.corpus.units import Span, sentences
 from dana.scoring.engines.parts import PartWriter, join_scores, task_part

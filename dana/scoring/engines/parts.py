@@ -27,8 +27,8 @@ from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, refuse_damage, text_digest
 from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents
 from dana.core.storage import attempt, is_url, place_of
+from dana.corpus.digests import DigestStore
 from dana.corpus.documents import Tally, document_tables
-from dana.corpus.seen import Seen
 from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
 
@@ -250,17 +250,17 @@ class _Parts:
         tally = Tally()
         for rank, record in enumerate(self.records):
             self._fetch("corpus", rank, draft.path / Path(_part_name("corpus", rank)).name)
-            tally.read += record["documents"] + record["blank"]
+            tally.record_count += record["documents"] + record["blank"]
             if record["blank"]:
-                tally.dropped["empty"] += record["blank"]
-        with closing(Seen(draft.path)) as names:
+                tally.drop_counts["empty"] += record["blank"]
+        with closing(DigestStore(draft.path)) as names:
             for document in iterate_documents(draft.path):
                 digest = text_digest(document.doc_id)
                 if names.get(digest) is not None:
                     raise DataError(f"{self.folder.path}: two documents are named {document.doc_id!r}")
                 names.add(digest)
-                tally.keep(document)
-        if not tally.kept:
+                tally.add(document)
+        if not tally.document_count:
             raise DataError(f"{self.folder.path}: holds no document: {tally}")
         draft.counts.update(tally.as_dict())
 

@@ -82,7 +82,7 @@ def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def task_groups(task: Units) -> np.ndarray:
     """Groups of a task's units that are held out together; see :func:`groups_of` and :func:`stretches`."""
-    places = np.argsort(np.lexsort((task.numbers, task.of)))
+    places = np.argsort(np.lexsort((task.numbers, task.owners)))
     return stretches(groups_of(task.texts, task.document_numbers.tolist()), places)
 
 

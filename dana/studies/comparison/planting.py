@@ -23,7 +23,7 @@ from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import Tally, document_tables, source_digests
 from dana.corpus.inputs import Inputs
-from dana.corpus.places import find_files
+from dana.corpus.sources import find_files
 from dana.corpus.text import distinct_rows, document_id, words
 from dana.corpus.units import sentences
 from dana.scoring.ranking.folds import groups_of

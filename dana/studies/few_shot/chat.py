@@ -174,6 +174,6 @@ class ScriptedChat:
             fits = "reply" in kinds and kinds.items() <= REPLY_KEYS.items()
             if record.problem or not fits:
                 allowed = "allowed are reply (a text, needed), turn (a whole number) and contains (a text)"
-                raise DataError(f"{record.place}: {record.problem or f'{record.fields}: {allowed}'}")
+                raise DataError(f"{record.location}: {record.problem or f'{record.fields}: {allowed}'}")
             lines.append(record.fields)
         return lines

@@ -10,8 +10,8 @@ from dana.core.config import require
 from dana.core.errors import Damage, DataError, nearest_path
 from dana.core.lines import COMPRESSIONS, read_lines
 from dana.corpus.inputs import MISSING, field_at
-from dana.corpus.places import FORMATS
 from dana.corpus.readers import read_file
+from dana.corpus.sources import FORMATS
 from dana.corpus.text import one_line
 
 PAIR = ("source", "target")
@@ -155,12 +155,12 @@ def _records(path: Path, sides: Sequence[str]) -> Iterator[Row]:
     """Record by record, the fields of the sides."""
     for record in read_file(path, errors="strict"):
         if record.problem:
-            raise DataError(f"{record.place}: {record.problem}")
+            raise DataError(f"{record.location}: {record.problem}")
         texts = [field_at(record.fields, side) for side in sides]
         for side, text in zip(sides, texts, strict=True):
             if text is MISSING:
                 present = ", ".join(record.fields)
-                raise DataError(f"{record.place}: no {side!r}; there is: {present}; name the sides by --sides")
+                raise DataError(f"{record.location}: no {side!r}; there is: {present}; name the sides by --sides")
             if not isinstance(text, str):
-                raise DataError(f"{record.place}: {side!r} is {type(text).__name__}, not text")
+                raise DataError(f"{record.location}: {side!r} is {type(text).__name__}, not text")
         yield record.line, tuple(texts)

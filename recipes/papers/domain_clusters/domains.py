@@ -17,7 +17,7 @@ from dana.core.rng import derive_seed
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
 from dana.corpus.text import distinct_rows
-from dana.corpus.unit_stream import draw, units_of
+from dana.corpus.unit_stream import draw, split_documents
 from dana.corpus.units import parse_units
 from dana.encoders.base import encode
 from dana.encoders.cache import StoredEncoder, create_encoder
@@ -103,7 +103,7 @@ def _sentences(name: str, path: Path, most: int) -> list[Document]:
         texts = [document.text for document in islice(documents, most)]
     else:
         wanted = {name: (derive_seed(0, "domains", name), 2 * most)}  # some of them come again
-        drawn = draw(units_of(documents, parse_units("sentence").splitter()), wanted)[name]
+        drawn = draw(split_documents(documents, parse_units("sentence").splitter()), wanted)[name]
         texts = [drawn.texts[row] for row in distinct_rows(drawn.texts)[:most]]
     if len(texts) < most:
         raise DataError(f"{path}: {len(texts):,} distinct sentences; {most:,} are wanted of each domain")

@@ -24,7 +24,7 @@ from torch import Tensor
 from dana.core.artifacts import write_text
 from dana.core.files import slug
 from dana.core.rng import generator
-from dana.corpus.unit_stream import Units, units_of
+from dana.corpus.unit_stream import Units, split_documents
 from dana.corpus.units import WholeDocuments
 from dana.studies.clusters.description import ClusterDescription, describe_clusters
 from dana.studies.clusters.domains import (
@@ -48,7 +48,7 @@ def describe(
     """Clusters of all sentences, which stand in a random order: a figure draws the first thousand."""
     order = generator(seed, "figures", "order").permutation(len(domains.documents))
     documents = [domains.documents[row] for row in order]
-    units = Units.join(list(units_of(documents, WholeDocuments().splitter())))
+    units = Units.join(list(split_documents(documents, WholeDocuments().splitter())))
     return describe_clusters(units, vectors[order], geometry, settings, seed)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, draw, units_of
+from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.scoring.ranking.auto import FUSION, AutoSelector, _choose
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import CrossFitted, create_selector
@@ -42,7 +42,7 @@ def lines(text):
 
 
 def fitted_and_pool(selector, task, share=0.1):
-    units = Units.join(list(units_of(pool(share=share), lines)))
+    units = Units.join(list(split_documents(pool(share=share), lines)))
     wanted = {name: (number, size) for number, (name, size) in enumerate(selector.samples(len(task)).items())}
     return selector.fit(task, draw([units], wanted, selector.runs()), 0), units
 
@@ -162,7 +162,7 @@ def test_a_fusion_in_a_fusion_and_an_unknown_part_are_refused():
 
 
 def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_have_not_seen_the_unit(tmp_path):
-    task, units = sentences(CELLS, 60, 1), Units.join(list(units_of(pool(), lines)))
+    task, units = sentences(CELLS, 60, 1), Units.join(list(split_documents(pool(), lines)))
     selector = FusionSelector("lexical+lda", "1+3", context=CONTEXT)
     samples = draw([units], {name: (1, size) for name, size in selector.samples(60).items()})
     fitted = selector.fit(task, samples, 4)

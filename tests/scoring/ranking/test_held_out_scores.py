@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, units_of
+from dana.corpus.unit_stream import Units, split_documents
 from dana.scoring.ranking.auto import (
     HeldOutScores,
     choose_selector,
@@ -47,7 +47,7 @@ def documents(name, count, units=3):
     made = [Document(f"{name}{d}", "s", "\n".join(f"{name}{d:03d}{u:02d}" for u in range(units))) for d in range(count)]
     size = len(name) + 5
     spans = [(start, start + size) for start in range(0, units * (size + 1), size + 1)]
-    return Units.join(list(units_of(made, lambda text: spans)))
+    return Units.join(list(split_documents(made, lambda text: spans)))
 
 
 def compared(task):

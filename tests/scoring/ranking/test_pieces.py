@@ -3,7 +3,7 @@
 import numpy as np
 
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, draw, units_of
+from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.scoring.ranking.folds import match_lengths, pieces_of
 
 
@@ -19,7 +19,7 @@ def documents(count, sizes):
 
 
 def corpus(count, sizes):
-    return Units.join(list(units_of(documents(count, sizes), lines, 50)))
+    return Units.join(list(split_documents(documents(count, sizes), lines, 50)))
 
 
 def test_a_piece_is_a_run_of_at_most_gamma_units_of_one_document_whatever_the_order():
@@ -63,8 +63,8 @@ def test_general_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings()
 
 def test_a_sample_of_runs_has_whole_runs_and_ignores_order_batch_and_other_samples():
     every, wanted = documents(120, [9, 2, 5]), {"units": (1, 10**6), "runs": (2, 100)}
-    drawn = draw(units_of(every, lines, 64), wanted, {"runs": 3})["runs"]
-    again = draw(units_of(every[::-1], lines, 7), {"runs": (2, 100)}, {"runs": 3})["runs"]
+    drawn = draw(split_documents(every, lines, 64), wanted, {"runs": 3})["runs"]
+    again = draw(split_documents(every[::-1], lines, 7), {"runs": (2, 100)}, {"runs": 3})["runs"]
     assert sorted(drawn.ids) == sorted(again.ids)
     assert 90 < len(drawn) <= 100
     sizes = {document.doc_id: document.text.count("\n") + 1 for document in every}
@@ -72,7 +72,7 @@ def test_a_sample_of_runs_has_whole_runs_and_ignores_order_batch_and_other_sampl
         first = number // 3 * 3
         run = {(doc_id, n) for n in range(first, min(first + 3, sizes[doc_id]))}
         assert run <= set(drawn.ids)
-    other = draw(units_of(every, lines, 64), {"runs": (3, 100)}, {"runs": 3})["runs"]
+    other = draw(split_documents(every, lines, 64), {"runs": (3, 100)}, {"runs": 3})["runs"]
     assert set(other.ids) != set(drawn.ids)
-    everything = draw(units_of(every, lines, 64), {"runs": (2, 10**6)}, {"runs": 3})["runs"]
+    everything = draw(split_documents(every, lines, 64), {"runs": (2, 10**6)}, {"runs": 3})["runs"]
     assert len(everything) == sum(sizes.values())

@@ -68,8 +68,8 @@ def test_shards_and_batches_of_another_size_change_no_bit(clustering, texts, tmp
     expected = content(clustering("one").run().path)
     monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
-    original = sharded.units_of
-    monkeypatch.setattr(sharded, "units_of", lambda documents, splitter: original(documents, splitter, 7))
+    original = sharded.split_documents
+    monkeypatch.setattr(sharded, "split_documents", lambda documents, splitter: original(documents, splitter, 7))
     assert content(clustering("other", general=general).run().path) == expected
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
 from dana.core.schemas import parts
-from dana.corpus import documents, seen
+from dana.corpus import digests, documents
+from dana.corpus.digests import NOTHING, DigestStore, DuplicateFilter
 from dana.corpus.documents import Tally, read_documents
-from dana.corpus.seen import NOTHING, Distinct, Seen
 from dana.stages.texts import corpus_stage
 
 TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "TOGETHER": 2, "FILTER_BITS": 4}
@@ -29,7 +29,7 @@ TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "TOGETHER": 2, "FILTER_BITS": 4}
 def tight(monkeypatch):
     """Three digests in memory, two records a block, a table that lets most digests pass."""
     for name, value in TIGHT.items():
-        monkeypatch.setattr(seen, name, value)
+        monkeypatch.setattr(digests, name, value)
 
 
 def _digest(number):
@@ -37,7 +37,7 @@ def _digest(number):
 
 
 def test_a_value_by_hand():
-    with closing(Seen()) as some:
+    with closing(DigestStore()) as some:
         assert some.get(_digest(1)) is None
         some.add(_digest(1), b"12345678")
         some.add(_digest(2))
@@ -48,7 +48,7 @@ def test_a_value_by_hand():
 @given(st.lists(st.integers(0, 60), max_size=150))
 def test_it_is_a_dictionary(tight, tmp_path, numbers):
     held = {}
-    with closing(Seen(tmp_path)) as some:
+    with closing(DigestStore(tmp_path)) as some:
         for number in numbers:
             assert some.get(_digest(number)) == held.get(number)
             if number not in held:
@@ -58,10 +58,10 @@ def test_it_is_a_dictionary(tight, tmp_path, numbers):
 
 
 def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
-    monkeypatch.setattr(seen, "IN_MEMORY", 2)
+    monkeypatch.setattr(digests, "IN_MEMORY", 2)
     digest = bytes(range(100, 116))
     before, after = bytes(16), digest[8:] + bytes(8)
-    with closing(Seen()) as some:
+    with closing(DigestStore()) as some:
         some.add(before, digest[:8])
         some.add(after, NOTHING)  # the file now holds the digest, from byte 16 on
         assert (some.get(digest), some.get(after), some.get(before)) == (None, NOTHING, digest[:8])
@@ -71,8 +71,8 @@ def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
 
 
 def test_there_are_few_runs_and_their_files_have_no_names(monkeypatch, tmp_path):
-    monkeypatch.setattr(seen, "IN_MEMORY", 2)
-    with closing(Seen(tmp_path)) as some:
+    monkeypatch.setattr(digests, "IN_MEMORY", 2)
+    with closing(DigestStore(tmp_path)) as some:
         for number in range(2 * 64 + 2 * 16 + 2 * 3):
             some.add(_digest(number))
         assert [run.level for run in some._runs] == [3, 2, 0, 0, 0]
@@ -82,9 +82,9 @@ def test_there_are_few_runs_and_their_files_have_no_names(monkeypatch, tmp_path)
 
 
 def test_the_table_of_bits_lets_few_digests_pass(monkeypatch):
-    monkeypatch.setattr(seen, "IN_MEMORY", 512)
-    monkeypatch.setattr(seen, "FILTER_BITS", 12)
-    with closing(Seen()) as some:
+    monkeypatch.setattr(digests, "IN_MEMORY", 512)
+    monkeypatch.setattr(digests, "FILTER_BITS", 12)
+    with closing(DigestStore()) as some:
         for number in range(512):
             some.add(_digest(number))
         assert all(some._may_hold(_digest(number)) for number in range(512))
@@ -133,7 +133,7 @@ def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
     now = [read(on_bad_record) for on_bad_record in ("skip", "fail")]
     with pytest.MonkeyPatch.context() as patch:
         texts, names = set(), {}
-        patch.setattr(Distinct, "admit", lambda self, document: _admitted_by_sets(document, texts, names))
+        patch.setattr(DuplicateFilter, "admit", lambda self, document: _admitted_by_sets(document, texts, names))
         reference = [read("skip")]
         texts, names = set(), {}
         assert now == [*reference, read("fail")]
@@ -148,7 +148,7 @@ def _pool(path, count):
 def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, tmp_path):
     pool, found = _pool(tmp_path / "pool.jsonl", 4000), {}
     for name, processes, in_memory in (("all", 1, 1 << 19), ("one", 1, 100), ("two", 2, 100)):
-        monkeypatch.setattr(seen, "IN_MEMORY", in_memory)
+        monkeypatch.setattr(digests, "IN_MEMORY", in_memory)
         monkeypatch.setattr("dana.stages.texts.reading_processes", lambda files, count=processes: count)
         made = corpus_stage([pool], tmp_path / name)
         assert sorted(path.name for path in made.path.iterdir()) == ["__dana__", "part-00000.parquet"]
@@ -159,9 +159,9 @@ def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, t
 
 KILLED = """
 import os, signal, sys
-from dana.corpus import seen
+from dana.corpus import digests
 from dana.stages import texts as corpus
-seen.IN_MEMORY = 100
+digests.IN_MEMORY = 100
 read = corpus.read_documents
 def dying(*given):
     for number, document in enumerate(read(*given)):
@@ -181,7 +181,7 @@ def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_th
     assert ended.returncode == -signal.SIGKILL
     left = [path for path in run.rglob("*") if path.is_file()]
     assert {path.name for path in left} <= {"part-00000.parquet", ".corpus.lock"}
-    monkeypatch.setattr(seen, "IN_MEMORY", 100)
+    monkeypatch.setattr(digests, "IN_MEMORY", 100)
     made = corpus_stage([pool], run / "corpus")
     assert [path.name for path in run.iterdir()] == ["corpus"]
     assert parts(made.path)[0].read_bytes() == parts(whole.path)[0].read_bytes()
@@ -189,13 +189,13 @@ def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_th
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(seen, "IN_MEMORY", 100)
+    monkeypatch.setattr(digests, "IN_MEMORY", 100)
 
     def full(dir):
         assert Path(dir).name.startswith(".corpus.tmp-")
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(seen, "TemporaryFile", full)
+    monkeypatch.setattr(digests, "TemporaryFile", full)
     with pytest.raises(ArtifactError, match="corpus: cannot be written: No space left on device"):
         corpus_stage([_pool(tmp_path / "pool.jsonl", 400)], tmp_path / "run" / "corpus")
     assert [path.name for path in tmp_path.iterdir()] == ["pool.jsonl"]

@@ -7,8 +7,8 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.errors import ConfigError, DataError
-from dana.corpus.places import expand, find_files
 from dana.corpus.readers import read_records
+from dana.corpus.sources import expand, find_files
 
 
 @pytest.fixture

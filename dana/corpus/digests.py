@@ -30,7 +30,7 @@ TOGETHER = 4  # runs of one size that become one
 FILTER_BITS = 29  # of a digest: 64 MB; with 10^8 digests a fifth of the others pass
 
 
-class Seen:
+class DigestStore:
     """A dictionary of digests that only grows; to be closed at last.
 
     Memory: 25 MB, and 65 MB more once some are on disk, however many there are; 24 bytes a digest on disk, up to twice
@@ -142,16 +142,16 @@ def _place(digest: bytes) -> tuple[int, int]:
     return place >> 3, 1 << (place & 7)
 
 
-class Distinct:
+class DuplicateFilter:
     """The texts and names of the documents so far, in constant memory; to be used in a ``with``."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Start without any.
 
         Args:
-            folder: See :class:`Seen`.
+            folder: See :class:`DigestStore`.
         """
-        self._texts, self._names = Seen(folder), Seen(folder)
+        self._texts, self._names = DigestStore(folder), DigestStore(folder)
 
     def __enter__(self) -> Self:
         return self
