@@ -27,6 +27,7 @@ def table_schema(**columns: pa.DataType) -> pa.Schema:
 
 
 # doc_id: given, or blake2b of source and text.  source: file stem, dataset name, or the record's own.
+# text: NFC, stripped, never empty.
 DOCUMENTS = table_schema(doc_id=pa.string(), source=pa.string(), text=pa.string())
 
 # unit: position in its document, from 0.  start, end: character span in the document's text.
