@@ -67,7 +67,7 @@ def _code(value: object) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
 def commands() -> str:
