@@ -58,18 +58,3 @@ def test_the_code_of_the_interface_runs(place, capsys):
     assert not [
         path.name for path in Path().iterdir() if path.name not in ("card", "labelled.csv", "notes.csv", "pool", "runs")
     ]
-
-
-def test_the_code_for_other_trainers_runs(place):
-    dana.score("notes.csv", "pool/*.jsonl.gz", out="runs/mine", detector="knn")
-    kept = dana.weigh("runs/mine")["weight"].sum()
-    small = {
-        **place,
-        "max_tokens=256": "max_tokens=24",
-        "num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
-        "gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
-    }
-    names = run_page("guide/your-trainer.md", small)
-    assert 0 < len(names["kept"]) <= kept
-    assert len(names["best"]) == len(names["rows"])  # segments weigh 1
-    assert names["trainer"].state.global_step == 1

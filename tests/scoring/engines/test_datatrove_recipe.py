@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import dana
 from dana.core.errors import ConfigError
 from dana.core.schemas import read_table
 from dana.scoring.saved_selector import load_selector
+from tests.guide import fenced
 
 pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
 
@@ -43,10 +43,8 @@ def place(tmp_path, run, records, monkeypatch):
 
 
 def test_the_code_of_the_page_runs(place, run, records):
-    page = (ROOT / "docs" / "guide" / "datatrove.md").read_text(encoding="utf-8")
-    names = {"__name__": "__main__"}
-    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        exec(block, names)
+    (code,) = fenced(ROOT / "docs" / "guide" / "scale.md", "python")
+    exec(code.replace("runs/tickets", "runs/mine"), {"__name__": "__main__"})
     scores = read_table(Path("runs/pool/scores")).to_pylist()
     expected = sorted(read_table(run / "scores").to_pylist(), key=lambda row: (row["doc_id"], row["unit"]))
     assert sorted(scores, key=lambda row: (row["doc_id"], row["unit"])) == expected

@@ -1,0 +1,122 @@
+"""Code of the README and of the guide, and a folder in which they run as a reader pastes them, at a size for tests."""
+
+import gzip
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from dana.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^( *)```(bash|python|yaml)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+# Large values of the pages, and the small ones that tests take.
+SMALL = {
+    r"--steps (\d)\d*": r"--steps \g<1>0 --batch-size 4 --max-tokens 32",
+    r"--seeds 8": "--seeds 2",
+    r"steps: 1000": "steps: 2, batch_size: 4, max_tokens: 32",
+    r"finetune: \{seeds: 8\}": "finetune: {seeds: 2, epochs: 1, max_tokens: 32}",
+    r"steps=1000": "steps=10, batch_size=4, max_tokens=32",
+    r"seeds=5": "seeds=1, epochs=1, max_tokens=24",
+    r"max_tokens=256": "max_tokens=24",
+    r"num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
+    r"gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
+}
+FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1"]
+FAST_ENCODER = "hashing:dims=64,words=1"
+
+
+def fenced(path: Path, language: str) -> list[str]:
+    """The page's blocks of a language."""
+    return [text for _, kind, text in BLOCK.findall(path.read_text(encoding="utf-8")) if kind == language]
+
+
+def write_reader_files(texts: list[str]) -> None:
+    """Write what the pages take for granted: labelled texts, a pool and new texts, in the current folder."""
+    words = [("invoice", "billing"), ("disk", "hardware")] * 60
+    labelled = [{"text": f"{word} {text}", "label": label} for text, (word, label) in zip(texts, words, strict=False)]
+    pd.DataFrame(labelled).to_csv("tickets.csv", index=False)
+    for folder in ("pool", "more/extra"):
+        Path(folder).mkdir(parents=True)
+    pool = "".join(json.dumps({"text": text}) + "\n" for text in texts[120:])
+    Path("pool/general.jsonl").write_text(pool, encoding="utf-8")
+    pd.DataFrame({"body": texts[:30]}).to_csv("more/extra/notes.csv", index=False)
+    new = [
+        f"the invoice {row} is wrong, and so is the letter about {text[:60]}" for row, text in enumerate(texts[120:150])
+    ]
+    Path("new.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in new), encoding="utf-8")
+    Path("notes.txt").write_text("\n".join(new), encoding="utf-8")
+    for side in ("de", "en"):
+        lines = "".join(f"{side} line {row}\n" for row in range(100))
+        Path(f"it.{side}.gz").write_bytes(gzip.compress(lines.encode()))
+    pd.DataFrame({side: [f"{side} law {row}" for row in range(100)] for side in ("de", "en")}).to_csv(
+        "law.csv", index=False
+    )
+
+
+def run_page(path: Path, model: Path, start: dict[str, object] | None = None) -> dict[str, object]:
+    """Run a page's blocks in order, in the current folder.
+
+    A block of YAML or Python whose first line is a comment with a file's name is written to that file; such a file
+    with code for a script runs in a process of its own.
+
+    Args:
+        path: The page.
+        model: Small checkpoint that stands for ``bert-base-uncased`` and ``dana-mini``.
+        start: Names that the page's Python finds.
+
+    Returns:
+        The names that the page's Python has made.
+    """
+    names = dict(start or {})
+    blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
+    for folder in re.findall(
+        r"""(?:dana (?:score|clusters) .*--out |out=")(runs/\w+)""", path.read_text(encoding="utf-8")
+    ):
+        remember_encoder(Path(folder))
+    for _, language, block in blocks:
+        text = reduce_size(block, model)
+        file = re.match(r"# ([\w-]+\.(?:yaml|py))\n", text)
+        if file:
+            Path(file[1]).write_text(text, encoding="utf-8")
+        if language == "bash":
+            run_commands(text)
+        elif language == "python" and file and "__main__" in text:
+            subprocess.run([sys.executable, file[1]], check=True)
+        elif language == "python":
+            exec(compile(text, str(path), "exec"), names)
+    return names
+
+
+def remember_encoder(run: Path) -> None:
+    """Let a run that has not begun take an encoder that needs no checkpoint."""
+    if not run.exists():
+        run.mkdir(parents=True)
+        (run / "settings.yaml").write_text(json.dumps({"selection": {"encoder": FAST_ENCODER}}), encoding="utf-8")
+
+
+def reduce_size(text: str, model: Path) -> str:
+    """Replace large values of a block by small ones."""
+    for name in ("bert-base-uncased", "dana-mini"):
+        text = text.replace(name, str(model))
+    for large, small in SMALL.items():
+        text = re.sub(large, small, text)
+    return text
+
+
+def run_commands(lines: str) -> None:
+    """Run the commands of a shell block by the command line's own function; each must succeed."""
+    for line in lines.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        assert words[0] == "dana", line
+        if words[1] in ("finetune", "evaluate", "topic-gap"):
+            words += ["--set", *FINETUNED]
+        if words[1] == "compare":
+            words += ["--others", "100"]
+        assert main(words[1:]) == 0, line

@@ -1,0 +1,89 @@
+"""The README, the guide and the studies: every block of code runs as it is pasted."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from dana.cli.main import main
+from tests.guide import ROOT, fenced, run_page, write_reader_files
+from tests.present import needs_studies
+
+pytestmark = [needs_studies, pytest.mark.slow]
+
+FIRST = ROOT / "docs" / "guide" / "first-adaptation.md"
+LATER = [ROOT / "README.md", *sorted({*ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/studies/*.md")} - {FIRST})]
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory, tiny_tokenizer):
+    """A BERT of a tiny size whose tokenizer has pieces for any word."""
+    from dana.models.language_model import new_encoder
+
+    folder = tmp_path_factory.mktemp("model")
+    new_encoder("bert", "tiny", tiny_tokenizer, dropout=0.0, seed=0).model.save_pretrained(folder)
+    tiny_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def first_adaptation(tmp_path_factory, small_model, repository_texts):
+    """The folder in which a reader has followed the first page to its end."""
+    folder = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_reader_files(repository_texts)
+        run_page(FIRST, small_model)
+    return folder
+
+
+def test_the_first_adaptation_leaves_what_its_page_names(first_adaptation):
+    card = yaml.safe_load(fenced(FIRST, "yaml")[0])
+    rows = [len(pd.read_csv(first_adaptation / f"tickets/{part}.csv")) for part in card["splits"]]
+    assert rows == list(card["splits"].values()), "the card says what was printed"
+    named = re.findall(r"`(runs/\S+)`", FIRST.read_text(encoding="utf-8"))
+    assert "runs/tickets/report.html" in named
+    assert [name for name in named if not (first_adaptation / name).exists()] == []
+    assert (first_adaptation / "labelled.parquet").is_file()
+
+
+@pytest.mark.parametrize("page", LATER, ids=lambda page: page.stem)
+def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_path, monkeypatch):
+    if page.stem == "scale":
+        pytest.importorskip("datatrove")
+    folder = tmp_path / "reader"
+    shutil.copytree(first_adaptation, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    run_page(page, small_model)
+    named = re.findall(r"`((?:runs|splits|comparison)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if not Path(name).exists()] == []
+
+
+SMALL = "finetune.seeds=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
+PAPER_COMMANDS = {
+    "table1": "rank {given} --detectors knn,pca --out out",
+    "table2": "score {given} --detector knn --out out",
+    "table4": "run papers/dana/table4 {settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2",
+    "table5": "run papers/dana/table5 {settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2",
+    "figure3": "rank {given} --detectors knn --out out",
+}
+
+
+@pytest.mark.parametrize("name", PAPER_COMMANDS)
+def test_the_tables_of_dana_run_at_a_small_size(name, first_adaptation, small_model, tmp_path, monkeypatch):
+    """Each YAML as it is, with a tiny model for BERT and few units."""
+    shutil.copytree(first_adaptation, tmp_path / "reader")
+    monkeypatch.chdir(tmp_path / "reader")
+    encoder = f"selection.encoder=transformer:{small_model} selection.units=window:32"
+    given = f"--config papers/dana/{name} --task tickets.yaml --general pool/ --set {encoder}"
+    settings = f"task=tickets.yaml general=[pool/] model={small_model} out=out {encoder} {SMALL}"
+    assert main(shlex.split(PAPER_COMMANDS[name].format(given=given, settings=settings))) == 0
+    made = {"table1": "ranking", "figure3": "ranking", "table2": "scores"}.get(name, "report.html")
+    assert Path("out", made).exists()
+    if name == "table5":
+        assert Path("out/arms/continuous/adapted/config.json").is_file()
