@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import dana
 from tests import toy_task
 from tests.api.conftest import FAST
 
