@@ -52,16 +52,23 @@ def test_the_first_adaptation_leaves_what_its_page_names(first_adaptation):
 
 
 @pytest.mark.parametrize("page", LATER, ids=lambda page: page.stem)
-def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_path, monkeypatch):
+def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_path, monkeypatch, capsys):
     if page.stem == "scale":
         pytest.importorskip("datatrove")
     folder = tmp_path / "reader"
     shutil.copytree(first_adaptation, folder)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
-    run_page(page, small_model)
+    before = {path.name for path in folder.iterdir()}
+    names = run_page(page, small_model)
     named = re.findall(r"`((?:runs|splits|comparison)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
     assert [name for name in named if not Path(name).exists()] == []
+    if page.stem == "python":
+        assert "task[1]: is NoneType, not a string: 'None'" in capsys.readouterr().out
+        assert {path.name for path in folder.iterdir()} == before, "nothing is left beside runs/"
+    if page.stem == "your-trainer":
+        assert names["trainer"].state.global_step == 1
+        assert len(names["best"]) == len(names["rows"]), "segments weigh 1"
 
 
 SMALL = "finetune.seeds=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
