@@ -1,1 +1,1 @@
-"""Anomaly scores to training weights, and the estimated in-domain share of what is kept."""
+"""Turn anomaly scores into training weights, and estimate the in-domain share of the selected text."""

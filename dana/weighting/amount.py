@@ -1,7 +1,8 @@
-"""Choose the share of a pool to keep from its scores and held-out task text: least perplexity, capped by likeness.
+"""Choose how much of a pool to select (``beta=auto``): the cut of least perplexity, capped by the in-domain share.
 
-The cut whose n-gram model predicts held-out text of the task best is the amount of text that is worth keeping (Moore
-and Lewis 2010, Intelligent selection of language model training data, section 4; Rousseau 2013, XenC, section 3.3).
+N-gram models are trained on growing cuts of the ranked pool. The cut whose model predicts held-out task text best is
+the amount to select (Moore and Lewis 2010, Intelligent selection of language model training data, section 4; Rousseau
+2013, XenC, section 3.3).
 """
 
 from collections.abc import Sequence
@@ -26,19 +27,19 @@ from dana.weighting.texts import unit_texts
 
 CUTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 ORDER = 3
-LEAST_COUNT = 2  # of a word in the pool, to be in the vocabulary that all cuts have in common
-MOST_UNITS = 200_000  # of the pool whose n-grams are counted; of a larger one, those of documents drawn at random
+LEAST_COUNT = 2  # occurrences of a word in the pool to be in the vocabulary, which all cuts share
+MOST_UNITS = 200_000  # units whose n-grams are counted; a larger pool is sampled by document
 
 
 @dataclass(frozen=True)
 class PerplexityCurve:
-    """What held-out documents cost under the model of each cut, in nats; all of one vocabulary.
+    """Cross-entropy of held-out documents under the n-gram model of each cut, in nats, with a shared vocabulary.
 
     Attributes:
         shares: Shape (cuts,), share of the pool's units in each cut, ascending.
-        nats: Shape (cuts, documents), under the model of the best units; infinite where a cut has no known word.
-        random: Shape (cuts, documents), under the model of as many random units.
-        tokens: Shape (documents,), known words of each document and the ends of its units.
+        nats: Shape (cuts, documents), under the model of the best units; infinite if no word of the cut is known.
+        random: Shape (cuts, documents), under the model of equally many random units.
+        tokens: Shape (documents,), number of known words and unit ends of each document.
     """
 
     shares: np.ndarray
@@ -48,22 +49,22 @@ class PerplexityCurve:
 
     @property
     def per_token(self) -> np.ndarray:
-        """Cross-entropy of all documents under each cut's model, nats a token."""
+        """Cross-entropy of all documents under each cut's model, nats per token."""
         return self.nats.sum(axis=1) / self.tokens.sum()
 
     @property
     def random_per_token(self) -> np.ndarray:
-        """The same under the models of random units."""
+        """Cross-entropy under the models of random units, nats per token."""
         return self.random.sum(axis=1) / self.tokens.sum()
 
     @property
     def best(self) -> int:
-        """The cut of least cross-entropy; of equal ones the smallest."""
+        """Index of the cut of least cross-entropy; the smallest on ties."""
         return int(np.argmin(self.per_token))
 
     @property
     def standard_errors(self) -> np.ndarray:
-        """Of each cut's difference to the best one, nats a token: over documents, which are paired; 0 of one document.
+        """Standard error of each cut's difference to the best, nats per token, paired by document; 0 for one document.
 
         By linearisation of the ratio of nats to tokens (Cochran 1977, Sampling techniques, section 6.4).
         """
@@ -78,7 +79,7 @@ class PerplexityCurve:
 
     @property
     def smallest(self) -> int:
-        """The smallest cut that is within one standard error of the best."""
+        """Index of the smallest cut within one standard error of the best."""
         return int(np.argmax(self.per_token - self.per_token[self.best] <= self.standard_errors))
 
 
@@ -90,50 +91,50 @@ def perplexity_curve(
     documents: np.ndarray,
     cuts: Sequence[float] = CUTS,
 ) -> PerplexityCurve:
-    """Train a model on each cut and measure held-out text under it.
+    """Train an n-gram model on each cut of the ranked pool and measure the perplexity of held-out text.
 
     Args:
         pool: Text of each unit.
-        order: Rows of the pool, the best first.
-        random: The same rows in a random order.
-        held_out: Text of each held-out unit, of which nothing was fitted.
+        order: Rows of the pool, best first.
+        random: The same rows in random order.
+        held_out: Text of each held-out task unit, used in no fit.
         documents: int64 of shape (held-out units,), the document of each, numbered from 0.
-        cuts: Shares of the units, ascending.
+        cuts: Shares of the pool's units, ascending.
     """
     vocabulary = Vocabulary.of_texts(pool, LEAST_COUNT)
     ids, held_out_ids = vocabulary.encode(pool), vocabulary.encode(held_out)
 
     def cost(rows: np.ndarray) -> np.ndarray:
-        """Nats of each held-out document under the model of some texts."""
+        """Compute the nats of each held-out document under a model of these rows of the pool."""
         train: WordIds = ids.rows(np.sort(rows))
-        if not (train.ids > END).any():  # no known word: there is nothing to train on
+        if not (train.ids > END).any():  # no known word to train on
             return np.full(int(documents.max()) + 1, np.inf)
         nats = text_entropies(train_ngrams(train, ORDER, vocabulary), held_out_ids, unknown=False).nats
         return np.bincount(documents, nats)
 
     sizes = sorted({max(1, round(share * order.size)) for share in cuts})
     best = [cost(order[:size]) for size in sizes]
-    drawn = [nats if size == order.size else cost(random[:size]) for size, nats in zip(sizes, best, strict=True)]
-    known = np.bincount(held_out_ids.text_of, held_out_ids.ids >= END, minlength=len(held_out_ids))
-    return PerplexityCurve(np.array(sizes) / order.size, np.stack(best), np.stack(drawn), np.bincount(documents, known))
+    other = [nats if size == order.size else cost(random[:size]) for size, nats in zip(sizes, best, strict=True)]
+    words = np.bincount(held_out_ids.text_of, held_out_ids.ids >= END, minlength=len(held_out_ids))
+    return PerplexityCurve(np.array(sizes) / order.size, np.stack(best), np.stack(other), np.bincount(documents, words))
 
 
 @dataclass(frozen=True)
 class Amount:
-    """How much to keep, and why.
+    """Chosen amount of text, with the evidence.
 
     Attributes:
-        beta: Share of the units.
+        beta: Chosen share of the units.
         by_perplexity: The smallest cut within one standard error of the least perplexity.
-        by_likeness: Share of the pool that is like the task rather than not; None where that is unknown.
-        reason: The choice in words.
-        held_out_documents: Of the task, that chose.
-        counted_units: Of the pool, that the n-gram models saw in all.
-        curve: A row a cut of the ranked pool, ascending: its ``share`` of the pool's units and how many ``units`` that
-            is; ``perplexity`` of held-out task text under an n-gram model of it, and ``perplexity_random`` of as many
-            random units, None where there is no known word; nats a token ``above_best``, the cut of least perplexity,
-            with their ``standard_error`` over held-out documents; and ``in_domain``, the estimated share of the cut
-            that is like the task, None where that is unknown.
+        by_likeness: Share of the pool that is more likely in-domain than not; None if unknown.
+        reason: Explanation of the choice.
+        held_out_documents: Number of task documents that chose.
+        counted_units: Number of the pool's units in the largest n-gram model.
+        curve: One row per cut of the ranked pool, ascending. ``share`` of the pool's units and their number ``units``;
+            ``perplexity`` of held-out task text under an n-gram model of the cut, ``perplexity_random`` of equally
+            many random units, None without a known word; nats per token ``above_best``, the cut of least perplexity,
+            with the ``standard_error`` over held-out documents; ``in_domain``, the estimated in-domain share of the
+            cut, None if unknown.
     """
 
     beta: float
@@ -148,36 +149,36 @@ class Amount:
 def choose_amount(
     held_out: pa.Table, task: Path, pool: Pool, segments: Segments, corpus: Path, settings: WeighSettings
 ) -> Amount:
-    """Choose beta: the amount of least perplexity, but no more than there is text like the task.
+    """Choose beta: the cut of least perplexity, but not more than the in-domain share of the pool.
 
-    Two readings. (a) N-gram models are trained on growing cuts of the ranked pool; the smallest cut under which
-    held-out task text costs at most one standard error more than under the best one. (b) The share of the pool that is
-    more likely like the task than not (:func:`dana.weighting.mixture.in_domain_probability`). The smaller of the two is
-    chosen: a small pool's perplexity falls by any text at first, whatever it is about. Where (b) is unknown or 0, (a).
+    Two estimates. (a) The smallest cut of the ranked pool whose n-gram model is within one standard error of the best
+    on held-out task text. (b) The share of the pool that is more likely in-domain than not
+    (:func:`dana.weighting.mixture.in_domain_probability`). The smaller one is chosen, because in a small pool any
+    text lowers perplexity at first. If (b) is unknown or 0, (a) is chosen.
 
     Args:
-        held_out: Of :data:`dana.core.schemas.SCORES`, of task text that nothing was fitted on.
-        task: Folder of the documents that it is of.
-        pool: Of the same schema, the scored corpus.
-        segments: Of the pool.
-        corpus: Folder of its documents.
-        settings: Of the weighing; its policy says whether units or segments are ranked.
+        held_out: Scores of held-out task text, used in no fit, :data:`dana.core.schemas.SCORES`.
+        task: Folder of the held-out task documents.
+        pool: The scored corpus.
+        segments: Segments of the pool.
+        corpus: Folder of the corpus documents.
+        settings: Settings of the weighing; the policy decides whether units or segments are ranked.
 
     Raises:
-        DataError: If there is no held-out text, or no word is twice in the pool.
+        DataError: If there is no held-out text, or no word occurs twice in the pool.
     """
     if held_out.num_rows == 0:
-        raise DataError("beta='auto': the task has no held-out text to choose by; give a share in (0, 1]")
-    drawn = sampled_units(pool, segments, settings)
-    values, segment = drawn["value"].to_numpy(), np.unique(drawn["segment"].to_numpy(), return_inverse=True)[1]
+        raise DataError("beta='auto': needs held-out task text, and there is none; give a share in (0, 1]")
+    sample = sampled_units(pool, segments, settings)
+    values, segment = sample["value"].to_numpy(), np.unique(sample["segment"].to_numpy(), return_inverse=True)[1]
     order = np.argsort(values, kind="stable")
-    places = generator(settings.seed, "weights", "random cuts").permutation(int(segment.max()) + 1)[segment]
+    random_keys = generator(settings.seed, "weights", "random cuts").permutation(int(segment.max()) + 1)[segment]
     of_task = UnitScores(ranking_values(held_out, settings, segments.components), document_numbers(held_out))
-    by_chance, texts = np.argsort(places, kind="stable"), [unit_texts(drawn, corpus), unit_texts(held_out, task)]
+    by_chance, texts = np.argsort(random_keys, kind="stable"), [unit_texts(sample, corpus), unit_texts(held_out, task)]
     curve = perplexity_curve(texts[0], order, by_chance, texts[1], of_task.documents)
     if not np.isfinite(curve.per_token).any():
-        raise DataError("beta='auto': no word is twice in the pool, so none can be learned; give a share in (0, 1]")
-    probability = _probability(of_task, UnitScores(values, document_numbers(drawn)), settings.seed)
+        raise DataError("beta='auto': needs a pool in which words repeat; give a share in (0, 1]")
+    probability = _probability(of_task, UnitScores(values, document_numbers(sample)), settings.seed)
     likeness = None if probability is None else float((probability >= 0.5).mean())
     sizes = [max(1, round(float(share) * values.size)) for share in curve.shares]
     table = pd.DataFrame(
@@ -195,11 +196,11 @@ def choose_amount(
     rows = [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
     smallest = float(curve.shares[curve.smallest])
     beta = min(smallest, likeness) if likeness else smallest
-    return Amount(beta, smallest, likeness, _reason(curve, likeness), curve.tokens.size, drawn.num_rows, rows)
+    return Amount(beta, smallest, likeness, _reason(curve, likeness), curve.tokens.size, sample.num_rows, rows)
 
 
 def _reason(curve: PerplexityCurve, likeness: float | None) -> str:
-    """Why the smaller reading was chosen, in words."""
+    """Explain the choice between the two estimates, for the manifest."""
     best, smallest = float(curve.shares[curve.best]), float(curve.shares[curve.smallest])
     perplexity, random = np.exp(curve.per_token[curve.best]), np.exp(curve.random_per_token[curve.best])
     reason = f"a model of the best {_percent(best)} of the pool predicts held-out task text best (perplexity "
@@ -218,15 +219,15 @@ def _percent(share: float) -> str:
 
 
 def _probability(of_task: UnitScores, of_pool: UnitScores, seed: int) -> np.ndarray | None:
-    """Probability that each unit of the pool is like the task; None where the scores do not tell."""
+    """Estimate the in-domain probability of each unit of the pool; None if scores do not separate the two."""
     if of_task.scores.size < LEAST_UNITS:
         return None
-    found = in_domain(of_task, np.zeros(of_task.scores.size), of_pool, 1.0, generator(seed, "mixture"))
-    return in_domain_probability(of_task, of_pool, found.pool.value) if found.tells_apart else None
+    estimate = in_domain(of_task, np.zeros(of_task.scores.size), of_pool, 1.0, generator(seed, "mixture"))
+    return in_domain_probability(of_task, of_pool, estimate.pool.value) if estimate.tells_apart else None
 
 
 def sampled_units(pool: Pool, segments: Segments, settings: WeighSettings) -> pa.Table:
-    """Units in segments, with the ``value`` that decides their weights and their ``segment``; of a large pool some."""
+    """Read the units that are in segments, or a sample of them, with their ranking ``value`` and ``segment``."""
     sample = Sample(segments.units, MOST_UNITS, generator(settings.seed, "weights", "counted"))
     for block in pool.blocks(["start", "end", "score"], settings):
         value = block.scores() if settings.policy == "sigmoid" else block.of_units(segments.values, np.inf)

@@ -1,8 +1,8 @@
-"""Estimate how much of a pool, and of what is kept, is like the task, from scores of both and of held-out task text.
+"""Estimate the in-domain share of a pool and of the selected text, from their scores and those of held-out task text.
 
-The pool is read as a mixture: a share π of text like the task's, whose scores are distributed as those of held-out
-task text, and other text. For every threshold t, the share G(t) of the pool at or below it is at least π T(t), T being
-that of held-out task text; so π is at most G(t) / T(t), and nearly that where hardly any other text scores so low.
+The pool is modelled as a mixture of a share π of in-domain text, whose scores are distributed as those of held-out task
+text, and other text. Let G(t) and T(t) be the shares of the pool and of held-out task text that score at most t. Then
+G(t) >= π T(t) for every t, so π <= G(t) / T(t), nearly with equality where hardly any other text scores so low.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,17 +25,17 @@ from dana.weighting.weights import DROPPED, Components, segment_ids, segment_mea
 log = get_logger(__name__)
 
 REPLICATES = 200
-THRESHOLDS = 200  # of the task's scores, at equal quantiles
-CAUTION = 2.0  # standard errors: the half-width of the limits of T(t) and G(t) that choose the threshold
-LEAST_DOCUMENTS = 10  # of the task at or below a threshold; of fewer the share would be chance
-LEAST_UNITS = 20  # of held-out task text; of fewer nothing is estimated
-LOW = 0.7  # in-domain share of the kept text below which there is a warning
-RARE = 0.01  # in-domain share of the pool below which no smaller budget is advised
+THRESHOLDS = 200  # equally spaced quantiles of the task's scores
+CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
+LEAST_DOCUMENTS = 10  # task documents at or below a threshold: with fewer T(t) is too noisy
+LEAST_UNITS = 20  # held-out task units: with fewer nothing is estimated
+LOW = 0.7  # in-domain share of the selected text below which there is a warning
+RARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
 
 
 @dataclass(frozen=True)
 class UnitScores:
-    """Scores of units, and the document of each.
+    """Scores of units, with the document of each.
 
     Attributes:
         scores: Shape (units,), higher = more foreign.
@@ -46,13 +46,13 @@ class UnitScores:
     documents: np.ndarray
 
     def resample_documents(self, random: np.random.Generator) -> np.ndarray:
-        """A bootstrap replicate: how often each unit's document was drawn, float64 of shape (units,)."""
+        """Draw a Poisson bootstrap replicate over documents: the count of each unit, float64 of shape (units,)."""
         return random.poisson(1.0, int(self.documents.max()) + 1)[self.documents].astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval of 95 % over documents."""
+    """A value and its 95 % interval, by a bootstrap over documents."""
 
     value: float
     low: float
@@ -60,46 +60,46 @@ class Estimate:
 
     @classmethod
     def of(cls, replicates: np.ndarray) -> "Estimate":
-        """The first is that of the data as they are."""
+        """Make an estimate from bootstrap replicates, of which the first is computed on the data themselves."""
         return cls(float(replicates[0]), *percentile_interval(replicates[1:]))
 
 
 @dataclass(frozen=True)
 class InDomain:
-    """What is estimated of a selection.
+    """Estimated in-domain text of a pool and a selection.
 
     Attributes:
-        pool: Share of the pool that is like the task, π.
-        recall: Share of such text that is kept.
-        kept: Share of what is kept that is like the task: π · recall / the share that is kept, at most 1.
-        mostly: Share of the pool, the best first, up to where a unit is as likely other text as like the task.
+        pool: In-domain share of the pool, π.
+        recall: Share of the in-domain text that is selected.
+        precision: In-domain share of the selected text: π · recall / selected share, at most 1.
+        mostly: Share of the pool's units that are at least as likely in-domain as not.
     """
 
     pool: Estimate
     recall: Estimate
-    kept: Estimate
+    precision: Estimate
     mostly: float
 
     @property
     def tells_apart(self) -> bool:
-        """Whether the scores say anything: else all of the pool could be like the task."""
+        """Whether scores separate task and pool: otherwise all of the pool could be in-domain."""
         return self.pool.high <= 0.95
 
 
 def in_domain(
     task: UnitScores, keep: np.ndarray, pool: UnitScores, kept_share: float, random: np.random.Generator
 ) -> InDomain:
-    """Estimate how much of the pool, and of what is kept, is like the task.
+    """Estimate the in-domain share of the pool and of the selected text.
 
-    π is G(t) / T(t) at the threshold where its upper limit is lowest. Where no threshold parts the task from the most
-    similar other text, that is too high: read it as "at most about".
+    π is G(t) / T(t) at the threshold where its upper confidence limit is lowest. If no threshold separates the task
+    from the most similar other text, the estimate is too high: read it as an upper bound.
 
     Args:
-        task: Task text that nothing was fitted on.
-        keep: Shape (task units,), the weight that the selection would give each, in [0, 1].
+        task: Held-out task text, used in no fit.
+        keep: Weight that the selection would give each task unit, in [0, 1], shape (task units,).
         pool: The scored corpus, or a sample of its documents.
         kept_share: Mean weight of the pool's units.
-        random: Of the bootstrap.
+        random: Generator of the bootstrap.
 
     References:
         Blanchard, Lee and Scott 2010, Semi-supervised novelty detection (π as the infimum of G / T). Garg, Wu, Smola,
@@ -121,21 +121,21 @@ def in_domain(
     pairs = [once(np.ones(task.scores.size), np.ones(pool.scores.size))]
     pairs += [once(task.resample_documents(random), pool.resample_documents(random)) for _ in range(REPLICATES)]
     shares, recalls = np.array(pairs).T
-    kept = np.minimum(1.0, shares * recalls / max(kept_share, 1e-12))
+    precisions = np.minimum(1.0, shares * recalls / max(kept_share, 1e-12))
     mostly = float((in_domain_probability(task, pool, float(shares[0])) >= 0.5).mean())
-    return InDomain(Estimate.of(shares), Estimate.of(recalls), Estimate.of(kept), mostly)
+    return InDomain(Estimate.of(shares), Estimate.of(recalls), Estimate.of(precisions), mostly)
 
 
 def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> np.ndarray:
-    """Probability that each unit of the pool is like the task: π f(s) / g(s) at its score s, never rising with it.
+    """Estimate the in-domain probability of each unit of the pool, π f(s) / g(s) at its score s, non-increasing in s.
 
-    f and g are the densities of the scores of task text and of the pool. Between quantiles of the task's scores their
-    ratio is that of the two shares there, π ΔT / ΔG, made monotone by isotonic regression weighted by ΔG.
+    f and g are the densities of the scores of task text and of the pool. Their ratio is estimated between quantiles of
+    the task's scores by π ΔT / ΔG, and made monotone by isotonic regression weighted by ΔG.
 
     Args:
-        task: Task text that nothing was fitted on.
+        task: Held-out task text, used in no fit.
         pool: The scored corpus.
-        share: π, of the pool.
+        share: In-domain share of the pool, π.
 
     Returns:
         Shape (units,), in [0, 1]; 0 above the task's highest score.
@@ -152,14 +152,15 @@ def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> n
 
 
 def _grid(task: UnitScores) -> np.ndarray:
-    """Thresholds: distinct quantiles of the task's scores, the highest score the last."""
+    """List the thresholds: distinct quantiles of the task's scores, up to the highest score."""
     return np.unique(np.quantile(task.scores, np.linspace(0, 1, THRESHOLDS + 1)[1:], method="higher"))
 
 
 def _threshold(of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int) -> int:
-    """Where the upper limit of G / T is lowest: neither so high that other text is in, nor so low that T is chance.
+    """Choose the threshold index where the upper confidence limit of G / T is lowest.
 
-    Units of a document are alike, so documents are counted on both sides.
+    A higher threshold includes other text, a lower one makes T noisy. Sample sizes are numbers of documents, because
+    units of a document are correlated.
     """
     low, high = _limit(of_task, documents, -1), _limit(of_pool, pool_documents, 1)
     enough = of_task * documents >= min(LEAST_DOCUMENTS, documents)
@@ -167,34 +168,37 @@ def _threshold(of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_do
 
 
 def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
-    """Wilson's limit of a share of `count`, upper (1) or lower (-1); unlike the plain normal one it is above 0 at 0."""
+    """Compute Wilson's confidence limit of a share, upper (`side` 1) or lower (-1); the upper one is above 0 at 0."""
     variance = CAUTION**2 / count
     return (share + variance / 2 + side * np.sqrt(variance * (share * (1 - share) + variance / 4))) / (1 + variance)
 
 
 def local_mean(values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01) -> np.ndarray:
-    """Mean weight of the units nearest in rank, a hundredth of all, to each value asked about.
+    """Average weights over a window of the nearest ranks around each query value.
 
     Args:
-        values: Shape (units,), what decides how each is weighted.
-        weights: Of each.
-        at: Values asked about, shape (n,).
-        share: Of the units, that a mean is taken over.
+        values: Ranking value of each unit, shape (units,).
+        weights: Weight of each unit, shape (units,).
+        at: Query values, shape (n,).
+        share: Size of the window, as a share of the units.
+
+    Returns:
+        Mean weight around each query, float64 of shape (n,).
     """
     order = np.argsort(values, kind="stable")
-    before, place = np.append(0, np.cumsum(weights[order])), np.searchsorted(values[order], at)
+    before, rank = np.append(0, np.cumsum(weights[order])), np.searchsorted(values[order], at)
     half = max(1, round(share * values.size / 2))
-    first, last = np.clip(place - half, 0, values.size - 1), np.minimum(place + half, values.size)
+    first, last = np.clip(rank - half, 0, values.size - 1), np.minimum(rank + half, values.size)
     return (before[last] - before[first]) / (last - first)
 
 
 def ranking_values(table: pa.Table, settings: WeighSettings, components: Components | None) -> np.ndarray:
-    """The value that decides each unit's weight: its score, or the (shrunken) mean of its segment.
+    """Compute the value that ranks each unit: its score (``sigmoid``), or the shrunken mean of its segment.
 
     Args:
-        table: Of :data:`dana.core.schemas.SCORES`, in memory.
-        settings: Of the weighing.
-        components: What the means are shrunk by, if they are.
+        table: Scores in memory, :data:`dana.core.schemas.SCORES`.
+        settings: Settings of the weighing.
+        components: Variance components that shrink the means, if any.
 
     Returns:
         float64 of shape (units,), infinite for a dropped tail.
@@ -210,7 +214,7 @@ def ranking_values(table: pa.Table, settings: WeighSettings, components: Compone
 
 
 def held_out_task(scores: Path) -> pa.Table:
-    """Scores of the units of task text that nothing was fitted on, :data:`dana.core.schemas.SCORES`; maybe none.
+    """Read the scores of held-out task text, :data:`dana.core.schemas.SCORES`; empty if there are none.
 
     Args:
         scores: Folder of a scores artifact.
@@ -220,13 +224,13 @@ def held_out_task(scores: Path) -> pa.Table:
 
 
 def split_held_out(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Held-out task text to choose by, and other such text to say what was chosen: half of the documents each.
+    """Split held-out task text by document into a half that chooses beta and a half that evaluates the choice.
 
-    Of fewer than 40 units all are for choosing, since of a half nothing could be said.
+    Fewer than 40 units all go to the first half, because nothing can be estimated on the second.
 
     Args:
-        task: Of :data:`dana.core.schemas.SCORES`.
-        seed: Decides which documents.
+        task: Scores of held-out task text, :data:`dana.core.schemas.SCORES`.
+        seed: Seed of the split.
     """
     if task.num_rows < 2 * LEAST_UNITS:
         return task, task.slice(0, 0)
@@ -245,23 +249,23 @@ def estimate_purity(
     components: Components | None,
     chose: int = 0,
 ) -> dict[str, Any]:
-    """The in-domain share of the pool and of the kept text, with 95 % intervals, for the manifest.
+    """Estimate the in-domain share of the pool and of the selected text, with 95 % intervals, for the manifest.
 
-    Both sides are compared by the value that decides the weight: where segments are kept, by their means. In-domain
-    text of the pool is assumed to come in documents like the task's and to have scores like the task's.
+    Task and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of the pool is assumed
+    to have scores, and to come in documents, like the task's.
 
     Args:
         task: Scores of held-out task units.
-        sample: Of the corpus: ``value``, which decides the weight, ``weight`` and ``document`` of units.
-        weight: Of all the corpus' units together.
-        rows: How many these are.
-        settings: Of the weighing.
-        components: See :func:`ranking_values`.
-        chose: Other held-out task units, which chose beta.
+        sample: Sample of the pool: ranking ``value``, ``weight`` and ``document`` of units.
+        weight: Total weight of the pool.
+        rows: Number of units in the pool.
+        settings: Settings of the weighing.
+        components: Variance components, see :func:`ranking_values`.
+        chose: Number of other held-out task units, which chose beta.
 
     Returns:
-        ``pool``, ``recall``, ``kept`` (:class:`InDomain`) and ``kept_share``; or ``unknown``: the reason for which
-        nothing is estimated.
+        ``pool``, ``recall``, ``kept`` (the precision) and ``mostly`` of :class:`InDomain`, and ``kept_share``, the mean
+        weight; or ``unknown``, the reason why nothing is estimated.
     """
     if task.num_rows < LEAST_UNITS:
         besides = f" besides the {chose} that chose beta" if chose else ""
@@ -270,45 +274,48 @@ def estimate_purity(
     of_task = UnitScores(ranking_values(task, settings, components), document_numbers(task))
     of_pool = UnitScores(value, np.unique(document, return_inverse=True)[1])
     share, keep = weight / rows, local_mean(value, weights, of_task.scores)
-    found = in_domain(of_task, keep, of_pool, share, sample.random)
-    if not found.tells_apart:
+    estimate = in_domain(of_task, keep, of_pool, share, sample.random)
+    if not estimate.tells_apart:
         return {"unknown": "the scores do not tell held-out task text from the pool"}
-    return {**asdict(found), "kept_share": share}
+    shares = {"kept" if name == "precision" else name: value for name, value in asdict(estimate).items()}
+    return {**shares, "kept_share": share}
 
 
-def describe_purity(found: dict[str, Any]) -> str:
-    """One line that says the shares of :func:`estimate_purity`, or why they are unknown."""
-    if "unknown" in found:
-        return f"in-domain share of what is kept: unknown ({found['unknown']})"
-    kept, pool = found["kept"], found["pool"]
+def describe_purity(shares: dict[str, Any]) -> str:
+    """Format the shares of :func:`estimate_purity` in one line, or the reason why they are unknown."""
+    if "unknown" in shares:
+        return f"in-domain share of the selected text: unknown ({shares['unknown']})"
+    precision, pool = shares["kept"], shares["pool"]
     return (
-        f"in-domain, by the scores of held-out task text: at most about {kept['value']:.0%} of what is kept "
-        f"({kept['low']:.0%} to {kept['high']:.0%}), {pool['value']:.0%} of the pool "
+        f"in-domain, by the scores of held-out task text: at most about {precision['value']:.0%} of the selected text "
+        f"({precision['low']:.0%} to {precision['high']:.0%}), {pool['value']:.0%} of the pool "
         f"({pool['low']:.0%} to {pool['high']:.0%})"
     )
 
 
-def warn_of_low_purity(found: dict[str, Any], target: str = "the task") -> None:
-    """Warn where less than 70 % of the kept text is like the task: how much is filler, and which budget has less.
+def warn_of_low_purity(shares: dict[str, Any], target: str = "the task") -> None:
+    """Warn if less than 70 % of the selected text is in-domain, and suggest a budget with less filler.
 
-    Where hardly any of the pool scores as the task does, no smaller budget is advised: a selector that was fitted on
-    both tells related text from the task's by its form too, and the nearest there is may be what is wanted.
+    No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive selectors also react to
+    style, so related text of another style scores low; it may still be what the user wants.
 
     Args:
-        found: From :func:`estimate_purity`.
-        target: What it was estimated of, by name where there are several.
+        shares: Shares from :func:`estimate_purity`.
+        target: Name of the target, where there are several.
     """
-    if "unknown" in found or found["kept"]["value"] >= LOW:
+    if "unknown" in shares or shares["kept"]["value"] >= LOW:
         return
-    kept, held, pool, mostly = found["kept"]["value"], found["kept_share"], found["pool"]["value"], found["mostly"]
+    precision, pool = shares["kept"]["value"], shares["pool"]["value"]
+    budget, mostly = shares["kept_share"], shares["mostly"]
     if mostly > 0 and pool < RARE:
-        text = "by the scores hardly any of the pool (%.2g %%) is of one kind with %s; what is kept is the nearest"
-        log.warning("weights   " + text + " there is: look at it, dana report shows some", 100 * pool, target)
+        text = "by the scores hardly any of the pool (%.2g %%) is in-domain for %s; the selected text is the nearest"
+        log.warning("weights   " + text + " there is: inspect it with dana report", 100 * pool, target)
         return
-    text = f"of such text the pool holds about {100 * pool:.2g} %, and {100 * held:.2g} % is kept, "
-    text += f"so {100 - 100 * kept:.0f} % of the choice is filler"
+    text = f"the pool has about {100 * pool:.2g} % such text, and {100 * budget:.2g} % is selected, "
+    text += f"so {100 - 100 * precision:.0f} % of the selected text is filler"
     if mostly == 0:
-        text += "; by the scores none of the pool is like it"
-    elif mostly < held and target == "the task":
+        text += "; by the scores none of the pool is in-domain"
+    elif mostly < budget and target == "the task":
         text += f"; try --beta {mostly:.2g}, beyond which a unit is more likely filler than not"
-    log.warning("weights   at most about %.0f %% of what is kept is like %s: %s", 100 * kept, target, text)
+    share = "at most about %.0f %% of the selected text is in-domain for %s: %s"
+    log.warning("weights   " + share, 100 * precision, target, text)

@@ -1,4 +1,4 @@
-"""Read the pool of a weighing: a scores artifact, or a table, to blocks of whole documents or of whole segments."""
+"""Read a scored pool (an artifact or a table) in blocks of whole documents or whole segments."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,23 +18,23 @@ from dana.core.studies import studies
 from dana.weighting.settings import Balance, WeighSettings
 from dana.weighting.weights import DROPPED, segment_ids
 
-ROWS = 1 << 14  # read at a time
-LARGEST = 1e100  # of a score's size: its square is finite, and sums of many squares are
+ROWS = 1 << 14  # rows read at a time
+LARGEST = 1e100  # largest absolute score, so that sums of squares are finite
 KEYS = ("doc_id", "unit")
-UNIT = (*KEYS, "start", "end")  # what tells units apart
-GROUP = "group"  # the column of groups, where no study names another; and the pool's column of their numbers
+UNIT = (*KEYS, "start", "end")  # columns that identify a unit
+GROUP = "group"  # default column of a table of groups, and the pool's column of group numbers
 
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring rows of a pool.
+    """Consecutive rows of a pool.
 
     Attributes:
         table: The rows.
         starts: Row of each document's first unit, in the table.
         document: Number of the first document.
         segment: int64 of shape (rows,), segment of each unit, numbered over the pool from 0; DROPPED for none.
-        first: The lowest number of a segment that may be among these.
+        first: Number of the first segment that may begin in this block.
     """
 
     table: pa.Table
@@ -45,12 +45,12 @@ class Block:
 
     @property
     def after(self) -> int:
-        """The number behind the highest one of a segment."""
+        """One more than the highest segment number so far."""
         return max(self.first, int(self.segment.max(initial=DROPPED)) + 1)
 
     @property
     def inside(self) -> np.ndarray:
-        """Which units are in a segment."""
+        """Mask of the units that are in a segment."""
         return self.segment != DROPPED
 
     @property
@@ -65,13 +65,12 @@ class Block:
         return self.document + np.repeat(np.arange(self.starts.size), sizes)
 
     def scores(self) -> np.ndarray:
-        """Score of each unit."""
         return self.table["score"].to_numpy()
 
-    def of_units(self, values: np.ndarray, dropped: float) -> np.ndarray:
-        """Values of all segments of the pool as values of the units here; `dropped` where a unit is in none."""
-        own = np.append(values[self.first : self.after], dropped)
-        return own[np.where(self.inside, self.segment - self.first, own.size - 1)]
+    def of_units(self, values: np.ndarray, default: float) -> np.ndarray:
+        """Map one value per segment of the pool to the units of this block; `default` for units in no segment."""
+        block_values = np.append(values[self.first : self.after], default)
+        return block_values[np.where(self.inside, self.segment - self.first, block_values.size - 1)]
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,9 @@ class Pool:
 
     Attributes:
         source: The table, or the folder of its Parquet files.
-        columns: More columns, an array of all rows each.
-        first: Row that it begins with.
-        last: Row behind its last one; None for all.
+        columns: More columns, each an array over all rows.
+        first: First row.
+        last: One more than the last row; None for all.
     """
 
     source: pa.Table | Path
@@ -92,17 +91,17 @@ class Pool:
 
     @property
     def rows(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         table = self.source
-        whole = table.num_rows if isinstance(table, pa.Table) else sum(map(count_rows, parts(table)))
-        return (whole if self.last is None else self.last) - self.first
+        rows = table.num_rows if isinstance(table, pa.Table) else sum(map(count_rows, parts(table)))
+        return (rows if self.last is None else self.last) - self.first
 
     def with_columns(self, **columns: np.ndarray) -> "Pool":
-        """The same units with more columns."""
+        """Return the same units with more columns."""
         return replace(self, columns={**self.columns, **columns})
 
     def read(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Read some columns of all rows, in tables of :data:`ROWS` rows, however the files are cut."""
+        """Read columns of all rows, in tables of :data:`ROWS` rows whatever the row groups of the files."""
         row = 0
         for table in self._tables([name for name in names if name not in self.columns]):
             for name in self.columns.keys() & {*names}:
@@ -126,12 +125,12 @@ class Pool:
             yield pa.Table.from_batches(waiting)
 
     def documents(self, names: Sequence[str], multiple: int = 0) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Read columns with ``doc_id`` and ``unit``, cut between documents or, if given, at multiples of a number.
+        """Read columns, and ``doc_id`` and ``unit``, in tables of whole documents.
 
-        A document has to fit in memory.
+        With `multiple`, tables end at a multiple of that many rows instead. A document has to fit in memory.
 
         Yields:
-            A table, and the row of each document's first unit in it.
+            A table, and the row in it of each document's first unit.
         """
         waiting: pa.Table | None = None
         for table in self.read(list(dict.fromkeys([*KEYS, *names]))):
@@ -145,14 +144,14 @@ class Pool:
             yield waiting, document_starts(waiting)
 
     def blocks(self, names: Sequence[str], settings: WeighSettings, by_segment: bool = False) -> Iterator[Block]:
-        """Read all rows in blocks of whole documents, or of whole segments, which differ where ``stream`` is set."""
+        """Read all rows in blocks of whole documents, or of whole segments, which differ with ``stream``."""
         row = document = first = 0
         for table, starts in self.documents(names, settings.gamma if by_segment and settings.stream else 0):
             if settings.stream:  # only the very last segment may be short
                 segment, first = (row + np.arange(table.num_rows)) // settings.gamma, row // settings.gamma
-                whole, tail = divmod(self.rows, settings.gamma)
+                last_segment, tail = divmod(self.rows, settings.gamma)
                 if 0 < tail < settings.min_tail:
-                    segment[segment == whole] = DROPPED
+                    segment[segment == last_segment] = DROPPED
             else:
                 segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
                 segment[segment != DROPPED] += first
@@ -163,24 +162,24 @@ class Pool:
     def read_aligned(
         self, other: "Pool", names: list[str], error: str, keys: Sequence[str] = UNIT
     ) -> Iterator[pa.Table]:
-        """Read columns of another table of the same units, in tables of :data:`ROWS` rows.
+        """Read columns of another table with the same units, in tables of :data:`ROWS` rows.
 
         Raises:
-            ConfigError: With this text, where the keys of the units differ or there are fewer or more.
+            ConfigError: With the message `error`, if the number of units or their keys differ.
         """
         if self.rows != other.rows:
             raise ConfigError(error)
-        for own, table in zip(self.read(keys), other.read([*keys, *names]), strict=True):
-            if any(not table[key].cast(own[key].type).equals(own[key]) for key in keys):
+        for expected_keys, table in zip(self.read(keys), other.read([*keys, *names]), strict=True):
+            if any(not table[key].cast(expected_keys[key].type).equals(expected_keys[key]) for key in keys):
                 raise ConfigError(error)
             yield table.select(names)
 
 
 def document_starts(table: pa.Table) -> np.ndarray:
-    """Row of each document's first unit, int64 of shape (documents,), ascending.
+    """Find the row of each document's first unit, int64 of shape (documents,), ascending.
 
     Args:
-        table: With ``doc_id`` and ``unit``, the rows of a document together. Its first units may be missing.
+        table: Columns ``doc_id`` and ``unit``, rows of a document adjacent. A document may lack its first units.
     """
     unit = table["unit"].to_numpy()
     document = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -188,7 +187,7 @@ def document_starts(table: pa.Table) -> np.ndarray:
 
 
 def document_numbers(table: pa.Table) -> np.ndarray:
-    """Document of each unit, numbered from 0 in their order; int64 of shape (units,).
+    """Number the document of each unit from 0, in order; int64 of shape (units,).
 
     Args:
         table: See :func:`document_starts`.
@@ -197,64 +196,64 @@ def document_numbers(table: pa.Table) -> np.ndarray:
 
 
 def require_finite(score: np.ndarray, row: int) -> None:
-    """Refuse scores that no order, mean and variance can be had of.
+    """Check that scores are finite and not too large for a variance; `row` is the number of the first.
 
     Raises:
-        DataError: Naming the row, of which the first has the number `row`.
+        DataError: Naming the first bad row.
     """
     bad = ~(np.abs(score) <= LARGEST)
     if bad.any():
-        place = int(np.flatnonzero(bad)[0])
-        why = f"is {score[place]:.3g}, beyond {LARGEST:g}" if np.isfinite(score[place]) else "is not finite"
-        raise DataError(f"scores[{row + place}] {why}")
+        index = int(np.flatnonzero(bad)[0])
+        problem = f"beyond ±{LARGEST:g}" if np.isfinite(score[index]) else "not finite"
+        raise DataError(f"scores[{row + index}] is {score[index]:.3g}, {problem}")
 
 
 class Sample:
-    """Units of a pool that comes in blocks of whole documents: all, or of many units those of documents at random.
+    """Sample of a pool that is read in blocks: random whole documents, about `size` units in all.
 
-    Of few huge documents maybe none is drawn. Every n-th unit is taken then, of about all documents.
+    A pool of at most `size` units is taken whole. If none of a few huge documents is drawn, every n-th unit is taken.
 
     Args:
-        units: Of the whole pool.
-        most: That are taken, about.
-        random: Decides which documents.
+        units: Units of the whole pool.
+        size: About how many units to take.
+        random: Generator of the draw.
     """
 
-    def __init__(self, units: int, most: int, random: np.random.Generator) -> None:
-        self.random, self._share, self._step = random, most / units, -(-units // most)
+    def __init__(self, units: int, size: int, random: np.random.Generator) -> None:
+        self.random, self._share, self._step = random, size / units, -(-units // size)
         self._units = self._documents = 0
-        self._drawn: list[pa.Table] = []
-        self._spare: list[pa.Table] = []  # where no document is drawn
+        self._tables: list[pa.Table] = []
+        self._spare: list[pa.Table] = []  # every n-th unit, used if no document is drawn
 
     def add(self, documents: np.ndarray, rows: pa.Table) -> None:
-        """Take of the next units, with their documents, numbered over the pool from 0."""
+        """Sample from the next units, given their document numbers over the pool."""
         if self._share >= 1:
-            self._drawn.append(rows)
+            self._tables.append(rows)
             return
         count = int(documents[-1]) + 1 - self._documents if documents.size else 0
-        drawn = (self.random.random(count) < self._share)[documents - self._documents]
-        if drawn.any():
-            self._drawn.append(rows.filter(pa.array(drawn)))
-        elif not self._drawn:
+        mask = (self.random.random(count) < self._share)[documents - self._documents]
+        if mask.any():
+            self._tables.append(rows.filter(pa.array(mask)))
+        elif not self._tables:
             nth = (self._units + np.arange(documents.size)) % self._step == 0
             self._spare.append(rows.filter(pa.array(nth)))
         self._units, self._documents = self._units + documents.size, self._documents + count
 
     def table(self) -> pa.Table:
-        """All that was taken."""
-        return pa.concat_tables(self._drawn or self._spare)
+        """Return the sample."""
+        return pa.concat_tables(self._tables or self._spare)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """A table of groups: the group of each unit.
+    """Table with the group of each unit.
 
     Attributes:
         path: Parquet file, or folder of ``part-*.parquet``: ``doc_id``, ``unit`` and the group, in the scores' order.
-        column: That holds the group, whole numbers or text.
-        values: The groups, in order.
-        names: What each is called.
-        keys: Columns that tell units apart: ``doc_id``, ``unit`` and, where it has them, ``start`` and ``end``.
+        column: Column of the group, whole numbers or text.
+        values: Distinct groups, sorted.
+        names: Display name of each.
+        keys: Columns that identify a unit: ``doc_id``, ``unit`` and, if present, ``start`` and ``end``.
     """
 
     path: Path
@@ -265,31 +264,29 @@ class Groups:
 
     @classmethod
     def open(cls, path: Path) -> "Groups":
-        """Open a table of groups, a study's or anybody's.
+        """Open a table of groups, written by a study or by hand.
 
         Raises:
-            ConfigError: If it is no Parquet, or has no column of groups.
+            ConfigError: If the file is not Parquet, or its columns or types do not fit.
         """
         manifest = read_manifest(path) if path.is_dir() else {}
-        if manifest:  # a study's, whose bytes are known
+        if manifest:  # written by a study: check its digests
             manifest = open_artifact(path, manifest["kind"]).manifest
         artifact = manifest.get("kind", "")
         column = next((study.groups[artifact] for study in studies() if artifact in study.groups), GROUP)
-        needed = (*KEYS, column)
+        needs = f"a table of groups has the columns {', '.join((*KEYS, column))}"
         try:
             schema = pq.read_schema(parts(path)[0])
         except (OSError, pa.ArrowException) as error:
-            expected = f"a table of groups has {', '.join(needed)}"
-            raise ConfigError(f"{path}: no Parquet that can be read; {expected}") from error
-        if not {*needed} <= {*schema.names}:
-            holds = ", ".join(schema.names)
-            raise ConfigError(f"{path}: holds {holds}; a table of groups has {', '.join(needed)}")
+            raise ConfigError(f"{path}: not a readable Parquet file; {needs}") from error
+        if not {*KEYS, column} <= {*schema.names}:
+            raise ConfigError(f"{path}: has the columns {', '.join(schema.names)}; {needs}")
         kind, unit = schema.field(column).type, schema.field("unit").type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not pa.types.is_integer(unit):
-            raise ConfigError(f"{path}: unit is {unit}; it is the number of a unit in its document")
+            raise ConfigError(f"{path}: column unit is {unit}; must be whole numbers")
         if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise ConfigError(f"{path}: {column} is {kind}; a group is a whole number or text")
+            raise ConfigError(f"{path}: column {column} is {kind}; must be whole numbers or text")
         keys = tuple(name for name in UNIT if name in schema.names)
         if "names" in manifest:
             return cls(path, column, list(range(len(manifest["names"]))), manifest["names"], keys)
@@ -297,37 +294,35 @@ class Groups:
         for batch in read_rows(path, [column]):
             values.update(batch.column(0).unique().to_pylist())
         if None in values:
-            raise ConfigError(f"{path}: {column} is null in some row; every unit is of a group")
-        ordered = sorted(values)
-        return cls(path, column, ordered, [str(value) for value in ordered], keys)
+            raise ConfigError(f"{path}: column {column} has nulls; every unit needs a group")
+        groups = sorted(values)
+        return cls(path, column, groups, [str(value) for value in groups], keys)
 
     def shares(self, balance: Balance) -> np.ndarray:
-        """Share of the budget of each group, float64 of shape (groups,): those named, or all alike.
+        """Return the share of the budget of each group, float64 of shape (groups,); equal if none are named.
 
         Raises:
-            ConfigError: If there is no such group.
+            ConfigError: If a named group does not exist.
         """
-        known = [str(value) for value in self.values]
+        names, choices = [str(value) for value in self.values], ", ".join(map(str, self.values[:20]))
         for group in balance.shares:
-            require(group in known, "balance", f"{balance.table}:{group}", f"among its groups: {', '.join(known[:20])}")
+            require(group in names, "balance", f"{balance.table}:{group}", f"one of its groups: {choices}")
         if not balance.shares:
-            return np.full(len(known), 1 / len(known))
-        return np.array([balance.shares.get(value, 0.0) for value in known])
+            return np.full(len(names), 1 / len(names))
+        return np.array([balance.shares.get(value, 0.0) for value in names])
 
     def of_pool(self, pool: Pool) -> np.ndarray:
-        """The place of each unit's group in :attr:`values`, of shape (units,), in as few bytes as hold it.
+        """Return each unit's group as index into :attr:`values`, of shape (units,), in the smallest integer type.
 
         Raises:
-            ConfigError: If the rows are not those of the pool.
+            ConfigError: If the rows are not the units of the pool.
         """
-        error = (
-            f"{self.path}: its rows are not those of the scores (the same {', '.join(self.keys)}, in the same order)"
-        )
+        error = f"{self.path}: its rows must be those of the scores, with the same {', '.join(self.keys)} in order"
         error += "" if self.keys == KEYS else "; make both with the same --units"
-        places = []
+        indices = []
         for table in pool.read_aligned(Pool(self.path), [self.column], error, self.keys):
             groups = table[self.column]
             plain = groups.cast(groups.type.value_type) if pa.types.is_dictionary(groups.type) else groups
-            place = pc.index_in(plain, pa.array(self.values, plain.type)).to_numpy()
-            places.append(place.astype(np.min_scalar_type(len(self.values))))
-        return np.concatenate(places)
+            index = pc.index_in(plain, pa.array(self.values, plain.type)).to_numpy()
+            indices.append(index.astype(np.min_scalar_type(len(self.values))))
+        return np.concatenate(indices)

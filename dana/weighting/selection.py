@@ -1,6 +1,6 @@
-"""Decide what is kept of a pool: scores to a weight a unit, by the three policies, for one target or several.
+"""Select text from a scored pool: one weight per unit, by three policies, for one target or several.
 
-DANA, section 3.2. Arrays hold a number a segment, of the policy ``sigmoid`` a number a unit; rows are read in blocks.
+DANA, section 3.2. The pool is read in blocks; in memory there is one number per segment (``sigmoid``: per unit).
 """
 
 import math
@@ -21,9 +21,9 @@ from dana.weighting.weights import DROPPED, Components, Sigmoid, parts_of, segme
 
 log = get_logger(__name__)
 
-PIECE = 1 << 20  # segments that are sorted at a time
-NOBODY = -1  # target of a unit that none takes
-TOKENS = "tokens"  # column of a pool whose budget counts tokens
+PIECE = 1 << 20  # segments sorted at a time
+NOBODY = -1  # target of a unit that is selected for none
+TOKENS = "tokens"  # column of the pool, where the budget counts tokens
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Segments:
     """The segments of a pool, numbered from 0 in its order.
 
     Attributes:
-        values: What they are ranked by: mean scores, shrunk where they are; float64 of shape (segments,).
-        amounts: What a budget counts of each: its units, its tokens, or the number of its document.
-        units: In segments.
-        documents: Of the pool.
-        components: What the means are shrunk by; None where they are not.
-        groups: Of shape (segments,); None where nothing is balanced.
-        below: Whether each mean, as it is, is below the threshold that is set; None where none is.
+        values: Ranking key: mean scores, shrunken by default; float64 of shape (segments,).
+        amounts: What the budget counts: units or tokens of each segment, or the number of its document.
+        units: Total number of units in segments.
+        documents: Number of documents in the pool.
+        components: Variance components that shrank the means; None without shrinkage.
+        groups: Majority group of each segment, shape (segments,); None without a balance.
+        below: Mask of segments whose unshrunken mean is below the setting ``below``; None if that is not set.
     """
 
     values: np.ndarray
@@ -50,55 +50,56 @@ class Segments:
 
 
 def gather(pool: Pool, settings: WeighSettings) -> Segments:
-    """Cut a pool into segments, in one pass.
+    """Cut a pool into segments and average their scores, in one pass.
 
     Args:
-        pool: ``score``, with ``tokens`` where the budget counts them, and ``group`` where it is balanced.
+        pool: Column ``score``; ``tokens`` where the budget counts them, ``group`` where it is balanced.
         settings: How segments are cut and ranked, and what a budget counts.
 
     Raises:
-        DataError: If no unit is in a segment, naming ``min_tail``; if a score is not finite; if no mean is below.
+        DataError: If no unit is in a segment (names ``min_tail``), a score is not finite, or no mean is below
+            ``below``.
     """
-    counted = {"tokens": TOKENS, "documents": "document"}.get(settings.effective_budget.kind)
+    amount_column = {"tokens": TOKENS, "documents": "document"}.get(settings.effective_budget.kind)
     types: dict[str, Any] = {"mean": np.float64, "size": np.min_scalar_type(min(settings.gamma, pool.rows))}
-    types |= {counted: np.uint32} if counted else {}
+    types |= {amount_column: np.uint32} if amount_column else {}
     types |= {GROUP: pool.columns[GROUP].dtype} if settings.balance is not None else {}
-    columns = {name: np.empty(pool.rows, kind) for name, kind in types.items()}  # takes memory where it is written
-    residual = np.zeros((pool.rows >> 12) + 1)  # of 4,096 segments each, so that no sum depends on the blocks
+    columns = {name: np.empty(pool.rows, kind) for name, kind in types.items()}  # uses memory only where written
+    residual = np.zeros((pool.rows >> 12) + 1)  # 4,096 segments per sum, so that rounding does not depend on the blocks
     units = row = documents = count = 0
-    needed = ["score", *(name for name in (TOKENS, GROUP) if name in columns)]
-    for block in pool.blocks(needed, settings, by_segment=True):
+    names = ["score", *(name for name in (TOKENS, GROUP) if name in columns)]
+    for block in pool.blocks(names, settings, by_segment=True):
         require_finite(block.scores(), row)
         row, documents, count = row + block.table.num_rows, block.document + block.starts.size, block.after
         inside = block.inside
         if not inside.any():
             continue
         segment, score = block.segment[inside] - block.first, block.scores()[inside]
-        made = {"mean": segment_means(score, segment), "size": np.bincount(segment)}
+        values_by_name = {"mean": segment_means(score, segment), "size": np.bincount(segment)}
         if TOKENS in columns:
-            made[TOKENS] = np.bincount(segment, weights=block.table[TOKENS].to_numpy()[inside])
+            values_by_name[TOKENS] = np.bincount(segment, weights=block.table[TOKENS].to_numpy()[inside])
         if "document" in columns:
-            made["document"] = block.documents[block.segment_starts]
+            values_by_name["document"] = block.documents[block.segment_starts]
         if GROUP in columns:
-            made[GROUP] = segment_groups(segment, block.table[GROUP].to_numpy()[inside])
-        for name, values in made.items():
+            values_by_name[GROUP] = segment_groups(segment, block.table[GROUP].to_numpy()[inside])
+        for name, values in values_by_name.items():
             columns[name][block.first : block.after] = values
-        np.add.at(residual, block.segment[inside] >> 12, np.square(score - made["mean"][segment]))
+        np.add.at(residual, block.segment[inside] >> 12, np.square(score - values_by_name["mean"][segment]))
         units += segment.size
     if units == 0:
-        whole = "the corpus" if settings.stream else "every document"
-        raise DataError(f"min_tail={settings.min_tail}: {whole} is shorter; no segment is left")
+        text = "the corpus" if settings.stream else "every document"
+        raise DataError(f"min_tail={settings.min_tail}: no segment is left, {text} has fewer units; lower min_tail")
     means, sizes = columns["mean"][:count], columns["size"][:count]
     below = None if settings.below is None else means < settings.below
     if below is not None and not below.any():
-        raise DataError(f"below={settings.below:g}: no segment's mean score is; the lowest is {means.min():.4g}")
+        raise DataError(f"below={settings.below:g}: must be above {means.min():.4g}, the lowest segment mean")
     components = _shrink(means, sizes, units, math.fsum(residual)) if settings.shrink else None
     groups = columns[GROUP][:count] if GROUP in columns else None
-    return Segments(means, columns[counted or "size"][:count], units, documents, components, groups, below)
+    return Segments(means, columns[amount_column or "size"][:count], units, documents, components, groups, below)
 
 
 def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -> Components:
-    """Shrink the means where they are."""
+    """Shrink segment means in place; returns the variance components."""
 
     def total(of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
         parts = ((means[part], sizes[part].astype(np.float64)) for part in parts_of(means.size))
@@ -111,33 +112,33 @@ def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -
 
 
 def argsort_pieces(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Rank finite numbers, lowest first, with about :data:`PIECE` of them sorted at a time.
+    """Sort indices by key, lowest first, about :data:`PIECE` at a time; infinite keys are left out.
 
     Args:
         keys: float64 of shape (n,).
-        ties: Of equal keys the lowest of these comes first; of equal ones, or without them, the first.
+        ties: Secondary key, shape (n,). Without it, and where it ties, the lower index comes first.
 
     Yields:
-        int64, rows of the numbers.
+        int64 indices into `keys`; all pieces together are the argsort.
     """
     step = -(-keys.size // (1 << 16))
     edges = np.sort(keys[::step])[max(1, PIECE // step) :: max(1, PIECE // step)]
-    often = edges[1:][edges[1:] == edges[:-1]]  # pieces of one number, which may be a large part of all
+    often = edges[1:][edges[1:] == edges[:-1]]  # one value that fills whole pieces: no sorting needed
     for low, high in pairwise(np.unique([-np.inf, *edges, *np.nextafter(often, np.inf), np.inf])):
         inside = ((part, (keys[part] >= low) & (keys[part] < high)) for part in parts_of(keys.size))
-        places = (part.start + np.flatnonzero(which) for part, which in inside)
+        candidates = (part.start + np.flatnonzero(which) for part, which in inside)
         if ties is None and high == np.nextafter(low, np.inf):
-            yield from places
+            yield from candidates
             continue
-        rows = np.concatenate(list(places))
+        rows = np.concatenate(list(candidates))
         yield rows[np.lexsort((keys[rows],) if ties is None else (ties[rows], keys[rows]))]
 
 
 class RunningAmount:
-    """What is held by an order of segments that comes in pieces: units, tokens, or documents, each counted once.
+    """Running total of units, tokens or documents (each counted once) over segments in ranking order.
 
     Attributes:
-        total: Of all so far.
+        total: Amount so far.
     """
 
     def __init__(self, segments: Segments, budget: Budget) -> None:
@@ -145,71 +146,72 @@ class RunningAmount:
         self._seen = np.zeros(segments.documents, dtype=bool) if budget.kind == "documents" else None
 
     def add(self, rows: np.ndarray) -> np.ndarray:
-        """What is held with each of the next segments and all before it, float64."""
+        """Return the cumulative amount after each of the next segments, float64 of shape (rows,)."""
         amounts = self._amounts[rows]
         if self._seen is not None:
             documents, first = np.unique(amounts, return_index=True)
             amounts = np.zeros(rows.size)
             amounts[first[~self._seen[documents]]] = 1
             self._seen[documents] = True
-        held = self.total + np.cumsum(amounts, dtype=np.float64)
-        self.total = float(held[-1]) if held.size else self.total
-        return held
+        amounts_so_far = self.total + np.cumsum(amounts, dtype=np.float64)
+        self.total = float(amounts_so_far[-1]) if amounts_so_far.size else self.total
+        return amounts_so_far
 
 
-def fill_budget(order: Iterable[np.ndarray], held: RunningAmount, most: float) -> Iterator[np.ndarray]:
-    """Take the longest beginning of an order that does not hold more than `most`, at least one segment."""
-    begun = False
+def fill_budget(order: Iterable[np.ndarray], running: RunningAmount, limit: float) -> Iterator[np.ndarray]:
+    """Yield the longest prefix of a ranking whose amount is at most `limit`, at least one segment."""
+    is_begun = False
     for rows in order:
-        fits = max(int(np.searchsorted(held.add(rows), most, side="right")), int(not begun))
+        fits = max(int(np.searchsorted(running.add(rows), limit, side="right")), int(not is_begun))
         yield rows[:fits]
         if fits < rows.size:
             return
-        begun = begun or rows.size > 0
+        is_begun = is_begun or rows.size > 0
 
 
 def fill_balanced(
-    keys: np.ndarray, segments: Segments, shares: np.ndarray, budget: Budget, most: float
+    keys: np.ndarray, segments: Segments, shares: np.ndarray, budget: Budget, limit: float
 ) -> Iterator[np.ndarray]:
-    """Take the longest beginning, within a budget, of an order whose beginnings all hold the groups in their shares.
+    """Select segments within a budget such that every prefix of the selection holds the groups in their shares.
 
-    A segment's place there is what it and the better segments of its group hold, over the share of that group. So
-    within a group the order stays, and where one is used up the rest of the budget goes to the others, in proportion
+    A segment's priority is the amount of its group up to and including it, divided by the group's share. So the
+    ranking within a group stays. Where a group is used up, the rest of the budget goes to the others in proportion
     to their shares. A group with a share of 0 is left out.
 
     Args:
-        keys: What segments are ranked by.
-        segments: With their groups.
-        shares: Shape (groups,), of the budget, sums to 1.
-        budget: Says what is counted.
-        most: That may be held.
+        keys: Ranking key of each segment, lowest first.
+        segments: Segments with their groups.
+        shares: Share of the budget of each group, shape (groups,), summing to 1.
+        budget: What is counted.
+        limit: Largest amount that may be selected.
 
     Raises:
         DataError: If no segment is of a group that has a share.
     """
     assert segments.groups is not None
-    held = {group: RunningAmount(segments, budget) for group in np.flatnonzero(shares).tolist()}
-    named, place = ", ".join(map(str, held)), np.full(keys.size, np.inf)
+    running = {group: RunningAmount(segments, budget) for group in np.flatnonzero(shares).tolist()}
+    names, priority = ", ".join(map(str, running)), np.full(keys.size, np.inf)
     for rows in argsort_pieces(keys):
-        for group, of_group in held.items():
-            own = rows[segments.groups[rows] == group]
-            place[own] = of_group.add(own) / shares[group]
-    if np.isinf(place).all():
-        raise DataError(f"balance: no segment is mostly of group {named}; name others")
-    whole = RunningAmount(segments, budget)
-    yield from fill_budget(argsort_pieces(place, keys), whole, most)
-    if whole.total < most:
-        log.warning("weights   group %s: holds less than the budget, %g of %g; all is kept", named, whole.total, most)
+        for group, group_total in running.items():
+            members = rows[segments.groups[rows] == group]
+            priority[members] = group_total.add(members) / shares[group]
+    if np.isinf(priority).all():
+        raise DataError(f"balance: no segment is mostly of group {names}; name other groups")
+    total = RunningAmount(segments, budget)
+    yield from fill_budget(argsort_pieces(priority, keys), total, limit)
+    if total.total < limit:
+        log.warning("weights   group %s: has %g of a budget of %g; all of it is selected", names, total.total, limit)
 
 
 def _draw(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray:
-    """Draw segments without replacement, with probability proportional to their relevance λ.
+    """Draw segments without replacement, with probability proportional to their sigmoid weight λ.
 
-    Each segment's place is u^(1/λ) with u a hash of its key, so the draw does not depend on the order of the
-    corpus. It joins the generality of continuous weights with the speed of discrete ones (DANA, appendix C).
+    The key of a segment is -ln u / λ, which ranks as u^(1/λ) does; u is a hash of the segment, so the draw does not
+    depend on the order of the corpus. It joins the generality of continuous weights with the speed of discrete ones
+    (DANA, appendix C).
 
     Returns:
-        What each segment is ranked by, -ln u / λ, lowest first; infinite where λ is 0.
+        Ranking key of each segment, lowest first; infinite where λ is 0.
 
     References:
         Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, algorithm A.
@@ -219,24 +221,24 @@ def _draw(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray
     for block in pool.blocks([], settings, by_segment=True):
         first_units = block.table.select(["doc_id", "unit"]).take(block.segment_starts)
         ids = first_units["doc_id"].combine_chunks().dictionary_encode()
-        of_documents = np.array([document_key(doc_id) for doc_id in ids.dictionary.to_pylist()], dtype=np.uint64)
-        places = keyed_units(of_documents[ids.indices.to_numpy()], first_units["unit"].to_numpy())
-        luck = np.log(np.maximum(hash_uniform(seed, places), 2.0**-60))
+        document_keys = np.array([document_key(doc_id) for doc_id in ids.dictionary.to_pylist()], dtype=np.uint64)
+        unit_keys = keyed_units(document_keys[ids.indices.to_numpy()], first_units["unit"].to_numpy())
+        log_u = np.log(np.maximum(hash_uniform(seed, unit_keys), 2.0**-60))
         relevance = curve.weights(segments.values[block.first : block.after])
         with np.errstate(divide="ignore", over="ignore"):
-            place = np.minimum(-luck / relevance, np.finfo(np.float64).max)
-        keys[block.first : block.after] = np.where(relevance > 0, place, np.inf)
+            key = np.minimum(-log_u / relevance, np.finfo(np.float64).max)
+        keys[block.first : block.after] = np.where(relevance > 0, key, np.inf)
     return keys
 
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """Units of a block, weighed.
+    """Weights of the units of a block.
 
     Attributes:
-        values: Of each target, what decides the weight of each unit; infinite for a dropped tail.
+        values: For each target, the value that decides each unit's weight; infinite for a dropped tail.
         weight: float64 of shape (units,), in [0, 1].
-        target: int64 of shape (units,), the target that each unit is for; NOBODY for none.
+        target: int64 of shape (units,), the target that each unit is selected for; NOBODY for none.
     """
 
     values: list[np.ndarray]
@@ -246,14 +248,15 @@ class BlockWeights:
 
 @dataclass(frozen=True)
 class WeightRule:
-    """How the units of a pool are weighed for each target.
+    """Rule that gives every unit of a pool its weight and target.
 
     Attributes:
-        curves: Of each target, of the policy ``sigmoid``, which weighs every unit by its own score.
-        segments: Of each target, of the other policies.
-        owner: Of those, the target of each segment, which weighs 1; NOBODY where it weighs 0.
-        counts: Of segments, in and kept, for a manifest.
-        notes: Midpoints or variance components, for a manifest.
+        curves: With policy ``sigmoid``, one per target: a unit's weight is the sigmoid of its own score.
+        segments: With the other policies, one per target.
+        owner: With the other policies, the target of each segment, shape (segments,). A segment with a target weighs
+            1, one without (NOBODY) 0.
+        counts: Segments read and selected, for the manifest.
+        notes: Midpoints or variance components, for the manifest.
     """
 
     curves: list[Sigmoid]
@@ -263,18 +266,18 @@ class WeightRule:
     notes: dict[str, Any]
 
     def components(self, target: int) -> Components | None:
-        """What a target's means of segments were shrunk by; None where they were not."""
+        """Return the variance components that shrank a target's segment means; None without shrinkage."""
         return self.segments[target].components if self.segments else None
 
     def weigh(self, blocks: Sequence[Block]) -> BlockWeights:
-        """Weigh units: a block a target, of the same units. Of equal weights the first target has the unit."""
+        """Weigh the units of a block, given once per target; of equal weights the first target gets the unit."""
         if self.curves:
             scores = [block.scores() for block in blocks]
-            weights = np.stack([curve.weights(own) for curve, own in zip(self.curves, scores, strict=True)])
+            weights = np.stack([curve.weights(one) for curve, one in zip(self.curves, scores, strict=True)])
             weight = weights.max(axis=0)
             return BlockWeights(scores, weight, np.where(weight > 0, weights.argmax(axis=0), NOBODY))
         target = blocks[0].of_units(self.owner, NOBODY)
-        values = [block.of_units(own.values, np.inf) for block, own in zip(blocks, self.segments, strict=True)]
+        values = [block.of_units(one.values, np.inf) for block, one in zip(blocks, self.segments, strict=True)]
         return BlockWeights(values, (target != NOBODY).astype(np.float64), target)
 
 
@@ -284,13 +287,13 @@ def make_rule(
     """Decide how a pool is weighed for one target.
 
     Args:
-        pool: ``doc_id``, ``unit`` and ``score``, with ``tokens`` and ``group`` where the settings need them.
+        pool: Columns ``doc_id``, ``unit`` and ``score``; ``tokens`` and ``group`` where the settings need them.
         settings: The policy and its parameters.
-        shares: Of the budget, one a group, where it is balanced.
-        segments: Of the pool, where they are gathered already.
+        shares: Share of the budget of each group, where it is balanced.
+        segments: Segments of the pool, if gathered before.
 
     Raises:
-        DataError: If a score is not finite, no unit is in a segment, or nothing can be kept.
+        DataError: If a score is not finite, no unit is in a segment, or nothing can be selected.
     """
     if settings.policy == "sigmoid":
         curve = _curve(pool, settings, settings.share)
@@ -302,12 +305,12 @@ def make_rule(
     else:
         keys = _draw(pool, segments, settings) if settings.policy == "sampled" else segments.values
         budget = settings.effective_budget
-        most = budget.max_amount(segments.units)
+        limit = budget.max_amount(segments.units)
         if shares is None:
-            kept = fill_budget(argsort_pieces(keys), RunningAmount(segments, budget), most)
+            pieces = fill_budget(argsort_pieces(keys), RunningAmount(segments, budget), limit)
         else:
-            kept = fill_balanced(keys, segments, shares, budget, most)
-        for rows in kept:
+            pieces = fill_balanced(keys, segments, shares, budget, limit)
+        for rows in pieces:
             owner[rows] = 0
     counts = {"segments": {"in": owner.size, "kept": int((owner == 0).sum())}}
     notes = {} if segments.components is None else {"shrunk": asdict(segments.components)}
@@ -315,7 +318,6 @@ def make_rule(
 
 
 def _curve(pool: Pool, settings: WeighSettings, share: float) -> Sigmoid:
-    """The sigmoid of a pool's scores."""
     scores, row = np.empty(pool.rows), 0
     for table in pool.read(["score"]):
         rows = table["score"].to_numpy()
@@ -326,23 +328,23 @@ def _curve(pool: Pool, settings: WeighSettings, share: float) -> Sigmoid:
 
 
 def check_targets(proportions: Sequence[float], targets: int, settings: WeighSettings) -> None:
-    """Refuse proportions that do not share out one budget, and settings that place only one target's weights.
+    """Check that proportions fit the targets and sum to 1, and that the settings apply to several targets.
 
     Raises:
         ConfigError: Naming the key and what is allowed.
     """
-    require(targets >= 2, "proportions", list(proportions), "left out: there is one target")
-    require(len(proportions) == targets, "proportions", list(proportions), f"{targets} numbers, one a target")
+    require(targets >= 2, "proportions", list(proportions), "left out for one target")
+    require(len(proportions) == targets, "proportions", list(proportions), f"{targets} numbers, one per target")
     fits = all(share > 0 for share in proportions) and abs(sum(proportions) - 1) < 1e-6
     require(fits, "proportions", list(proportions), "positive numbers that sum to 1")
     if settings.beta == AUTO and settings.budget is None:
-        raise ConfigError("beta='auto': is chosen for one target; of several give a share in (0, 1] or a budget")
+        raise ConfigError("beta='auto': has no effect with several targets; give a share in (0, 1] or a budget")
     if settings.balance is not None:
-        raise ConfigError(f"balance={settings.balance!r}: spreads the budget of one target; leave it out")
+        raise ConfigError(f"balance={settings.balance!r}: has no effect with several targets; remove it")
     if settings.below is not None:
-        raise ConfigError(f"below={settings.below!r}: shares out no budget between targets; give one")
+        raise ConfigError(f"below={settings.below!r}: has no effect with several targets; give a budget")
     if settings.policy == "sigmoid" and settings.midpoint is not None:
-        raise ConfigError(f"midpoint={settings.midpoint!r}: with several targets their proportions place it")
+        raise ConfigError(f"midpoint={settings.midpoint!r}: has no effect with several targets; remove it")
 
 
 def make_targets_rule(
@@ -350,14 +352,14 @@ def make_targets_rule(
 ) -> WeightRule:
     """Decide how a pool is weighed for several targets at once.
 
-    ``segments`` and ``sampled`` share out one budget (:func:`allot`). ``sigmoid`` weighs a unit by the largest of its
-    targets' weights, each with its midpoint α at the quantile p β of its own scores, p its proportion, so that each
-    target has about its share of the weight.
+    ``segments`` and ``sampled`` divide one budget between the targets (:func:`allot`). ``sigmoid`` gives a unit the
+    largest of its targets' weights; the midpoint α of a target with proportion p is the quantile p β of its own
+    scores, so that each target has about its share of the weight.
 
     Args:
-        pools: Of each target, in the order of their names, at least two: the scored units, all but the scores as every
-            other target's.
-        proportions: Of the budget, by target; they sum to 1.
+        pools: Scored units for each of at least two targets, by name, in the order of the names. The units are the
+            same, the scores differ.
+        proportions: Share of the budget by target, summing to 1.
         settings: The policy and its parameters, the same for all.
     """
     shares = {name: proportions[name] * settings.share for name in pools}
@@ -367,68 +369,71 @@ def make_targets_rule(
         return WeightRule([*curves.values()], [], np.empty(0), {}, {"midpoint": midpoints})
     segments, keys = [], []
     for name, pool in pools.items():
-        seed = derive_seed(settings.seed, "weights", "target", name)  # each target draws for itself
-        own = replace(settings, beta=shares[name], seed=seed)
-        segments.append(gather(pool, own))
-        keys.append(_draw(pool, segments[-1], own) if settings.policy == "sampled" else segments[-1].values)
+        seed = derive_seed(settings.seed, "weights", "target", name)  # independent draws
+        target_settings = replace(settings, beta=shares[name], seed=seed)
+        segments.append(gather(pool, target_settings))
+        keys.append(_draw(pool, segments[-1], target_settings) if settings.policy == "sampled" else segments[-1].values)
     owner = allot(keys, segments[0], [proportions[name] for name in pools], settings.effective_budget)
-    kept = {name: int((owner == row).sum()) for row, name in enumerate(pools)}
-    components = {name: own.components for name, own in zip(pools, segments, strict=True)}
-    shrunk = {name: asdict(own) for name, own in components.items() if own is not None}
-    counts = {"segments": {"in": owner.size, "kept": sum(kept.values()), "by_target": kept}}
-    return WeightRule([], segments, owner, counts, {"shrunk": shrunk})
+    selected_counts = {name: int((owner == row).sum()) for row, name in enumerate(pools)}
+    shrinkage = {name: one.components for name, one in zip(pools, segments, strict=True)}
+    notes = {"shrunk": {name: asdict(components) for name, components in shrinkage.items() if components is not None}}
+    counts = {"segments": {"in": owner.size, "kept": sum(selected_counts.values()), "by_target": selected_counts}}
+    return WeightRule([], segments, owner, counts, notes)
 
 
 def allot(keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[float], budget: Budget) -> np.ndarray:
-    """Give each segment to at most one target, until every target has its share of the budget.
+    """Give each segment to at most one target, until every target has used its quota of the budget.
 
-    The rank of a wish, of a target for a segment, is the part of the target's own share that its list holds up to
-    there, which is comparable between targets whose scores are not. Wishes are granted in its order, ties to the
-    earlier segment and then to the earlier target; a segment that is gone is passed over, and the target's next one
-    counts. This is the one stable matching: no target and segment would rather have each other than what they got
-    (Gale and Shapley 1962, College admissions and the stability of marriage; it is unique because both sides go by one
-    rank).
+    All requests, one per (target, segment), are served in order of priority. The priority of a request is the fraction
+    of the target's quota that the segments it ranks up to this one would use. Unlike scores, these fractions are
+    comparable between targets. Ties go to the earlier segment, then to the earlier target. A request for a segment
+    that is taken already is skipped.
+
+    The result is the unique stable matching: no target and segment would both prefer each other to what they got
+    (Gale and Shapley 1962, College admissions and the stability of marriage; unique because both sides share one
+    priority).
 
     Args:
-        keys: What each target ranks the segments by.
-        segments: What a budget counts of them.
-        proportions: Of the budget, one a target.
-        budget: Of all targets together.
+        keys: Ranking keys of the segments, one array of shape (segments,) per target, lowest first.
+        segments: Segments with the amounts that a budget counts.
+        proportions: Share of the budget, one per target.
+        budget: Budget of all targets together.
 
     Returns:
-        int16 of shape (segments,), the target of each; NOBODY for none. A target ends before the first segment that
-        would exceed its share, unless that is its only one. It has none where others took all that it wants.
+        int16 of shape (segments,), the target of each segment; NOBODY for none. A target is closed at the first
+        segment that would exceed its quota, unless it has none yet. A target gets nothing where others took all that
+        it requested.
     """
     count, targets = segments.amounts.size, len(proportions)
-    wishes = np.full((count, targets), np.inf)
-    for row, (own, share) in enumerate(zip(keys, proportions, strict=True)):
-        held = RunningAmount(segments, budget)
-        for rows in argsort_pieces(own):
-            wishes[rows, row] = held.add(rows) / share
+    priority = np.full((count, targets), np.inf)
+    for target, (target_keys, share) in enumerate(zip(keys, proportions, strict=True)):
+        running = RunningAmount(segments, budget)
+        for rows in argsort_pieces(target_keys):
+            priority[rows, target] = running.add(rows) / share
     quotas = [round(share * budget.max_amount(segments.units), 6) for share in proportions]
-    owner, held_by, open_to = np.full(count, NOBODY, dtype=np.int16), [0.0] * targets, set(range(targets))
+    owner, amounts, open_targets = np.full(count, NOBODY, dtype=np.int16), [0.0] * targets, set(range(targets))
     by_documents = budget.kind == "documents"
-    seen = [bytearray(segments.documents if by_documents else 0) for _ in quotas]
-    for request in chain.from_iterable(rows.tolist() for rows in argsort_pieces(wishes.reshape(-1))):
-        one, row = divmod(request, targets)
-        if row not in open_to or owner[one] != NOBODY:
+    counted_documents = [bytearray(segments.documents if by_documents else 0) for _ in quotas]
+    for request in chain.from_iterable(rows.tolist() for rows in argsort_pieces(priority.reshape(-1))):
+        segment, target = divmod(request, targets)
+        if target not in open_targets or owner[segment] != NOBODY:
             continue
-        amount = int(segments.amounts[one])
-        more = int(not seen[row][amount]) if by_documents else amount
-        if more > 0 and held_by[row] and held_by[row] + more > quotas[row]:
-            open_to.remove(row)
-            if not open_to:
+        amount = int(segments.amounts[segment])
+        extra = int(not counted_documents[target][amount]) if by_documents else amount
+        if extra > 0 and amounts[target] and amounts[target] + extra > quotas[target]:
+            open_targets.remove(target)
+            if not open_targets:
                 break
             continue
-        owner[one] = row
-        held_by[row] += more
+        owner[segment] = target
+        amounts[target] += extra
         if by_documents:
-            seen[row][amount] = 1
+            counted_documents[target][amount] = 1
     return owner
 
 
 def within_documents(block: Block, settings: WeighSettings) -> np.ndarray:
-    """Segments numbered within each document, so that a row's key says where it is; with ``stream`` as they are."""
+    """Number segments within each document; with ``stream`` within the corpus. Shape (units,), DROPPED for none."""
     if settings.stream:
         return block.segment
     return np.where(block.inside, block.table["unit"].to_numpy().astype(np.int64) // settings.gamma, DROPPED)
@@ -437,11 +442,11 @@ def within_documents(block: Block, settings: WeighSettings) -> np.ndarray:
 def weigh_in_memory(
     pool: Pool, settings: WeighSettings, shares: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, WeightRule]:
-    """Weigh the units of a pool; the arguments as for :func:`make_rule`.
+    """Weigh the units of a pool that fits in memory; takes the arguments of :func:`make_rule`.
 
     Returns:
-        Segment of each unit, int64, numbered in its document (with ``stream``: in the corpus), from 0, -1 in a dropped
-        tail; its weight, float64 in [0, 1], 1 = in-domain; and how they were chosen.
+        Segment of each unit, int64, numbered from 0 in its document (with ``stream``: in the corpus), -1 in a dropped
+        tail; its weight, float64 in [0, 1], 1 = in-domain; and the rule.
     """
     segment, weight = [], []
     rule = make_rule(pool, settings, shares)

@@ -1,4 +1,4 @@
-"""Settings of a weighing: the policy that turns scores into weights, and how much is kept."""
+"""Settings of weighting: the policy that turns scores into weights, and how much text is selected."""
 
 import math
 import re
@@ -9,44 +9,44 @@ from typing import Any
 from dana.core.config import require
 from dana.core.errors import ConfigError
 
-POLICIES = {"sigmoid": 1, "segments": 1, "sampled": 1}  # the version of each, raised when its weights change
+POLICIES = {"sigmoid": 1, "segments": 1, "sampled": 1}  # version of each: raised when its weights change
 AUTO = "auto"
 PAPERS_BETA = 0.2
 BALANCES = "a table of groups, or TABLE:GROUP=SHARE,GROUP=SHARE with distinct groups and shares above 0 that sum to 1"
 
 
 def parse_amount(text: str | float, key: str, kinds: Sequence[str]) -> tuple[float, str]:
-    """Read a share, ``0.2``, or a number of something, ``50000 units``.
+    """Parse a share such as ``0.2``, or a count such as ``50000 units``.
 
     Args:
-        text: What was given.
-        key: The setting's name, for the error.
-        kinds: What may be counted.
+        text: Value of the setting.
+        key: Name of the setting, for the error.
+        kinds: What can be counted.
 
     Returns:
         The amount, and ``share`` or one of the kinds.
 
     Raises:
-        ConfigError: If it is none of these.
+        ConfigError: If it is neither.
     """
     number, _, kind = str(text).strip().partition(" ")
     *others, last = (f'"N {name}"' for name in kinds)
-    allowed = f"a share in (0, 1], {', '.join(others)} or {last}"
+    choices = f"a share in (0, 1], {', '.join(others)} or {last}"
     try:
         amount, kind = float(number), kind.strip() or "share"
     except ValueError as error:
-        raise ConfigError(f"{key}={text!r}: must be {allowed}") from error
+        raise ConfigError(f"{key}={text!r}: must be {choices}") from error
     good = 0 < amount <= 1 if kind == "share" else kind in kinds and 0 < amount < math.inf
-    require(good, key, text, allowed)
+    require(good, key, text, choices)
     return amount, kind
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much to keep: a share of the units (the paper's β), or at most so many units, tokens or documents.
+    """How much to select: a share of the units (the paper's β), or a number of units, tokens or documents.
 
-    A share of the units, not of the segments: with short documents segments differ in size, and two selections of
-    equally many segments would hold different amounts of text. A document counts with the first of its segments.
+    A share is one of units, not of segments: segments of short documents are smaller, so two selections of equally
+    many segments would hold different amounts of text. A document counts as soon as one of its segments is selected.
 
     Attributes:
         amount: In (0, 1] for a share, else a positive count.
@@ -58,7 +58,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str | float) -> "Budget":
-        """Read ``0.2``, ``50000 units``, ``2e6 tokens`` or ``300 documents``.
+        """Parse ``0.2``, ``50000 units``, ``2e6 tokens`` or ``300 documents``.
 
         Raises:
             ConfigError: If it is none of these.
@@ -66,17 +66,17 @@ class Budget:
         return cls(*parse_amount(text, "budget", ("units", "tokens", "documents")))
 
     def max_amount(self, units: int) -> float:
-        """The largest amount that may be kept of so many units."""
+        """Return the largest amount that may be selected from a pool of `units` units."""
         return float(round(self.amount * units)) if self.kind == "share" else self.amount
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What the setting ``weigh.balance`` says.
+    """Groups that share a budget, from the setting ``weigh.balance``.
 
     Attributes:
-        table: Name of a table of groups in the run's folder, or the path of one.
-        shares: Share of the budget of each group that is named; empty where all groups share alike.
+        table: Name of a table of groups in the run's folder, or its path.
+        shares: Share of the budget by group; empty for equal shares of all groups.
     """
 
     table: str
@@ -84,10 +84,10 @@ class Balance:
 
 
 def parse_balance(text: str) -> Balance:
-    """Read ``genres``, ``genres:news=0.7,law=0.3`` or ``genres.parquet:news=1``.
+    """Parse ``genres``, ``genres:news=0.7,law=0.3`` or ``genres.parquet:news=1``.
 
     Raises:
-        ConfigError: If it is nothing of the kind.
+        ConfigError: If the text has another form, or the shares do not sum to 1.
     """
     table, _, rest = str(text).partition(":")
     pairs = re.findall(r"([^,=]+)=([^,=]+)(?:,|$)", rest)
@@ -95,9 +95,9 @@ def parse_balance(text: str) -> Balance:
         shares = {group: float(share) for group, share in pairs}
     except ValueError as error:
         raise ConfigError(f"balance={text!r}: must be {BALANCES}") from error
-    whole = ",".join(f"{group}={share}" for group, share in pairs) == rest and len(shares) == len(pairs)
+    is_complete = ",".join(f"{group}={share}" for group, share in pairs) == rest and len(shares) == len(pairs)
     fits = all(share > 0 for share in shares.values()) and (not shares or abs(sum(shares.values()) - 1) < 1e-6)
-    require(bool(table) and whole and fits and text != f"{table}:", "balance", text, BALANCES)
+    require(bool(table) and is_complete and fits and text != f"{table}:", "balance", text, BALANCES)
     return Balance(table, shares)
 
 
@@ -155,40 +155,40 @@ class WeighSettings:
             value = getattr(self, name)
             require(value is None or math.isfinite(value), name, value, "a finite number, or null")
         if self.below is not None and (self.policy != "segments" or self.budget is not None):
-            raise ConfigError(f"below={self.below!r}: takes the place of a budget, and needs policy=segments")
+            raise ConfigError(f"below={self.below!r}: needs policy=segments and no budget")
         if self.effective_budget.kind == "tokens" and self.tokenizer is None:
-            raise ConfigError(f"budget={self.budget!r}: counting tokens needs tokenizer=NAME")
+            raise ConfigError(f"budget={self.budget!r}: needs tokenizer=NAME to count tokens")
         if self.effective_budget.kind == "documents" and self.stream:
-            raise ConfigError(f"budget={self.budget!r}: with stream=true a segment may be of several documents")
+            raise ConfigError(f"budget={self.budget!r}: documents cannot be counted with stream=true; give units")
         if self.balance is not None:
             self._check_balance(self.balance)
 
     def _check_balance(self, balance: str) -> None:
         parse_balance(balance)
-        given = f"balance={balance!r}"
+        key = f"balance={balance!r}"
         if self.policy == "sigmoid":
-            raise ConfigError(f"{given}: needs policy=segments or sampled; sigmoid has no budget to spread")
+            raise ConfigError(f"{key}: needs policy=segments or sampled; sigmoid has no budget")
         if self.below is not None:
-            raise ConfigError(f"{given}: spreads a budget, and below={self.below!r} stands for none; leave one out")
+            raise ConfigError(f"{key}: has no effect with below={self.below!r}; remove one of them")
         if self.is_auto:
-            raise ConfigError(f"{given}: beta=auto is chosen by the scores alone; give a share in (0, 1], or a budget")
+            raise ConfigError(f"{key}: needs a budget or a beta in (0, 1], not beta=auto")
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint: all parameters, and the version of the policy."""
+        """Return plain values for a fingerprint: all parameters, and the version of the policy."""
         return {**asdict(self), "version": POLICIES[self.policy]}
 
     @property
     def is_auto(self) -> bool:
-        """Whether beta is still to be chosen, and something depends on it."""
-        placed = self.policy == "sigmoid" and self.midpoint is not None
-        return self.beta == AUTO and self.budget is None and self.below is None and not placed
+        """Whether beta has to be chosen, and decides the weights."""
+        has_midpoint = self.policy == "sigmoid" and self.midpoint is not None
+        return self.beta == AUTO and self.budget is None and self.below is None and not has_midpoint
 
     @property
     def share(self) -> float:
-        """Beta as a number; the paper's where it is still to be chosen, which is what a ranking goes by."""
+        """Beta as a number; the paper's value while ``beta=auto`` is not resolved."""
         return PAPERS_BETA if isinstance(self.beta, str) else self.beta
 
     @property
     def effective_budget(self) -> Budget:
-        """The budget, or beta as one."""
+        """The setting ``budget``, or else beta as a share."""
         return Budget.parse(self.budget) if self.budget is not None else Budget(self.share)

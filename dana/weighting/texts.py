@@ -1,6 +1,7 @@
-"""Work on the texts of scored units in several processes: write the kept text, count tokens.
+"""Process the texts of scored units in parallel: write the selected text, count tokens.
 
-The kept text is a gzipped JSON line a run of adjacent kept units. A process has a span: units of whole documents.
+The selected text is a gzipped JSON file with one line per run of adjacent selected units. Each process works on a
+span: the units of a range of whole documents.
 """
 
 import gzip
@@ -28,78 +29,78 @@ from dana.models.folder import load_own_tokenizer, tokenizer_identity
 from dana.weighting.pool import Pool, document_starts
 from dana.weighting.settings import WeighSettings
 
-UNITS = 1 << 19  # of a span, and on to the end of its last document
-MOST = 8  # processes: each holds 160 to 180 MB
-SELECTED_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder, which Parquet readers open as it is
-ONE = ""  # the name of a target that is the only one
+UNITS = 1 << 19  # units of a span, extended to the end of its last document
+MOST = 8  # processes; each uses 160 to 180 MB
+SELECTED_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder; Parquet readers skip it
+ONE = ""  # target name where there is only one
 LEVEL = 6  # of gzip: 9 makes it 4 % smaller in 2.7 times the time
 
 T = TypeVar("T")
 
 
 class Texts:
-    """Texts of a corpus, asked for document by document in its order, a few of them in memory at a time.
+    """Sequential access to the texts of a corpus, with a few documents in memory at a time.
 
     Args:
         corpus: Folder of the documents.
-        first: Row of the first that will be asked for, or of one before it.
+        first: Row to start from, at or before the first document requested.
     """
 
     def __init__(self, corpus: Path, first: int = 0) -> None:
         self._corpus = corpus
         batches = read_rows(corpus, ["doc_id", "text"], first, rows=1 << 10)
-        # the texts still in Arrow's memory, since most are passed over
+        # Texts stay in Arrow's memory, because most documents are skipped.
         self._documents = (
             row for batch in batches for row in zip(batch.column(0).to_pylist(), batch.column(1), strict=True)
         )
         self._doc_id: str | None = None
         self._text = ""
 
-    def named(self, doc_id: str) -> str:
-        """The text of a document, the same as the last one asked for or one behind it.
+    def text_of(self, doc_id: str) -> str:
+        """Return the text of a document: the last one requested, or a later one.
 
         Raises:
-            DataError: If it is not in the corpus, or not in this order.
+            DataError: If the document is not in the corpus, or out of order.
         """
         while self._doc_id != doc_id:
             self._doc_id, text = next(self._documents, (None, None))
             if text is None:
                 raise _not_in_order(self._corpus, doc_id)
-            if self._doc_id == doc_id:  # decoded once, however often it is asked for: a document may be a large file
+            if self._doc_id == doc_id:  # decoded once: a document may be a large file with many units
                 self._text = text.as_py()
         return self._text
 
     def of_units(self, table: pa.Table) -> Iterator[list[str]]:
-        """Texts of the units of each document in a table of :data:`dana.core.schemas.SCORES`, in the corpus' order.
+        """Yield the unit texts of each document in a table of :data:`dana.core.schemas.SCORES`, in corpus order.
 
         Raises:
-            DataError: If a document is not in the corpus, or not in this order.
+            DataError: If a document is not in the corpus, or out of order.
         """
         starts = document_starts(table)
         bounds = zip(starts.tolist(), [*starts[1:].tolist(), table.num_rows], strict=True)
         spans = list(zip(table["start"].to_pylist(), table["end"].to_pylist(), strict=True))
         for doc_id, (first, last) in zip(table["doc_id"].take(starts).to_pylist(), bounds, strict=True):
-            text = self.named(doc_id)
+            text = self.text_of(doc_id)
             yield [text[start:end] for start, end in spans[first:last]]
 
 
 def _not_in_order(corpus: Path, doc_id: str) -> DataError:
-    return DataError(f"{corpus}: document {doc_id!r} of the scores is not there, or out of order")
+    return DataError(f"{corpus}: document {doc_id!r} of the scores is missing or out of order; score this corpus again")
 
 
 def unit_texts(table: pa.Table, corpus: Path) -> list[str]:
-    """Text of each unit of a table, in memory; see :meth:`Texts.of_units`."""
+    """Read the text of each unit of a table into memory; see :meth:`Texts.of_units`."""
     return [text for texts in Texts(corpus).of_units(table) for text in texts]
 
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring units of whole documents, and where their text is.
+    """Consecutive units of whole documents, and the position of their text.
 
     Attributes:
-        first: The first row.
-        last: The row behind the last one.
-        document: Row in the corpus of the first document, or of one before it.
+        first: First row.
+        last: One more than the last row.
+        document: Row in the corpus of the first document, or of an earlier one.
     """
 
     first: int
@@ -107,68 +108,67 @@ class Span:
     document: int
 
     def pool(self, table: Path) -> Pool:
-        """The units, as a table of all of them has them."""
+        """Open these units in a table of all units."""
         return Pool(table, first=self.first, last=self.last)
 
 
 def map_spans(make: Callable[[int, Span], T], table: Path, corpus: Path, what: str) -> Iterator[T]:
-    """What is made of each span of a table, in order; by as many processes as there are cores, eight at most.
+    """Apply a function to each span of a table, in one process per core, at most eight; yields results in order.
 
-    The spans, and so all that is made of them, are the same for any number of processes.
+    The spans, and so the results, are the same for any number of processes.
 
     Args:
-        make: Called with a span's number and the span; it, and what it returns, can be pickled.
+        make: Called with a span's number and the span; it and its results can be pickled.
         table: Folder of the units, at least one.
         corpus: Folder of their documents.
-        what: Is made, for the progress bar.
+        what: Label of the progress bar.
 
     Raises:
-        DataError: If a document is not in the corpus, or not in this order.
+        DataError: If a document is not in the corpus, or out of order.
         DanaError: If a process was killed.
     """
     rows = Pool(table).rows
     begins = dict.fromkeys([0, *(_next_document(table, row) for row in range(UNITS, rows, UNITS))])
     first = [row for row in begins if row < rows]
     names = [next(read_rows(table, ["doc_id"], row, row + 1)).column(0)[0] for row in first[1:]]
-    documents = [0, *_places(names, corpus)]
-    spans = [Span(*about) for about in zip(first, [*first[1:], rows], documents, strict=True)]
+    documents = [0, *_document_rows(names, corpus)]
+    spans = [Span(*bounds) for bounds in zip(first, [*first[1:], rows], documents, strict=True)]
     with progress(what=what, unit="units", total=rows) as bar:
         count = min(cores(), MOST, len(spans))
-        for span, made in zip(spans, shared_out(make, enumerate(spans), count), strict=True):
+        for span, result in zip(spans, shared_out(make, enumerate(spans), count), strict=True):
             bar.update(span.last - span.first)
-            yield made
+            yield result
 
 
 def _next_document(table: Path, row: int) -> int:
-    """The first row from `row` on that begins a document; behind the last one if none does."""
-    whole, starts = next(Pool(table, first=row - 1).documents([]))
-    return row - 1 + (int(starts[1]) if starts.size > 1 else whole.num_rows)
+    """Find the first row at or after `row` that begins a document; the number of rows if none does."""
+    rows, starts = next(Pool(table, first=row - 1).documents([]))
+    return row - 1 + (int(starts[1]) if starts.size > 1 else rows.num_rows)
 
 
-def _places(names: list[pa.StringScalar], corpus: Path) -> Iterator[int]:
-    """Rows in the corpus of documents that are in its order."""
-    left, row = names[::-1], 0
-    for batch in read_rows(corpus, ["doc_id"]) if left else ():
-        while left and (place := pc.index(batch.column(0), left[-1]).as_py()) >= 0:
-            left.pop()
-            yield row + place
+def _document_rows(names: list[pa.StringScalar], corpus: Path) -> Iterator[int]:
+    """Find the rows of documents in a corpus, both in the same order."""
+    remaining, row = names[::-1], 0
+    for batch in read_rows(corpus, ["doc_id"]) if remaining else ():
+        while remaining and (offset := pc.index(batch.column(0), remaining[-1]).as_py()) >= 0:
+            remaining.pop()
+            yield row + offset
         row += batch.num_rows
-    if left:
-        raise _not_in_order(corpus, left[-1].as_py())
+    if remaining:
+        raise _not_in_order(corpus, remaining[-1].as_py())
 
 
 @dataclass(frozen=True)
 class SelectedText:
-    """Writes a JSON line a run of adjacent units with a weight.
+    """Writer of the selected text: one JSON line per run of adjacent units with a weight above 0.
 
-    A line holds text of one document and nothing that was left out in between: ``id``, ``doc_id``, ``source``,
-    ``first_unit``, ``last_unit``, ``start``, ``end`` (characters), ``score`` (mean) and ``text``; of several targets it
-    is of one, its ``target``, by whose scores ``score`` is. The file is one member of gzip a span, which every reader
-    takes for one file.
+    A line is contiguous text of one document: ``id``, ``doc_id``, ``source``, ``first_unit``, ``last_unit``, ``start``,
+    ``end`` (characters), ``score`` (mean) and ``text``. With several targets a line is for one of them, in ``target``,
+    and ``score`` is by that target's scores. The file has one gzip member per span; readers see one file.
 
     Attributes:
-        weights: Folder of the weights: :data:`dana.core.schemas.WEIGHTS`, with ``target`` where there are several.
-        scores: Folders of the scores of the same units, by target; of one target it is named :data:`ONE`.
+        weights: Folder of the weights, :data:`dana.core.schemas.WEIGHTS`, with ``target`` for several targets.
+        scores: Folder of the scores of the same units, by target; a single target is named :data:`ONE`.
         corpus: Folder of the documents.
     """
 
@@ -177,24 +177,24 @@ class SelectedText:
     corpus: Path
 
     def write(self, path: Path) -> int:
-        """Write the file; returns its lines."""
+        """Write the file; returns its number of lines."""
         lines = 0
-        with path.open("wb") as whole:
-            for member, count in map_spans(self.write_span, self.weights, self.corpus, "kept text"):
-                with member.open("rb") as packed:
-                    shutil.copyfileobj(packed, whole)
+        with path.open("wb") as stream:
+            for member, count in map_spans(self.write_span, self.weights, self.corpus, "selected text"):
+                with member.open("rb") as source:
+                    shutil.copyfileobj(source, stream)
                 member.unlink()
                 lines += count
         return lines
 
     def write_span(self, number: int, span: Span) -> tuple[Path, int]:
-        """Write a member, in the folder of the weights; returns it and its lines."""
+        """Write the gzip member of a span into the folder of the weights; returns its path and number of lines."""
         member, lines = self.weights / OWN / f"selected-{number}.gz", 0
-        # mtime 0 and no name: same content, same bytes
+        # Without time and name in the header, equal content gives equal bytes.
         with (
             member.open("wb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0, compresslevel=LEVEL) as packed,
-            io.TextIOWrapper(packed, encoding="utf-8") as stream,
+            gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0, compresslevel=LEVEL) as archive,
+            io.TextIOWrapper(archive, encoding="utf-8") as stream,
         ):
             for record in self._records(span):
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -204,7 +204,7 @@ class SelectedText:
     def _records(self, span: Span) -> Iterator[dict[str, Any]]:
         pool, texts, scores = span.pool(self.weights), Texts(self.corpus, span.document), {}
         for name, folder in self.scores.items():
-            error = f"{folder}: holds other units than {self.weights}"
+            error = f"{folder}: its units are not those of {self.weights}; score and weigh again"
             tables = pool.read_aligned(span.pool(folder), ["score"], error)
             scores[f"score of {name}"] = np.concatenate([table["score"].to_numpy() for table in tables])
         several = [*self.scores] != [ONE]
@@ -228,54 +228,54 @@ class SelectedText:
                     "start": int(start[first]),
                     "end": int(end[last]),
                     "score": float(score[first : last + 1].mean()),
-                    "text": texts.named(doc_id)[start[first] : end[last]],
+                    "text": texts.text_of(doc_id)[start[first] : end[last]],
                 }
                 yield {**record, "target": table["target"][first].as_py()} if several else record
 
 
 def _runs(label: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and last row of every run of one label above 0, none in two documents.
+    """Yield first and last row of each run of one label above 0 within a document.
 
     Args:
-        label: Shape (units,).
+        label: int64 of shape (units,); 0 for units that are not selected.
         starts: First row of each document.
     """
     begins = np.append(True, label[1:] != label[:-1])
     begins[starts] = True
     first = np.flatnonzero(begins)
     last = np.append(first[1:], label.size) - 1
-    kept = label[first] > 0
-    return zip(first[kept].tolist(), last[kept].tolist(), strict=True)
+    is_selected = label[first] > 0
+    return zip(first[is_selected].tolist(), last[is_selected].tolist(), strict=True)
 
 
 def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:
-    """The tokenizer that counts a budget, and a digest of what decides how many tokens a text has.
+    """Load the tokenizer that counts a budget in tokens, with a digest of all that decides its counts.
 
-    None where the budget is not in tokens, and nothing is loaded.
+    Returns None, and loads nothing, if the budget is not in tokens.
 
     Raises:
-        ArtifactError: If it cannot be read.
-        ConfigError: If it is a slow one, which does not count by itself.
+        ArtifactError: If the tokenizer cannot be read.
+        ConfigError: If it is not a fast tokenizer.
     """
     if settings.effective_budget.kind != "tokens":
         return None
-    loaded = load_own_tokenizer(str(settings.tokenizer))
-    split = loaded.split_special_tokens
-    digest = tokenizer_identity(loaded, "are text" if split else "are tokens")
-    tokenizer: Tokenizer = loaded.backend_tokenizer
-    tokenizer.encode_special_tokens = split  # whether "[MASK]" in a text is text
+    own_tokenizer = load_own_tokenizer(str(settings.tokenizer))
+    split = own_tokenizer.split_special_tokens
+    digest = tokenizer_identity(own_tokenizer, "are text" if split else "are tokens")
+    tokenizer: Tokenizer = own_tokenizer.backend_tokenizer
+    tokenizer.encode_special_tokens = split  # True: "[MASK]" in a text is plain text
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer, digest
 
 
 def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray:
-    """Tokens of each unit without special tokens, int32 of shape (units,).
+    """Count the tokens of each unit without special tokens, int32 of shape (units,).
 
     Args:
         scores: Folder of the units.
         corpus: Folder of their documents.
-        tokenizer: That counts.
+        tokenizer: Fast tokenizer from :func:`counting_tokenizer`.
 
     Raises:
         DataError: If a document is not in the corpus.
@@ -285,12 +285,12 @@ def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray
 
 
 def _count_span(scores: Path, corpus: Path, tokenizer: Tokenizer, split: bool, number: int, span: Span) -> np.ndarray:
-    tokenizer.encode_special_tokens = split  # which pickling forgets
+    tokenizer.encode_special_tokens = split  # lost by pickling
     texts, counts = Texts(corpus, span.document), np.empty(span.last - span.first, np.int32)
     row = 0
     for table, _ in span.pool(scores).documents(["start", "end"]):
         for of_document in texts.of_units(table):
-            encoded = tokenizer.encode_batch_fast(of_document, add_special_tokens=False)
-            counts[row : row + len(encoded)] = [len(tokens) for tokens in encoded]
-            row += len(encoded)
+            encodings = tokenizer.encode_batch_fast(of_document, add_special_tokens=False)
+            counts[row : row + len(encodings)] = [len(tokens) for tokens in encodings]
+            row += len(encodings)
     return counts

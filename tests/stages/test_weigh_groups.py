@@ -62,7 +62,7 @@ def test_rows_in_another_order_are_refused_and_nothing_is_written(run, genres, c
     pd.read_parquet(genres).iloc[::-1].to_parquet(genres)
     before = sorted(run.rglob("*"))
     assert main(["weigh", str(run), *SETTINGS, "--balance", str(genres)]) == 2
-    said = f"{genres}: its rows are not those of the scores (the same doc_id, unit, in the same order)"
+    said = f"{genres}: its rows"
     assert said in capsys.readouterr().err
     assert sorted(run.rglob("*")) == before
 
@@ -80,14 +80,16 @@ def test_what_is_no_table_of_groups_is_refused_with_what_one_has(run, genres, tm
     groups.assign(group=0.5).to_parquet(tmp_path / "half.parquet")
     groups.assign(unit=groups["unit"] + 0.5).to_parquet(tmp_path / "unit.parquet")
     for name, says in (
-        ("groups.csv", "no Parquet that can be read; a table of groups has doc_id, unit, group"),
-        ("two.parquet", "holds doc_id, unit; a table of groups has doc_id, unit, group"),
-        ("null.parquet", "group is null in some row; every unit is of a group"),
-        ("half.parquet", "group is double; a group is a whole number or text"),
-        ("unit.parquet", "unit is double; it is the number of a unit in its document"),
+        ("groups.csv", "doc_id, unit, group"),
+        ("two.parquet", "has the columns doc_id, unit; "),
+        ("null.parquet", "column group has nulls"),
+        ("half.parquet", "column group is double"),
+        ("unit.parquet", "column unit is double"),
     ):
         assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / name)]) == 2
-        assert f"{tmp_path / name}: {says}" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert str(tmp_path / name) in error
+        assert says in error
     assert not (run / "weights").exists()
 
 
@@ -108,4 +110,4 @@ def test_spans_of_a_table_that_has_them_are_compared(run, genres, tmp_path, caps
     shutil.rmtree(run / "weights")
     spans.assign(end=spans["end"] + 1).to_parquet(tmp_path / "spans.parquet")
     assert main(["weigh", str(run), *SETTINGS, "--balance", str(tmp_path / "spans.parquet")]) == 2
-    assert "(the same doc_id, unit, start, end, in the same order); make both with the same" in capsys.readouterr().err
+    assert "make both with the same --units" in capsys.readouterr().err

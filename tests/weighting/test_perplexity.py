@@ -29,7 +29,7 @@ def curve_of(texts, cuts=(0.1, 0.2, 0.5, 1.0)):
     return perplexity_curve(pool, np.arange(300), drawn, held_out, np.repeat(np.arange(5), 4), cuts), drawn
 
 
-def test_each_cut_costs_what_its_model_says_with_one_vocabulary_for_all(texts):
+def test_each_cut_costs_what_its_model_says(texts):
     pool, held_out = texts
     curve, drawn = curve_of(texts)
     vocabulary = Vocabulary.of_texts(pool, 2)
@@ -43,14 +43,14 @@ def test_each_cut_costs_what_its_model_says_with_one_vocabulary_for_all(texts):
     assert curve.tokens.sum() == known + 20  # and the end of each
 
 
-def test_perplexity_is_least_where_the_like_text_ends_and_random_text_is_worse(texts):
+def test_perplexity_is_least_at_the_end_of_similar_text(texts):
     curve, _ = curve_of(texts)
     assert curve.shares[curve.best] == 0.2
     assert (curve.nats[:3].sum(axis=1) < curve.random[:3].sum(axis=1)).all()
     np.testing.assert_array_equal(curve.nats[3], curve.random[3])
 
 
-def test_a_cut_within_one_standard_error_of_the_best_is_taken_by_hand():
+def test_one_standard_error_by_hand():
     # differences to the last cut over documents of 10 tokens: 4 and -1, mean 3 / 20, residuals 2.5 and -2.5, error
     # sqrt(2 / 1 * 12.5) / 20 = 0.25; 10 and 9, mean 0.95, residuals 0.5 and -0.5, error 0.05
     nats = np.array([[24.0, 19.0], [30.0, 29.0], [20.0, 20.0]])
@@ -61,7 +61,7 @@ def test_a_cut_within_one_standard_error_of_the_best_is_taken_by_hand():
     assert PerplexityCurve(curve.shares, alike, nats, curve.tokens).smallest == 2
 
 
-def test_equal_cuts_give_the_smallest_and_one_document_no_error():
+def test_ties_give_the_smallest_cut():
     nats = np.full((3, 4), 5.0)
     assert PerplexityCurve(np.array([0.1, 0.5, 1.0]), nats, nats, np.full(4, 10)).smallest == 0
     alone = PerplexityCurve(np.array([0.1, 1.0]), np.array([[5.1], [5.0]]), nats, np.array([10]))
@@ -69,7 +69,7 @@ def test_equal_cuts_give_the_smallest_and_one_document_no_error():
     np.testing.assert_array_equal(alone.standard_errors, [0.0, 0.0])
 
 
-def test_a_cut_without_a_known_word_is_never_chosen():
+def test_a_cut_without_known_words_is_never_chosen():
     pool = ["zyx", "wvu", *["a cell has a gene"] * 8]
     curve = perplexity_curve(pool, np.arange(10), np.arange(10), ["a gene"] * 3, np.arange(3), (0.1, 0.2, 0.5, 1.0))
     assert np.isinf(curve.per_token[:2]).all()

@@ -91,24 +91,24 @@ def small_pieces(monkeypatch):
 @pytest.mark.parametrize("given_", POLICIES, ids=str)
 @pytest.mark.parametrize("decimals", [None, 0])
 def test_weights_are_those_of_all_in_memory_whatever_the_blocks(small_pieces, given_, decimals):
-    for seed, units in enumerate((1, 2, 17, 400)):
+    for seed, units in enumerate((1, 17, 300)):
         assert_as_in_memory(a_pool(seed, units, decimals), given_)
 
 
 @pytest.mark.parametrize("given_", [{}, {"policy": "sampled", "gamma": 2}, {"policy": "sigmoid"}], ids=str)
-def test_weights_of_many_units_are_those_of_all_in_memory(given_):
+def test_weights_of_many_units_equal_those_in_memory(given_):
     assert_as_in_memory(a_pool(0, 150_001), given_)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 300_001])
-def test_moments_of_a_large_array_are_those_of_a_small_one(count):
+def test_moments_of_large_arrays_are_exact(count):
     values = np.random.default_rng(0).normal(size=count) * 10.0 ** np.random.default_rng(1).uniform(-8, 8, count)
     assert moments_of(values) == Moments.of(values)
 
 
 @given(st.lists(st.sampled_from([-3.0, -0.0, 0.0, 1.5, 2.0, np.inf]), min_size=1, max_size=300), st.integers(0, 3))
 @hypothesis_settings(max_examples=60)
-def test_a_ranking_is_a_stable_sort_of_what_is_finite_however_little_is_sorted_at_a_time(numbers, seed):
+def test_argsort_pieces_is_a_stable_argsort(numbers, seed):
     keys, ties = np.array(numbers), np.random.default_rng(seed).integers(0, 4, len(numbers))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "PIECE", 8)
@@ -118,7 +118,7 @@ def test_a_ranking_is_a_stable_sort_of_what_is_finite_however_little_is_sorted_a
     np.testing.assert_array_equal(broken, np.lexsort((np.arange(keys.size), ties, keys))[:finite])
 
 
-def test_a_ranking_of_many_numbers_is_sorted_in_pieces(monkeypatch):
+def test_argsort_pieces_sorts_little_at_a_time(monkeypatch):
     monkeypatch.setattr(selection, "PIECE", 1 << 12)
     random = np.random.default_rng(0)
     for keys in (random.normal(size=300_000), random.normal(size=300_000).round(1), np.zeros(300_000)):

@@ -72,7 +72,7 @@ def test_each_target_has_its_share_to_within_a_segment_and_nothing_is_kept_twice
 
 
 @given(wishes())
-def test_no_target_and_segment_would_rather_have_each_other(given_wishes):
+def test_the_matching_is_stable(given_wishes):
     orders, sizes, proportions, beta = given_wishes
     budget = Budget(beta)
     owner = allot(orders, sizes, budget, proportions)
@@ -85,7 +85,7 @@ def test_no_target_and_segment_would_rather_have_each_other(given_wishes):
             assert not (ranks[row, one] < ranks[owner[one], one] - 1e-9 and ranks[row, one] < worst - 1e-9)
 
 
-def test_two_targets_that_want_the_same_take_turns_by_their_proportions():
+def test_two_equal_targets_take_turns_by_proportion():
     order = np.arange(20)
     owner = allot([order, order], np.ones(20, dtype=int), Budget(0.5), [0.8, 0.2])
     # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at halves of its own
@@ -96,7 +96,7 @@ def test_two_targets_that_want_the_same_take_turns_by_their_proportions():
 
 
 @given(wishes())
-def test_the_owners_do_not_depend_on_how_many_wishes_are_sorted_at_a_time(given_wishes):
+def test_owners_do_not_depend_on_pieces(given_wishes):
     orders, sizes, _, beta = given_wishes
     sizes, proportions = np.where(sizes > 8, 8, 4), np.full(len(orders), 1 / len(orders))  # ranks are equal often
     whole = allot(orders, sizes, Budget(beta), proportions)
@@ -105,32 +105,7 @@ def test_the_owners_do_not_depend_on_how_many_wishes_are_sorted_at_a_time(given_
         np.testing.assert_array_equal(allot(orders, sizes, Budget(beta), proportions), whole)
 
 
-def test_a_segment_goes_to_the_target_that_wants_it_most_and_the_other_takes_its_next():
-    first, second = np.array([0, 1, 2, 3, 4, 5]), np.array([3, 0, 4, 5, 1, 2])
-    owner = allot([first, second], np.ones(6, dtype=int), Budget(4, "units"), [0.5, 0.5])
-    # 0 and 3 are first wishes; 1 is the first's second; the second's second, 0, is gone: it takes 4
-    np.testing.assert_array_equal(owner, [0, 0, NOBODY, 1, 1, NOBODY])
-
-
-def test_a_share_smaller_than_any_segment_still_has_one():
-    owner = allot([np.array([0, 1, 2]), np.array([2, 1, 0])], np.array([5, 5, 5]), Budget(2, "units"), [0.9, 0.1])
-    np.testing.assert_array_equal(owner, [0, NOBODY, 1])
-
-
-def test_documents_are_counted_once_a_target():
-    documents = np.array([0, 0, 1, 1, 2, 2])
-    orders = [np.array([0, 1, 2, 3, 4, 5]), np.array([5, 4, 3, 2, 1, 0])]
-    owner = allot(orders, documents, Budget(2, "documents"), [0.5, 0.5])
-    np.testing.assert_array_equal(owner, [0, 0, NOBODY, NOBODY, 1, 1])
-
-
-def test_of_many_documents_each_is_counted_by_itself():
-    documents = np.array([7, 15, 7, 14, 6, 23])  # 7 and 15 and 23 are the same bit of a byte, 6 and 14 another
-    owner = allot([np.arange(6)], documents, Budget(4, "documents"), [1.0])
-    np.testing.assert_array_equal(owner, [0, 0, 0, 0, 0, NOBODY])
-
-
-def test_a_target_may_be_called_as_a_count():
+def test_a_target_may_be_called_kept():
     tables = pool_of(0)
     found = apply_targets([Target("kept", 0.5, tables[0]), Target("in", 0.5, tables[1])], WeighSettings(beta=0.3))
     segments = found.counts["segments"]
@@ -138,22 +113,10 @@ def test_a_target_may_be_called_as_a_count():
     assert segments["by_target"].keys() == {"kept", "in"}
 
 
-def test_segments_of_a_document_that_is_counted_do_not_end_a_target():
-    orders = [np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])]
-    owner = allot(orders, np.array([0, 0, 1, 1]), Budget(1, "documents"), [0.5, 0.5])
-    np.testing.assert_array_equal(owner, [0, 0, 1, 1])  # half a document each, which its first one exceeds
-
-
-def test_a_target_has_nothing_where_another_takes_the_only_segment():
-    table = pa.table({"doc_id": ["a", "a"], "unit": [0, 1], "score": [0.0, 1.0]})  # one segment
-    found = apply_targets([Target("x", 0.6, table), Target("y", 0.4, table)], WeighSettings(beta=1.0))
-    assert found.target.tolist() == [0, 0]
-
-
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
-def test_a_least_tail_beyond_every_document_is_refused(policy):
+def test_min_tail_beyond_every_document_is_refused(policy):
     targets = [Target(name, 0.5, table) for name, table in zip("ab", pool_of(0), strict=True)]
-    with pytest.raises(DataError, match="min_tail=200: every document is shorter; no segment is left"):
+    with pytest.raises(DataError, match="min_tail=200"):
         apply_targets(targets, WeighSettings(policy=policy, gamma=200, min_tail=200))
 
 
@@ -168,7 +131,7 @@ def pool_of(seed, documents=40):
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
-def test_a_targets_scale_of_scores_does_not_decide(policy):
+def test_the_scale_of_a_targets_scores_does_not_matter(policy):
     """The second target's scores vary forty times as much; each still has half of what is kept."""
     targets = [Target(name, 0.5, table) for name, table in zip("ab", pool_of(0, 400), strict=True)]
     found = apply_targets(targets, WeighSettings(policy=policy, gamma=3, beta=0.2, sharpness=1e4))
@@ -179,7 +142,7 @@ def test_a_targets_scale_of_scores_does_not_decide(policy):
         assert alone[found.target == row].mean() > 0.75  # what it would keep alone: a draw so sharp is of the best
 
 
-def test_sigmoid_takes_the_larger_weight_each_target_with_its_share():
+def test_sigmoid_takes_the_larger_weight():
     targets = [Target(name, share, table) for name, share, table in zip("ab", (0.75, 0.25), pool_of(1), strict=True)]
     found = apply_targets(targets, WeighSettings(policy="sigmoid", beta=0.2))
     expected = []
@@ -191,19 +154,47 @@ def test_sigmoid_takes_the_larger_weight_each_target_with_its_share():
     np.testing.assert_array_equal(found.target, np.argmax(expected, axis=0))
 
 
+ALLOTTED = {
+    "first requests win, then the next free one": (
+        [[0, 1, 2, 3, 4, 5], [3, 0, 4, 5, 1, 2]], [1] * 6, Budget(4, "units"), [0.5, 0.5], [0, 0, -1, 1, 1, -1]
+    ),
+    "a share below any segment still has one": (
+        [[0, 1, 2], [2, 1, 0]], [5, 5, 5], Budget(2, "units"), [0.9, 0.1], [0, -1, 1]
+    ),
+    "a document counts once": (
+        [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]], [0, 0, 1, 1, 2, 2], Budget(2, "documents"), [0.5, 0.5],
+        [0, 0, -1, -1, 1, 1],
+    ),
+    "a counted document does not close a target": (
+        [[0, 1, 2, 3], [3, 2, 1, 0]], [0, 0, 1, 1], Budget(1, "documents"), [0.5, 0.5], [0, 0, 1, 1]
+    ),
+    "documents whose numbers share a byte": (
+        [[0, 1, 2, 3, 4, 5]], [7, 15, 7, 14, 6, 23], Budget(4, "documents"), [1.0], [0, 0, 0, 0, 0, -1]
+    ),
+    "all taken by the other target": ([[0], [0]], [1], Budget(1.0), [0.6, 0.4], [0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("orders", "amounts", "budget", "proportions", "owner"), ALLOTTED.values(), ids=ALLOTTED)
+def test_allotted_by_hand(orders, amounts, budget, proportions, owner):
+    found = allot([np.array(order) for order in orders], np.array(amounts), budget, proportions)
+    assert found.tolist() == owner
+
+
 @pytest.mark.parametrize(
-    ("proportions", "targets", "settings", "message"),
+    ("proportions", "targets", "settings", "key"),
     [
-        ([1.0], 1, {}, r"proportions=\[1.0\]: must be left out"),
-        ([0.5, 0.3, 0.2], 2, {}, "must be 2 numbers"),
-        ([0.5, 0.4], 2, {}, "must be positive numbers that sum to 1"),
-        ([1.5, -0.5], 2, {}, "must be positive numbers that sum to 1"),
-        ([float("nan"), 0.5], 2, {}, "must be positive numbers that sum to 1"),
-        ([0.5, 0.5], 2, {"beta": "auto"}, "beta='auto': is chosen for one target"),
-        ([0.5, 0.5], 2, {"policy": "sigmoid", "midpoint": 0.0}, "midpoint=0.0: with several targets"),
-        ([0.5, 0.5], 2, {"below": 0.0}, "below=0.0: shares out no budget between targets"),
+        ([1.0], 1, {}, "proportions"),
+        ([0.5, 0.3, 0.2], 2, {}, "proportions"),
+        ([0.5, 0.4], 2, {}, "proportions"),
+        ([1.5, -0.5], 2, {}, "proportions"),
+        ([float("nan"), 0.5], 2, {}, "proportions"),
+        ([0.5, 0.5], 2, {"beta": "auto"}, "beta"),
+        ([0.5, 0.5], 2, {"policy": "sigmoid", "midpoint": 0.0}, "midpoint"),
+        ([0.5, 0.5], 2, {"below": 0.0}, "below"),
+        ([0.5, 0.5], 2, {"balance": "clusters"}, "balance"),
     ],
 )
-def test_proportions_that_share_out_no_budget_are_refused(proportions, targets, settings, message):
-    with pytest.raises(ConfigError, match=message):
+def test_bad_proportions_and_settings_of_one_target_are_refused(proportions, targets, settings, key):
+    with pytest.raises(ConfigError, match=f"{key}="):
         check_targets(proportions, targets, WeighSettings(**settings))

@@ -28,14 +28,14 @@ def read(tokenizer, folder, split=False):
 
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("kind", ["tiny_tokenizer", "byte_level"])
-def test_tokens_are_counted_as_transformers_does(tmp_path, request, kind, split):
+def test_tokens_are_counted_as_by_transformers(tmp_path, request, kind, split):
     count, _ = read(request.getfixturevalue(kind), tmp_path, split)
     tokenizer = load_own_tokenizer(str(tmp_path))
     assert count(TEXTS) == [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS]
     assert count(TEXTS)[-1] >= 700
 
 
-def test_what_a_tokenizer_takes_special_tokens_for_is_part_of_it(tmp_path, tiny_tokenizer):
+def test_special_tokens_are_part_of_the_digest(tmp_path, tiny_tokenizer):
     (one, of_one), (two, of_two) = (read(tiny_tokenizer, tmp_path / str(split), split) for split in (False, True))
     assert one(["[MASK]"]) == [1]
     pieces = len(tiny_tokenizer.tokenize("mask"))  # by the text that it was trained on
@@ -47,5 +47,5 @@ def test_a_slow_tokenizer_is_refused(tmp_path):
     from transformers import ByT5Tokenizer
 
     ByT5Tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match=r"^tokenizer ByT5Tokenizer has no character offsets; a fast one is needed"):
+    with pytest.raises(ConfigError, match="ByT5Tokenizer"):
         counting_tokenizer(WeighSettings(budget="9 tokens", tokenizer=str(tmp_path)))

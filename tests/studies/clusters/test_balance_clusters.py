@@ -131,7 +131,7 @@ def test_clusters_of_other_units_are_refused(run, checkpoint, capsys):
     assert main(["clusters", "--out", str(run), *FEW, *windows]) == 0
     capsys.readouterr()
     said = refused(run, capsys, "--balance", "clusters")
-    assert "its rows are not those of the scores" in said
+    assert "its rows must be those of the scores" in said
     assert "make both with the same --units" in said
 
 
@@ -145,7 +145,7 @@ def test_clusters_that_are_damaged_are_refused(run, capsys):
 @pytest.mark.parametrize(
     ("balance", "says"),
     [
-        ("clusters:7=1", "balance='clusters:7': must be among its groups: 0, 1, 2"),
+        ("clusters:7=1", "balance='clusters:7': must be one of its groups: 0, 1, 2"),
         ("genres", "balance='genres': {run}/genres: no table of groups"),
     ],
 )
