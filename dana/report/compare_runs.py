@@ -1,4 +1,4 @@
-"""Several runs to one page: each run's verdicts, its paired differences, and what it was made from."""
+"""Compare several runs on one page: their verdicts, paired differences and settings."""
 
 from collections.abc import Sequence
 from operator import itemgetter
@@ -14,12 +14,12 @@ from dana.report.sections import Analysis, analyse, verdict
 from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
 
-DIGEST = 32  # letters of a digest or fingerprint, which differ wherever something else does
-READ = ("files", "data")  # but for those of the texts that a run read
+DIGEST = 32  # letters of a digest; digests are left out, because they only repeat that another setting differs
+INPUT_KEYS = ("files", "data")  # keys whose digests are shown: those of the input texts
 
 
 def named_runs(runs: Sequence[RunFrames]) -> dict[str, Analysis]:
-    """What is made of each run, by the shortest ends of their paths that differ."""
+    """Analyse each run; the keys are the shortest path suffixes that tell the runs apart."""
     paths = [run.path.resolve().parts for run in runs]
     for length in range(1, max(map(len, paths)) + 1):
         names = ["/".join(path[-length:]) for path in paths]
@@ -29,47 +29,51 @@ def named_runs(runs: Sequence[RunFrames]) -> dict[str, Analysis]:
 
 
 def compare_runs(runs: Sequence[RunFrames]) -> Report:
-    """The page about several runs, the first of which the others are compared with."""
-    named = named_runs(runs)
-    found, first = [Finding(name, verdict(own)) for name, own in named.items()], next(iter(named))
-    differences, between = difference_rows(named), between_rows(named)
-    settings = setting_rows(named)
+    """Build the page that compares the other runs with the first."""
+    analyses = named_runs(runs)
+    findings = [Finding(name, verdict(analysis)) for name, analysis in analyses.items()]
+    first = next(iter(analyses))
+    differences, between = difference_rows(analyses), between_rows(analyses)
+    settings = setting_rows(analyses)
     sections = [
-        Section("What did each run find?", _found(differences.frame), (), (differences,)),
-        Section(f"Do the others differ from {first}?", _between(between.frame), (), (between,)),
-        Section("How do they differ in what they were made from?", _settings(settings.frame), (), (settings,)),
+        Section("What did each run find?", _questions_finding(differences.frame), (), (differences,)),
+        Section(f"Do the others differ from {first}?", _between_finding(between.frame), (), (between,)),
+        Section("Which settings and inputs differ?", _settings_finding(settings.frame), (), (settings,)),
     ]
-    return Report(" and ".join(named), _headline(named), found, sections)
+    return Report(" and ".join(analyses), _headline(analyses), findings, sections)
 
 
-def _headline(named: dict[str, Analysis]) -> str:
-    asked = [row.verdict for own in named.values() for row in own.asked]
-    if not asked:
-        return f"{len(named)} runs, none of which asks a question of fine-tuned models."
-    better, worse = asked.count(BETTER), asked.count(WORSE)
-    judged = f"{better} better, {worse} worse, {len(asked) - better - worse} open"
-    return f"{len(named)} runs ask {len(asked)} questions: {judged}."
+def _headline(analyses: dict[str, Analysis]) -> str:
+    verdicts = [row.verdict for analysis in analyses.values() for row in analysis.questions]
+    if not verdicts:
+        return f"{len(analyses)} runs without fine-tuned arms to compare."
+    better, worse = verdicts.count(BETTER), verdicts.count(WORSE)
+    tally = f"{better} better, {worse} worse, {len(verdicts) - better - worse} open"
+    return f"{len(analyses)} runs ask {len(verdicts)} questions: {tally}."
 
 
-def difference_rows(named: dict[str, Analysis]) -> Table:
-    """A row a task, question and run, and why the arm was not made as in the first run that has it."""
+def difference_rows(analyses: dict[str, Analysis]) -> Table:
+    """Tabulate the questions of all runs: one row per task, question and run.
+
+    The column ``made_otherwise`` names what differs from the first run that has the arm.
+    """
     rows: list[dict[str, Any]] = []
     first: dict[tuple[str, str], Any] = {}
-    for run, own in named.items():
-        cells = {(cell.task, cell.arm): cell for cell in own.run.cells}
-        for row in own.asked:
+    for run, analysis in analyses.items():
+        cells = {(cell.task, cell.arm): cell for cell in analysis.run.cells}
+        for row in analysis.questions:
             cell = cells[row.task, row.arm]
             unlike = "; ".join(cell.unlike(first.setdefault((row.task, row.arm), cell)))
-            about = {"task": row.task, "metric": row.metric, "arm": row.arm, "other": row.other, "run": run}
+            head = {"task": row.task, "metric": row.metric, "arm": row.arm, "other": row.other, "run": run}
             numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p_holm", "verdict")}
-            rows.append({**about, **numbers, "made_otherwise": unlike})
-    asked = list(dict.fromkeys((row["task"], row["arm"], row["other"]) for row in rows))
-    rows.sort(key=lambda row: asked.index((row["task"], row["arm"], row["other"])))
+            rows.append({**head, **numbers, "made_otherwise": unlike})
+    order = list(dict.fromkeys((row["task"], row["arm"], row["other"]) for row in rows))
+    rows.sort(key=lambda row: order.index((row["task"], row["arm"], row["other"])))
     otherwise = Column("made otherwise", lambda row: row.made_otherwise or "–", numeric=False)
     columns = (*text_columns("task"), DIFFERENCE, *text_columns("run", "verdict"), *NUMBERS, P_HOLM, otherwise)
     caption = (
-        "Each run's own questions and verdicts. Made otherwise: how the arm's fine-tuning, test examples or adaptation "
-        "differ from those of the first run that has the arm; where they do, the numbers do not compare."
+        "Questions and verdicts of each run. Made otherwise: how fine-tuning, test examples or adaptation of the arm "
+        "differ from the first run that has this arm; where they do, do not compare the numbers."
     )
     return Table("run_differences", caption, pd.DataFrame(rows), columns)
 
@@ -78,67 +82,71 @@ MEAN = Column("mean", lambda row: f"{number(row.mean, 4, sign=True)} {metric_nam
 NUMBERS = (SEEDS, MEAN, INTERVAL)
 
 
-def between_rows(named: dict[str, Analysis]) -> Table:
-    """A row a task, arm and later run: the paired difference of its arm from the first run's, or why there is none."""
-    (first, earlier), *later = named.items()
-    rows, known = [], {(cell.task, cell.arm): cell for cell in earlier.run.cells}
-    for run, own in later:
-        for cell in own.run.cells:
-            if (other := known.get((cell.task, cell.arm))) is not None:
+def between_rows(analyses: dict[str, Analysis]) -> Table:
+    """Tabulate paired differences between runs: one row per task, arm and later run.
+
+    A row gives the difference from the same arm of the first run, or the reasons why the two cannot be compared.
+    """
+    (first, earlier), *later = analyses.items()
+    rows, first_cells = [], {(cell.task, cell.arm): cell for cell in earlier.run.cells}
+    for run, analysis in later:
+        for cell in analysis.run.cells:
+            if (other := first_cells.get((cell.task, cell.arm))) is not None:
                 row = measure_pair(cell, other)
-                about = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": run, "other": first}
+                head = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": run, "other": first}
                 numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p")}
-                rows.append({**about, **numbers, "not_compared": row.reasons})
+                rows.append({**head, **numbers, "not_compared": row.reasons})
     pair = Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False)
     unlike = Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False)
     columns = (*text_columns("task", "arm"), pair, *NUMBERS, *decimals(4, "p"), unlike)
     caption = (
-        "Differences of the same seed's scores between the same arm of two runs; interval and p as in a run's own "
-        "report, but for Holm: these are for reading."
+        "Differences between the same arm and seed of two runs. Interval and p are as in the report of a run, but p is "
+        "not adjusted (Holm): no verdict follows from this table."
     )
     return Table("between_runs", caption, pd.DataFrame(rows), columns)
 
 
-def setting_rows(named: dict[str, Analysis]) -> Table:
-    """A row a step and setting in which the runs differ, a column a run."""
-    told = {run: dict(_told(own.run)) for run, own in named.items()}
-    keys = dict.fromkeys(key for values in told.values() for key in values)
+def setting_rows(analyses: dict[str, Analysis]) -> Table:
+    """Tabulate the settings in which the runs differ: one row per step and setting, one column per run."""
+    by_run = {run: dict(_step_settings(analysis.run)) for run, analysis in analyses.items()}
+    keys = dict.fromkeys(key for settings in by_run.values() for key in settings)
     rows = []
     for key in keys:
-        values = [own.get(key) for own in told.values()]
+        values = [settings.get(key) for settings in by_run.values()]
         if any(value != values[0] for value in values):
             rows.append([*key, *("–" if value is None else str(value) for value in values)])
-    frame = pd.DataFrame(rows, columns=["step", "setting", *told])
-    columns = tuple(Column(name, itemgetter(place), numeric=False) for place, name in enumerate(frame.columns))
-    caption = "Only what differs; of texts that were read, the digest. A dash: the run has no such step or setting."
+    frame = pd.DataFrame(rows, columns=["step", "setting", *by_run])
+    columns = tuple(Column(name, itemgetter(index), numeric=False) for index, name in enumerate(frame.columns))
+    caption = "Only what differs; of input texts, the digest. A dash: the run has no such step or setting."
     return Table("run_settings", caption, frame, columns)
 
 
-def _told(run: RunFrames) -> Any:
-    """Settings by step and name; fingerprints, which follow from others, left out."""
-    for place, manifest in run.stages.items():
+def _step_settings(run: RunFrames) -> Any:
+    """Yield ((step, setting), value), without fingerprints, which follow from other settings."""
+    for step, manifest in run.stages.items():
         for key, value in flatten(manifest.get("depends_on", {})):
             is_digest = isinstance(value, str) and len(value) == DIGEST and " " not in value
-            if not is_digest or not set(READ).isdisjoint(key.split(".")):
-                yield (place, key), value
+            if not is_digest or not set(INPUT_KEYS).isdisjoint(key.split(".")):
+                yield (step, key), value
     yield from ((("packages", package), version) for package, version in versions(run).items())
 
 
-def _found(frame: pd.DataFrame) -> str:
+def _questions_finding(frame: pd.DataFrame) -> str:
     if frame.empty:
         return "No run has fine-tuned arms to compare."
     tasks = frame["task"].nunique()
-    return f"{len(frame)} questions on {tasks} {'task' if tasks == 1 else 'tasks'}, those of all runs side by side."
+    return f"{len(frame)} questions on {tasks} {'task' if tasks == 1 else 'tasks'}, all runs side by side."
 
 
-def _between(frame: pd.DataFrame) -> str:
+def _between_finding(frame: pd.DataFrame) -> str:
     if frame.empty:
-        return "They share no arm of a task."
+        return "The runs have no arm of a task in common."
     unlike = int((frame["not_compared"] != "").sum())
-    return f"They share {len(frame)} arms of tasks; {unlike} of these were not made alike, and are not compared."
+    common = f"The runs have {len(frame)} arms of tasks in common"
+    return f"{common}; {unlike} of them were made differently and are not compared."
 
 
-def _settings(frame: pd.DataFrame) -> str:
+def _settings_finding(frame: pd.DataFrame) -> str:
     if frame.empty:
-        return "In nothing that is recorded."
-    return f"In {len(frame)} of what is recorded: settings, texts, versions."
+        return "No recorded setting, input or version differs."
+    return f"{len(frame)} recorded settings, inputs and versions differ."

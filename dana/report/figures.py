@@ -1,4 +1,4 @@
-"""Tables' frames to figures: scores, kept shares, the curve of beta, losses, scores by seed, differences."""
+"""Draw the figures of a report from its tables: scores, selected text, losses, scores by seed, differences."""
 
 from collections.abc import Iterable, Sequence
 from itertools import cycle
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STYLES = {"base": ("base", "s"), "general": ("general", "^"), "random": ("random", "D"), "dana": ("dana", "o")}
-OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]  # of arms of any other name, in turn
+OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]  # used in turn for other arms
 FOREGROUND = ("general", "task", "planted")
 MOST_BARS = 12
 LOSSES = ("task_loss", "general_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
-WIDTH = 4.6  # inches: its text is still text on a screen of 400 pixels
-ROW, FRAME = 0.27, 0.8  # inches of a forest plot: a row, and what is around all of them
+WIDTH = 4.6  # inches: text stays readable on a screen of 400 pixels
+ROW, FRAME = 0.27, 0.8  # inches of a forest plot: one row, and the frame around all rows
 LONGEST_LABEL = 22
-THIN, THICK = 1.2, 3.6  # of an interval that leaves the question open, and of one that decides it
+THIN, THICK = 1.2, 3.6  # line widths of an undecided and of a decided interval
 
 
 def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each arm; alike in all figures that show the same arms.
+    """Choose colour and marker of each arm, the same in all figures with the same arms.
 
     Args:
-        arms: Their names. A run with one arm calls it adapted, and shows it as dana's.
+        arms: Names of the arms; ``adapted``, the only arm of a run, looks like ``dana``.
     """
-    found = {arm: STYLES.get("dana" if arm == "adapted" else arm) for arm in arms}
-    others = cycle([style for style in OTHER_STYLES if style not in found.values()])
-    for arm in sorted(arm for arm, style in found.items() if style is None):
-        found[arm] = next(others)
-    return {arm: (COLOURS[style[0]], style[1]) for arm, style in found.items() if style}
+    styles = {arm: STYLES.get("dana" if arm == "adapted" else arm) for arm in arms}
+    others = cycle([style for style in OTHER_STYLES if style not in styles.values()])
+    for arm in sorted(arm for arm, style in styles.items() if style is None):
+        styles[arm] = next(others)
+    return {arm: (COLOURS[style[0]], style[1]) for arm, style in styles.items() if style}
 
 
 def score_histogram(frame: pd.DataFrame) -> Figure:
-    """Outlines of the groups' scores on one axis.
+    """Draw the histograms of scores of all groups on one axis.
 
     Args:
-        frame: Of :func:`dana.report.tables.histogram`.
+        frame: Frame of :func:`dana.report.tables.histogram`.
     """
     names = [name for name in FOREGROUND if name in frame]
 
@@ -65,37 +65,39 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
     return Figure("score-histogram", alt, (WIDTH, 2.9), paint)
 
 
-def kept_bars(frame: pd.DataFrame) -> Figure:
-    """Each source's share of the kept text as a bar, its share of the corpus as a tick across it.
+def source_bars(frame: pd.DataFrame) -> Figure:
+    """Draw each source's share of the selected text as a bar and its share of the corpus as a tick.
 
     Args:
-        frame: Of :func:`dana.report.tables.kept_table`; the first twelve sources are drawn.
+        frame: Frame of :func:`dana.report.tables.source_table`; the first twelve sources are drawn.
     """
-    shown = frame.head(MOST_BARS).iloc[::-1]
+    top = frame.head(MOST_BARS).iloc[::-1]
 
     def paint(axes: "Axes") -> None:
-        places = np.arange(len(shown))
-        planted = shown["source"].str.endswith("(planted)").to_numpy()
-        bars = np.where(planted, COLOURS["planted"], COLOURS["dana"])
-        axes.barh(places, shown["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
+        heights = np.arange(len(top))
+        is_planted = top["source"].str.endswith("(planted)").to_numpy()
+        bars = np.where(is_planted, COLOURS["planted"], COLOURS["dana"])
+        axes.barh(heights, top["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
         axes.scatter(
-            shown["share_of_characters"], places, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
+            top["share_of_characters"], heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
         )
-        name_rows(axes, places, [shorten(source) for source in shown["source"]])
+        name_rows(axes, heights, [shorten(source) for source in top["source"]])
         axes.xaxis.set_major_formatter(_percent())
-        axes.set_xlabel("bar: share of the kept text; tick: share of the corpus")
+        axes.set_xlabel("bar: share of the selected text; tick: share of the corpus")
         axes.set_xlim(0)
 
-    alt = f"Bars: the share of the kept text of {len(shown)} sources, beside their share of the corpus."
-    return Figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(shown)), paint)
+    alt = f"Bars: share of the selected text of {len(top)} sources, beside their share of the corpus."
+    return Figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(top)), paint)
 
 
 def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
-    """Perplexity of held-out task text by cut, of ranked and of random text; the share that is like the task beside it.
+    """Draw the perplexity of held-out task text by the selected share of the pool, for ranked and for random text.
+
+    A second axis shows the in-domain share of the selected text.
 
     Args:
-        curve: A row a cut: :class:`dana.weighting.amount.Cut`.
-        beta: What was chosen.
+        curve: One row per cut: :class:`dana.weighting.amount.Cut`.
+        beta: The share that was chosen.
     """
 
     def paint(axes: "Axes") -> None:
@@ -103,9 +105,7 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
         axes.plot(share, curve["perplexity_random"], color=COLOURS["random"], marker="D", label="random text")
         axes.plot(share, curve["perplexity"], color=COLOURS["dana"], marker="o", label="best text")
         axes.axvline(100 * beta, color=COLOURS["base"], linestyle=":", label=f"chosen: {100 * beta:.3g} %")
-        axes.set(
-            xscale="log", yscale="log", xlabel="% of the pool's units kept", ylabel="perplexity of held-out task text"
-        )
+        axes.set(xscale="log", yscale="log", xlabel="% of units selected", ylabel="perplexity of held-out task text")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
@@ -113,10 +113,10 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
         if curve["in_domain"].notna().any():
             beside = axes.twinx()
             lines += beside.plot(share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--")
-            beside.set(ylim=(0, 103), ylabel="% of what is kept that is like the task")
+            beside.set(ylim=(0, 103), ylabel="% of the selected text in-domain")
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)
-            labels.append("like the task, %")
+            labels.append("in-domain, %")
         axes.legend(lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
 
     best = float(curve["share"].iloc[curve["perplexity"].argmin()])
@@ -125,13 +125,13 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
 
 
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
-    """Change of the held-out loss since the start over tokens seen, a line an arm.
+    """Draw the change of the held-out loss over training tokens, one line per arm.
 
-    Both texts have the same heights, so that what was gained and what was forgotten compare. Standard errors are of a
-    loss and not of its change, which is surer; they are in the table.
+    The figures of both texts share their limits, so that gain and forgetting can be compared. Standard errors are in
+    the table: they belong to a loss, while the change of a loss on the same tokens is more certain.
 
     Args:
-        evaluations: Of :class:`dana.report.run.Run`.
+        evaluations: ``evaluations`` of :class:`dana.report.run.RunFrames`.
         text: ``task`` or ``general``.
     """
     rows = evaluations.sort_values("step", kind="stable")
@@ -144,10 +144,12 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     def paint(axes: "Axes") -> None:
         axes.axhline(0, color=COLOURS["rule"], linewidth=1, zorder=1)
         for arm, (colour, marker) in styles.items():
-            own = rows["arm"] == arm
-            change = changes[f"{text}_loss"][own]
-            axes.plot(rows["tokens"][own], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm)
-        axes.set(xlabel="tokens seen", ylabel="change, nats a masked token", ylim=(low - margin, high + margin))
+            is_arm = rows["arm"] == arm
+            change = changes[f"{text}_loss"][is_arm]
+            axes.plot(
+                rows["tokens"][is_arm], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm
+            )
+        axes.set(xlabel="tokens seen", ylabel="change, nats per masked token", ylim=(low - margin, high + margin))
         axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10)
         axes.xaxis.set_major_formatter(_engineering())
         _legend(axes, 2, above=1.1)
@@ -157,48 +159,48 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
 
 
 def seed_dots(results: pd.DataFrame, task: str) -> Figure:
-    """Every seed's score as a dot, each arm's mean as a bar.
+    """Draw each seed's score as a dot and each arm's mean as a bar.
 
     Args:
-        results: Of :func:`dana.report.tables.seed_table`.
-        task: Which one.
+        results: Frame of :func:`dana.report.tables.seed_table`.
+        task: Name of the task.
     """
-    own = results[results["task"] == task]
-    arms = list(dict.fromkeys(own["arm"]))
+    task_results = results[results["task"] == task]
+    arms = list(dict.fromkeys(task_results["arm"]))
     styles = arm_styles(arms)
 
     def paint(axes: "Axes") -> None:
-        places = {arm: len(arms) - 1 - place for place, arm in enumerate(arms)}
+        heights = {arm: len(arms) - 1 - index for index, arm in enumerate(arms)}
         for arm in arms:
-            seeds = own[own["arm"] == arm]
-            scores, collapsed = seeds["score"], seeds["degenerate"].to_numpy(bool)
-            heights = np.full(len(scores), places[arm])
+            seeds = task_results[task_results["arm"] == arm]
+            scores, is_collapsed = seeds["score"], seeds["degenerate"].to_numpy(bool)
+            levels = np.full(len(scores), heights[arm])
             colour, marker = styles[arm]
-            filled = np.where(collapsed, "none", colour)
-            axes.scatter(scores, heights, s=34, c=filled, edgecolors=colour, marker=marker, zorder=3)
-            low, high = places[arm] - 0.28, places[arm] + 0.28
+            faces = np.where(is_collapsed, "none", colour)
+            axes.scatter(scores, levels, s=34, c=faces, edgecolors=colour, marker=marker, zorder=3)
+            low, high = heights[arm] - 0.28, heights[arm] + 0.28
             axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
-        name_rows(axes, list(places.values()), arms)
+        name_rows(axes, list(heights.values()), arms)
         axes.set_ylim(-0.6, len(arms) - 0.4)
-        metrics = " or ".join(metric_name(metric) for metric in own["metric"].unique())
-        hollow = "; hollow: collapsed" if own["degenerate"].any() else ""
+        metrics = " or ".join(metric_name(metric) for metric in task_results["metric"].unique())
+        hollow = "; hollow: collapsed" if task_results["degenerate"].any() else ""
         axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
 
-    alt = f"Scores on {task}, a dot a seed, for each of: {', '.join(arms)}."
+    alt = f"Scores on {task}, one dot per seed, for each of: {', '.join(arms)}."
     name = "".join(letter if letter.isalnum() else "-" for letter in task)
     return Figure(f"seeds-{name}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
 
 def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:
-    """What is drawn: every arm against base and against random text, and the questions, where there is a number."""
-    drawn = (differences["other"].isin(RIVALS) | differences["asked"]) & (differences["n"] > 0)
-    return differences[drawn]
+    """Select the rows of a forest plot: questions and comparisons with base or random text that have a number."""
+    is_drawn = (differences["other"].isin(RIVALS) | differences["asked"]) & (differences["n"] > 0)
+    return differences[is_drawn]
 
 
 def forest(differences: pd.DataFrame) -> Figure | None:
-    """Mean differences with their two-level intervals, a task after the other; None where there is none to draw.
+    """Draw a forest plot of mean differences with two-level intervals, grouped by task; None without rows.
 
-    What the verdict decided has a thick stroke and a filled symbol.
+    Decided comparisons have a thick line and a filled symbol.
 
     Args:
         differences: Frame of :func:`dana.report.tables.difference_table`.
@@ -207,40 +209,44 @@ def forest(differences: pd.DataFrame) -> Figure | None:
     if rows.empty:
         return None
     lines: list[tuple[str, Any]] = []  # a task's name, then its rows
-    for task, own in rows.groupby("task", sort=False):
+    for task, task_rows in rows.groupby("task", sort=False):
         lines.append((shorten(str(task), LONGEST_LABEL), None))
-        lines += [(f"{shorten(f'{row.arm} − {row.other}', LONGEST_LABEL)}, n = {row.n}", row) for row in each(own)]
+        lines += [
+            (f"{shorten(f'{row.arm} − {row.other}', LONGEST_LABEL)}, n = {row.n}", row) for row in each(task_rows)
+        ]
     styles = arm_styles({*rows["arm"], *rows["other"]})
 
     def paint(axes: "Axes") -> None:
-        places = range(len(lines) - 1, -1, -1)
+        heights = range(len(lines) - 1, -1, -1)
         axes.axvline(0, color=COLOURS["ink"], linewidth=1, zorder=1)
-        name_rows(axes, list(places), [label for label, _ in lines])
-        for place, (_, row), name in zip(places, lines, axes.get_yticklabels(), strict=True):
+        name_rows(axes, list(heights), [label for label, _ in lines])
+        for height, (_, row), name in zip(heights, lines, axes.get_yticklabels(), strict=True):
             name.set_fontweight("bold" if row is None else "normal")
             if row is not None:
-                _draw_row(axes, place, row, *styles[row.arm])
+                _draw_row(axes, height, row, *styles[row.arm])
         axes.set_ylim(-0.6, len(lines) - 0.4)
         axes.locator_params(axis="x", nbins=4)
         metrics = " or ".join(metric_name(metric) for metric in rows["metric"].unique())
         axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
 
-    shown = [f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}" for row in each(rows)]
-    alt = f"Differences with 95 % intervals: {'; '.join(shown)}."
+    descriptions = [f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}" for row in each(rows)]
+    alt = f"Differences with 95 % intervals: {'; '.join(descriptions)}."
     return Figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
 
 
-def _draw_row(axes: "Axes", place: int, row: Any, own: str, marker: str) -> None:
-    decided = row.verdict in (BETTER, WORSE)
+def _draw_row(axes: "Axes", height: int, row: Any, colour: str, marker: str) -> None:
+    is_decided = row.verdict in (BETTER, WORSE)
     if row.low == row.low:
-        axes.plot([row.low, row.high], [place, place], color=own, linewidth=THICK if decided else THIN, zorder=2)
-    face = own if decided else "none"
-    axes.scatter([row.mean], [place], s=26, c=face, edgecolors=own, marker=marker, zorder=3)
+        axes.plot(
+            [row.low, row.high], [height, height], color=colour, linewidth=THICK if is_decided else THIN, zorder=2
+        )
+    face = colour if is_decided else "none"
+    axes.scatter([row.mean], [height], s=26, c=face, edgecolors=colour, marker=marker, zorder=3)
 
 
-def name_rows(axes: "Axes", places: Sequence[float] | np.ndarray, names: Sequence[str]) -> None:
-    """Names at the left of rows, in place of an axis."""
-    axes.set_yticks(list(places), list(names))
+def name_rows(axes: "Axes", heights: Sequence[float] | np.ndarray, names: Sequence[str]) -> None:
+    """Label rows at the left, in place of a y axis."""
+    axes.set_yticks(list(heights), list(names))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
@@ -261,6 +267,6 @@ def _engineering() -> Any:
     return EngFormatter(sep="")
 
 
-def shorten(name: str, most: int = LONGEST_NAME) -> str:
-    """The end of a name, where it is too long for a figure."""
-    return name if len(name) <= most else "…" + name[1 - most :]
+def shorten(name: str, limit: int = LONGEST_NAME) -> str:
+    """Shorten a name to its last characters if it is too long for a figure."""
+    return name if len(name) <= limit else "…" + name[1 - limit :]

@@ -1,4 +1,4 @@
-"""Files of a run, read with errors that name the file and what is missing in it."""
+"""Read the files of a run, with errors that name the file and the missing key."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,45 +13,47 @@ from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError
 
 TRAINING, RESULTS = "training.jsonl", "metrics.json"
+AGAIN = "run the step that wrote it again"
 
 
 @contextmanager
-def reading(place: Path | str) -> Iterator[None]:
-    """Where what is read is not what dana writes: one line that names the place and what is amiss.
+def reading(location: Path | str) -> Iterator[None]:
+    """Turn errors of reading into an ArtifactError that names the location and the problem.
 
     Args:
-        place: The file, or a line of it.
+        location: A file, or ``file:line``.
     """
     try:
         yield
     except KeyError as error:
-        raise ArtifactError(f"{place}: no key {error.args[0]}; make it again") from error
-    except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:  # Arrow's derive from these
-        raise ArtifactError(f"{place}: not what dana writes ({str(error).splitlines()[0]}); make it again") from error
+        raise ArtifactError(f"{location}: missing key {error.args[0]}; {AGAIN}") from error
+    except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:  # Arrow's errors derive from these
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{location}: damaged or not written by dana ({reason}); {AGAIN}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object.
+    """Read a JSON object.
 
     Raises:
-        ArtifactError: If the file cannot be read or holds none; names the line.
+        ArtifactError: If the file cannot be read or holds no object; names file and line.
     """
     return as_object(read_json(path), path)
 
 
-def as_object(content: Any, place: Path | str) -> dict[str, Any]:
-    """What was read, if it is an object.
+def as_object(content: Any, location: Path | str) -> dict[str, Any]:
+    """Return parsed JSON if it is an object.
 
     Raises:
-        ArtifactError: If it is none; names the place.
+        ArtifactError: If it is not; names the location.
     """
     if not isinstance(content, dict):
-        raise ArtifactError(f"{place}: holds a {type(content).__name__}, not an object; make it again")
+        raise ArtifactError(f"{location}: expected an object, got a {type(content).__name__}; {AGAIN}")
     return content
 
 
 def read_columns(file: Path, columns: Sequence[str]) -> pa.Table:
-    """Columns of a Parquet file.
+    """Read columns of a Parquet file.
 
     Raises:
         ArtifactError: If the file is not Parquet or lacks a column.
@@ -61,26 +63,26 @@ def read_columns(file: Path, columns: Sequence[str]) -> pa.Table:
 
 
 def training_lines(file: Path) -> list[dict[str, Any]]:
-    """The records of a training, each with its kind.
+    """Read the records of a training run; each has a ``kind``.
 
     Raises:
-        ArtifactError: If a line is not one; names it.
+        ArtifactError: If a line is no such record; names file and line.
     """
     with reading(file):
         lines = file.read_text(encoding="utf-8").splitlines()
     rows = []
     for number, line in enumerate(lines, start=1):
-        with reading(place := f"{file}:{number}"):
-            rows.append(as_object(json.loads(line), place))
+        with reading(location := f"{file}:{number}"):
+            rows.append(as_object(json.loads(line), location))
             rows[-1]["kind"]
     return rows
 
 
 def recorded_seconds(folder: Path) -> float:
-    """Seconds that a step's own records tell of, over every start of it; 0 where there are none.
+    """Read the seconds that a step recorded itself, restarts included; 0 without such records.
 
     Args:
-        folder: Of a trained model, whose last step counts from the first one, or of fine-tuning, whose seeds' seconds
+        folder: A trained model, whose records count seconds from the first step; or fine-tuning results, whose seeds
             are summed.
 
     Raises:
@@ -95,7 +97,7 @@ def recorded_seconds(folder: Path) -> float:
 
 
 def flatten(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested objects, by dotted key; a list is a leaf."""
+    """Yield the leaves of nested objects with their dotted keys; a list is a leaf."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from flatten(inner, f"{where}.{key}" if where else str(key))

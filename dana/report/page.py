@@ -1,7 +1,7 @@
-"""Page builder: sections of sentences, tables, figures and examples to one self-contained HTML file and to Markdown.
+"""Build a page of sentences, tables, figures and examples as one self-contained HTML file and as Markdown.
 
-Every page of the toolkit is a :class:`Report` that :func:`write_page` writes: a run's report, the comparison of
-several, and the pages of the studies.
+Every page of dana is a :class:`Report` written by :func:`write_page`: the report of a run, the comparison of several
+runs, and the pages of the studies.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Column:
-    """One shown column.
+    """One column of a table on the page.
 
     Attributes:
-        header: Its title.
-        cell: A row of the frame, as a named tuple, to text.
-        numeric: Whether it is set flush right.
+        header: Title.
+        cell: Function that formats a row of the frame, a named tuple, as text.
+        numeric: Align right.
     """
 
     header: str
@@ -35,64 +35,64 @@ class Column:
 
 
 def text_columns(*names: str) -> tuple[Column, ...]:
-    """Columns of text as it stands, each titled by the frame's column."""
+    """Make columns of text, each titled by its name in the frame."""
     return tuple(_column(name, str, numeric=False) for name in names)
 
 
 def decimals(digits: int, *names: str, sign: bool = False) -> tuple[Column, ...]:
-    """Columns of numbers, each titled by the frame's column."""
+    """Make columns of numbers, each titled by its name in the frame."""
     return tuple(_column(name, lambda value: number(value, digits, sign)) for name in names)
 
 
 def shares(*names: str) -> tuple[Column, ...]:
-    """Columns of shares in [0, 1] as percentages, each titled by the frame's column."""
+    """Make columns of percentages from shares in [0, 1], each titled by its name in the frame."""
     return tuple(_column(name, percent) for name in names)
 
 
-def _column(name: str, shown: Callable[[Any], str], numeric: bool = True) -> Column:
-    return Column(name.replace("_", " "), lambda row: shown(getattr(row, name)), numeric)
+def _column(name: str, format_value: Callable[[Any], str], numeric: bool = True) -> Column:
+    return Column(name.replace("_", " "), lambda row: format_value(getattr(row, name)), numeric)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A frame and how it is shown.
+    """A table of the page and its CSV file.
 
     Attributes:
-        name: Stem of its CSV file.
-        caption: What its columns mean.
-        frame: Every number, not rounded.
-        columns: What is shown of it; empty shows nothing, the file is still written.
-        marked: Rows to be set in bold; by default none.
-        most: Show so many rows; the file has all.
-        folded: Whether it is shown on demand.
+        name: Stem of the CSV file.
+        caption: Explanation of the columns.
+        frame: All values, not rounded; the content of the CSV file.
+        columns: Columns on the page; if empty, only the file is written.
+        bold: Whether to set each row in bold; empty for none.
+        max_rows: Number of rows on the page; the file has all.
+        folded: Show only on demand.
     """
 
     name: str
     caption: str
     frame: pd.DataFrame
     columns: tuple[Column, ...] = ()
-    marked: tuple[bool, ...] = ()
-    most: int = 10**6
+    bold: tuple[bool, ...] = ()
+    max_rows: int = 10**6
     folded: bool = False
 
     def rows(self) -> Iterator[tuple[list[str], bool]]:
-        """Cells of every shown row, and whether it is marked."""
-        for place, row in enumerate(each(self.frame.head(self.most))):
-            yield [column.cell(row) for column in self.columns], bool(self.marked and self.marked[place])
+        """Yield the cells of each row on the page, and whether it is bold."""
+        for index, row in enumerate(each(self.frame.head(self.max_rows))):
+            yield [column.cell(row) for column in self.columns], bool(self.bold and self.bold[index])
 
     @property
-    def left_out(self) -> int:
-        """Rows that only the file has."""
-        return max(0, len(self.frame) - self.most)
+    def hidden_rows(self) -> int:
+        """Number of rows that are only in the file."""
+        return max(0, len(self.frame) - self.max_rows)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A number for the top of the page.
+    """A number at the top of the page.
 
     Attributes:
-        value: Formatted.
-        meaning: What it is the value of, and what it would be by chance.
+        value: Formatted value.
+        meaning: Explanation, with the value expected by chance.
     """
 
     value: str
@@ -101,13 +101,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class UnitExample:
-    """One unit to read.
+    """One unit of text as an example.
 
     Attributes:
-        text: On one line.
-        note: Its numbers, formatted.
-        before: The end of the unit before it in its document; empty where there is none.
-        after: The beginning of the unit after it.
+        text: Text on one line.
+        note: Score and weight, formatted.
+        before: End of the previous unit of the document; empty if there is none.
+        after: Beginning of the next unit.
     """
 
     text: str
@@ -118,7 +118,7 @@ class UnitExample:
 
 @dataclass(frozen=True)
 class SourceExamples:
-    """Units of one source, or of whatever else they are grouped by."""
+    """Example units of one source, or of another group."""
 
     source: str
     units: tuple[UnitExample, ...]
@@ -129,16 +129,16 @@ Shown = tuple[SourceExamples, ...]
 
 @dataclass(frozen=True)
 class Section:
-    """One question.
+    """One section of the page, a question and its answer.
 
     Attributes:
-        question: The title.
+        question: Title.
         answer: A sentence or two with the numbers.
-        figures: Drawn side by side where there is room.
-        tables: Below the figures; those without columns are files alone, those that are None or empty left out.
-        examples: Units to read by source, by what they are examples of.
-        command: What makes it, where the run does not have it.
-        code: A block of shell to copy.
+        figures: Figures, side by side if there is room.
+        tables: Tables below the figures. Those without columns are written as files only; None and empty are skipped.
+        examples: Pairs of a title and example units by source.
+        command: Command that makes the missing results.
+        code: Shell commands to copy.
     """
 
     question: str
@@ -150,27 +150,27 @@ class Section:
     code: str = ""
 
     @property
-    def shown(self) -> list[Table]:
-        """Tables on the page."""
+    def visible_tables(self) -> list[Table]:
+        """Tables shown on the page."""
         return [table for table in self.files if table.columns]
 
     @property
     def files(self) -> list[Table]:
-        """Tables that there are; each is a CSV file."""
+        """Tables that are written as CSV files."""
         return [table for table in self.tables if table is not None and len(table.frame)]
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole page and its files.
+    """A page and its files.
 
     Attributes:
-        name: Of the run, or of what else the page is about.
-        verdict: The first sentence.
-        highlights: A few numbers.
-        sections: In reading order.
-        versions: Package to version.
-        figure_folder: Where the figures are written as SVG and PNG, too, below the page's folder; empty writes none.
+        name: Name of the run or other subject.
+        verdict: First sentence of the page.
+        highlights: Numbers at the top of the page.
+        sections: Sections in reading order.
+        versions: Versions of packages by name.
+        figure_folder: Folder for the figures as SVG and PNG, relative to the page; empty writes none.
     """
 
     name: str
@@ -192,10 +192,10 @@ class Report:
 
 
 def write_page(report: Report, folder: Path, stem: str) -> Path:
-    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and the figures' files; the same report, the same bytes.
+    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figure files; equal reports give equal bytes.
 
     Returns:
-        The path of the HTML file, which needs no other.
+        Path of the HTML file, which needs no other file.
     """
     for table in report.tables:
         write_text(folder / "tables" / f"{table.name}.csv", table.frame.to_csv(index=False))
@@ -209,12 +209,12 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
 
 
 def to_html(report: Report) -> str:
-    """A page with its drawings and styles inside: light, dark and paper, no script."""
+    """Render a report as HTML with inline figures and styles (light, dark, print), without scripts."""
     return _fill("report.html.jinja", report, escape=True)
 
 
 def to_markdown(report: Report) -> str:
-    """The same words and tables; drawings are linked where they are files."""
+    """Render a report as Markdown; figures are linked if they are written as files."""
     return _fill("report.md.jinja", report, escape=False)
 
 
@@ -234,18 +234,18 @@ def _fill(template: str, report: Report, escape: bool) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, also within a table: its marks escaped, on one line."""
-    escaped = "".join(f"\\{letter}" if letter in r"\`*_{}[]<>#|~$" else letter for letter in text)
-    return " ".join(escaped.split())
+    """Escape text for Markdown, tables included, on one line."""
+    escaped_text = "".join(f"\\{letter}" if letter in r"\`*_{}[]<>#|~$" else letter for letter in text)
+    return " ".join(escaped_text.split())
 
 
 def each(frame: pd.DataFrame) -> Iterator[Any]:
-    """Rows as named tuples."""
+    """Iterate over rows as named tuples."""
     yield from frame.itertuples(index=False)
 
 
 def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
-    """A number with a true minus; an en dash where there is none."""
+    """Format a number with a true minus sign; an en dash for None, NaN and infinity."""
     if value is None or not np.isfinite(value):
         return "–"
     value = round(float(value), digits) + 0.0  # no minus before a zero
@@ -253,10 +253,10 @@ def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share in [0, 1] as a percentage."""
+    """Format a share in [0, 1] as a percentage."""
     return "–" if share is None or not np.isfinite(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def interval_text(low: float, high: float, digits: int = 4) -> str:
-    """Both ends of an interval; an en dash for one that cannot be computed."""
+    """Format an interval; an en dash if it is not finite."""
     return f"{number(low, digits, sign=True)} to {number(high, digits, sign=True)}" if np.isfinite(low) else "–"

@@ -1,6 +1,6 @@
-"""A run's tables to the sections of its report: for each question an answer in sentences, tables and figures.
+"""Build the sections of a run's report: for each question an answer in sentences, tables and figures.
 
-No sentence claims more than the verdict, and an undecided one says its reason.
+No sentence claims more than the verdict, and an undecided verdict gives its reasons.
 """
 
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ from dana.core.studies import loaded
 from dana.report import figures, provenance, tables
 from dana.report.page import Finding, Report, Section, Table, each, interval_text, number, percent
 from dana.report.run import RunFrames
-from dana.report.verdicts import BETTER, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, compare_arms, own_arms
+from dana.report.verdicts import BETTER, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, compare_arms, main_arms
 
-UNSTABLE = 0.7  # mean rank correlation between seeds; below it, another seed selects visibly other text
-FOLLOWS_LENGTH = 0.3
-MOST_TOLD = 4  # questions, with their reasons; of more the table has them
-# What the headline says of an arm and those it is compared with.
+UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed selects noticeably different text
+FOLLOWS_LENGTH = 0.3  # rank correlation of score and length above which scores are said to follow length
+MOST_QUESTIONS = 4  # in the headline with their reasons; if there are more, it counts verdicts
+# Sentences of the headline about an arm and its rivals.
 CLAIMS = {
     BETTER: "{} is better than {}",
     WORSE: "{} is worse than {}",
     UNDECIDED: "{} against {} is undecided",
-    INCOMPARABLE: "{} and {} were not made alike",
+    INCOMPARABLE: "{} and {} were made differently",
 }
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is made of a run.
+    """Comparisons and tables of a run.
 
     Attributes:
-        run: The run.
-        comparisons: Of all pairs of arms that are shown, with their verdicts.
-        tables: Those that the run allows, by name.
+        run: Data of the run.
+        comparisons: All pairs of arms that are shown, with their verdicts.
+        tables: Tables that the run has data for, by name.
     """
 
     run: RunFrames
@@ -43,143 +43,165 @@ class Analysis:
     tables: dict[str, Table]
 
     @property
-    def asked(self) -> list[ArmComparison]:
-        """The questions of the report."""
+    def questions(self) -> list[ArmComparison]:
+        """Comparisons that get a verdict."""
         return [row for row in self.comparisons if row.asked]
 
-    def some(self, *names: str) -> tuple[Table, ...]:
-        """Tables of these names, as far as there are any."""
+    def select_tables(self, *names: str) -> tuple[Table, ...]:
+        """Return the tables of these names that exist."""
         return tuple(self.tables[name] for name in names if name in self.tables)
 
 
 def analyse(run: RunFrames) -> Analysis:
-    """Make every table that the run allows."""
-    selected, comparisons = run.selected, tuple(compare_arms(run.cells))
-    made = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
+    """Compare the arms of a run and make every table that it has data for."""
+    scores, comparisons = run.scores, tuple(compare_arms(run.cells))
+    candidates = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
     if run.ranking is not None:
-        made.append(tables.ranking_table(run.ranking))
+        candidates.append(tables.ranking_table(run.ranking))
     if run.choice is not None:
-        made.append(tables.choice_table(run.choice))
-    if selected is not None:
-        made += [tables.histogram(selected), tables.separation_table(selected)]
-        if "weight" in selected.units:
-            made += [tables.kept_table(selected), tables.planted_table(selected)]
+        candidates.append(tables.choice_table(run.choice))
+    if scores is not None:
+        candidates += [tables.histogram(scores), tables.separation_table(scores)]
+        if "weight" in scores.units:
+            candidates += [tables.source_table(scores), tables.planted_table(scores)]
     if run.evaluations is not None:
-        made += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
+        candidates += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
     if run.cells:
-        made += [tables.seed_table(run.cells), tables.result_table(run.cells)]
-    return Analysis(run, comparisons, {table.name: table for table in made if table is not None})
+        candidates += [tables.seed_table(run.cells), tables.result_table(run.cells)]
+    return Analysis(run, comparisons, {table.name: table for table in candidates if table is not None})
 
 
 def build_report(run: RunFrames) -> Report:
-    """Everything a page says, a section a question."""
-    known = analyse(run)
-    of_studies = [section for _, of_study in loaded("sections") for section in of_study(run)]
-    sections = [_chosen(known), _separated(known), _kept(known), *of_studies]
-    sections += [_lowered(known), _helped(known), _cost(known), _made(known)]
+    """Build the report of a run, one section per question."""
+    analysis = analyse(run)
+    study_sections = [section for _, build in loaded("sections") for section in build(run)]
+    sections = [_choice_section(analysis), _scores_section(analysis), _selection_section(analysis), *study_sections]
+    sections += [
+        _losses_section(analysis),
+        _results_section(analysis),
+        _cost_section(analysis),
+        _reproduction_section(analysis),
+    ]
     name = run.path.resolve().name
-    return Report(name, verdict(known), highlights(known), sections, provenance.versions(run))
+    return Report(name, verdict(analysis), highlights(analysis), sections, provenance.versions(run))
 
 
-def _chosen(known: Analysis) -> Section:
-    title, choice = "What tells this task from general text?", known.run.choice
+def _choice_section(analysis: Analysis) -> Section:
+    title, choice = "Which selector tells this task from general text?", analysis.run.choice
     reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
-    reasons += map(ranking_finding, known.some("ranking"))
+    reasons += map(ranking_finding, analysis.select_tables("ranking"))
     if not reasons:
-        return Section(title, "No comparison here.", command="dana rank --task T --general G --out DIR")
-    return Section(title, "\n".join(reasons), (), known.some("choice", "ranking"))
+        return Section(title, "This run compared none.", command="dana rank --task T --general G --out DIR")
+    return Section(title, "\n".join(reasons), (), analysis.select_tables("choice", "ranking"))
 
 
-def _separated(known: Analysis) -> Section:
+def _scores_section(analysis: Analysis) -> Section:
     title = "How well do the scores separate task from general text?"
-    if "separation" not in known.tables:
-        return Section(title, "No scores here.", command="dana score --task T --general G --out DIR")
-    drawn = figures.score_histogram(known.tables["score_histogram"].frame)
-    finding = separation_finding(known.tables["separation"])
-    return Section(title, finding, (drawn,), known.some("separation", "score_histogram"))
+    if "separation" not in analysis.tables:
+        return Section(title, "This run has no scores.", command="dana score --task T --general G --out DIR")
+    histogram = figures.score_histogram(analysis.tables["score_histogram"].frame)
+    finding = separation_finding(analysis.tables["separation"])
+    return Section(title, finding, (histogram,), analysis.select_tables("separation", "score_histogram"))
 
 
-def _kept(known: Analysis) -> Section:
-    title, selected = "What was kept?", known.run.selected
-    if "kept_by_source" not in known.tables or selected is None:
-        return Section(title, "No weights here.", command="dana weigh DIR --policy segments --beta 0.2")
-    drawn = [figures.kept_bars(known.tables["kept_by_source"].frame)]
-    if beta := selected.weights.get("beta"):
-        drawn.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
-    examples = (("nearest to the task", selected.relevant), ("most foreign to it", selected.foreign))
-    shown = tuple(example for example in examples if example[1])
-    return Section(title, selection_finding(known), tuple(drawn), known.some("planted", "kept_by_source"), shown)
+def _selection_section(analysis: Analysis) -> Section:
+    title, scores = "Which text was selected?", analysis.run.scores
+    if "kept_by_source" not in analysis.tables or scores is None:
+        return Section(title, "This run has no weights.", command="dana weigh DIR --policy segments --beta 0.2")
+    charts = [figures.source_bars(analysis.tables["kept_by_source"].frame)]
+    if beta := scores.weights.get("beta"):
+        charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
+    examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
+    non_empty = tuple(example for example in examples if example[1])
+    return Section(
+        title,
+        selection_finding(analysis),
+        tuple(charts),
+        analysis.select_tables("planted", "kept_by_source"),
+        non_empty,
+    )
 
 
-def _lowered(known: Analysis) -> Section:
-    title = "Did adaptation lower the loss on task text, and what did it cost on general text?"
-    if "losses" not in known.tables:
-        return Section(title, "No adapted model here.", command="dana adapt DIR --model M --steps N")
-    frame = known.tables["evaluations"].frame
-    drawn = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(title, losses_finding(known.tables["losses"]), drawn, known.some("losses", "evaluations"))
+def _losses_section(analysis: Analysis) -> Section:
+    title = "Did adaptation lower the loss on task text, and did it raise the loss on general text?"
+    if "losses" not in analysis.tables:
+        return Section(title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N")
+    frame = analysis.tables["evaluations"].frame
+    curves = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
+    return Section(
+        title, losses_finding(analysis.tables["losses"]), curves, analysis.select_tables("losses", "evaluations")
+    )
 
 
-def _helped(known: Analysis) -> Section:
+def _results_section(analysis: Analysis) -> Section:
     title, command = "Did it help downstream?", "dana finetune --model {} --task-card T --out DIR/finetune/T/{}"
-    if "results" not in known.tables:
+    if "results" not in analysis.tables:
         commands = f"{command.format('M', 'base')}, then {command.format('DIR/adapted', 'adapted')}"
-        return Section(title, "No fine-tuned model here.", command=commands)
-    frame = known.tables["seeds"].frame
-    drawn = [figures.forest(table.frame) for table in known.some("differences")]
-    drawn += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
-    shown = tuple(figure for figure in drawn if figure is not None)
-    return Section(title, results_finding(known), shown, known.some("differences", "results", "seeds"))
+        return Section(title, "This run has no fine-tuned model.", command=commands)
+    frame = analysis.tables["seeds"].frame
+    charts = [figures.forest(table.frame) for table in analysis.select_tables("differences")]
+    charts += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
+    existing = tuple(figure for figure in charts if figure is not None)
+    return Section(
+        title, results_finding(analysis), existing, analysis.select_tables("differences", "results", "seeds")
+    )
 
 
-def _cost(known: Analysis) -> Section:
-    findings = [provenance.cost_finding(table) for table in known.some("steps")] or ["No step left a manifest."]
-    return Section("What did it cost?", findings[0], (), known.some("steps"))
+def _cost_section(analysis: Analysis) -> Section:
+    findings = [provenance.cost_finding(table) for table in analysis.select_tables("steps")] or [
+        "The run has no manifest."
+    ]
+    return Section("What did it cost?", findings[0], (), analysis.select_tables("steps"))
 
 
-def _made(known: Analysis) -> Section:
-    title, code = "How was this made, and how is it made again?", provenance.reproduction(known.run)
-    how = "What its commands were told is not kept here; the settings below are what each step was made from."
+def _reproduction_section(analysis: Analysis) -> Section:
+    title, code = "How was this run made, and how can it be reproduced?", provenance.reproduction(analysis.run)
+    how = "The run has no settings.yaml; the table below has the settings of each step."
     if code:
-        how = "These lines make it again; where fingerprints agree, so do settings and inputs."
-    answer = f"In {len(known.run.stages)} steps, each of which left a manifest. {how}"
-    return Section(title, answer, (), known.some("settings"), code=code)
+        how = "The lines below reproduce it; equal fingerprints mean equal settings and inputs."
+    answer = f"In {len(analysis.run.stages)} steps, each with a manifest. {how}"
+    return Section(title, answer, (), analysis.select_tables("settings"), code=code)
 
 
 def verdict(analysis: Analysis) -> str:
-    """The page's first sentence: whether adaptation helped, or the most that this run can say."""
-    asked, known = analysis.asked, analysis.tables
-    if asked:
-        told = len(asked) <= MOST_TOLD
-        return " ".join([*(map(_judged, _by_task(asked)) if told else [_counted(asked)]), *_collapsed(analysis)])
-    if "losses" in known:
-        return losses_finding(known["losses"])
-    if "kept_by_source" in known:
-        return f"{_share_kept(known['kept_by_source'].frame)}."
-    if "separation" in known:
-        return "The general text is scored, and not weighed yet."
-    if "ranking" in known:
-        return f"{known['ranking'].frame.query('chosen')['name'].iloc[0]} ranks best for this task."
+    """Write the headline: whether adaptation helped, or the last finding that the run has."""
+    questions, available = analysis.questions, analysis.tables
+    if questions:
+        is_short = len(questions) <= MOST_QUESTIONS
+        return " ".join(
+            [
+                *(map(_task_verdicts, _by_task(questions)) if is_short else [_verdict_counts(questions)]),
+                *_collapse_warning(analysis),
+            ]
+        )
+    if "losses" in available:
+        return losses_finding(available["losses"])
+    if "kept_by_source" in available:
+        return f"{_share_kept(available['kept_by_source'].frame)}."
+    if "separation" in available:
+        return "The general text is scored but not weighed yet."
+    if "ranking" in available:
+        return f"{available['ranking'].frame.query('chosen')['name'].iloc[0]} ranks best for this task."
     return "There is no comparison of arms yet."
 
 
-def _by_task(asked: Sequence[ArmComparison]) -> list[list[ArmComparison]]:
-    return [[row for row in asked if row.task == task] for task in dict.fromkeys(row.task for row in asked)]
+def _by_task(questions: Sequence[ArmComparison]) -> list[list[ArmComparison]]:
+    return [[row for row in questions if row.task == task] for task in dict.fromkeys(row.task for row in questions)]
 
 
-def _counted(asked: Sequence[ArmComparison]) -> str:
-    """How often each verdict was given, with the questions that are decided."""
-    said = []
+def _verdict_counts(questions: Sequence[ArmComparison]) -> str:
+    """Count the verdicts and name the decided questions."""
+    clauses = []
     for verdict in CLAIMS:
-        rows = [row for row in asked if row.verdict == verdict]
-        named = ", ".join(f"{row.arm} than {row.other} on {row.task}" for row in rows if verdict in (BETTER, WORSE))
-        said += [f"{len(rows)} {verdict}{f' ({named})' if named else ''}"] if rows else []
-    tasks = len(_by_task(asked))
-    return f"Of {len(asked)} questions on {tasks} {'task' if tasks == 1 else 'tasks'}: {'; '.join(said)}."
+        rows = [row for row in questions if row.verdict == verdict]
+        examples = ", ".join(f"{row.arm} than {row.other} on {row.task}" for row in rows if verdict in (BETTER, WORSE))
+        clauses += [f"{len(rows)} {verdict}{f' ({examples})' if examples else ''}"] if rows else []
+    tasks = len(_by_task(questions))
+    return f"Of {len(questions)} questions on {tasks} {'task' if tasks == 1 else 'tasks'}: {'; '.join(clauses)}."
 
 
-def _judged(rows: Sequence[ArmComparison]) -> str:
-    """What is decided on a task, then what is not, with its reasons; an arm's questions that share them in one."""
+def _task_verdicts(rows: Sequence[ArmComparison]) -> str:
+    """Write the verdicts on one task, decided ones first; questions of an arm with equal reasons share a clause."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
         alike.setdefault((row.verdict, row.arm, row.reasons or f"{row.n} seeds"), []).append(row.other)
@@ -190,8 +212,8 @@ def _judged(rows: Sequence[ArmComparison]) -> str:
     return f"On {rows[0].task}, {'; '.join(claims)}."
 
 
-def _collapsed(analysis: Analysis) -> list[str]:
-    """A warning, if any model collapsed."""
+def _collapse_warning(analysis: Analysis) -> list[str]:
+    """Write a warning if any fine-tuned model collapsed."""
     if "results" not in analysis.tables:
         return []
     count, runs = analysis.tables["results"].frame[["degenerate", "n"]].sum()
@@ -199,52 +221,53 @@ def _collapsed(analysis: Analysis) -> list[str]:
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
-    """At most four numbers: separation, recall, and two paired differences on the first task."""
-    found = []
+    """Choose at most four numbers: separation, recall, and paired differences on the first task."""
+    findings = []
     if "separation" in analysis.tables:
         row = _row(analysis.tables["separation"].frame, "text", "task")
         if row is not None and np.isfinite(row["auroc_against_general"]):
             meaning = "AUROC of held-out task text against general text (chance 0.5)"
-            found.append(Finding(number(row["auroc_against_general"]), meaning))
+            findings.append(Finding(number(row["auroc_against_general"]), meaning))
     if "planted" in analysis.tables:
         recall = analysis.tables["planted"].frame.iloc[0]
-        meaning = f"of the planted text was found (chance {percent(recall['by_chance'])})"
-        found.append(Finding(percent(recall["value"]), meaning))
-    asked = [row for row in analysis.asked if row.other in RIVALS]
-    for row in asked:
-        if row.task == asked[0].task:
+        meaning = f"of the planted text was selected (chance {percent(recall['by_chance'])})"
+        findings.append(Finding(percent(recall["value"]), meaning))
+    main_questions = [row for row in analysis.questions if row.other in RIVALS]
+    for row in main_questions:
+        if row.task == main_questions[0].task:
             ends = "" if np.isnan(row.low) else f" ({interval_text(row.low, row.high, 3)})"
             meaning = f"{row.arm} − {row.other}, {tables.metric_name(row.metric)} on {row.task}{ends}: {row.verdict}"
-            found.append(Finding(number(row.mean, 3, sign=True), meaning))
-    return found[:4]
+            findings.append(Finding(number(row.mean, 3, sign=True), meaning))
+    return findings[:4]
 
 
 def ranking_finding(table: Table) -> str:
-    """Who was chosen, by how much, and whether another would do."""
+    """Describe the ranking: the chosen detector, the next best, and its stability."""
     frame = table.frame
     best, others = frame[frame["chosen"]].iloc[0], frame[~frame["chosen"]]
     by, words = ("recall", "recall") if tables.has_recall(frame) else ("f1_mean", "F1")
     text = f"{best['name']} has {words} {number(best[by])}."
-    tied = others[others["tied"]] if by == "recall" else others.head(0)
-    if len(tied):
-        text += f" Within one standard error of the best: {', '.join(tied['name'])}; the stablest of them is chosen."
+    near_best = others[others["tied"]] if by == "recall" else others.head(0)
+    if len(near_best):
+        names = ", ".join(near_best["name"])
+        text += f" Within one standard error of the best: {names}; the most stable of them is chosen."
     elif len(others):
         second = others.sort_values(by, ascending=False, kind="stable").iloc[0]
         text += f" Next is {second['name']} with {number(second[by])}."
     stable = best["stability"]
     if stable is not None and stable < UNSTABLE:
-        text += f" Between fits its scores correlate by only {number(stable, 2)}: each would choose other text."
+        text += f" Its scores correlate by only {number(stable, 2)} between fits: another seed would select other text."
     return text
 
 
 def separation_finding(table: Table) -> str:
-    """How often task beats general, and whether length explains it."""
-    said = []
+    """Describe how well scores separate task from general text, and whether they follow length."""
+    clauses = []
     for group, words in (("task", "a held-out task unit"), ("planted", "a planted unit")):
         row = _row(table.frame, "text", group)
         if row is not None and np.isfinite(row["auroc_against_general"]):
-            said.append(f"{words} scores as more relevant {percent(row['auroc_against_general'])} of the time")
-    text = f"Against a general unit, {' and '.join(said)}. " if said else ""
+            clauses.append(f"{words} scores as more relevant {percent(row['auroc_against_general'])} of the time")
+    text = f"Against a general unit, {' and '.join(clauses)}. " if clauses else ""
     length = _row(table.frame, "text", "general")
     if length is not None and np.isfinite(length["spearman_score_length"]):
         value = length["spearman_score_length"]
@@ -254,59 +277,59 @@ def separation_finding(table: Table) -> str:
 
 
 def selection_finding(analysis: Analysis) -> str:
-    """How much was kept, from where, and how much of what was planted."""
+    """Describe the amount of selected text, its largest source, and recall and precision of planted text."""
     frame = analysis.tables["kept_by_source"].frame
     top = frame.iloc[0]
     of_kept, of_corpus = percent(top["share_of_kept_characters"]), percent(top["share_of_characters"])
     text = f"{_share_kept(frame)}. The largest part of it is {top['source']}: "
-    text += f"{of_kept} of the kept text, {of_corpus} of the corpus."
-    for table in analysis.some("planted"):
+    text += f"{of_kept} of the selected text, {of_corpus} of the corpus."
+    for table in analysis.select_tables("planted"):
         recall, precision = each(table.frame)
-        found = f"{percent(recall.value)} were found ({percent(recall.by_chance)} by chance)"
-        kept = f"{percent(precision.value)} of what was kept ({percent(precision.by_chance)} by chance)"
-        text += f" Of the planted units {found}; they are {kept}."
+        recall_text = f"{percent(recall.value)} were selected (chance {percent(recall.by_chance)})"
+        precision_text = f"{percent(precision.value)} of the selected units (chance {percent(precision.by_chance)})"
+        text += f" Of the planted units {recall_text}; they are {precision_text}."
     return text
 
 
 def _share_kept(frame: pd.DataFrame) -> str:
     units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
     share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters
-    counted = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
-    return f"{percent(share)} of {number(units, 0)} {counted} was kept, {percent(text)} of the text"
+    unit_noun = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
+    return f"{percent(share)} of {number(units, 0)} {unit_noun} were selected, {percent(text)} of the text"
 
 
 def losses_finding(table: Table) -> str:
-    """What our arm's losses did on both texts, beside the other arms'."""
-    ours, text = next(iter(own_arms(table.frame["arm"])), None), []
+    """Describe the change of the losses on task and general text, ours first."""
+    ours, text = next(iter(main_arms(table.frame["arm"])), None), []
     for name in ("task", "general"):
         rows = table.frame[table.frame["text"] == name]
         row = _row(rows, "arm", ours)
         row = rows.iloc[-1] if row is None else row
         if not np.isfinite(row["change"]):
-            text.append(f"On {name} text there was nothing to measure.")
+            text.append(f"On {name} text no loss was measured.")
             continue
         others = [f"{other.arm} {number(other.change, sign=True)}" for other in each(rows) if other.arm != row["arm"]]
         changes = "; ".join([number(row["change"], sign=True), *others])
         path = f"from {number(row['before'])} to {number(row['after'])} nats"
-        text.append(f"On {name} text {row['arm']} went {path} ({changes}).")
+        text.append(f"On {name} text the loss of {row['arm']} went {path} ({changes}).")
     return " ".join(text)
 
 
 def results_finding(analysis: Analysis) -> str:
-    """Each question's difference, a line each, with what it allows to be said and why no more."""
-    text = [] if analysis.asked else ["No task has two arms, so there is nothing to compare."]
-    for row in analysis.asked:
+    """Describe each question on a line: difference, interval, p, verdict and reasons."""
+    text = [] if analysis.questions else ["No task has two arms, so there is nothing to compare."]
+    for row in analysis.questions:
         name, value = f"{row.arm} − {row.other} on {row.task}", number(row.mean, 4, sign=True)
-        judged = ": ".join(filter(None, [row.verdict, row.reasons]))
+        outcome = ": ".join(filter(None, [row.verdict, row.reasons]))
         if row.verdict == INCOMPARABLE:
-            text.append(f"{name}: {judged}.")
+            text.append(f"{name}: {outcome}.")
             continue
         interval, p = interval_text(row.low, row.high), f"p = {number(row.p, 4)}, {number(row.p_holm, 4)} after Holm"
-        text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {judged}.")
-    if any(row.nested for row in analysis.asked):
+        text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}.")
+    if any(row.nested for row in analysis.questions):
         text.append(
-            "Each seed has a selection and an adaptation of its own: its spread is that of the whole way. "
-            "Where text and losses of one selection are shown, they are the first seed's."
+            "Each seed has a selection and an adaptation of its own: the spread over seeds includes them. "
+            "Selected text and losses are shown for the first seed."
         )
     return "\n".join(text)
 

@@ -1,4 +1,4 @@
-"""Matplotlib drawings as inline SVG with the page's colours, and as PNG; the same numbers give the same bytes."""
+"""Render Matplotlib figures as inline SVG in the page's colours and as PNG; equal numbers give equal bytes."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from dana.core.files import replacing
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Drawn in these colours, shown in the page's variables of these names, so that a dark page can lighten them.
+# The SVG refers to CSS variables of these names, so that a dark page can lighten the colours.
 # The palette is Okabe and Ito's, which colour-blind readers can tell apart.
 COLOURS = {
     "ink": "#1b1f24",
@@ -39,20 +39,20 @@ SETTINGS: Any = {
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
-    "figure.constrained_layout.w_pad": 0.1,  # inches: the page's font may be larger than the one measured with
+    "figure.constrained_layout.w_pad": 0.1,  # inches: the font of the page may be wider than Matplotlib's
 }
 SVG_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure, drawn when it is asked for.
+    """One figure, drawn on demand.
 
     Attributes:
-        name: Its own among a page's figures: the beginning of all ids in it, and the stem of its files.
-        alt: What it shows, for those who do not see it.
+        name: Unique on its page; prefix of the ids in the SVG and stem of the files.
+        alt: Text alternative.
         size: Width and height in inches.
-        paint: Draws on the axes, in :data:`COLOURS`.
+        paint: Function that draws on the axes, in :data:`COLOURS`.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Figure:
 
     @property
     def svg(self) -> str:
-        """For a page: own ids, the page's colours and font, any width, no ground."""
+        """SVG for a page: unique ids, colours and font of the page, any width, transparent background."""
         from markupsafe import escape
 
-        drawn = self._save("svg", transparent=True, metadata=SVG_METADATA).decode()
-        body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :].strip()
+        image = self._save("svg", transparent=True, metadata=SVG_METADATA).decode()
+        body = image[image.index(">", image.index("<svg")) + 1 :].strip()
         body = re.sub(r" font-family: [^;\"]*;", "", body)
         body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", body)
         for variable, colour in COLOURS.items():
@@ -78,7 +78,7 @@ class Figure:
 
     @property
     def png(self) -> bytes:
-        """As pixels, 200 an inch, on white."""
+        """PNG with 200 pixels per inch on a white background."""
         return self._save("png", dpi=200, metadata={"Software": None})
 
     def write(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables of a report: what was compared, separated, kept, and what came of it; each a frame that is also a CSV file."""
+"""Make the tables of a report: rankings, separation, selected text, losses and results; each is also a CSV file."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,24 +8,26 @@ import numpy as np
 import pandas as pd
 
 from dana.core.statistics import mean_interval
-from dana.report.cells import Finetuned
+from dana.report.cells import ArmResult
 from dana.report.page import Column, Table, decimals, interval_text, number, shares, text_columns
-from dana.report.run import Candidates, Selected
+from dana.report.run import Candidates, ScoreFrames
 from dana.report.verdicts import ArmComparison
 from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
-TAIL = 0.005  # of each group that the histogram's end bins take in
+TAIL = 0.005  # share of each group that falls into the end bins of the histogram
 MOST_SOURCES = 20
 TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
 TEXT = Column("text", lambda row: TEXTS[row.text], numeric=False)
 
 
 def metric_name(metric: str) -> str:
-    """As it is written: macro-F1; of an error, that less is better."""
+    """Format the name of a metric ("macro-F1") and say if lower is better."""
     return metric.replace("_f1", "-F1").replace("_", "-") + (" (lower is better)" if is_error(metric) else "")
 
 
+# Fields of ArmComparison whose columns in differences.csv have other names.
+CSV_COLUMNS = {"seeds": "seeds_to_decide", "collapsed_models": "collapsed", "interaction": "mixed"}
 METRIC = Column("metric", lambda row: metric_name(row.metric), numeric=False)
 DIFFERENCE = Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False)
 SEEDS = Column("n", lambda row: str(row.n or "–"))
@@ -38,7 +40,7 @@ def _name(header: str) -> Column:
 
 
 def _with_interval(header: str, name: str) -> Column:
-    """A number with the interval that its row has beside it, as `name`_low and `name`_high."""
+    """Make a column of a number with its interval, which the frame has as `name`_low and `name`_high."""
 
     def cell(row: Any) -> str:
         value, low, high = (number(getattr(row, key)) for key in (name, f"{name}_low", f"{name}_high"))
@@ -48,12 +50,12 @@ def _with_interval(header: str, name: str) -> Column:
 
 
 def ranking_table(ranking: Candidates) -> Table:
-    """A row a detector, the chosen one marked. Mirrors Table 1 of the paper."""
+    """Tabulate the ranking of detectors, the chosen one in bold, like Table 1 of the paper."""
     frame = ranking.rows
     columns, caption = [_name("detector")], ""
     if has_recall(frame):
         columns.append(_with_interval(f"recall at β = {number(ranking.content.get('budget'), 2)}", "recall"))
-        caption = "Recall: share of held-out task units that the budget would keep, with the 95 % interval. "
+        caption = "Recall: share of held-out task units that the budget would select, with the 95 % interval. "
     columns += [
         Column("F1", lambda row: number(row.f1_mean)),
         Column("AUROC", lambda row: number(row.auroc_mean)),
@@ -63,19 +65,19 @@ def ranking_table(ranking: Candidates) -> Table:
         Column("score (s)", lambda row: number(row.score_s, 2)),
     ]
     caption += (
-        "All other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation "
-        "of one general sample's scores between fits."
+        "Other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation of "
+        "the scores of one general sample between fits."
     )
     return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
 
 
 def has_recall(frame: pd.DataFrame) -> bool:
-    """Whether detectors were ranked by recall; the paper's protocol has F1 alone."""
+    """Return True if detectors were ranked by recall; the paper's protocol has only F1."""
     return "recall" in frame and bool(frame["recall"].notna().all())
 
 
 def choice_table(choice: Candidates) -> Table:
-    """A row a selector and one for their fusion, best first, the chosen one marked."""
+    """Tabulate the comparison of selectors and their fusion, best first, the chosen one in bold."""
     frame = choice.rows.sort_values("ap", ascending=False, kind="stable", ignore_index=True)
     columns = (
         _name("selector"),
@@ -86,23 +88,23 @@ def choice_table(choice: Candidates) -> Table:
         *decimals(2, "weight"),
     )
     caption = (
-        "Pieces of held-out task text against pieces of general text. Average precision: task text weighted to one in "
-        "ten, with the 95 % interval over documents. Recall: share of task pieces that score below so many per cent "
-        "of the general ones. Weight: in the fusion."
+        "Units of held-out task text against units of general text. Average precision: task text weighted to one "
+        "tenth of all, with the 95 % interval over documents. Recall: share of task units that score below the 5 % (20 %) "
+        "quantile of general units. Weight: in the fusion."
     )
     return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
 
 
-def unit_groups(selected: Selected) -> dict[str, pd.DataFrame]:
-    """The texts whose scores are compared, empty ones left out: held-out task, general, planted."""
-    planted = selected.units["planted"].to_numpy()
-    found = {"task": selected.task, "general": selected.units[~planted], "planted": selected.units[planted]}
-    return {name: frame for name, frame in found.items() if len(frame)}
+def unit_groups(scores: ScoreFrames) -> dict[str, pd.DataFrame]:
+    """Return the non-empty groups of scored units: held-out task, general and planted text."""
+    is_planted = scores.units["planted"].to_numpy()
+    groups = {"task": scores.task, "general": scores.units[~is_planted], "planted": scores.units[is_planted]}
+    return {name: frame for name, frame in groups.items() if len(frame)}
 
 
-def histogram(selected: Selected) -> Table:
-    """Share of each group's units in bins of score; what lies beyond the ends is counted in the end bins."""
-    scores = {name: frame["score"].to_numpy() for name, frame in unit_groups(selected).items()}
+def histogram(frames: ScoreFrames) -> Table:
+    """Tabulate the histogram of each group's scores as shares; values beyond the ends count in the end bins."""
+    scores = {name: frame["score"].to_numpy() for name, frame in unit_groups(frames).items()}
     low = min(np.quantile(values, TAIL) for values in scores.values())
     high = max(np.quantile(values, 1 - TAIL) for values in scores.values())
     bins = int(np.clip(np.sqrt(min(map(len, scores.values()))), FEWEST_BINS, MOST_BINS))
@@ -113,14 +115,14 @@ def histogram(selected: Selected) -> Table:
     return Table("score_histogram", "Share of units by score.", frame)
 
 
-def separation_table(selected: Selected) -> Table:
-    """A row a group: size, median score, AUROC against general, and how its score follows its length."""
-    groups = unit_groups(selected)
+def separation_table(scores: ScoreFrames) -> Table:
+    """Tabulate each group: size, median score, AUROC against general text, correlation of score and length."""
+    groups = unit_groups(scores)
     rows = []
     for name, frame in groups.items():
         row = {"text": name, "units": len(frame), "median_score": frame["score"].median()}
-        compared = "general" in groups and name != "general"
-        row["auroc_against_general"] = auroc(frame["score"], groups["general"]["score"]) if compared else np.nan
+        has_reference = "general" in groups and name != "general"
+        row["auroc_against_general"] = auroc(frame["score"], groups["general"]["score"]) if has_reference else np.nan
         rows.append({**row, "spearman_score_length": spearman(frame["score"], frame["characters"])})
     columns = (
         TEXT,
@@ -130,15 +132,15 @@ def separation_table(selected: Selected) -> Table:
         Column("score ~ length (Spearman)", lambda row: number(row.spearman_score_length, 2, sign=True)),
     )
     caption = (
-        "AUROC: how often a unit of this text scores as more relevant than a general unit (0.5 is chance). "
-        "Score ~ length: rank correlation of score and characters; far from 0, selection follows length. "
-        "What lies beyond the histogram is counted in its end bins."
+        "AUROC: probability that a unit of this text scores as more relevant than a general unit (chance: 0.5). "
+        "Score ~ length: rank correlation of score and characters; far from 0, selection depends on length. "
+        "Scores beyond the histogram are counted in its end bins."
     )
     return Table("separation", caption, pd.DataFrame(rows), columns)
 
 
 def auroc(relevant: pd.Series, foreign: pd.Series) -> float:
-    """Probability that a relevant unit has the lower score; ties count half."""
+    """Compute the probability that a relevant unit has the lower score; ties count half."""
     from sklearn.metrics import roc_auc_score
 
     labels = np.repeat([1, 0], [len(relevant), len(foreign)])
@@ -146,15 +148,15 @@ def auroc(relevant: pd.Series, foreign: pd.Series) -> float:
 
 
 def spearman(first: pd.Series, second: pd.Series) -> float:
-    """Rank correlation; NaN where one of them does not vary."""
+    """Compute Spearman's rank correlation; NaN if one series is constant."""
     if first.nunique() < 2 or second.nunique() < 2:
         return float("nan")
     return float(np.corrcoef(first.rank(), second.rank())[0, 1])
 
 
-def kept_table(selected: Selected) -> Table:
-    """A row a source, by share of what was kept. Mirrors Table 2 of the paper, by units and by characters."""
-    units = selected.units
+def source_table(scores: ScoreFrames) -> Table:
+    """Tabulate the selected text by source, in units and characters, largest first, like Table 2 of the paper."""
+    units = scores.units
     sums = {
         "units": np.ones(len(units)),
         "characters": units["characters"],
@@ -171,35 +173,35 @@ def kept_table(selected: Selected) -> Table:
     frame["source"] = frame["source"].astype(str)
     columns = text_columns("source") + decimals(0, "units") + shares("share_of_its_units_kept", "share_of_characters")
     columns += shares("share_of_kept_units", "share_of_kept_characters")
-    caption = "Kept is the sum of weights."
-    return Table("kept_by_source", caption, frame, columns, most=MOST_SOURCES)
+    caption = "Kept: the sum of weights."
+    return Table("kept_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
 
 
-def planted_table(selected: Selected) -> Table | None:
-    """Recall and precision of planted units, and what a random choice of the same size would reach."""
-    planted, weight = selected.units["planted"].to_numpy(), selected.units["weight"].to_numpy()
-    if not planted.any() or weight.sum() == 0:
+def planted_table(scores: ScoreFrames) -> Table | None:
+    """Tabulate recall and precision of planted units, beside those of a random selection of the same size."""
+    is_planted, weight = scores.units["planted"].to_numpy(), scores.units["weight"].to_numpy()
+    if not is_planted.any() or weight.sum() == 0:
         return None
     frame = pd.DataFrame(
         {
             "measure": ["recall", "precision"],
-            "value": [weight[planted].mean(), weight[planted].sum() / weight.sum()],
-            "by_chance": [weight.mean(), planted.mean()],
-            "units": [planted.sum(), weight.sum()],
+            "value": [weight[is_planted].mean(), weight[is_planted].sum() / weight.sum()],
+            "by_chance": [weight.mean(), is_planted.mean()],
+            "units": [is_planted.sum(), weight.sum()],
         }
     )
     caption = (
-        "Recall: planted units that are kept. Precision: kept units that are planted. By chance: keeping the same mass "
-        "at random. Units: of which the share is."
+        "Recall: share of planted units that is selected. Precision: share of selected units that is planted. By "
+        "chance: a random selection of the same size. Units: the denominator."
     )
     columns = text_columns("measure") + shares("value", "by_chance") + decimals(0, "units")
     return Table("planted", caption, frame, columns)
 
 
 def loss_table(evaluations: pd.DataFrame) -> Table:
-    """A row a text and arm: the first and the last loss, nats a masked token."""
-    ordered, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
-    first, last = (ordered.drop_duplicates("arm", keep=end).set_index("arm").loc[arms] for end in ("first", "last"))
+    """Tabulate the first and the last held-out loss of each text and arm, in nats per masked token."""
+    by_step, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
+    first, last = (by_step.drop_duplicates("arm", keep=end).set_index("arm").loc[arms] for end in ("first", "last"))
     frames = {}
     for text in ("task", "general"):
         before, after = first[f"{text}_loss"], last[f"{text}_loss"]
@@ -217,61 +219,60 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         Column("perplexity", lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}"),
     )
     caption = (
-        "Held-out text: nats a masked token ± standard error over examples. The same tokens are masked every time and "
-        "in every arm, so differences are surer than these errors say. Perplexity is e to the loss."
+        "Held-out text: nats per masked token ± standard error over examples. The same tokens are masked every time "
+        "and in every arm, so differences are more certain than these errors suggest. Perplexity: exp(loss)."
     )
     return Table("losses", caption, frame, columns)
 
 
-def seed_table(cells: Sequence[Finetuned]) -> Table:
-    """A row a task, arm and seed: what the dots are."""
+def seed_table(cells: Sequence[ArmResult]) -> Table:
+    """Tabulate the scores: one row per task, arm and seed."""
     rows = [
-        {**_head(cell), "seed": seed, "score": score, "degenerate": seed in cell.collapsed}
+        {**_head(cell), "seed": seed, "score": score, "degenerate": seed in cell.collapsed_seeds}
         for cell in cells
         for seed, score in cell.scores.items()
     ]
     return Table("seeds", "Scores by seed.", pd.DataFrame(rows))
 
 
-def _head(cell: Finetuned) -> dict[str, str]:
-    """What every row about a cell begins with."""
+def _head(cell: ArmResult) -> dict[str, str]:
     return {"task": cell.task, "metric": cell.metric, "direction": cell.direction, "arm": cell.arm}
 
 
-def result_table(cells: Sequence[Finetuned]) -> Table:
-    """A row a task and arm: mean and standard deviation over seeds. Mirrors Table 3 of the paper."""
+def result_table(cells: Sequence[ArmResult]) -> Table:
+    """Tabulate mean and standard deviation over seeds of each task and arm, like Table 3 of the paper."""
     rows = []
     for cell in cells:
         scores = mean_interval(list(cell.scores.values()))
         spread = {"n": scores.n, "mean": scores.mean, "std": scores.std, "ddof": 1}
-        rows.append({**_head(cell), **spread, "degenerate": len(cell.collapsed)})
+        rows.append({**_head(cell), **spread, "degenerate": len(cell.collapsed_seeds)})  # collapsed, as in metrics.json
     frame = pd.DataFrame(rows)
     columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS)
     columns += (Column("mean ± std", lambda row: f"{number(row.mean, 4)} ± {number(row.std, 4)}"),)
     columns += (Column("collapsed seeds", lambda row: str(row.degenerate)),)
     caption = (
-        "n: seeds. The standard deviation is over seeds (ddof 1). A collapsed seed predicts (nearly) one class for "
-        "everything: its score says nothing about the arm."
+        "n: seeds. Standard deviation over seeds, ddof 1. A collapsed seed predicts (nearly) one class for every "
+        "text: its score says nothing about the arm."
     )
     return Table("results", caption, frame, columns)
 
 
 def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
-    """A row a task and pair of arms, with the verdict; None where there are no two arms."""
+    """Tabulate each task and pair of arms with its verdict; None without a pair."""
     if not comparisons:
         return None
-    frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns={"seeds": "seeds_to_decide"})
+    frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns=CSV_COLUMNS)
     frame.insert(list(frame).index("std") + 1, "ddof", 1)
     mean, p = decimals(4, "mean", sign=True), decimals(4, "p")
-    collapsed = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–")
-    judged = Column("verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, *p, P_HOLM, collapsed, judged)
+    collapse_column = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–")
+    verdict_column = Column("verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False)
+    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, *p, P_HOLM, collapse_column, verdict_column)
     caption = (
-        "Differences of the same seed's scores. Interval: two-level bootstrap over seeds and test examples. p: "
-        "two-sided sign-flip (paired permutation) test over seeds, exact up to 12. Holm's adjustment is over the "
-        "questions of all tasks: our arms against base and against random text. A verdict needs a p of at most 0.05 "
-        "after Holm, an interval without zero, and no collapsed model. The seeds that would decide it do so in four of "
-        "five reruns on this test set. It is about these models: another run of adaptation is not drawn. Other rows "
-        "are for reading."
+        "Paired differences by seed. Interval: two-level bootstrap over seeds and test examples. p: two-sided "
+        "sign-flip (paired permutation) test over seeds, exact up to 12. Holm's adjustment covers the questions of all "
+        "tasks: our arms against base and against random text. A verdict needs p of at most 0.05 after Holm, an "
+        "interval without zero, and no collapsed model. The number of seeds that would decide has a power of 80 % on "
+        "this test set. Verdicts are about these models: variation between adaptations is not included. Other rows "
+        "get no verdict."
     )
     return Table("differences", caption, frame, columns)

@@ -1,4 +1,4 @@
-"""Fine-tuned arms as they are read, and which of them may be compared."""
+"""Results of fine-tuning as they are read, and which arms can be compared."""
 
 import json
 from dataclasses import replace
@@ -9,49 +9,41 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dana.core.artifacts import MANIFEST, write_json
+from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
-from dana.report.cells import PREDICTIONS, Lineage, adaptations, read_cell
-
-OTHER = "its seeds, test examples or macro_f1 are not those of metrics.json"
+from dana.report.cells import PREDICTIONS, Lineage, adaptations, read_cell, trace, weights
+from tests.report.conftest import edit_json
 
 
 @pytest.fixture
 def arms(tmp_path, write):
     """Folders of two arms made alike."""
-    write["results"](tmp_path, arms={"base": 0.5, "dana": 0.7}, collapsed="")
+    write["results"](tmp_path, arms={"base": 0.5, "dana": 0.7})
     return tmp_path / "finetune" / "toy"
 
 
-def unlike(arms):
-    return _cell(arms, "dana").unlike(_cell(arms, "base"))
-
-
-def _cell(arms, arm):
+def cell(arms, arm):
     return read_cell(arms / arm / "metrics.json", arm)
 
 
-def _edit(file, **values):
-    write_json(file, {**json.loads(file.read_text()), **values})
+def unlike(arms):
+    return cell(arms, "dana").unlike(cell(arms, "base"))
 
 
-def _predictions(arms, change):
+def edit_predictions(arms, change):
     file = arms / "dana" / PREDICTIONS
     pq.write_table(change(pq.read_table(file)), file)
 
 
-def test_only_the_model_differs_and_they_are_compared(arms):
+def test_arms_made_alike_compare(arms):
     assert unlike(arms) == []
-    cell = _cell(arms, "dana")
-    assert (cell.seeds, cell.predictions.predicted.shape, len(cell.predictions.kind.labels)) == (
-        list(range(8)),
-        (8, 300),
-        3,
-    )
+    result = cell(arms, "dana")
+    assert (result.seeds, result.predictions.answers.shape) == (list(range(8)), (8, 300))
+    assert len(result.predictions.kind.labels) == 3
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("settings", "reasons"),
     [
         ({"epochs": 2}, ["epochs 3 against 2"]),
         ({"max_train": 1000}, ["max_train not recorded against 1000"]),
@@ -60,141 +52,128 @@ def test_only_the_model_differs_and_they_are_compared(arms):
         ({"epochs": 2, "batch_size": 8}, ["batch_size not recorded against 8", "epochs 3 against 2"]),
     ],
 )
-def test_what_differs_is_named(tmp_path, write, made, said):
-    write["results"](tmp_path, arms={"dana": 0.7}, collapsed="")
-    write["results"](tmp_path, arms={"base": 0.5}, collapsed="", **made)
-    assert unlike(tmp_path / "finetune" / "toy") == said
+def test_unlike_settings_are_named(tmp_path, write, settings, reasons):
+    write["results"](tmp_path, arms={"dana": 0.7})
+    write["results"](tmp_path, arms={"base": 0.5}, **settings)
+    assert unlike(tmp_path / "finetune" / "toy") == reasons
 
 
-def test_other_data_is_named(arms):
+def test_unlike_data_precision_and_metric_are_named(arms):
     manifest = arms / "base" / MANIFEST
-    content = json.loads(manifest.read_text())
-    content["depends_on"]["task"]["data"] = {"test.jsonl": "ef" * 16}
-    write_json(manifest, content)
-    assert unlike(arms) == ["test.jsonl differs"]
+    depends_on = json.loads(manifest.read_text())["depends_on"]
+    depends_on["task"]["data"] = {"test.jsonl": "ef" * 16}
+    edit_json(manifest, depends_on=depends_on, precision="no")
+    edit_json(arms / "dana" / MANIFEST, precision="bf16")
+    predictions = cell(arms, "dana").predictions
+    accuracies = enumerate((predictions.answers == predictions.labels).mean(axis=1).tolist())
+    rows = [{"seed": seed, "score": accuracy} for seed, accuracy in accuracies]
+    edit_json(arms / "dana" / "metrics.json", metric="accuracy", seeds=rows)
+    assert unlike(arms) == ["precision bf16 against no", "test.jsonl differs", "metric accuracy against macro_f1"]
 
 
-def test_another_precision_is_named(arms):
-    for arm, precision in (("dana", "bf16"), ("base", "no")):
-        _edit(arms / arm / MANIFEST, precision=precision)
-    assert unlike(arms) == ["precision bf16 against no"]
-
-
-def test_other_test_examples_are_named_even_where_nothing_else_tells(arms):
-    _predictions(arms, lambda table: table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")))
-    assert unlike(arms) == ["the test examples differ (20 are in one alone)"]
-
-
-def test_examples_in_another_order_are_the_same_examples(arms):
-    expected = _cell(arms, "dana").predictions
-    _predictions(arms, lambda table: table.take(np.random.default_rng(0).permutation(table.num_rows)))
+def test_unlike_test_examples_are_named_whatever_their_order(arms):
+    answers = cell(arms, "dana").predictions.answers
+    edit_predictions(arms, lambda table: table.take(np.random.default_rng(0).permutation(table.num_rows)))
     assert unlike(arms) == []
-    np.testing.assert_array_equal(_cell(arms, "dana").predictions.predicted, expected.predicted)
+    np.testing.assert_array_equal(cell(arms, "dana").predictions.answers, answers)
+    edit_predictions(arms, lambda table: table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")))
+    assert unlike(arms) == ["the test examples differ (20 are in only one)"]
 
 
-def test_another_metric_is_named(arms):
-    file = arms / "dana" / "metrics.json"
-    predicted = _cell(arms, "dana").predictions
-    rows = [
-        {"seed": seed, "score": float((own == predicted.labels).mean())} for seed, own in enumerate(predicted.predicted)
-    ]
-    _edit(file, metric="accuracy", seeds=rows)
-    assert unlike(arms) == ["metric accuracy against macro_f1"]
+def test_collapse_is_read_from_the_predictions(tmp_path, write):
+    """Seed 3 of base answers two texts differently from the rest."""
+    write["results"](tmp_path, arms={"base": 0.5}, collapsed_arm="base")
+    assert cell(tmp_path / "finetune" / "toy", "base").collapsed_seeds == {3}
 
 
-def test_a_result_without_its_manifest_or_predictions_is_refused(arms):
-    (arms / "base" / MANIFEST).rename(arms / "away")
-    with pytest.raises(ArtifactError, match=r"base/__dana__/manifest\.json"):
-        _cell(arms, "base")
-    (arms / "dana" / PREDICTIONS).unlink()
-    with pytest.raises(ArtifactError, match=r"dana/predictions\.parquet: not what dana writes"):
-        _cell(arms, "dana")
-
-
-def test_collapse_is_read_off_the_predictions_not_off_an_old_flag(tmp_path, write):
-    """The files say degenerate: false everywhere; seed 3 of base predicts two texts otherwise than the rest."""
-    write["results"](tmp_path, arms={"base": 0.5}, collapsed="base")
-    file = tmp_path / "finetune" / "toy" / "base" / "metrics.json"
-    assert read_cell(file, "base").collapsed == {3}
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"seeds": None}, "not what dana writes"),
-        ({"seeds": [{"seed": 0}]}, "no key score"),
-        ({"seeds": [{"seed": 0, "score": None}]}, "not what dana writes"),
-        ({"metric": "bleu"}, "metric='bleu': must be one of accuracy, micro_f1, macro_f1"),
-        ({"seeds": [{"seed": 0, "score": 0.5}]}, "its seeds, test examples or macro_f1 are not those of metrics.json"),
-    ],
-)
-def test_metrics_of_another_shape_are_refused_in_one_line(arms, values, said):
-    file = arms / "dana" / "metrics.json"
-    content = {**json.loads(file.read_text()), **values}
-    file.write_text(json.dumps(content))
-    with pytest.raises(ArtifactError, match=said) as caught:
-        _cell(arms, "dana")
-    assert str(file.parent) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def _truncated(file):
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def _column(name, value):
+def set_value(name, value):
     def change(file):
         table = pq.read_table(file)
-        column = table.column_names.index(name)
         values = table[name].to_pylist()
         values[5] = value
-        pq.write_table(table.set_column(column, name, pa.array(values, table[name].type)), file)
+        index = table.column_names.index(name)
+        pq.write_table(table.set_column(index, name, pa.array(values, table[name].type)), file)
 
     return change
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("file", "change"),
     [
-        (lambda file: file.write_bytes(b"junk"), "Parquet"),
-        (lambda file: file.write_bytes(b""), "Parquet"),
-        (_truncated, "Parquet"),
-        (lambda file: pq.write_table(pq.read_table(file).slice(0, 0), file), "not what dana writes"),
-        (lambda file: pq.write_table(pq.read_table(file)[:900], file), "not what dana writes"),
-        (lambda file: pq.write_table(pq.read_table(file).slice(1), file), "not what dana writes"),
-        (lambda file: pq.write_table(pq.read_table(file).drop_columns(["id"]), file), r"\(id\)"),
-        (_column("prediction", 7), "a class outside 0 to 2"),
-        (_column("label", -1), "a class outside 0 to 2"),
-        (_column("prediction", 1), OTHER),
+        (MANIFEST, lambda file: file.unlink()),
+        (PREDICTIONS, lambda file: file.unlink()),
+        (PREDICTIONS, lambda file: file.write_bytes(b"junk")),
+        (PREDICTIONS, lambda file: file.write_bytes(file.read_bytes()[:-100])),
+        (PREDICTIONS, lambda file: pq.write_table(pq.read_table(file).slice(0, 0), file)),
+        (PREDICTIONS, lambda file: pq.write_table(pq.read_table(file).slice(1), file)),
+        (PREDICTIONS, lambda file: pq.write_table(pq.read_table(file).drop_columns(["id"]), file)),
+        (PREDICTIONS, set_value("prediction", 7)),
+        (PREDICTIONS, set_value("label", -1)),
+        (PREDICTIONS, set_value("prediction", 1)),  # not the predictions of the scores
+        ("metrics.json", lambda file: edit_json(file, seeds=None)),
+        ("metrics.json", lambda file: edit_json(file, seeds=[{"seed": 0}])),
+        ("metrics.json", lambda file: edit_json(file, seeds=[{"seed": 0, "score": None}])),
+        ("metrics.json", lambda file: edit_json(file, seeds=[{"seed": 0, "score": 0.5}])),
+        ("metrics.json", lambda file: edit_json(file, metric="bleu")),
     ],
 )
-def test_predictions_that_are_not_these_are_refused_in_one_line(arms, change, said):
-    change(arms / "dana" / PREDICTIONS)
-    with pytest.raises(ArtifactError, match=said) as caught:
-        _cell(arms, "dana")
-    assert str(arms / "dana") in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_damaged_results_are_refused_in_one_line_with_the_folder(arms, file, change):
+    change(arms / "dana" / file)
+    with pytest.raises(ArtifactError) as error:
+        cell(arms, "dana")
+    assert str(arms / "dana") in str(error.value)
+    assert "\n" not in str(error.value)
 
 
-def test_adapted_arms_of_another_precision_or_nesting_are_not_compared_with_each_other_and_with_base_are(arms):
-    parent, made = frozenset({("model.safetensors", "aa")}), {"tokens": 5, "precision": "bf16"}
-    adapted = replace(_cell(arms, "dana"), lineage=Lineage(parent, parent, made))
-    other = replace(adapted, lineage=Lineage(parent, parent, {**made, "precision": "no"}))
-    assert adapted.unlike(other) == ["adapted with precision bf16 against no"]
-    nested = replace(adapted, nested=True)
-    assert nested.unlike(adapted) == ["one adaptation for all seeds against one a seed"]
-    assert nested.unlike(replace(nested, arm="random")) == []
-    assert nested.unlike(replace(_cell(arms, "base"), lineage=Lineage(root=parent))) == []
-
-
-def test_the_precision_of_an_adaptation_is_read_from_its_manifest():
-    manifest = {
+def manifest(weights_digest: str, parent: str, **settings) -> dict:
+    """Manifest of an adapted model."""
+    return {
         "kind": "model",
-        "depends_on": {"model": {"model.safetensors": "aa"}, "settings": {"tokens": 5}},
-        "files": {"model.safetensors": {"digest": "bb"}},
-        "execution": {"precision": "bf16"},
+        "files": {
+            "model.safetensors": {"digest": weights_digest},
+            "__dana__/x.safetensors": {"digest": "no"},
+            "config.json": {},
+        },
+        "depends_on": {"model": {"model.safetensors": parent, "config.json": "c"}, "settings": settings},
     }
-    (found,) = adaptations([manifest]).values()
-    assert found.settings == {"tokens": 5, "precision": "bf16"}
-    (old,) = adaptations([{**manifest, "execution": None}]).values()
-    assert old.settings == {"tokens": 5}
+
+
+def identity(weights_digest: str) -> dict[str, str]:
+    return {"model.safetensors": weights_digest, "config.json": "c", "tokenizer.json": "t"}
+
+
+def test_a_model_is_traced_to_the_start_of_the_run():
+    lineages = adaptations([manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}])
+    model, base = trace(identity("c"), lineages), trace(identity("a"), lineages)
+    assert model == Lineage(weights(identity("b")), weights(identity("a")), {"steps": 2})
+    assert base == Lineage(frozenset(), weights(identity("a")), None)
+    assert not model.roots_differ(base)
+    assert model.roots_differ(trace(identity("z"), lineages))
+    assert not model.roots_differ(trace({"name": "bert"}, lineages))  # a Hub name may be the same model
+    assert trace({"name": "bert"}, lineages).roots_differ(trace({"name": "roberta"}, lineages))
+    assert not trace(None, lineages).roots_differ(trace(None, lineages))
+    assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weights(identity("a"))  # a circle ends
+
+
+@pytest.mark.parametrize("values", [{"files": None}, {"files": []}, {"depends_on": None}, {"depends_on": {}}])
+def test_a_manifest_without_lineage_is_skipped(values):
+    assert adaptations([{**manifest("b", "a"), **values}]) == {}
+
+
+def test_the_precision_of_an_adaptation_counts():
+    content = {**manifest("b", "a", tokens=5), "execution": {"precision": "bf16"}}
+    (lineage,) = adaptations([content]).values()
+    assert lineage.settings == {"tokens": 5, "precision": "bf16"}
+    (older,) = adaptations([{**content, "execution": None}]).values()
+    assert older.settings == {"tokens": 5}
+
+
+def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_base(arms):
+    parent, settings = frozenset({("model.safetensors", "aa")}), {"tokens": 5, "precision": "bf16"}
+    model = replace(cell(arms, "dana"), lineage=Lineage(parent, parent, settings))
+    other = replace(model, lineage=Lineage(parent, parent, {**settings, "precision": "no"}))
+    assert model.unlike(other) == ["adapted with precision bf16 against no"]
+    per_seed = replace(model, nested=True)
+    assert len(per_seed.unlike(model)) == 1
+    assert per_seed.unlike(replace(per_seed, arm="random")) == []
+    assert per_seed.unlike(replace(cell(arms, "base"), lineage=Lineage(root=parent))) == []

@@ -1,3 +1,5 @@
+"""Figures of a report: well-formed SVG whose shapes are at the numbers."""
+
 import re
 import xml.etree.ElementTree as tree
 
@@ -10,41 +12,35 @@ from dana.report.sections import analyse
 from dana.report.svg import Figure
 
 
-@pytest.fixture
-def drawn(whole_run):
-    analysis = analyse(read_run(whole_run))
-    return [
-        figures.score_histogram(analysis.tables["score_histogram"].frame),
-        figures.kept_bars(analysis.tables["kept_by_source"].frame),
-        figures.loss_curves(analysis.tables["evaluations"].frame, "task"),
-        figures.loss_curves(analysis.tables["evaluations"].frame, "general"),
-        figures.seed_dots(analysis.tables["seeds"].frame, "toy"),
+def differences(run):
+    return analyse(read_run(run)).tables["differences"].frame
+
+
+def test_svg_is_well_formed_with_unique_ids_and_the_colours_of_the_page(whole_run):
+    tables = analyse(read_run(whole_run)).tables
+    charts = [
+        figures.score_histogram(tables["score_histogram"].frame),
+        figures.source_bars(tables["kept_by_source"].frame),
+        figures.loss_curves(tables["evaluations"].frame, "task"),
+        figures.loss_curves(tables["evaluations"].frame, "general"),
+        figures.seed_dots(tables["seeds"].frame, "toy"),
+        figures.forest(tables["differences"].frame),
     ]
-
-
-def test_every_figure_is_well_formed_and_says_what_it_shows(drawn):
-    for figure in drawn:
-        root = tree.fromstring(figure.svg)
-        assert root.get("role") == "img"
-        assert root.get("aria-label") == figure.alt
-
-
-def test_ids_are_unique_on_the_page_and_all_references_resolve(drawn):
-    page = "".join(figure.svg for figure in drawn)
+    images = [figure.svg for figure in charts]
+    for figure, image in zip(charts, images, strict=True):
+        root = tree.fromstring(image)
+        assert (root.get("role"), root.get("aria-label")) == ("img", figure.alt)
+        assert "var(--ink, #1b1f24)" in image
+        assert not re.search(r"(fill|stroke): #(?!000000)", image)
+    page = "".join(images)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    references = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page))
-    assert references
+    references = re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page)
     assert {first or second for first, second in references} <= set(ids)
+    assert references
 
 
-def test_colours_are_the_page_s_variables(drawn):
-    for figure in drawn:
-        assert "var(--ink, #1b1f24)" in figure.svg
-        assert not re.search(r"(fill|stroke): #(?!000000)", figure.svg)
-
-
-def test_an_arm_has_one_style_everywhere_and_no_other_arm_has_it():
+def test_an_arm_has_one_style_in_all_figures():
     ours, others = ("base", "general", "random", "dana"), ("auto", "lexical", "moore_lewis")
     styles = figures.arm_styles([*ours, *others])
     assert len(set(styles.values())) == 7
@@ -52,15 +48,15 @@ def test_an_arm_has_one_style_everywhere_and_no_other_arm_has_it():
     assert figures.arm_styles(["adapted"])["adapted"] == styles["dana"]
     assert figures.arm_styles([*reversed(others), *ours]) == styles
     assert len(set(figures.arm_styles(others).values())) == 3
-    assert len(figures.arm_styles(map(str, range(20)))) == 20, "with more arms than styles they come again"
+    assert len(figures.arm_styles(map(str, range(20)))) == 20
 
 
-def test_losses_are_drawn_from_where_they_began_and_both_texts_at_one_height(whole_run):
+def test_loss_curves_start_at_zero_and_share_their_limits(whole_run):
     frame = read_run(whole_run).evaluations
-    raised = frame.assign(task_loss=frame["task_loss"] + 3)
+    higher = frame.assign(task_loss=frame["task_loss"] + 3)
     heights = [
         [float(y) for y in re.findall(r'<use [^>]*?y="([\d.]+)"', figures.loss_curves(rows, "task").svg)]
-        for rows in (raised, frame)
+        for rows in (higher, frame)
     ]
     assert heights[0] == pytest.approx(heights[1], abs=1e-3)
     ticks = [re.findall(r">(−?0\.\d+)<", figures.loss_curves(frame, text).svg) for text in ("task", "general")]
@@ -78,7 +74,7 @@ def test_the_same_numbers_give_the_same_bytes():
     assert 'aria-label="a &lt; b"' in first
 
 
-def test_the_curve_goes_through_the_numbers(whole_run):
+def test_loss_curves_fall_with_the_loss(whole_run):
     """Five evaluations make five markers; their heights fall with the loss."""
     frame = read_run(whole_run).evaluations
     svg = figures.loss_curves(frame[frame["arm"] == "dana"], "task").svg
@@ -90,55 +86,48 @@ def test_the_curve_goes_through_the_numbers(whole_run):
 def test_a_collapsed_seed_is_hollow(whole_run):
     svg = figures.seed_dots(analyse(read_run(whole_run)).tables["seeds"].frame, "toy").svg
     assert "hollow: collapsed" in svg
-    unfilled = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("general", "dana")}
-    assert unfilled == {"general": 2, "dana": 1}  # the mean's bar, and the seed
+    hollow = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("general", "dana")}
+    assert hollow == {"general": 2, "dana": 1}  # the mean's bar, and the seed
 
 
-def differences(run):
-    return analyse(read_run(run)).tables["differences"].frame
-
-
-def test_the_forest_has_a_row_for_every_arm_against_base_and_random(tmp_path, write):
+def test_forest_rows_are_every_arm_against_base_and_random(tmp_path, write):
     for task in ("one", "two"):
-        write["results"](tmp_path, task, arms={"base": 0.5, "random": 0.6, "dana": 0.7, "mine": 0.65}, collapsed="")
+        write["results"](tmp_path, task, arms={"base": 0.5, "random": 0.6, "dana": 0.7, "mine": 0.65})
     rows = forest_rows(differences(tmp_path))
-    expected = {("dana", "base"), ("dana", "random"), ("random", "base"), ("mine", "base"), ("mine", "random")}
+    pairs = {("dana", "base"), ("dana", "random"), ("random", "base"), ("mine", "base"), ("mine", "random")}
     for task in ("one", "two"):
-        own = rows[rows["task"] == task]
-        assert len(own) == len(expected)
-        assert set(zip(own["arm"], own["other"], strict=True)) == expected
-    svg = forest(differences(tmp_path)).svg
-    shown = re.findall(r">([^<>]+)</text>", svg)
-    assert [text for text in shown if text in ("one", "two")] == ["one", "two"], "tasks in turn"
-    assert shown.count("dana − base, n = 8") == 2
+        task_rows = rows[rows["task"] == task]
+        assert len(task_rows) == len(pairs)
+        assert set(zip(task_rows["arm"], task_rows["other"], strict=True)) == pairs
+    labels = re.findall(r">([^<>]+)</text>", forest(differences(tmp_path)).svg)
+    assert [text for text in labels if text in ("one", "two")] == ["one", "two"]
+    assert labels.count("dana − base, n = 8") == 2
 
 
-def test_what_is_decided_is_thick_and_filled_and_nothing_else_is(tmp_path, write):
-    def drawn(**arms):
+def test_decided_rows_of_the_forest_are_thick_and_filled(tmp_path, write):
+    def row_style(**arms):
         folder = tmp_path / str(arms)
-        write["results"](folder, arms=arms, collapsed="")
+        write["results"](folder, arms=arms)
         figure = forest(differences(folder))
         widths = re.findall(r"stroke: var\(--dana[^;]*; stroke-width: ([\d.]+)", figure.svg)
         return figure.alt.split()[-1], widths[0], "fill: var(--dana" in figure.svg
 
-    assert drawn(base=0.5, dana=0.7) == ("better.", "3.6", True)
-    assert drawn(base=0.5, dana=0.501) == ("undecided.", "1.2", False)
+    assert row_style(base=0.5, dana=0.7) == ("better.", "3.6", True)
+    assert row_style(base=0.5, dana=0.501) == ("undecided.", "1.2", False)
 
 
-def test_the_forest_is_well_formed_and_what_is_not_compared_is_not_drawn(tmp_path, write):
-    write["results"](tmp_path, arms={"base": 0.5, "random": 0.5}, collapsed="")
-    write["results"](tmp_path, arms={"dana": 0.7}, collapsed="", epochs=1)
-    figure = forest(differences(tmp_path))
-    assert tree.fromstring(figure.svg).get("aria-label") == figure.alt
-    assert "dana" not in figure.svg
-    write["results"](tmp_path / "alone", arms={"base": 0.5}, collapsed="")
-    write["results"](tmp_path / "alone", arms={"dana": 0.7}, collapsed="", epochs=1)
+def test_the_forest_leaves_out_arms_that_are_not_compared(tmp_path, write):
+    write["results"](tmp_path, arms={"base": 0.5, "random": 0.5})
+    write["results"](tmp_path, arms={"dana": 0.7}, epochs=1)
+    assert "dana" not in forest(differences(tmp_path)).svg
+    write["results"](tmp_path / "alone", arms={"base": 0.5})
+    write["results"](tmp_path / "alone", arms={"dana": 0.7}, epochs=1)
     assert forest(differences(tmp_path / "alone")) is None
 
 
-def test_the_forest_s_numbers_are_in_place(tmp_path, write):
+def test_forest_lines_are_as_long_as_the_intervals(tmp_path, write):
     """Left of the zero line where worse, and as long as the interval."""
-    write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "dana": 0.5}, collapsed="")
+    write["results"](tmp_path, arms={"base": 0.7, "random": 0.7, "dana": 0.5})
     frame = differences(tmp_path)
     row = frame[(frame["arm"] == "dana") & (frame["other"] == "base")].iloc[0]
     svg = forest(frame).svg

@@ -1,4 +1,4 @@
-"""The page as a reader sees it: on a phone, on a screen, on paper, by day and by night."""
+"""The page on a phone, on a screen and on paper, in light and dark colours."""
 
 import json
 import re
@@ -11,11 +11,11 @@ from dana.report.svg import COLOURS
 from dana.stages.report import compare_stage, report_stage
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# What a browser makes of the page, told to the page around it: a window itself is never narrower than 500 pixels.
+# Measures the page in a frame and reports to the page around it: a window is never narrower than 500 pixels.
 MEASURE = """<script>
 addEventListener("load", () => {
   const box = element => element.getBoundingClientRect();
-  const all = chosen => [...document.querySelectorAll(chosen)];
+  const all = selector => [...document.querySelectorAll(selector)];
   const style = getComputedStyle(document.body);
   parent.postMessage(JSON.stringify({
     width: innerWidth,
@@ -40,7 +40,7 @@ def page(whole_run):
     return report_stage(whole_run)
 
 
-def test_the_verdict_comes_first_and_tables_scroll_in_themselves(page):
+def test_the_verdict_comes_first_and_tables_scroll(page):
     html = page.read_text(encoding="utf-8")
     body = html.split("<body>")[1]
     assert body.index("<h1>") < body.index('<ul class="numbers">') < body.index("<section")
@@ -50,11 +50,11 @@ def test_the_verdict_comes_first_and_tables_scroll_in_themselves(page):
     assert re.search(r"^pre \{[^}]*overflow: auto", html, re.M)
     for svg in re.findall(r"<svg [^>]*>", body):
         assert "viewBox" in svg
-        assert not re.search(r'\b(width|height)="', svg), "as wide as its column"
-        assert float(re.search(r"max-width: ([\d.]+)in", svg)[1]) <= 4.6, "letters shrink with the figure"
+        assert not re.search(r'\b(width|height)="', svg)
+        assert float(re.search(r"max-width: ([\d.]+)in", svg)[1]) <= 4.6  # larger figures shrink their letters
 
 
-def test_every_colour_has_a_value_by_day_and_by_night(page):
+def test_colours_have_enough_contrast_in_light_and_dark(page):
     day, night = re.findall(r":root \{(.*?)\}", page.read_text(encoding="utf-8"), re.S)
     values = [dict(re.findall(r"--([\w-]+): (#\w{6})", scheme)) for scheme in (day, night)]
     assert values[0].keys() == values[1].keys() >= COLOURS.keys()
@@ -72,7 +72,7 @@ def contrast(first, second):
     """Contrast ratio of two colours (WCAG 2.2)."""
 
     def luminance(colour):
-        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -80,51 +80,51 @@ def contrast(first, second):
     return (high + 0.05) / (low + 0.05)
 
 
-def measured(page, width, dark=False, paper=False):
-    """The page's measures in a frame of 800 pixels' height."""
+def measure_page(page, width, dark=False, paper=False):
+    """Measure the page in a frame 800 pixels high."""
     html = page.read_text(encoding="utf-8").replace("</body>", f"{MEASURE}</body>")
     copy = page.with_name("measured.html")
     copy.write_text(html.replace("@media print", "@media all") if paper else html, encoding="utf-8")
     around = page.with_name("around.html")
     around.write_text(AROUND % width, encoding="utf-8")
-    said = subprocess.run(
+    browser = subprocess.run(
         [
             CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--dump-dom",
             f"--blink-settings=preferredColorScheme={0 if dark else 1}", around.as_uri(),
         ],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    return json.loads(re.search(r"<title>(.*?)</title>", said.stdout)[1].replace("&gt;", ">").replace("&lt;", "<"))
+    return json.loads(re.search(r"<title>(.*?)</title>", browser.stdout)[1].replace("&gt;", ">").replace("&lt;", "<"))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [400, 1200])
-def test_in_a_browser_the_page_never_scrolls_sideways_and_the_answer_is_on_the_first_screen(page, width):
-    seen = measured(page, width)
-    assert seen["width"] == width
-    assert seen["scrolls"] <= width
-    assert seen["verdict"] < 400
-    assert seen["numbers"] < 800
-    assert seen["letters"] > 7
-    night = measured(page, width, dark=True)
-    assert (seen["page"], night["page"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
-    assert (seen["ink"], night["ink"]) == ("rgb(27, 31, 36)", "rgb(230, 232, 234)")
+def test_in_a_browser_the_answer_is_on_the_first_screen(page, width):
+    measures = measure_page(page, width)
+    assert measures["width"] == width
+    assert measures["scrolls"] <= width
+    assert measures["verdict"] < 400
+    assert measures["numbers"] < 800
+    assert measures["letters"] > 7
+    night = measure_page(page, width, dark=True)
+    assert (measures["page"], night["page"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
+    assert (measures["ink"], night["ink"]) == ("rgb(27, 31, 36)", "rgb(230, 232, 234)")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_on_paper_nothing_is_folded_and_nothing_is_cut_off(page):
-    assert measured(page, 1200)["hidden"] > 0
-    paper = measured(page, 720, paper=True)  # A4 within its margins
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_on_paper_nothing_is_folded_or_clipped(page):
+    assert measure_page(page, 1200)["hidden"] > 0
+    paper = measure_page(page, 720, paper=True)  # A4 within its margins
     assert paper["hidden"] == 0
     assert paper["clipped"] == 0
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_comparison_fits_a_phone_too(page, write, tmp_path):
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_comparison_fits_a_phone(page, write, tmp_path):
     write["results"](tmp_path / "another")
-    seen = measured(compare_stage([page.parent, tmp_path / "another"], tmp_path / "out"), 400)
-    assert seen["scrolls"] <= 400
-    assert seen["numbers"] < 800
+    measures = measure_page(compare_stage([page.parent, tmp_path / "another"], tmp_path / "out"), 400)
+    assert measures["scrolls"] <= 400
+    assert measures["numbers"] < 800

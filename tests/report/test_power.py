@@ -1,4 +1,4 @@
-"""What n seeds and a test set can see: by hand, at its limits, and as often as it says when verdicts are simulated."""
+"""Power of n seeds and a test set: by hand, at its limits, and in simulated verdicts."""
 
 import math
 from dataclasses import replace
@@ -10,57 +10,51 @@ from scipy import stats
 
 from dana.core.statistics import fewest_seeds, paired_bootstrap
 from dana.report import verdicts
-from dana.report.verdicts import (
-    MOST_SEEDS,
-    Spread,
-    detectable,
-    seeds_needed,
-    standard_effect,
-)
+from dana.report.verdicts import MOST_SEEDS, Spread, detectable, seeds_needed, standard_effect
 from tests.report.test_verdicts import cell
 
 SEEDS_ALONE = Spread(2.0, 0.0, 0.0)
 TEXTS_ALONE = Spread(0.0, 0.5, 0.0)
 
 
-def test_with_six_seeds_all_must_agree():
-    """Φ(d)⁶ = 0.8 at d = 1.793; a t test of the same level would be taken in with 1.615."""
+def test_six_seeds_must_all_agree():
+    """Φ(d)⁶ = 0.8 at d = 1.793; a t test of the same level gives 1.615."""
     assert standard_effect(6, 1) == pytest.approx(1.7935, abs=1e-3)
     assert stats.norm.cdf(standard_effect(6, 1)) ** 6 == pytest.approx(0.8)
     assert stats.norm.cdf(standard_effect(9, 8)) ** 9 == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("n", "questions", "extreme"), [(7, 1, 3), (8, 2, 3), (10, 4, 6)])
-def test_with_more_the_power_is_that_of_t_at_the_level_the_flips_attain(n, questions, extreme):
+def test_more_seeds_have_the_power_of_t_at_the_attainable_level(n, questions, extreme):
     shift = standard_effect(n, questions) * math.sqrt(n)
     critical = stats.t.isf(extreme / 2**n, n - 1)
     assert stats.nct.sf(critical, n - 1, shift) == pytest.approx(0.8)
 
 
-def test_the_effect_agrees_with_the_textbook_for_many_seeds():
+def test_the_effect_of_many_seeds_is_the_textbook_s():
     """n = 34 for an effect of 0.5, two-sided 0.05, power 0.8 (Cohen 1988, table 2.4.1, one sample)."""
     assert standard_effect(34, 1) == pytest.approx(0.5, abs=0.01)
 
 
-def test_too_few_seeds_see_nothing():
+def test_too_few_seeds_detect_nothing():
     assert detectable(SEEDS_ALONE, 5, 1) == math.inf
     assert detectable(SEEDS_ALONE, 6, 2) == math.inf
     assert detectable(SEEDS_ALONE, 6, 1) < math.inf
-    with pytest.raises(ValueError, match="6 seeds decide nothing of 2 questions"):
+    with pytest.raises(ValueError, match="6 seeds"):
         standard_effect(6, 2)
 
 
-def test_of_seeds_alone_it_is_the_effect_in_standard_deviations():
+def test_without_example_variance_it_is_the_effect_size():
     assert detectable(SEEDS_ALONE, 8, 1) == pytest.approx(2 * standard_effect(8, 1))
     assert detectable(SEEDS_ALONE, 8, 2) > detectable(SEEDS_ALONE, 8, 1) > detectable(SEEDS_ALONE, 9, 1)
 
 
-def test_of_examples_alone_it_is_the_floor_whatever_the_seeds():
+def test_without_seed_variance_it_is_the_floor():
     floor = pytest.approx(0.5 * 1.959964, abs=1e-5)
     assert detectable(TEXTS_ALONE, 7, 1) == detectable(TEXTS_ALONE, 500, 1) == floor
 
 
-def test_both_parts_together_by_hand():
+def test_detectable_by_hand():
     spread, n = Spread(0.03, 0.02, 0.025), 8
     width = math.sqrt(0.02**2 + (7 * 0.03**2 + 15 * 0.025**2) / 64)
     by_interval = 1.959964 * width + 0.841621 * 0.03 / math.sqrt(n)
@@ -68,15 +62,15 @@ def test_both_parts_together_by_hand():
     assert detectable(Spread(0.1, 0.001, 0.0), n, 4) == pytest.approx(standard_effect(n, 4) * 0.1, rel=1e-5)
 
 
-def test_seeds_needed_is_the_first_number_that_sees_it():
+def test_seeds_needed_is_the_first_that_detects():
     spread = Spread(0.03, 0.01, 0.02)
-    needed = seeds_needed(spread, -0.04, 2)
-    assert detectable(spread, needed, 2) <= 0.04 < detectable(spread, needed - 1, 2)
+    count = seeds_needed(spread, -0.04, 2)
+    assert detectable(spread, count, 2) <= 0.04 < detectable(spread, count - 1, 2)
     assert seeds_needed(spread, 10.0, 2) == fewest_seeds(2) == 7
     assert seeds_needed(SEEDS_ALONE, 0.01, 1) == MOST_SEEDS + 1
 
 
-def test_no_number_of_seeds_sees_less_than_the_floor():
+def test_no_number_of_seeds_detects_less_than_the_floor():
     assert seeds_needed(TEXTS_ALONE, 1.40, 1) == 6
     assert seeds_needed(TEXTS_ALONE, 0.97, 1) is None
 
@@ -85,31 +79,30 @@ def test_no_number_of_seeds_sees_less_than_the_floor():
 # the same in all seeds), by the seed (deviation `by_seed`, the same on all texts) and by the true difference.
 
 
-def known_spread(texts: int, by_text: float, by_seed: float) -> Spread:
-    """The exact spread of their difference."""
-    mixed = (0.25 - by_text**2 - by_seed**2 + 0.25) / texts
-    return Spread(math.sqrt(by_seed**2 + mixed), by_text / math.sqrt(texts), math.sqrt(mixed))
+def true_spread(texts: int, by_text: float, by_seed: float) -> Spread:
+    """Compute the exact spread of the difference."""
+    interaction = (0.25 - by_text**2 - by_seed**2 + 0.25) / texts
+    return Spread(math.sqrt(by_seed**2 + interaction), by_text / math.sqrt(texts), math.sqrt(interaction))
 
 
 def models(random, seeds: int, texts: int, by_text: float, by_seed: float, difference: float, balanced: bool = False):
-    """`balanced`: on every test set what is added by the text sums to 0, as in reruns on one whose mean is known."""
+    """Draw right answers; if `balanced`, what is added by the text sums to 0, as in reruns on one test set."""
     signs = random.permutation(np.resize([-1, 1], texts)) if balanced else random.choice([-1, 1], texts)
     ours = 0.5 + by_text * signs + random.normal(0, by_seed, seeds)[:, None] + difference
     return random.random((seeds, texts)) < ours, random.random((seeds, texts)) < 0.5
 
 
-def decided(difference: float, repeats: int, questions: int, **about) -> float:
-    """Share of repeats in which the report's own method says that ours is better or, of no difference, anything."""
+def decision_rate(difference: float, repeats: int, questions: int, **regime) -> float:
+    """Share of repeats with the verdict better or, without a difference, any verdict."""
     random = np.random.default_rng(5)
-    said = []
+    words = []
     for _ in range(repeats):
-        ours, base = models(random, difference=difference, **about)
+        ours, base = models(random, difference=difference, **regime)
         cells = [cell("base", base), cell("dana", ours)]
-        # Of a second question that is as far from being decided as can be, Holm's first step is twice the p.
-        others = [replace(cell("base", base), task=f"t{place}") for place in range(1, questions)]
-        others += [replace(cell("dana", base), task=f"t{place}") for place in range(1, questions)]
-        said.append(verdicts.compare_arms([*cells, *others])[0].verdict)
-    return sum(word == "better" or (word == "worse" and not difference) for word in said) / repeats
+        # Further questions without any difference double p in Holm's first step.
+        others = [replace(cell(arm, base), task=f"t{q}") for q in range(1, questions) for arm in ("base", "dana")]
+        words.append(verdicts.compare_arms([*cells, *others])[0].verdict)
+    return sum(word == "better" or (word == "worse" and not difference) for word in words) / repeats
 
 
 REGIMES = [
@@ -120,28 +113,28 @@ REGIMES = [
 ]
 
 
-@pytest.mark.parametrize(("questions", "about"), REGIMES)
-def test_the_stated_difference_is_found_four_times_in_five_by_the_verdict_itself(questions, about, monkeypatch):
+@pytest.mark.parametrize(("questions", "regime"), REGIMES)
+def test_verdicts_have_the_stated_power(questions, regime, monkeypatch):
     """Standard error of 150 repeats: 0.033; the formula itself is right within about 0.05."""
     monkeypatch.setattr(verdicts, "paired_bootstrap", partial(paired_bootstrap, resamples=200))
-    spread = known_spread(about["texts"], about["by_text"], about["by_seed"])
-    smallest = detectable(spread, about["seeds"], questions)
-    assert 0.70 < decided(smallest, 150, questions, balanced=True, **about) < 0.90
+    spread = true_spread(regime["texts"], regime["by_text"], regime["by_seed"])
+    smallest = detectable(spread, regime["seeds"], questions)
+    assert 0.70 < decision_rate(smallest, 150, questions, balanced=True, **regime) < 0.90
 
 
-@pytest.mark.parametrize(("questions", "about"), REGIMES[:3])
-def test_a_difference_that_is_not_there_is_claimed_at_most_once_in_twenty(questions, about, monkeypatch):
+@pytest.mark.parametrize(("questions", "regime"), REGIMES[:3])
+def test_verdicts_have_the_stated_level(questions, regime, monkeypatch):
     monkeypatch.setattr(verdicts, "paired_bootstrap", partial(paired_bootstrap, resamples=200))
-    assert decided(0.0, 150, questions, **about) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 150)
+    assert decision_rate(0.0, 150, questions, **regime) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 150)
 
 
-def test_the_spread_is_found_again_in_predictions():
-    about = {"seeds": 40, "texts": 2000, "by_text": 0.3, "by_seed": 0.02}
-    ours, base = models(np.random.default_rng(1), difference=0.05, **about)
+def test_the_spread_is_estimated_from_predictions():
+    regime = {"seeds": 40, "texts": 2000, "by_text": 0.3, "by_seed": 0.02}
+    ours, base = models(np.random.default_rng(1), difference=0.05, **regime)
     row = verdicts.compare_arms([cell("base", base), cell("dana", ours)])[0]
-    expected = known_spread(2000, 0.3, 0.02)
-    assert row.examples == pytest.approx(expected.examples, rel=0.1)
-    assert row.mixed == pytest.approx(expected.mixed, rel=0.05)
-    assert row.std == pytest.approx(expected.seeds, rel=0.25)
-    both = expected.examples**2 + (39 * row.std**2 + 79 * expected.mixed**2) / 40**2
-    assert row.error == pytest.approx(math.sqrt(both), rel=0.1), "the interval's width that power reckons with"
+    spread = true_spread(2000, 0.3, 0.02)
+    assert row.examples == pytest.approx(spread.examples, rel=0.1)
+    assert row.interaction == pytest.approx(spread.interaction, rel=0.05)
+    assert row.std == pytest.approx(spread.seeds, rel=0.25)
+    both = spread.examples**2 + (39 * row.std**2 + 79 * spread.interaction**2) / 40**2
+    assert row.error == pytest.approx(math.sqrt(both), rel=0.1)

@@ -1,3 +1,8 @@
+"""Tables of a report, by hand-computed numbers."""
+
+import math
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,28 +10,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from dana.report.page import number, percent
-from dana.report.run import Selected
-from dana.report.tables import auroc, histogram, kept_table, planted_table, separation_table, spearman
+from dana.report.page import markdown_text, number, percent
+from dana.report.run import ScoreFrames
+from dana.report.tables import (
+    auroc,
+    difference_table,
+    histogram,
+    loss_table,
+    planted_table,
+    result_table,
+    separation_table,
+    source_table,
+    spearman,
+)
+from dana.report.verdicts import compare_arms
+from tests.report.test_verdicts import cell
 
 
-def selected(sources, characters, scores, weights, task=(0.0, 1.0)) -> Selected:
+def score_frames(sources, characters, scores, weights, task=(0.0, 1.0)) -> ScoreFrames:
     source = pd.Series(sources, dtype="category")
     units = pd.DataFrame({"source": source, "planted": source.astype(str).str.endswith("(planted)")})
     units["characters"], units["score"], units["weight"] = characters, scores, weights
     held_out = pd.DataFrame({"characters": [10] * len(task), "score": task})
-    return Selected(units, held_out)
+    return ScoreFrames(units, held_out)
 
 
 @pytest.fixture
-def by_hand() -> Selected:
-    """Four units of 10, 30, 20 and 40 characters; b and half of the planted one are kept."""
+def by_hand() -> ScoreFrames:
+    """Four units of 10, 30, 20 and 40 characters; b and half of the planted one are selected."""
     sources = ["a", "b", "a", "p (planted)"]
-    return selected(sources, [10, 30, 20, 40], [3.0, -1.0, 2.0, -2.0], [0.0, 1.0, 0.0, 0.5])
+    return score_frames(sources, [10, 30, 20, 40], [3.0, -1.0, 2.0, -2.0], [0.0, 1.0, 0.0, 0.5])
 
 
-def test_kept_by_source_by_units_and_by_characters(by_hand):
-    frame = kept_table(by_hand).frame.set_index("source")
+def test_source_table_by_units_and_by_characters(by_hand):
+    frame = source_table(by_hand).frame.set_index("source")
     assert list(frame.index) == ["b", "p (planted)", "a"]  # 30, 20 and 0 kept characters
     assert frame.loc["b", "share_of_kept_units"] == pytest.approx(2 / 3)
     assert frame.loc["b", "share_of_kept_characters"] == pytest.approx(30 / 50)
@@ -35,29 +52,26 @@ def test_kept_by_source_by_units_and_by_characters(by_hand):
     assert frame.loc["a", "kept_units"] == 0
 
 
-def test_recall_precision_and_chance_of_planted_units(by_hand):
+def test_planted_table_by_hand(by_hand):
     frame = planted_table(by_hand).frame
     assert frame["value"].tolist() == pytest.approx([0.5, 0.5 / 1.5])
     assert frame["by_chance"].tolist() == pytest.approx([1.5 / 4, 1 / 4])
 
 
-def test_nothing_planted_has_no_recall(by_hand):
-    by_hand.units["planted"] = False
-    assert planted_table(by_hand) is None
-
-
-def test_nothing_kept_divides_by_nothing(by_hand):
+def test_nothing_selected_or_planted(by_hand):
     by_hand.units["weight"] = 0.0
-    assert kept_table(by_hand).frame["share_of_kept_characters"].tolist() == [0, 0, 0]
+    assert source_table(by_hand).frame["share_of_kept_characters"].tolist() == [0, 0, 0]
+    assert planted_table(by_hand) is None
+    by_hand.units["weight"], by_hand.units["planted"] = 1.0, False
     assert planted_table(by_hand) is None
 
 
-def test_auroc_is_the_chance_that_the_relevant_score_is_lower():
+def test_auroc_by_hand():
     assert auroc(pd.Series([0.0, 2.0]), pd.Series([1.0, 3.0])) == 0.75
     assert auroc(pd.Series([1.0]), pd.Series([1.0])) == 0.5
 
 
-def test_separation_compares_with_general_text_that_is_not_planted(by_hand):
+def test_separation_by_hand(by_hand):
     frame = separation_table(by_hand).frame.set_index("text")
     assert frame["units"].to_dict() == {"task": 2, "general": 3, "planted": 1}
     # General scores are 3, -1, 2; of the 6 pairs with the task's 0 and 1, four are in order.
@@ -78,23 +92,68 @@ def test_spearman_agrees_with_scipy(pairs):
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_histogram_counts_every_unit_of_every_group(scores):
     size = len(scores)
-    frame = histogram(selected(["a"] * size, [1] * size, scores, [1.0] * size)).frame
+    frame = histogram(score_frames(["a"] * size, [1] * size, scores, [1.0] * size)).frame
     assert frame["general"].sum() == pytest.approx(1)
     assert frame["task"].sum() == pytest.approx(1)
     assert (frame["from"].to_numpy()[1:] == frame["to"].to_numpy()[:-1]).all()
 
 
-def test_only_the_first_sources_are_shown_and_the_rest_counted():
-    table = kept_table(selected([f"s{place:02}" for place in range(23)], [1] * 23, [0.0] * 23, [1.0] * 23))
+def test_twenty_sources_are_shown():
+    table = source_table(score_frames([f"s{index:02}" for index in range(23)], [1] * 23, [0.0] * 23, [1.0] * 23))
     assert len(list(table.rows())) == 20
-    assert table.left_out == 3
+    assert table.hidden_rows == 3
     assert len(table.frame) == 23
 
 
-def test_numbers_are_set_with_a_true_minus_and_without_minus_zero():
+def test_numbers_have_a_true_minus_and_no_minus_zero():
     assert number(-0.1234, 2) == "−0.12"
     assert number(-0.0001, 2) == "0.00"
     assert number(0.5, 1, sign=True) == "+0.5"
     assert number(1234567, 0) == "1,234,567"
     assert number(None) == number(float("nan")) == "–"
     assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"
+    assert markdown_text("a|b\nc") == r"a\|b c"
+
+
+def results(scores, **fields):
+    """One result per arm with these scores, of models that answer everything right."""
+    arms = {arm: cell(arm, np.ones((len(values), 8), bool)) for arm, values in scores.items()}
+    return [replace(arms[arm], scores=dict(enumerate(values)), **fields) for arm, values in scores.items()]
+
+
+HAND = {"base": [0.1, 0.2, 0.3], "random": [0.3, 0.1, 0.2], "dana": [0.2, 0.4, 0.3]}
+
+
+def test_result_table_has_n_mean_and_sample_standard_deviation():
+    frame = result_table(results(HAND)).frame.set_index("arm")
+    assert frame.loc["base", ["n", "mean", "std", "ddof"]].tolist() == pytest.approx([3, 0.2, 0.1, 1])
+
+
+def test_difference_table_of_one_seed_has_dashes():
+    table = difference_table(compare_arms(results({"base": [0.1], "dana": [0.9]})))
+    ((cells, _),) = table.rows()
+    assert cells[:7] == ["t", "dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"]
+    assert table.frame.iloc[0]["verdict"] == "undecided"
+    assert difference_table(compare_arms(results({"dana": [0.1]}))) is None
+
+
+def test_difference_table_counts_the_collapsed_models_of_both_arms():
+    cells = [replace(one, collapsed_seeds=frozenset({1} if one.arm != "dana" else ())) for one in results(HAND)]
+    table = difference_table(compare_arms(cells))
+    index = [column.header for column in table.columns].index("collapsed")
+    texts = {row[1]: row[index] for row, _ in table.rows()}
+    assert texts == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
+    assert table.frame["collapsed"].tolist() == [1, 1, 2]
+    assert set(table.frame["ddof"]) == {1}
+    assert table.frame["std"].iloc[0] == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
+
+
+def test_loss_table_compares_first_and_last_by_step():
+    rows = [
+        {"arm": "dana", "step": 9, "tokens": 90, "task_loss": 1.0, "general_loss": 3.5},
+        {"arm": "dana", "step": 0, "tokens": 0, "task_loss": 2.0, "general_loss": 3.0},
+    ]
+    frame = loss_table(pd.DataFrame(rows).assign(task_loss_se=0.1, general_loss_se=0.2)).frame.set_index("text")
+    assert frame["change"].to_dict() == {"task": -1.0, "general": 0.5}
+    assert frame.loc["task", "perplexity_after"] == pytest.approx(math.e)
+    assert frame.loc["task", "tokens"] == 90

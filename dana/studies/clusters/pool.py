@@ -73,4 +73,4 @@ def pool_table(pool: pd.DataFrame) -> Table:
     columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"))
     columns += shares("share_of_units", "share_of_its_units_kept", "share_of_kept")
     caption = "Clusters by the words that set them apart; shares are of units. Kept is the sum of weights."
-    return Table("pool_clusters", caption, frame, columns, most=MOST_BARS)
+    return Table("pool_clusters", caption, frame, columns, max_rows=MOST_BARS)
