@@ -106,32 +106,26 @@ class ArmResult:
 
     def _unlike_lineage(self, other: "ArmResult") -> list[str]:
         """List certain differences of origin; the origin of a model adapted outside the run is unknown."""
-        model_lineage, other_lineage = self.lineage, other.lineage
+        ours, rival = self.lineage, other.lineage
         reasons = []
-        if (
-            model_lineage.parent and model_lineage.parent == other_lineage.parent
-        ):  # adapted from one model: only the text should differ
-            pair = (dict(flatten(lineage.settings or {})) for lineage in (model_lineage, other_lineage))
+        if ours.parent and ours.parent == rival.parent:  # adapted from one model: only the text should differ
+            pair = (dict(flatten(lineage.settings or {})) for lineage in (ours, rival))
             reasons = [f"adapted with {difference}" for difference in _differences(*pair)]
-        if model_lineage.parent and other_lineage.parent and self.nested != other.nested:
-            reasons.append("one adaptation for all seeds against one a seed")
-        origins_known = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
-        return (
-            [*reasons, "they start from different models"]
-            if origins_known and model_lineage.roots_differ(other_lineage)
-            else reasons
-        )
+        if ours.parent and rival.parent and self.nested != other.nested:
+            reasons.append("one adaptation for all seeds against one per seed")
+        is_traced = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
+        return [*reasons, "they start from different models"] if is_traced and ours.roots_differ(rival) else reasons
 
     def _unlike_test(self, other: "ArmResult") -> list[str]:
-        predictions, other_predictions = self.predictions, other.predictions
-        if predictions.kind.name != other_predictions.kind.name:
-            return [f"{predictions.kind.name} against {other_predictions.kind.name}"]
-        if len(predictions.kind.labels) != len(other_predictions.kind.labels):
-            return [f"{len(predictions.kind.labels)} classes against {len(other_predictions.kind.labels)}"]
-        if not np.array_equal(predictions.ids, other_predictions.ids):
-            difference = np.setxor1d(predictions.ids, other_predictions.ids).size
+        ours, others = self.predictions, other.predictions
+        if ours.kind.name != others.kind.name:
+            return [f"{ours.kind.name} against {others.kind.name}"]
+        if len(ours.kind.labels) != len(others.kind.labels):
+            return [f"{len(ours.kind.labels)} classes against {len(others.kind.labels)}"]
+        if not np.array_equal(ours.ids, others.ids):
+            difference = np.setxor1d(ours.ids, others.ids).size
             return [f"the test examples differ ({difference} are in only one)"]
-        mismatches = int((predictions.labels != other_predictions.labels).sum())
+        mismatches = int((ours.labels != others.labels).sum())
         return [f"the labels of {mismatches} test examples differ"] if mismatches else []
 
 
@@ -210,20 +204,17 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
         scores = {seed: float(score) for seed, score in sorted((row["seed"], row["score"]) for row in metrics["seeds"])}
         predictions = _predictions(file.parent / PREDICTIONS, scores, metrics)
         pairs = zip(scores, predictions.answers, strict=True)
-        collapsed_seeds = frozenset(
-            seed for seed, answers in pairs if predictions.kind.collapsed(answers, predictions.labels)
-        )
-        settings = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
+        kind, labels = predictions.kind, predictions.labels
+        collapses = frozenset(seed for seed, answers in pairs if kind.collapsed(answers, labels))
+        leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
         return ArmResult(
             task=str(metrics["task"]),
             arm=arm,
             metric=metrics["metric"],
             direction=metrics["direction"],
             scores=scores,
-            collapsed_seeds=collapsed_seeds,
-            settings={
-                name: value for name, value in settings if name.split(".")[0] != "model" and name != "preset.seeds"
-            },
+            collapsed_seeds=collapses,
+            settings={key: value for key, value in leaves if key.split(".")[0] != "model" and key != "preset.seeds"},
             predictions=predictions,
             lineage=trace(manifest["depends_on"].get("model"), lineages or {}),
             nested=bool(manifest.get("nested")),

@@ -47,7 +47,7 @@ class Analysis:
         """Comparisons that get a verdict."""
         return [row for row in self.comparisons if row.asked]
 
-    def select_tables(self, *names: str) -> tuple[Table, ...]:
+    def get(self, *names: str) -> tuple[Table, ...]:
         """Return the tables of these names that exist."""
         return tuple(self.tables[name] for name in names if name in self.tables)
 
@@ -89,10 +89,10 @@ def build_report(run: RunFrames) -> Report:
 def _choice_section(analysis: Analysis) -> Section:
     title, choice = "Which selector tells this task from general text?", analysis.run.choice
     reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
-    reasons += map(ranking_finding, analysis.select_tables("ranking"))
+    reasons += map(ranking_finding, analysis.get("ranking"))
     if not reasons:
         return Section(title, "This run compared none.", command="dana rank --task T --general G --out DIR")
-    return Section(title, "\n".join(reasons), (), analysis.select_tables("choice", "ranking"))
+    return Section(title, "\n".join(reasons), (), analysis.get("choice", "ranking"))
 
 
 def _scores_section(analysis: Analysis) -> Section:
@@ -101,7 +101,7 @@ def _scores_section(analysis: Analysis) -> Section:
         return Section(title, "This run has no scores.", command="dana score --task T --general G --out DIR")
     histogram = figures.score_histogram(analysis.tables["score_histogram"].frame)
     finding = separation_finding(analysis.tables["separation"])
-    return Section(title, finding, (histogram,), analysis.select_tables("separation", "score_histogram"))
+    return Section(title, finding, (histogram,), analysis.get("separation", "score_histogram"))
 
 
 def _selection_section(analysis: Analysis) -> Section:
@@ -112,13 +112,9 @@ def _selection_section(analysis: Analysis) -> Section:
     if beta := scores.weights.get("beta"):
         charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
     examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
-    non_empty = tuple(example for example in examples if example[1])
+    shown_examples = tuple(example for example in examples if example[1])
     return Section(
-        title,
-        selection_finding(analysis),
-        tuple(charts),
-        analysis.select_tables("planted", "kept_by_source"),
-        non_empty,
+        title, selection_finding(analysis), tuple(charts), analysis.get("planted", "kept_by_source"), shown_examples
     )
 
 
@@ -128,9 +124,7 @@ def _losses_section(analysis: Analysis) -> Section:
         return Section(title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N")
     frame = analysis.tables["evaluations"].frame
     curves = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(
-        title, losses_finding(analysis.tables["losses"]), curves, analysis.select_tables("losses", "evaluations")
-    )
+    return Section(title, losses_finding(analysis.tables["losses"]), curves, analysis.get("losses", "evaluations"))
 
 
 def _results_section(analysis: Analysis) -> Section:
@@ -139,19 +133,15 @@ def _results_section(analysis: Analysis) -> Section:
         commands = f"{command.format('M', 'base')}, then {command.format('DIR/adapted', 'adapted')}"
         return Section(title, "This run has no fine-tuned model.", command=commands)
     frame = analysis.tables["seeds"].frame
-    charts = [figures.forest(table.frame) for table in analysis.select_tables("differences")]
+    charts = [figures.forest(table.frame) for table in analysis.get("differences")]
     charts += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
-    existing = tuple(figure for figure in charts if figure is not None)
-    return Section(
-        title, results_finding(analysis), existing, analysis.select_tables("differences", "results", "seeds")
-    )
+    drawings = tuple(figure for figure in charts if figure is not None)
+    return Section(title, results_finding(analysis), drawings, analysis.get("differences", "results", "seeds"))
 
 
 def _cost_section(analysis: Analysis) -> Section:
-    findings = [provenance.cost_finding(table) for table in analysis.select_tables("steps")] or [
-        "The run has no manifest."
-    ]
-    return Section("What did it cost?", findings[0], (), analysis.select_tables("steps"))
+    findings = [provenance.cost_finding(table) for table in analysis.get("steps")] or ["The run has no manifest."]
+    return Section("What did it cost?", findings[0], (), analysis.get("steps"))
 
 
 def _reproduction_section(analysis: Analysis) -> Section:
@@ -160,7 +150,7 @@ def _reproduction_section(analysis: Analysis) -> Section:
     if code:
         how = "The lines below reproduce it; equal fingerprints mean equal settings and inputs."
     answer = f"In {len(analysis.run.stages)} steps, each with a manifest. {how}"
-    return Section(title, answer, (), analysis.select_tables("settings"), code=code)
+    return Section(title, answer, (), analysis.get("settings"), code=code)
 
 
 def verdict(analysis: Analysis) -> str:
@@ -283,7 +273,7 @@ def selection_finding(analysis: Analysis) -> str:
     of_kept, of_corpus = percent(top["share_of_kept_characters"]), percent(top["share_of_characters"])
     text = f"{_share_kept(frame)}. The largest part of it is {top['source']}: "
     text += f"{of_kept} of the selected text, {of_corpus} of the corpus."
-    for table in analysis.select_tables("planted"):
+    for table in analysis.get("planted"):
         recall, precision = each(table.frame)
         recall_text = f"{percent(recall.value)} were selected (chance {percent(recall.by_chance)})"
         precision_text = f"{percent(precision.value)} of the selected units (chance {percent(precision.by_chance)})"

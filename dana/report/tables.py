@@ -89,8 +89,8 @@ def choice_table(choice: Candidates) -> Table:
     )
     caption = (
         "Units of held-out task text against units of general text. Average precision: task text weighted to one "
-        "tenth of all, with the 95 % interval over documents. Recall: share of task units that score below the 5 % (20 %) "
-        "quantile of general units. Weight: in the fusion."
+        "tenth of all, with the 95 % interval over documents. Recall: share of task units that score below the 5 % or "
+        "20 % quantile of general units. Weight: in the fusion."
     )
     return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
 

@@ -219,18 +219,14 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
     differences = statistics.paired_differences(cell.scores, other.scores)
     seeds, p = statistics.mean_interval(differences), statistics.sign_flip_p(differences)
-    collapsed_models, is_nested = len(cell.collapsed_seeds) + len(other.collapsed_seeds), cell.nested or other.nested
-    row = replace(
-        row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed_models=collapsed_models, nested=is_nested
-    )
-    predictions, other_predictions = cell.predictions, other.predictions
+    collapsed, nested = len(cell.collapsed_seeds) + len(other.collapsed_seeds), cell.nested or other.nested
+    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed_models=collapsed, nested=nested)
+    ours, others = cell.predictions, other.predictions
     if seeds.n < 2:
         return row
     # Examples with the same answers of all models are interchangeable: the bootstrap draws them as one with a count.
-    answers, labels, counts = predictions.kind.alike(
-        np.vstack([predictions.answers, other_predictions.answers]), predictions.labels
-    )
-    bootstrap = paired_bootstrap(predictions.kind.scorer(answers, labels, cell.metric), counts)
+    answers, labels, counts = ours.kind.alike(np.vstack([ours.answers, others.answers]), ours.labels)
+    bootstrap = paired_bootstrap(ours.kind.scorer(answers, labels, cell.metric), counts)
     return replace(
         row,
         error=bootstrap.std,
