@@ -31,8 +31,7 @@ def named_runs(runs: Sequence[RunFrames]) -> dict[str, Analysis]:
 def compare_runs(runs: Sequence[RunFrames]) -> Report:
     """Build the page that compares the other runs with the first."""
     analyses = named_runs(runs)
-    findings = [Finding(name, verdict(analysis)) for name, analysis in analyses.items()]
-    first = next(iter(analyses))
+    findings, first = [Finding(name, verdict(one)) for name, one in analyses.items()], next(iter(analyses))
     differences, between = difference_rows(analyses), between_rows(analyses)
     settings = setting_rows(analyses)
     sections = [

@@ -78,9 +78,8 @@ def source_bars(frame: pd.DataFrame) -> Figure:
         is_planted = top["source"].str.endswith("(planted)").to_numpy()
         bars = np.where(is_planted, COLOURS["planted"], COLOURS["dana"])
         axes.barh(heights, top["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
-        axes.scatter(
-            top["share_of_characters"], heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
-        )
+        ticks = top["share_of_characters"]
+        axes.scatter(ticks, heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3)
         name_rows(axes, heights, [shorten(source) for source in top["source"]])
         axes.xaxis.set_major_formatter(_percent())
         axes.set_xlabel("bar: share of the selected text; tick: share of the corpus")
@@ -144,11 +143,9 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     def paint(axes: "Axes") -> None:
         axes.axhline(0, color=COLOURS["rule"], linewidth=1, zorder=1)
         for arm, (colour, marker) in styles.items():
-            is_arm = rows["arm"] == arm
-            change = changes[f"{text}_loss"][is_arm]
-            axes.plot(
-                rows["tokens"][is_arm], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm
-            )
+            mask = rows["arm"] == arm
+            change = changes[f"{text}_loss"][mask]
+            axes.plot(rows["tokens"][mask], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm)
         axes.set(xlabel="tokens seen", ylabel="change, nats per masked token", ylim=(low - margin, high + margin))
         axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10)
         axes.xaxis.set_major_formatter(_engineering())
@@ -211,9 +208,8 @@ def forest(differences: pd.DataFrame) -> Figure | None:
     lines: list[tuple[str, Any]] = []  # a task's name, then its rows
     for task, task_rows in rows.groupby("task", sort=False):
         lines.append((shorten(str(task), LONGEST_LABEL), None))
-        lines += [
-            (f"{shorten(f'{row.arm} − {row.other}', LONGEST_LABEL)}, n = {row.n}", row) for row in each(task_rows)
-        ]
+        pairs = [(f"{row.arm} − {row.other}", row) for row in each(task_rows)]
+        lines += [(f"{shorten(pair, LONGEST_LABEL)}, n = {row.n}", row) for pair, row in pairs]
     styles = arm_styles({*rows["arm"], *rows["other"]})
 
     def paint(axes: "Axes") -> None:
@@ -236,10 +232,9 @@ def forest(differences: pd.DataFrame) -> Figure | None:
 
 def _draw_row(axes: "Axes", height: int, row: Any, colour: str, marker: str) -> None:
     is_decided = row.verdict in (BETTER, WORSE)
-    if row.low == row.low:
-        axes.plot(
-            [row.low, row.high], [height, height], color=colour, linewidth=THICK if is_decided else THIN, zorder=2
-        )
+    if row.low == row.low:  # not NaN
+        width = THICK if is_decided else THIN
+        axes.plot([row.low, row.high], [height, height], color=colour, linewidth=width, zorder=2)
     face = colour if is_decided else "none"
     axes.scatter([row.mean], [height], s=26, c=face, edgecolors=colour, marker=marker, zorder=3)
 

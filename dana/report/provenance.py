@@ -34,14 +34,10 @@ def steps(run: RunFrames) -> dict[str, dict[str, Any]]:
         kind = step[1].get("kind")
         return KINDS.index(kind) if kind in KINDS else len(KINDS), "model" in step[1].get("depends_on", {})
 
-    single_seeds = {
-        rank
-        for rank, manifest in run.stages.items()
-        if rank.startswith(f"{NESTED}/") and manifest.get("kind") == "finetune"
-    }
-    return dict(
-        sorted(((name, manifest) for name, manifest in run.stages.items() if name not in single_seeds), key=rank)
-    )
+    def is_single_seed(path: str, manifest: dict[str, Any]) -> bool:
+        return path.startswith(f"{NESTED}/") and manifest.get("kind") == "finetune"
+
+    return dict(sorted((step for step in run.stages.items() if not is_single_seed(*step)), key=rank))
 
 
 def step_table(run: RunFrames) -> Table | None:

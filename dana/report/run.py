@@ -164,10 +164,8 @@ def _arm_folders(path: Path) -> list[Path]:
 
 def weight_folders(path: Path) -> dict[str, Path]:
     """Return the folder of each arm's weights, the run's own first, controls last."""
-    folders = {
-        ADAPTED if arm_folder == path else arm_folder.name: arm_folder / "weights" for arm_folder in _arm_folders(path)
-    }
-    return {arm: folder for arm, folder in folders.items() if parts(folder)}
+    folders = {ADAPTED if arm == path else arm.name: arm / "weights" for arm in _arm_folders(path)}
+    return {name: folder for name, folder in folders.items() if parts(folder)}
 
 
 def scores_folder(path: Path) -> Path | None:
@@ -248,9 +246,8 @@ def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult
         cell = read_cell(file, folders[-1] if folders else ADAPTED, lineages)
         key = cell.task, cell.arm
         if key in results:
-            raise ArtifactError(
-                f"{file}: a second result of task {cell.task}, arm {cell.arm}, beside {results[key][0]}; remove one"
-            )
+            twice = f"a second result of task {cell.task}, arm {cell.arm}, beside {results[key][0]}"
+            raise ArtifactError(f"{file}: {twice}; remove one")
         results[key] = file, cell
     tasks = list(dict.fromkeys(task for task, _ in results))
     cells = (cell for _, cell in results.values())

@@ -75,13 +75,8 @@ def build_report(run: RunFrames) -> Report:
     """Build the report of a run, one section per question."""
     analysis = analyse(run)
     study_sections = [section for _, build in loaded("sections") for section in build(run)]
-    sections = [_choice_section(analysis), _scores_section(analysis), _selection_section(analysis), *study_sections]
-    sections += [
-        _losses_section(analysis),
-        _results_section(analysis),
-        _cost_section(analysis),
-        _reproduction_section(analysis),
-    ]
+    sections = [build(analysis) for build in (_choice_section, _scores_section, _selection_section)] + study_sections
+    sections += [build(analysis) for build in (_losses_section, _results_section, _cost_section, _steps_section)]
     name = run.path.resolve().name
     return Report(name, verdict(analysis), highlights(analysis), sections, provenance.versions(run))
 
@@ -112,10 +107,9 @@ def _selection_section(analysis: Analysis) -> Section:
     if beta := scores.weights.get("beta"):
         charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
     examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
-    shown_examples = tuple(example for example in examples if example[1])
-    return Section(
-        title, selection_finding(analysis), tuple(charts), analysis.get("planted", "kept_by_source"), shown_examples
-    )
+    non_empty = tuple(example for example in examples if example[1])
+    files = analysis.get("planted", "kept_by_source")
+    return Section(title, selection_finding(analysis), tuple(charts), files, non_empty)
 
 
 def _losses_section(analysis: Analysis) -> Section:
@@ -144,7 +138,7 @@ def _cost_section(analysis: Analysis) -> Section:
     return Section("What did it cost?", findings[0], (), analysis.get("steps"))
 
 
-def _reproduction_section(analysis: Analysis) -> Section:
+def _steps_section(analysis: Analysis) -> Section:
     title, code = "How was this run made, and how can it be reproduced?", provenance.reproduction(analysis.run)
     how = "The run has no settings.yaml; the table below has the settings of each step."
     if code:
@@ -158,12 +152,8 @@ def verdict(analysis: Analysis) -> str:
     questions, available = analysis.questions, analysis.tables
     if questions:
         is_short = len(questions) <= MOST_QUESTIONS
-        return " ".join(
-            [
-                *(map(_task_verdicts, _by_task(questions)) if is_short else [_verdict_counts(questions)]),
-                *_collapse_warning(analysis),
-            ]
-        )
+        clauses = [*map(_task_verdicts, _by_task(questions))] if is_short else [_verdict_counts(questions)]
+        return " ".join([*clauses, *_collapse_warning(analysis)])
     if "losses" in available:
         return losses_finding(available["losses"])
     if "kept_by_source" in available:

@@ -60,10 +60,8 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
     characters = scores["end"].to_numpy() - scores["start"].to_numpy()
     order = np.argsort(scores["score"].to_numpy(), kind="stable")
     order = order[characters[order] >= FEWEST_CHARACTERS]
-    selected_characters, dropped_characters = (
-        (None, None) if weights is None else (characters * weights, characters * (1 - weights))
-    )
-    sides = [_candidates(order, codes, selected_characters), _candidates(order[::-1], codes, dropped_characters)]
+    chosen_text, other_text = (None, None) if weights is None else (characters * weights, characters * (1 - weights))
+    sides = [_candidates(order, codes, chosen_text), _candidates(order[::-1], codes, other_text)]
     every = np.concatenate([rows for side in sides for rows in side.values()] or [np.empty(0, np.int64)])
     texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
 
@@ -102,9 +100,8 @@ def _examples(
         context = [_beside(unit, other[index], document) for other in (before, after)]
         weight = "" if weights is None else f", weight {weights[rows[index]]:.2g}"
         note = f"score {number(unit['score'])}{weight}"
-        by_text.setdefault(
-            text, UnitExample(beginning(text), note, _end(context[0]), beginning(context[1], LONGEST_BESIDE))
-        )
+        example = UnitExample(beginning(text), note, _end(context[0]), beginning(context[1], LONGEST_BESIDE))
+        by_text.setdefault(text, example)
     return tuple(by_text.values())[:UNITS]
 
 

@@ -219,22 +219,15 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
     differences = statistics.paired_differences(cell.scores, other.scores)
     seeds, p = statistics.mean_interval(differences), statistics.sign_flip_p(differences)
-    collapsed, nested = len(cell.collapsed_seeds) + len(other.collapsed_seeds), cell.nested or other.nested
-    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed_models=collapsed, nested=nested)
+    collapses, per_seed = len(cell.collapsed_seeds) + len(other.collapsed_seeds), cell.nested or other.nested
+    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed_models=collapses, nested=per_seed)
     ours, others = cell.predictions, other.predictions
     if seeds.n < 2:
         return row
     # Examples with the same answers of all models are interchangeable: the bootstrap draws them as one with a count.
     answers, labels, counts = ours.kind.alike(np.vstack([ours.answers, others.answers]), ours.labels)
-    bootstrap = paired_bootstrap(ours.kind.scorer(answers, labels, cell.metric), counts)
-    return replace(
-        row,
-        error=bootstrap.std,
-        low=bootstrap.low,
-        high=bootstrap.high,
-        examples=bootstrap.examples,
-        interaction=bootstrap.mixed,
-    )
+    both = paired_bootstrap(ours.kind.scorer(answers, labels, cell.metric), counts)
+    return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, interaction=both.mixed)
 
 
 def _judge(row: ArmComparison, cell: ArmResult, count: int) -> ArmComparison:
