@@ -123,8 +123,7 @@ class ArmResult:
         if len(ours.kind.labels) != len(others.kind.labels):
             return [f"{len(ours.kind.labels)} classes against {len(others.kind.labels)}"]
         if not np.array_equal(ours.ids, others.ids):
-            difference = np.setxor1d(ours.ids, others.ids).size
-            return [f"the test examples differ ({difference} are in only one)"]
+            return [f"the test examples differ ({np.setxor1d(ours.ids, others.ids).size} are in only one)"]
         mismatches = int((ours.labels != others.labels).sum())
         return [f"the labels of {mismatches} test examples differ"] if mismatches else []
 

@@ -139,10 +139,9 @@ def _questions_finding(frame: pd.DataFrame) -> str:
 
 def _between_finding(frame: pd.DataFrame) -> str:
     if frame.empty:
-        return "The runs have no arm of a task in common."
+        return "The runs share no arm of a task."
     unlike = int((frame["not_compared"] != "").sum())
-    common = f"The runs have {len(frame)} arms of tasks in common"
-    return f"{common}; {unlike} of them were made differently and are not compared."
+    return f"The runs share {len(frame)} arms of tasks; {unlike} of them were made differently and are not compared."
 
 
 def _settings_finding(frame: pd.DataFrame) -> str:

@@ -28,8 +28,7 @@ def reading(location: Path | str) -> Iterator[None]:
     except KeyError as error:
         raise ArtifactError(f"{location}: missing key {error.args[0]}; {AGAIN}") from error
     except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:  # Arrow's errors derive from these
-        reason = str(error).splitlines()[0]
-        raise ArtifactError(f"{location}: damaged or not written by dana ({reason}); {AGAIN}") from error
+        raise ArtifactError(f"{location}: damaged ({str(error).splitlines()[0]}); {AGAIN}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dana.report.verdicts import BETTER, INCOMPARABLE, RIVALS, UNDECIDED, WORSE,
 UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed selects noticeably different text
 FOLLOWS_LENGTH = 0.3  # rank correlation of score and length above which scores are said to follow length
 MOST_QUESTIONS = 4  # in the headline with their reasons; if there are more, it counts verdicts
+SELECTION_TABLES = ("planted", "kept_by_source")
 # Sentences of the headline about an arm and its rivals.
 CLAIMS = {
     BETTER: "{} is better than {}",
@@ -108,8 +109,7 @@ def _selection_section(analysis: Analysis) -> Section:
         charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
     examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
     non_empty = tuple(example for example in examples if example[1])
-    files = analysis.get("planted", "kept_by_source")
-    return Section(title, selection_finding(analysis), tuple(charts), files, non_empty)
+    return Section(title, selection_finding(analysis), tuple(charts), analysis.get(*SELECTION_TABLES), non_empty)
 
 
 def _losses_section(analysis: Analysis) -> Section:
@@ -229,8 +229,7 @@ def ranking_finding(table: Table) -> str:
     text = f"{best['name']} has {words} {number(best[by])}."
     near_best = others[others["tied"]] if by == "recall" else others.head(0)
     if len(near_best):
-        names = ", ".join(near_best["name"])
-        text += f" Within one standard error of the best: {names}; the most stable of them is chosen."
+        text += f" Within one standard error of the best: {', '.join(near_best['name'])}; the most stable is chosen."
     elif len(others):
         second = others.sort_values(by, ascending=False, kind="stable").iloc[0]
         text += f" Next is {second['name']} with {number(second[by])}."
