@@ -239,7 +239,7 @@ def test_nothing_happens_on_import():
 
 # What goes on while others look at it: a count, a draft, a run. All other dataclasses are parameters or outcomes.
 CHANGING = {"_File", "Notices", "Tally", "_Removed", "Verified", "_Clock", "Draft", "Meter"}
-CHANGING |= {"CheckpointPolicy", "Prepared"}
+CHANGING |= {"CheckpointPolicy", "TrainingState"}
 
 
 def test_dataclasses_are_frozen():

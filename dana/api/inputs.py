@@ -195,7 +195,7 @@ def write_card(
         if split not in counts:
             raise DataError(f"{split}: is empty; there is no example in it")
     card = {"name": CARD, "title": "Given in memory", "version": 1, "kind": target.name, "metric": metric}
-    card |= {"labels": sorted(labels)} if target.labelled else {}
+    card |= {"labels": sorted(labels)} if target.has_labels else {}
     card |= {"text_pair": fields["text_pair"]} if "text_pair" in fields else {}
     path = folder / f"{CARD}.yaml"
     path.write_text(yaml.safe_dump({**card, "splits": counts, "data": {"local": CARD}}), encoding="utf-8")

@@ -14,7 +14,7 @@ from dana.core.launch import processes
 from dana.stages.remember import recalled
 from dana.stages.settings import RunSettings, with_store
 from dana.stages.unused import refuse_unused
-from dana.tasks.finder import search_in
+from dana.tasks.finder import add_to_task_path
 
 Folder = str | Path
 
@@ -56,7 +56,7 @@ def settings_of(
     if run is not None:
         values = {**merge_sections(recalled(run, called), values), "out": str(run)}
     settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
-    search_in(settings.task_path)
+    add_to_task_path(settings.task_path)
     settings = _with_texts(settings, task, general)
     refuse_unused(function, called, settings)
     return settings

@@ -29,7 +29,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
     from dana.stages.remember import dotted, recalled
     from dana.stages.settings import RunSettings, with_store
     from dana.stages.unused import refuse_unused
-    from dana.tasks.finder import search_in
+    from dana.tasks.finder import add_to_task_path
 
     paths = [recipe(named) for named in (base, getattr(parsed, "config", None)) if named]
     origin = " and ".join(map(str, paths)) or "command line"
@@ -52,7 +52,7 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
             log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(shown))
         values = merge_sections(memory, values)
     settings = with_store(load(RunSettings, values, overrides, origin=origin))
-    search_in(settings.task_path)
+    add_to_task_path(settings.task_path)
     for key in [override.partition("=")[0] for override in parsed.overrides]:
         if not _reads(parsed, key):
             allowed = ", ".join(parsed.reads)

@@ -168,7 +168,7 @@ def _list(parsed: argparse.Namespace) -> None:
     from dana.core.text_table import aligned
     from dana.tasks import card, finder, tables
 
-    finder.search_in(parsed.task_path or [])
+    finder.add_to_task_path(parsed.task_path or [])
     print(aligned(tables.card_rows(map(card.load_card, finder.card_names()), parsed.data, parsed.tag)))
 
 
@@ -176,7 +176,7 @@ def _show(parsed: argparse.Namespace) -> None:
     """Show the whole card as it is used, its file and where its data was found."""
     from dana.tasks import card, finder, tables
 
-    finder.search_in(parsed.task_path or [])
+    finder.add_to_task_path(parsed.task_path or [])
     print(tables.card_text(card.load_card(parsed.name), parsed.data), end="")
 
 
@@ -188,9 +188,9 @@ def _check(parsed: argparse.Namespace) -> None:
       dana tasks check acl_arc --corpus 'pool/*.jsonl.gz'
     """
     from dana.stages.check_task import check_task
-    from dana.tasks.finder import search_in
+    from dana.tasks.finder import add_to_task_path
 
-    search_in(parsed.task_path or [])
+    add_to_task_path(parsed.task_path or [])
     check = check_task(parsed.name, parsed.data, parsed.corpus)
     print(check)
     if parsed.strict and check.warnings:

@@ -1,1 +1,1 @@
-"""Fine-tuning of a checkpoint on a labelled task, once a seed; results, saved classifiers."""
+"""Fine-tune a checkpoint on a labelled task, once per seed; write results and classifiers."""

@@ -1,4 +1,4 @@
-"""Results of a fine-tuning: each seed as it finishes; metrics.json, predictions.parquet and a text table of all."""
+"""Store the result of each seed as it finishes; write metrics.json, predictions.parquet and a text table of all."""
 
 import shutil
 from collections.abc import Sequence
@@ -32,15 +32,15 @@ WEIGHTS = "weights.safetensors"
 
 @dataclass(frozen=True)
 class SeedResult:
-    """What one seed gave.
+    """Result of one seed.
 
     Attributes:
         seed: The seed.
-        epoch: The epoch that was tested, from 1.
-        dev_scores: The task's metric on the development data: after each epoch where the best is tested, else after the
-            last alone.
-        outputs: float32 of shape (test examples, outputs): probabilities of the labels, or what else the kind has.
-        seconds: Loading, training and testing.
+        epoch: The tested epoch, from 1.
+        dev_scores: The task's metric on the development data, after each epoch under ``evaluate: best``, else after the
+            last one.
+        outputs: float32 of shape (test units, outputs): probabilities of the labels, or values.
+        seconds: Time for loading, training and testing.
     """
 
     seed: int
@@ -51,21 +51,21 @@ class SeedResult:
 
     @property
     def dev_score(self) -> float:
-        """The task's metric on the development data after the epoch that was tested."""
+        """The task's metric on the development data after the tested epoch."""
         return self.dev_scores[min(self.epoch, len(self.dev_scores)) - 1]
 
 
 @dataclass(frozen=True)
 class Seeds(Checkpoints):
-    """The finished seeds of one fine-tuning in ``OUT-seeds``: ``seed-0``, ``seed-1``; and the model of the best so far.
+    """The finished seeds of one fine-tuning, in ``OUT-seeds`` (``seed-0``, ``seed-1``), and the best model so far.
 
-    Whichever process ran a seed commits it by one rename, so that a killed run loses only the seeds it was in. They
-    depend on model, task, data and hyper-parameters, not on which seeds are run: a rerun may ask for more.
+    A process commits its seed by one rename, so a killed run loses only unfinished seeds. Seeds depend on model, task,
+    data and hyper-parameters, not on the list of seeds: a rerun may add some.
 
     Attributes:
-        precision: What they are computed in.
-        seeds: Those that are run, in order.
-        sign: 1 where a higher development score is better, -1 where a lower one is.
+        precision: Precision of the computation.
+        seeds: Seeds of the run, in order.
+        sign: 1 if a higher development score is better, -1 if a lower one is.
     """
 
     precision: str = "no"
@@ -73,122 +73,122 @@ class Seeds(Checkpoints):
     sign: int = 1
 
     def count(self) -> int:
-        """How many are finished."""
+        """Count the finished seeds."""
         return len(list(self.folder.glob("seed-*")))
 
     def read(self, seed: int) -> SeedResult | None:
-        """What a seed gave; None if it is not finished, or damaged.
+        """Read the result of a seed; None if it is not finished, or damaged.
 
         Raises:
-            Contradiction: If it is of another fine-tuning; the difference is named.
+            Contradiction: If it belongs to another fine-tuning; names the difference.
             ConfigError: If it was run in another precision.
         """
-        if (saved := self.open(f"seed-{seed}")) is None:
+        if (checkpoint := self.open(f"seed-{seed}")) is None:
             return None
-        refuse_precision(self.folder, saved.manifest["precision"], self.precision)
-        return SeedResult(**read_json(saved.path / RESULT), outputs=np.load(saved.path / OUTPUTS, allow_pickle=False))
+        refuse_precision(self.folder, checkpoint.manifest["precision"], self.precision)
+        outputs = np.load(checkpoint.path / OUTPUTS, allow_pickle=False)
+        return SeedResult(**read_json(checkpoint.path / RESULT), outputs=outputs)
 
     def write(self, result: SeedResult) -> None:
-        """Commit what a seed gave."""
-        told = {name: value for name, value in vars(result).items() if name != "outputs"}
+        """Commit the result of a seed."""
+        values = {name: value for name, value in vars(result).items() if name != "outputs"}
 
         def fill(folder: Path) -> None:
-            write_json(folder / RESULT, told)
+            write_json(folder / RESULT, values)
             np.save(folder / OUTPUTS, result.outputs, allow_pickle=False)
 
         self.commit(f"seed-{result.seed}", fill, {"precision": self.precision})
 
     def keep_model(self, result: SeedResult, classifier: Module) -> None:
-        """Keep a seed's weights until all have run, unless a better seed's wait; worse ones go.
+        """Save a seed's weights if no better seed's are saved, and delete those of worse seeds.
 
-        Processes do this side by side: the best of all is never removed, because there is none better.
+        Safe for several processes at once: the best weights are never deleted, because none are better.
         """
-        waiting = {seed: saved for seed in self.seeds if (saved := self.open(f"model-{seed}")) and seed != result.seed}
-        ranks = {seed: self._rank(seed, saved.manifest["dev_score"]) for seed, saved in waiting.items()}
+        others = {seed: model for seed in self.seeds if (model := self.open(f"model-{seed}")) and seed != result.seed}
+        ranks = {seed: self._rank(seed, model.manifest["dev_score"]) for seed, model in others.items()}
         rank = self._rank(result.seed, result.dev_score)
         if any(other > rank for other in ranks.values()):
             return
         notes = {"dev_score": result.dev_score, "precision": self.precision}
         self.commit(f"model-{result.seed}", lambda folder: save_model(classifier, str(folder / WEIGHTS)), notes)
-        for saved in waiting.values():
-            shutil.rmtree(saved.path, ignore_errors=True)
+        for model in others.values():
+            shutil.rmtree(model.path, ignore_errors=True)
 
     def restore(self, seed: int, classifier: Module) -> bool:
-        """Put a seed's weights into a classifier; returns whether they were kept, whole."""
-        if (saved := self.open(f"model-{seed}")) is None or saved.manifest["precision"] != self.precision:
+        """Load a seed's saved weights into a classifier; returns False if there are no intact ones."""
+        if (checkpoint := self.open(f"model-{seed}")) is None or checkpoint.manifest["precision"] != self.precision:
             return False
-        load_model(classifier, saved.path / WEIGHTS)
+        load_model(classifier, checkpoint.path / WEIGHTS)
         return True
 
     def _rank(self, seed: int, dev_score: float) -> tuple[float, int]:
-        """The larger the better; of equal scores the earlier seed."""
+        # of equal scores the earlier seed wins
         return self.sign * dev_score, -self.seeds.index(seed)
 
-    def refuse(self, path: Path, made_from: dict[str, Any], differences: str) -> NoReturn:
-        """See :meth:`dana.train.checkpoints.Checkpoints.refuse`."""
+    def refuse(self, path: Path, inputs: dict[str, Any], differences: str) -> NoReturn:
         raise Contradiction(self.folder, [differences])
 
 
 def write_results(
-    folder: Path, card: TaskCard, said: dict[str, Any], results: Sequence[SeedResult], test: Sequence[Example]
+    folder: Path, card: TaskCard, details: dict[str, Any], results: Sequence[SeedResult], test: Sequence[Example]
 ) -> None:
-    """Write ``metrics.json`` (a row a seed; mean, std with ddof 1, n) and ``predictions.parquet``.
+    """Write ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and ``predictions.parquet``.
 
     Args:
-        folder: Where.
+        folder: Target folder.
         card: The task.
-        said: What else ``metrics.json`` says: model, preset, settings.
-        results: What the seeds gave, in the order of the rows.
-        test: The examples that were predicted.
+        details: Further entries of ``metrics.json``: model, preset, settings.
+        results: Results of the seeds, in the order of the rows.
+        test: The test examples.
     """
     task = {"task": card.name, "version": card.version, "metric": card.metric, "direction": card.direction}
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
     rows = [_row(result, card, test) for result in results]
-    write_json(folder / METRICS, {**task, **said, **_summary(rows)})
+    write_json(folder / METRICS, {**task, **details, **_summary(rows)})
     pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
 
 
 def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
-    """What the seeds of a committed fine-tuning of a kind gave, exactly as :func:`write_results` was told."""
+    """Read back the results of the seeds that :func:`write_results` wrote."""
     predictions = pq.read_table(folder / PREDICTIONS)
-    found = []
+    results = []
     for row in read_json(folder / METRICS)["seeds"]:
-        own = predictions.filter(pc.equal(predictions["seed"], row["seed"]))
-        outputs = kind.activated(dict(zip(own.column_names, own.columns, strict=True)))
-        found.append(SeedResult(row["seed"], row["epoch"], row["dev_scores"], outputs, row["seconds"]))
-    return found
+        table = predictions.filter(pc.equal(predictions["seed"], row["seed"]))
+        outputs = kind.outputs_from(dict(zip(table.column_names, table.columns, strict=True)))
+        results.append(SeedResult(row["seed"], row["epoch"], row["dev_scores"], outputs, row["seconds"]))
+    return results
 
 
 def join_results(parts: Sequence[Path], folder: Path) -> None:
-    """Write results of several fine-tunings of a task, with other seeds each, as one.
+    """Join the results of fine-tunings that differ only in their seeds.
 
     Args:
-        parts: Folders of :func:`write_results`; in the order of the rows.
-        folder: Where.
+        parts: Folders of :func:`write_results`, in the order of the rows.
+        folder: Target folder.
     """
-    told = [read_json(part / METRICS) for part in parts]
-    rows = [row for metrics in told for row in metrics["seeds"]]
+    metrics = [read_json(part / METRICS) for part in parts]
+    rows = [row for part in metrics for row in part["seeds"]]
     seeds = [row["seed"] for row in rows]
-    settings = {**told[0]["settings"], "seeds": seeds}
-    write_json(folder / METRICS, {**told[0], "settings": settings, **_summary(rows)})
+    settings = {**metrics[0]["settings"], "seeds": seeds}
+    write_json(folder / METRICS, {**metrics[0], "settings": settings, **_summary(rows)})
     tables = [pq.read_table(part / PREDICTIONS) for part in parts]
     pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
 
 
 def scores_of(result: SeedResult, kind: Kind, test: Sequence[Example]) -> tuple[dict[str, float], bool]:
-    """Every metric of a seed on the test examples, and whether its model collapsed."""
+    """Compute every metric of a seed on the test examples, and whether its model collapsed."""
     answers = [example.label for example in test]
     predictions, references = kind.decode(result.outputs, kind.sizes(answers)), kind.gather(answers)
-    return kind.scores(predictions, references), kind.collapsed(predictions, references)
+    return kind.scores(predictions, references), kind.is_collapsed(predictions, references)
 
 
 def results_table(metrics: dict[str, Any]) -> str:
-    """``metrics.json`` as text: a line a seed, then mean and standard deviation; a collapsed seed says so."""
+    """Format ``metrics.json`` as text: one line per seed, with a mark if it collapsed, then mean and deviation."""
     name = metrics["metric"]
     lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
     for row in metrics["seeds"]:
-        flag = "  collapsed: its score says nothing" if row["degenerate"] else ""
+        flag = "  collapsed: score not meaningful" if row["degenerate"] else ""
         scores = f"{row['score']:>9.4f} {row['dev_score']:>9.4f}"
         lines.append(f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}{flag}")
     spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
@@ -198,13 +198,13 @@ def results_table(metrics: dict[str, Any]) -> str:
 
 
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
-    scores, collapsed = scores_of(result, task.target, test)
+    scores, is_collapsed = scores_of(result, task.target, test)
     return {
         "seed": result.seed,
         "score": scores[task.metric],
         "dev_score": result.dev_score,
         **scores,
-        "degenerate": collapsed,
+        "degenerate": is_collapsed,
         "epoch": result.epoch,
         "dev_scores": result.dev_scores,
         "seconds": result.seconds,

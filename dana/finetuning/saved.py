@@ -1,7 +1,7 @@
-"""Fine-tuned classifiers on disk: a folder that transformers opens alone, but for those by the mean of the tokens.
+"""Save and open fine-tuned classifiers; transformers opens their folders, except for those with mean pooling.
 
-The latter (``pooling: mean``) are :class:`dana.models.classifier.MeanPooling`: ``backbone/`` with config, weights and
-tokenizer, and ``head.safetensors``. :func:`open_classifier` or ``dana predict`` opens both.
+A classifier with ``pooling: mean`` is a :class:`dana.models.classifier.MeanPooling`: ``backbone/`` with config, weights
+and tokenizer, and ``head.safetensors``. :func:`open_classifier` and ``dana predict`` open both forms.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ tags: [dana]
 | labels | {labels} |
 | seed | {seed}: the best of its run on the development data, after epoch {epoch} |
 | {metric} | {dev:.4f} on the development data, {test:.4f} on the test data; `metrics.json` of the run has all seeds |
-| longest text | {most} tokens |
+| longest text | {max_tokens} tokens |
 
 `dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
 ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
-PARTS = "It judges by the mean of all tokens: `backbone/` opens with `AutoModel`, `head.safetensors` has the head."
+PARTS = "It classifies the mean of all tokens: `backbone/` opens with `AutoModel`, `head.safetensors` has the head."
 MAKE = "make one with: dana finetune --save"
 
 
@@ -52,10 +52,10 @@ class SavedClassifier:
     """A classifier ready to label texts.
 
     Attributes:
-        module: Token ids, attention mask and perhaps token types to logits of shape (rows, labels).
+        module: Computes logits of shape (rows, labels) from token ids, attention mask and, if used, token types.
         tokenizer: Its tokenizer.
-        kind: What the logits say.
-        max_tokens: Longer texts are cut here, special tokens included.
+        kind: Kind of the labels.
+        max_tokens: Longer texts are truncated to so many tokens, special tokens included.
     """
 
     module: Classifier
@@ -73,16 +73,16 @@ def write_model(
     test: Sequence[Example],
     base: str,
 ) -> None:
-    """Fill a draft with a model, its tokenizer and its card.
+    """Write a classifier, its tokenizer and its model card into a draft.
 
     Args:
-        draft: Of the artifact.
-        classifier: As it was tested.
-        result: What its seed gave.
+        draft: Draft of the artifact.
+        classifier: The tested classifier.
+        result: Result of its seed.
         card: The task.
-        tokenizer: Its tokenizer, with the ``model_max_length`` it was trained with.
+        tokenizer: Its tokenizer, with the ``model_max_length`` of the training.
         test: The test examples.
-        base: Name of the checkpoint it was made from.
+        base: Name of the base checkpoint.
     """
     save_classifier(classifier, tokenizer, card.target, draft.path)
     pipeline, auto = card.target.pipeline, auto_class(card.target.per_word).__name__
@@ -98,7 +98,7 @@ def write_model(
         metric=card.metric,
         dev=result.dev_score,
         test=scores_of(result, card.target, test)[0][card.metric],
-        most=tokenizer.model_max_length,
+        max_tokens=tokenizer.model_max_length,
         how=PARTS if isinstance(classifier.model, MeanPooling) else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",
     )
@@ -113,14 +113,14 @@ def save_classifier(classifier: Classifier, tokenizer: Any, kind: Kind, folder: 
     """Write a classifier with its tokenizer and the names of its labels.
 
     Args:
-        classifier: Fine-tuned, of texts or of words.
-        tokenizer: Its tokenizer, with the ``model_max_length`` the classifier was trained with.
-        kind: What the logits say.
-        folder: Where; must exist.
+        classifier: Fine-tuned classifier of texts or of words.
+        tokenizer: Its tokenizer, with the ``model_max_length`` of the training.
+        kind: Kind of the labels.
+        folder: Target folder; must exist.
     """
     model = classifier.model
     model.config.id2label = dict(enumerate(kind.outputs))
-    model.config.label2id = {label: place for place, label in enumerate(kind.outputs)}
+    model.config.label2id = {label: position for position, label in enumerate(kind.outputs)}
     model.config.problem_type = kind.problem_type
     with quiet_transformers():
         model.save_pretrained(folder)
@@ -128,31 +128,31 @@ def save_classifier(classifier: Classifier, tokenizer: Any, kind: Kind, folder: 
 
 
 def open_classifier(model: str) -> SavedClassifier:
-    """Open what ``dana finetune --save`` wrote, or any sequence classifier of transformers.
+    """Open a classifier of ``dana finetune --save``, or any sequence classifier of transformers.
 
     Args:
         model: A folder, or a Hub name.
 
     Raises:
-        ArtifactError: If it is no classifier of a kind that dana knows, or cannot be loaded.
+        ArtifactError: If it is not a classifier of a kind that dana supports, or cannot be loaded.
     """
     parts = (Path(model) / HEAD).is_file()
     if not parts and Path(model).is_dir() and not (Path(model) / "config.json").is_file():
         raise ArtifactError(f"{model}: no classifier here (no config.json); {MAKE}")
-    place = str(Path(model) / BACKBONE) if parts else model
-    config, tokenizer = load_tokenizer(place)
+    folder = str(Path(model) / BACKBONE) if parts else model
+    config, tokenizer = load_tokenizer(folder)
     labels = [config.id2label[number] for number in range(config.num_labels)]
     kind = _kind(model, labels, config, parts)
-    network: Any = MeanPooling.from_pretrained(Path(model), len(labels)) if parts else _open_whole(model, kind)
-    most = min(tokenizer.model_max_length, positions_of(config))
-    return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, most)
+    network: Any = MeanPooling.from_pretrained(Path(model), len(labels)) if parts else _open_transformer(model, kind)
+    max_tokens = min(tokenizer.model_max_length, positions_of(config))
+    return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens)
 
 
 def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
-    """What the model's logits say.
+    """Determine the kind of a model's labels.
 
     Raises:
-        ArtifactError: If dana knows no such models.
+        ArtifactError: If dana does not support it.
     """
     architectures = config.architectures or ["a model of unknown architecture"]
     per_word = any(name.endswith("ForTokenClassification") for name in architectures)
@@ -161,11 +161,11 @@ def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
     kind = kind_of_model(labels, config.problem_type, per_word)
     if kind is None:
         what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
-        raise ArtifactError(f"{model}: {what}: must answer as a kind of dana does ({', '.join(KINDS)})")
+        raise ArtifactError(f"{model}: {what}: must be a model for one of the kinds {', '.join(KINDS)}")
     return kind
 
 
-def _open_whole(model: str, kind: Kind) -> Any:
+def _open_transformer(model: str, kind: Kind) -> Any:
     network, report = load_transformer(auto_class(kind.per_word), model, output_loading_info=True)
     if report["missing_keys"]:
         raise ArtifactError(f"{model}: weights are missing, for example {min(report['missing_keys'])}")

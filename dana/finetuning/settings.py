@@ -1,4 +1,4 @@
-"""Settings of a fine-tuning: a card's preset and fields, and what differs from them."""
+"""Define the settings of a fine-tuning: a preset of the task card, and values that override it."""
 
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """A card's preset, and what differs from it.
+    """A preset of the task card, and values that override it.
 
     Attributes:
         preset: ``paper``, ``default`` or ``quick``; a card may have others.
-        epochs: Instead of the preset's.
-        learning_rate: Instead of the preset's.
-        batch_size: Instead of the preset's.
-        warmup: Instead of the preset's.
-        seeds: Instead of the preset's: how many, from 0; or a list of seeds.
-        evaluate: Instead of the preset's: ``last`` or ``best``.
-        max_tokens: Instead of the preset's.
-        pooling: Instead of the preset's: ``cls`` or ``mean``.
+        epochs: Overrides the preset.
+        learning_rate: Overrides the preset.
+        batch_size: Overrides the preset.
+        warmup: Overrides the preset.
+        seeds: Overrides the preset: the number of seeds, from 0, or a list of seeds.
+        evaluate: Overrides the preset: ``last`` or ``best``.
+        max_tokens: Overrides the preset.
+        pooling: Overrides the preset: ``cls`` or ``mean``.
         max_train: Use so many training examples, the same for every model and seed.
-        text_field: Instead of the card's field, or template, for the text; so are the next two.
-        label_field: For the label.
-        id_field: For the name of an example.
-        save: Keep the model of the seed with the best development score, in ``OUT-model``.
+        text_field: Overrides the card's field, or template, of the text.
+        label_field: Overrides the card's field of the label.
+        id_field: Overrides the card's field of the example's id.
+        save: Save the model of the seed with the best development score, in ``OUT-model``.
     """
 
     preset: str = "default"
@@ -48,22 +48,22 @@ class FinetuneSettings:
 
     def __post_init__(self) -> None:
         require(self.max_train is None or self.max_train >= 1, "max_train", self.max_train, "at least 1")
-        replace(Preset(), **self._given())
+        replace(Preset(), **self._overrides())
 
     def resolve(self, card: "TaskCard") -> Preset:
-        """The preset of a card with the given values put in.
+        """Return the card's preset with the overrides.
 
         Raises:
             ConfigError: If the card has no such preset.
         """
-        return replace(card.preset(self.preset), **self._given())
+        return replace(card.preset(self.preset), **self._overrides())
 
     def fields_of(self, card: "TaskCard") -> "TaskCard":
-        """The card with the given names of fields put in."""
+        """Return the card with the overridden names of fields."""
         text, label, name = self.text_field or card.text, self.label_field or card.label, self.id_field or card.id
         template = None if self.text_field else card.template
         return replace(card, text=text, template=template, label=label, id=name)
 
-    def _given(self) -> dict[str, Any]:
+    def _overrides(self) -> dict[str, Any]:
         names = (item.name for item in fields(Preset))
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

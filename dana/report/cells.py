@@ -204,7 +204,7 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
         predictions = _predictions(file.parent / PREDICTIONS, scores, metrics)
         pairs = zip(scores, predictions.answers, strict=True)
         kind, labels = predictions.kind, predictions.labels
-        collapses = frozenset(seed for seed, answers in pairs if kind.collapsed(answers, labels))
+        collapses = frozenset(seed for seed, answers in pairs if kind.is_collapsed(answers, labels))
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
         return ArmResult(
             task=str(metrics["task"]),

@@ -225,7 +225,7 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     if seeds.n < 2:
         return row
     # Examples with the same answers of all models are interchangeable: the bootstrap draws them as one with a count.
-    answers, labels, counts = ours.kind.alike(np.vstack([ours.answers, others.answers]), ours.labels)
+    answers, labels, counts = ours.kind.group_alike(np.vstack([ours.answers, others.answers]), ours.labels)
     both = paired_bootstrap(ours.kind.scorer(answers, labels, cell.metric), counts)
     return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, interaction=both.mixed)
 

@@ -7,7 +7,7 @@ from dana.core.logging import get_logger
 from dana.core.text_table import Value, aligned
 from dana.corpus.documents import Tally, read_documents
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import read_labelled
+from dana.tasks.examples import stream_examples
 from dana.tasks.tables import corpus_row, label_rows, overlap_rows, split_rows
 
 log = get_logger(__name__)
@@ -44,10 +44,10 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
 
     Raises:
         ConfigError: If there is no such card.
-        DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.read_labelled`.
+        DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.stream_examples`.
     """
     card = load_card(name)
-    every = {split: [example for _, example in read_labelled(card, split, data)] for split in SPLITS}
+    every = {split: [example for _, example in stream_examples(card, split, data)] for split in SPLITS}
     splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
     tables = {"splits": split_rows(card, every), "labels": label_rows(card, every), "overlap": overlap_rows(splits)}
     if corpus:
@@ -70,7 +70,7 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
     """Warnings of sizes, empty texts and labels."""
     for row in rows:
         split = row["split"]
-        if row["expected"] and row["examples"] not in card.expected(str(split)):
+        if row["expected"] and row["examples"] not in card.accepted_sizes(str(split)):
             yield (
                 f"{split}: {row['examples']:,} examples where the card expects {row['expected']}: get the whole split,"
                 f" or put the number into {card.origins[0]}; scores do not compare with published ones"

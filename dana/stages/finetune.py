@@ -27,7 +27,7 @@ from dana.core.files import locked
 from dana.core.launch import StopRequest, alone, first
 from dana.core.logging import get_logger
 from dana.corpus.documents import source_digests
-from dana.finetuning.loop import Encoded, run_seed
+from dana.finetuning.loop import EncodedSplit, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings
@@ -72,7 +72,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     config, tokenizer = load_tokenizer(model)
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
-    precision = Precision.of(accelerator).for_own_passes()
+    precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     identity, digests = first(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
@@ -164,12 +164,15 @@ class _Finetuning:
         shutil.rmtree(folder, ignore_errors=True)
         return folder
 
-    def _encoded(self, splits: dict[str, list[Example]]) -> dict[str, Encoded]:
+    def _encoded(self, splits: dict[str, list[Example]]) -> dict[str, EncodedSplit]:
         """Train and dev with their labels, test without: nothing before the results knows those."""
         how, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
         train = subset(splits["train"], self.settings.max_train)
-        known = {"train": Encoded.labelled(train, *how, kind), "dev": Encoded.labelled(splits["dev"], *how, kind)}
-        return {**known, "test": Encoded.of(splits["test"], *how)}
+        known = {
+            "train": EncodedSplit.with_labels(train, *how, kind),
+            "dev": EncodedSplit.with_labels(splits["dev"], *how, kind),
+        }
+        return {**known, "test": EncodedSplit.of(splits["test"], *how)}
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
         """Run this process's share of the missing seeds; with a draft, write the results of all."""
@@ -188,7 +191,7 @@ class _Finetuning:
         draft.counts |= {name: len(split.tokens) for name, split in encoded.items()}
         draft.notes["precision"] = self.precision.name
 
-    def _run(self, encoded: dict[str, Encoded], missing: list[int]) -> list[SeedResult]:
+    def _run(self, encoded: dict[str, EncodedSplit], missing: list[int]) -> list[SeedResult]:
         """The results of all seeds, in their order, on the first process; every one runs its share of the missing.
 
         Nothing but results goes from one process to another, so each answers a signal by itself; the launcher
@@ -210,7 +213,7 @@ class _Finetuning:
         results = (ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list)
         return [result for result in results if result is not None]
 
-    def _seed(self, seed: int, encoded: dict[str, Encoded], stop: StopRequest) -> tuple[Classifier, SeedResult]:
+    def _seed(self, seed: int, encoded: dict[str, EncodedSplit], stop: StopRequest) -> tuple[Classifier, SeedResult]:
         """Run a seed, and leave it at the next step when told to stop."""
 
         def check_in() -> None:

@@ -19,10 +19,10 @@ from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.readers import read_records
 from dana.corpus.sources import expand, stem
-from dana.finetuning.loop import Encoded, predict
+from dana.finetuning.loop import EncodedSplit, predict
 from dana.finetuning.saved import open_classifier
 from dana.tasks.card import Template
-from dana.tasks.examples import Example, empty_text, make_text
+from dana.tasks.examples import Example, describe_empty_text, make_text
 from dana.tasks.kinds.base import Kind
 from dana.train.execution import Precision, make_accelerator
 
@@ -109,7 +109,7 @@ class NewText:
             raise ValueError(f"no {self.id_field!r}; found {present}; --id-field names the field with the id")
         example = make_text(values, template, pair, kind)
         if not all(example.texts):
-            raise ValueError(empty_text(example))
+            raise ValueError(describe_empty_text(example))
         origin = record.origin if is_hub(record.origin) else stem(Path(record.origin))
         name = record.get(id_field)
         return replace(example, id=f"{origin}-{record.line}" if name is None else str(name))
@@ -146,14 +146,14 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     alone = bool(trained_on) and "text_pair_field" not in trained_on
     allowed = f"left out: {model} was trained on single texts"
     require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, allowed)
-    precision = Precision.of(make_accelerator()).for_own_passes()
+    precision = Precision.of(make_accelerator()).without_accelerate()
     module: Any = saved.module.to(precision.device)
     whole = full = 0
     with progress(what="predict", unit="texts") as bar:
         waiting = text.examples(trained_on, saved.kind)
         while examples := list(islice(waiting, BATCH)):
-            encoded = Encoded.of(examples, saved.tokenizer, saved.max_tokens)
-            shown = saved.kind.shown(predict(module, encoded, saved.kind, precision), encoded.sizes)
+            encoded = EncodedSplit.of(examples, saved.tokenizer, saved.max_tokens)
+            shown = saved.kind.prediction_columns(predict(module, encoded, saved.kind, precision), encoded.sizes)
             texts = {"id": [example.id for example in examples], "text": [example.text for example in examples]}
             if examples[0].pair is not None:
                 texts["text_pair"] = [str(example.pair) for example in examples]

@@ -17,7 +17,7 @@ from dana.models.language_model import SIZES, LanguageModel, check_length, new_e
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
-from dana.train.checkpoints import RECORDS, Checkpoints, saved_to_resume
+from dana.train.checkpoints import RECORDS, Checkpoints, find_checkpoint
 from dana.train.examples import Examples, build_examples
 from dana.train.execution import make_accelerator
 from dana.train.head_warmup import warm_up_head
@@ -136,7 +136,7 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     checkpoints = Checkpoints(out.with_name(f"{out.name}-checkpoints"), depends_on)
 
     def write(draft: Draft | None) -> None:
-        saved = saved_to_resume(checkpoints, execution, accelerator)
+        saved = find_checkpoint(checkpoints, execution, accelerator)
         _train(job, TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, saved, out), draft)
 
     made = make_together(out, "model", depends_on, write)
@@ -177,7 +177,7 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     identity = job.data.identity()
     skipped = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
     draft.counts |= {"steps_skipped": skipped} if skipped else {}
-    counts = {"examples": examples.kept_weights.size, "steps": steps, "tokens_seen": evaluations[-1].tokens}
+    counts = {"examples": examples.selected_weights.size, "steps": steps, "tokens_seen": evaluations[-1].tokens}
     draft.counts |= counts
     inputs = {
         "weighting": _weighting(job.data.weights),

@@ -1,1 +1,1 @@
-"""Task cards, the labelled examples they name, presets and metrics."""
+"""Read task cards and their labelled examples; presets and metrics of each kind of task."""

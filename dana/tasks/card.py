@@ -1,4 +1,4 @@
-"""Task cards: a labelled task described in YAML, read and checked; adding a task is adding one file to ``tasks/``."""
+"""Read and check task cards, which describe labelled tasks in YAML; a new task is one new file in ``tasks/``."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from dana.tasks.settings import PRESETS, Preset
 
 SPLITS = ("train", "dev", "test")
 SPLIT = "{split}"  # in the name of a card's file
-SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for packed in ("", ".gz", ".zst"))
+SUFFIXES = tuple(f"{kind}{gz}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for gz in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}
 COMMIT = re.compile("[0-9a-f]{40}")
 TAG = re.compile("[a-z][a-z0-9-]*")
@@ -25,74 +25,73 @@ TAG = re.compile("[a-z][a-z0-9-]*")
 
 @dataclass(frozen=True)
 class Template:
-    """A text with the places of fields in it.
+    """A text with placeholders for fields.
 
     Attributes:
-        parts: What stands as it is, each with the field that comes after it; None after the last.
+        parts: Literal texts, each with the field after it; None after the last.
     """
 
     parts: tuple[tuple[str, str | None], ...]
 
     @classmethod
     def parse(cls, template: str) -> "Template":
-        """Read ``{title} {body}``; ``{meta.title}`` is a field within another, ``{{`` a brace.
+        """Parse ``{title} {body}``; ``{meta.title}`` is a nested field, ``{{`` a brace.
 
         Raises:
-            ConfigError: If no field is named, or braces do not match.
+            ConfigError: If it has no field, or braces do not match.
         """
-        allowed = "a text with fields in braces, as in '{title} {body}'"
         try:
-            found = list(Formatter().parse(template))
+            parts = list(Formatter().parse(template))
         except ValueError:
-            found = []
-        named = [(name, spec, conversion) for _, name, spec, conversion in found if name is not None]
-        good = bool(named) and all(name.strip() and not spec and not conversion for name, spec, conversion in named)
-        require(good, "template", template, allowed)
-        return cls(tuple((literal, name) for literal, name, _, _ in found))
+            parts = []
+        slots = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
+        good = bool(slots) and all(name.strip() and not spec and not conversion for name, spec, conversion in slots)
+        require(good, "template", template, "a text with fields in braces, as in '{title} {body}'")
+        return cls(tuple((literal, name) for literal, name, _, _ in parts))
 
     @classmethod
     def of_field(cls, name: str) -> "Template":
-        """The text of a single field as it is."""
+        """Make the template of a single field."""
         return cls((("", name),))
 
     @property
     def fields(self) -> list[str]:
-        """The fields that it names, each once."""
+        """The names of its fields, each once."""
         return list(dict.fromkeys(name for _, name in self.parts if name is not None))
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text with the values of the fields in their places."""
+        """Replace the placeholders by the values of the fields."""
         return "".join(literal + ("" if name is None else values[name]) for literal, name in self.parts)
 
 
 @dataclass(frozen=True)
 class TaskCard:
-    """One labelled task: what is asked of a text, or of a pair of texts, and where its data is.
+    """A labelled task of texts or pairs of texts: its labels, metric, fields and data.
 
     Attributes:
         name: Short name.
         title: One line.
-        version: Raised when a change of the card changes results.
-        labels: The full label set; metrics average over all of it. Empty where the kind has none.
-        metric: What the task is judged by, one of its kind's.
+        version: Increased when a change of the card changes results.
+        labels: The full label set; metrics average over all of it. Empty for kinds without labels.
+        metric: The main metric, one of its kind's.
         splits: Expected number of examples by split, or a list of accepted numbers.
-        data: ``local``: name of the folder with the splits; ``file``: instead, a file without its suffix, in which
-            ``{split}`` stands for train, dev or test; one without it holds all splits, which a hash of the id parts;
-            ``hub``: ``org/name[@commit][:config]``, read at that commit.
-        text: Field that holds the text; ``meta.body`` for one within another.
-        text_pair: Field that holds the second text, where the label is of two texts.
-        template: Makes the text of several fields instead, ``{title} {body}``.
-        label: Field that holds the label.
-        id: Field that names an example, which every record must have; None takes ``id`` where there is one.
-        direction: Whether ``higher`` or ``lower`` is better, as the metric has it.
-        kind: What the target is: a name of :mod:`dana.tasks.kinds`.
+        data: ``local``: name of the folder with the splits. ``file``: instead, a file name without suffix;
+            ``{split}`` in it is replaced by train, dev or test; a file without it holds all splits, divided by a hash
+            of the id. ``hub``: ``org/name[@commit][:config]``, read at that commit.
+        text: Field of the text; ``meta.body`` is a nested field.
+        text_pair: Field of the second text, for labels of pairs of texts.
+        template: Makes the text from several fields instead, ``{title} {body}``.
+        label: Field of the label.
+        id: Field of the example's id, required in every record; None uses ``id`` where a record has it.
+        direction: ``higher`` or ``lower``, whichever is better for the metric.
+        kind: Kind of the target: a name of :mod:`dana.tasks.kinds`.
         unseen_test: Leave out test examples whose text is also in train or dev.
         presets: Hyper-parameters by name; always ``paper``, ``default`` and ``quick``.
         aliases: Other names.
-        notes: Licence, provenance, what to beware of.
-        citation: Where the task comes from.
-        tags: What it is about and of which kind, lower-case words; no result depends on them.
-        origins: The YAML file, then those that it includes.
+        notes: Licence, provenance, caveats.
+        citation: Source of the task.
+        tags: Lower-case words for topic and type; results do not depend on them.
+        origins: The YAML file, then the files that it includes.
     """
 
     name: str
@@ -120,14 +119,14 @@ class TaskCard:
     def __post_init__(self) -> None:
         self.target.check_card(self.metric, self.template, self.text_pair)
         right = self.target.metrics[self.metric]
-        require(self.direction == right, "direction", self.direction, f"{right}, as {self.metric} is better so")
+        require(self.direction == right, "direction", self.direction, f"{right}, the better direction of {self.metric}")
         require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
-        allowed = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
-        require({*self.data} in allowed, "data", self.data, "local or file, hub, or one of these and hub")
+        key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
+        require({*self.data} in key_sets, "data", self.data, "local or file, or hub, or both")
         _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
-        pinned = not at or COMMIT.fullmatch(commit)
-        form = "org/name[@commit][:config], the commit of 40 hexadecimal digits, because a branch moves"
-        require(bool(pinned), "data.hub", self.data.get("hub"), form)
+        is_pinned = not at or COMMIT.fullmatch(commit)
+        form = "org/name[@commit][:config], with a commit of 40 hexadecimal digits (a branch can change)"
+        require(bool(is_pinned), "data.hub", self.data.get("hub"), form)
         words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(self.tags)
         require(words, "tags", self.tags, "lower-case words with hyphens, all different")
         require(self.template is None or self.text == "text", "text", self.text, "left out beside template")
@@ -139,88 +138,86 @@ class TaskCard:
         """Read a card.
 
         Raises:
-            ConfigError: Naming file, key and what is allowed.
+            ConfigError: Names file, key and allowed values.
         """
         values, origins = card_values(path)
         origin = " with ".join(map(str, origins))
         kind = find_kind(str(values.get("kind", DEFAULT)))
         if "origins" in values:
-            raise ConfigError(f"{origin}: origins={values['origins']!r}: must be left out")
+            raise ConfigError(f"{origin}: origins={values['origins']!r}: not a key of task cards; remove it")
         labels = values.get("labels", [])
         if not isinstance(labels, list):
             raise ConfigError(f"{origin}: labels={labels!r}: must be a list")
-        # YAML reads 0, 1, yes and no as numbers and truths; in the data a label is what it is called.
-        given = {**values, "labels": [str(label) for label in labels]}
-        given.setdefault("direction", kind.metrics.get(str(values.get("metric")), "higher"))
-        presets = _presets(origin, given.pop("presets", {}))
-        return replace(load(cls, given, origin=origin), presets=presets, origins=origins)
+        # YAML reads 0 and yes as a number and a boolean; labels are compared with the data as text.
+        values = {**values, "labels": [str(label) for label in labels]}
+        values.setdefault("direction", kind.metrics.get(str(values.get("metric")), "higher"))
+        presets = _presets(origin, values.pop("presets", {}))
+        return replace(load(cls, values, origin=origin), presets=presets, origins=origins)
 
     @property
     def whole_text(self) -> Template:
-        """What makes the text of a record: mostly a single field."""
+        """The template that makes the text of a record, often of a single field."""
         return Template.of_field(self.text) if self.template is None else Template.parse(self.template)
 
     @property
     def target(self) -> Kind:
-        """What is asked of a text."""
+        """The kind of the target, with this card's labels."""
         return find_kind(self.kind)(tuple(self.labels))
 
     @property
     def sign(self) -> int:
-        """1 where a higher score is better, -1 where a lower one is."""
+        """1 if a higher score is better, -1 if a lower one is."""
         return 1 if self.direction == "higher" else -1
 
     @property
     def text_identity(self) -> dict[str, Any]:
-        """What the texts read from given files depend on: the version, and the fields that are not the usual ones."""
-        given = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")}
-        usual = {"text": "text", "kind": DEFAULT}
-        own = {name: value for name, value in given.items() if value != usual.get(name)}
-        return {"version": self.version, **own}
+        """The card's part of the fingerprint of its texts: the version, and fields that differ from the defaults."""
+        fields = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")}
+        defaults = {"text": "text", "kind": DEFAULT}
+        return {"version": self.version, **{name: x for name, x in fields.items() if x != defaults.get(name)}}
 
     @property
     def is_one_file(self) -> bool:
-        """Whether one file holds all splits, so that a hash of each example's id says which it is in."""
+        """Whether one file holds all splits; a hash of each example's id then decides its split."""
         return "file" in self.data and SPLIT not in self.data["file"]
 
-    def expected(self, split: str) -> list[int]:
-        """The accepted numbers of examples of a split; empty if the card says nothing of it."""
+    def accepted_sizes(self, split: str) -> list[int]:
+        """Return the accepted numbers of examples of a split; empty if the card gives none."""
         counts = self.splits.get(split, [])
         return counts if isinstance(counts, list) else [counts]
 
     def preset(self, name: str) -> Preset:
-        """A preset by name.
+        """Return a preset by name.
 
         Raises:
-            ConfigError: If the card has none of this name.
+            ConfigError: If the card has no preset of this name.
         """
         if name not in self.presets:
-            known = suggestion(name, self.presets)
-            raise ConfigError(f"preset={name!r}: task {self.name} has no such preset{known}")
+            hint = suggestion(name, self.presets)
+            raise ConfigError(f"preset={name!r}: task {self.name} has no such preset{hint}")
         return self.presets[name]
 
     def files(self, data: str | None, splits: Sequence[str]) -> list[str]:
-        """The sources of some splits, as :func:`dana.corpus.readers.read_records` takes them.
+        """Find the sources of some splits, as :func:`dana.corpus.readers.read_records` takes them.
 
         Args:
-            data: Folder that holds the splits, or the card's folder. Without it, the YAML files' own folders
-                and ``$DANA_DATA/tasks`` are searched for the card's folder; then the Hub is named, if the
-                card does.
-            splits: Of train, dev and test.
+            data: Folder of the splits, or the parent of the card's folder. Without it, the card's folder is searched
+                beside the YAML files and in ``$DANA_DATA/tasks``; then on the Hub, if the card names it.
+            splits: Some of train, dev and test.
 
         Raises:
-            DataError: If the data is nowhere; says where it was looked for and how to provide it.
+            DataError: If the data is missing; names the paths that were searched, and how to provide it.
         """
         return [self._source(data, split) for split in splits]
 
     def _source(self, data: str | None, split: str) -> str:
-        own_file = self.data.get("file")
-        *folders, stem = Path(own_file).parts if own_file else (self.data.get("local", self.name), SPLIT)
-        below = Path(*folders)
-        places = [Path(data) / below, Path(data)] if data else [origin.parent / below for origin in self.origins]
-        if (shared := os.environ.get("DANA_DATA")) and not data:
-            places.append(Path(shared) / ("" if own_file else "tasks") / below)
-        paths = list(dict.fromkeys(str(place / stem.replace(SPLIT, split)) for place in places))
+        file = self.data.get("file")
+        *parents, stem = Path(file).parts if file else (self.data.get("local", self.name), SPLIT)
+        below = Path(*parents)
+        folders = [Path(data) / below, Path(data)] if data else [origin.parent / below for origin in self.origins]
+        if (data_root := os.environ.get("DANA_DATA")) and not data:
+            folders.append(Path(data_root) / ("" if file else "tasks") / below)
+        paths = list(dict.fromkeys(str(folder / stem.replace(SPLIT, split)) for folder in folders))
         for path in paths:
             for suffix in SUFFIXES:
                 if Path(path + suffix).is_file():
@@ -228,30 +225,30 @@ class TaskCard:
         if "hub" in self.data and not data:
             name, _, config = self.data["hub"].partition(":")
             return f"hf:{name}:{config}:{HUB_SPLITS.get(split, split)}"
-        looked = ", ".join(f"{path}.jsonl[.gz]" for path in paths)
-        put = f"{own_file}.jsonl into $DANA_DATA" if own_file else f"them in $DANA_DATA/tasks/{below}"
+        candidates = ", ".join(f"{path}.jsonl[.gz]" for path in paths)
+        target = f"{file}.jsonl into $DANA_DATA" if file else f"them into $DANA_DATA/tasks/{below}"
         raise DataError(
-            f"task {self.name}: no {split} data (looked for {looked}); "
-            f"name the folder with train, dev and test by --data, or put {put}"
+            f"task {self.name}: no {split} data (looked for {candidates}); "
+            f"pass the folder with train, dev and test as --data, or put {target}"
         )
 
 
 def _presets(origin: str, values: Any) -> dict[str, Preset]:
-    """The presets every task has, with what the card says put in, and the card's own."""
-    if not isinstance(values, dict) or not all(isinstance(given, dict) for given in values.values()):
+    """Merge a card's presets into the default ones."""
+    if not isinstance(values, dict) or not all(isinstance(preset, dict) for preset in values.values()):
         raise ConfigError(f"{origin}: presets={values!r}: must map names to hyper-parameters")
-    own = {
-        name: load(Preset, {**asdict(PRESETS.get(name, Preset())), **given}, origin=f"{origin}: presets.{name}")
-        for name, given in values.items()
+    presets = {
+        name: load(Preset, {**asdict(PRESETS.get(name, Preset())), **preset}, origin=f"{origin}: presets.{name}")
+        for name, preset in values.items()
     }
-    return {**PRESETS, **own}
+    return {**PRESETS, **presets}
 
 
 def find_card(name: str) -> TaskCard | None:
-    """The card of a name or YAML file; None if it is neither, so that it may be a text file.
+    """Find a card by name or YAML file; None if it is neither and may be a file of text.
 
     Raises:
-        ConfigError: If the YAML file is missing or not a card, or of :func:`dana.tasks.finder.card_files`.
+        ConfigError: If the YAML file is missing or not a card; or see :func:`dana.tasks.finder.card_files`.
     """
     if name.endswith(YAML):
         return TaskCard.read(Path(name))
@@ -260,13 +257,12 @@ def find_card(name: str) -> TaskCard | None:
 
 
 def load_card(name: str) -> TaskCard:
-    """The card of a name or YAML file.
+    """Read a card by name or YAML file.
 
     Raises:
-        ConfigError: If there is none; the nearest name is suggested.
+        ConfigError: If there is no such card; suggests the nearest name.
     """
     card = find_card(name)
     if card is None:
-        known = suggestion(name, card_files())
-        raise ConfigError(f"unknown task {name!r}{known} A card of your own is the path of a YAML file")
+        raise ConfigError(f"unknown task {name!r}{suggestion(name, card_files())} Or pass the path of a YAML card")
     return card

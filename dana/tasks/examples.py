@@ -1,4 +1,4 @@
-"""A task's data: labelled examples, checked against its card; its text as documents to fit on and to hold out."""
+"""Read a task's labelled examples and check them against its card; split its text into fit and held-out documents."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -34,11 +34,11 @@ class Example:
     """One labelled text, or pair of texts.
 
     Attributes:
-        id: Given, or ``split-line``.
-        text: Normalised, never empty.
-        label: What the card's kind makes of the target: mostly a position in the card's labels.
-        pair: The second text, normalised, never empty; None where the card names none.
-        words: The text's words, where each has a label; None else.
+        id: The record's id, or ``split-line``.
+        text: Normalised, not empty.
+        label: Target as the card's kind represents it: for most kinds a class number.
+        pair: The second text, normalised, not empty; None if the card has no ``text_pair``.
+        words: The words of the text, if each has a label; else None.
     """
 
     id: str
@@ -49,12 +49,12 @@ class Example:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text, and the second where there is one."""
+        """The text, or both texts of a pair."""
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
 def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Example]:
-    """Read one split. A number of examples that the card does not expect is a warning.
+    """Read one split; warn if the card expects another number of examples.
 
     Args:
         card: The task.
@@ -62,163 +62,154 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
         data: See :meth:`dana.tasks.card.TaskCard.files`.
 
     Raises:
-        DataError: If there are no examples; or naming file and line of a bad record, a missing field, an
-            empty text or a label that is not the card's.
+        DataError: If there are no examples, or for a bad record, a missing field, an empty text or an unknown label;
+            names file and line.
     """
     examples = []
-    for place, example in read_labelled(card, split, data):
+    for location, example in stream_examples(card, split, data):
         if not all(example.texts):
-            raise DataError(f"{place}: {empty_text(example)}")
+            raise DataError(f"{location}: {describe_empty_text(example)}")
         examples.append(example)
-    accepted = card.expected(split)
-    if accepted and len(examples) not in accepted:
-        numbers = " or ".join(f"{number:,}" for number in accepted)
-        log.warning(
-            "%s: %s has %d examples where the card expects %s, so scores do not compare with published ones",
-            card.name,
-            split,
-            len(examples),
-            numbers,
-        )
+    sizes = card.accepted_sizes(split)
+    if sizes and len(examples) not in sizes:
+        numbers = " or ".join(f"{number:,}" for number in sizes)
+        message = "%s: %s has %d examples, but the card expects %s; scores cannot be compared with published ones"
+        log.warning(message, card.name, split, len(examples), numbers)
     return examples
 
 
-def read_labelled(card: TaskCard, split: str, data: str | None = None) -> Iterator[tuple[str, Example]]:
+def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iterator[tuple[str, Example]]:
     """Stream the examples of a split, each with its file and line; a text may be empty.
 
     Raises:
         DataError: As :func:`read_split`, but for empty texts.
     """
-    kind, sources, found = card.target, card.files(data, [split]), False
+    kind, sources, is_empty = card.target, card.files(data, [split]), True
     for record in read_records(sources):
         example = _example(card, split, kind, record)
         if not card.is_one_file or _split_of(example, has_id=record.get(card.id or "id") is not None) == split:
-            found = True
+            is_empty = False
             yield record.location, example
-    if not found:
-        raise DataError(f"{sources[0]}: holds no examples{f' of {split}' if card.is_one_file else ''}")
+    if is_empty:
+        raise DataError(f"{sources[0]}: has no examples{f' of {split}' if card.is_one_file else ''}")
 
 
 def _split_of(example: Example, has_id: bool) -> str:
-    """Where one file holds all splits, the split that a hash of an example's id, or else of its text, puts it in."""
+    """Assign an example to a split by a hash of its id, or of its text if it has no id."""
     key = document_key(example.id if has_id else "\x1f".join(example.texts))
-    place = float(hash_uniform(derive_seed(0, "task", "split"), np.array([key], dtype=np.uint64))[0])
-    return next(split for split, end in SPLIT_ENDS.items() if place < end)
+    position = float(hash_uniform(derive_seed(0, "task", "split"), np.array([key], dtype=np.uint64))[0])
+    return next(split for split, end in SPLIT_ENDS.items() if position < end)
 
 
 def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     if record.problem:
         raise DataError(f"{record.location}: {record.problem}")
-    whole = card.whole_text
-    texts = [*whole.fields, *([card.text_pair] if card.text_pair else [])]
-    found = {name: record.get(name) for name in (*texts, card.label)}
+    template = card.whole_text
+    texts = [*template.fields, *([card.text_pair] if card.text_pair else [])]
+    values = {name: record.get(name) for name in (*texts, card.label)}
     absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
-    for name, value in {**found, **absent}.items():
+    for name, value in {**values, **absent}.items():
         if value is None:
-            held = ", ".join(key for key, value in record.fields.items() if value is not None)
-            raise DataError(f"{record.location}: no {name!r}; found {held or 'nothing'}")
+            present = ", ".join(key for key, value in record.fields.items() if value is not None)
+            raise DataError(f"{record.location}: no {name!r}; found {present or 'nothing'}")
     try:
-        made = make_text({name: found[name] for name in texts}, whole, card.text_pair, kind)
-        label = kind.read(found[card.label])
-        if made.words is not None and len(made.words) != kind.sizes([label])[0]:
-            raise ValueError(f"{len(made.words)} words, but {kind.sizes([label])[0]} labels")
+        example = make_text({name: values[name] for name in texts}, template, card.text_pair, kind)
+        label = kind.read(values[card.label])
+        if example.words is not None and len(example.words) != kind.sizes([label])[0]:
+            raise ValueError(f"{len(example.words)} words, but {kind.sizes([label])[0]} labels")
     except ValueError as error:
         raise DataError(f"{record.location}: {error}") from error
-    given = record.get(card.id or "id")
-    return replace(made, id=f"{split}-{record.line}" if given is None else str(given), label=label)
+    identifier = record.get(card.id or "id")
+    return replace(example, id=f"{split}-{record.line}" if identifier is None else str(identifier), label=label)
 
 
 def make_text(values: dict[str, Any], template: Template, pair: str | None, kind: Kind) -> Example:
-    """The texts of a record, normalised, as an example without id and label.
+    """Make an example, without id and label, from the text fields of a record; texts are normalised.
 
     Args:
-        values: The fields' values by name.
-        template: Makes the text of some.
+        values: Values of the fields by name.
+        template: Template of the text.
         pair: Field of the second text, or None.
-        kind: Says what a text is.
+        kind: Kind of the target, which decides what a text may be.
 
     Raises:
-        ValueError: If a value is no text; names the field.
+        ValueError: If a value is not a text; names the field.
     """
-    read: dict[str, str] = {}
+    texts: dict[str, str] = {}
     words = None
     for name, value in values.items():
         try:
-            read[name], words = kind.read_text(value)
+            texts[name], words = kind.read_text(value)
         except ValueError as error:
             raise ValueError(f"{name!r} {error}") from error
-    return Example("", normalise(template.fill(read)), 0, normalise(read[pair]) if pair else None, words)
+    return Example("", normalise(template.fill(texts)), 0, normalise(texts[pair]) if pair else None, words)
 
 
-def empty_text(example: Example) -> str:
-    """Which text of an example is empty, in words."""
+def describe_empty_text(example: Example) -> str:
+    """Return the message for an example with an empty text."""
     return "the second text is empty" if example.text else "the text is empty"
 
 
 def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:
-    """All three splits, by name, as the card has them tested.
+    """Read all three splits; with ``unseen_test``, leave out test texts that are in train or dev.
 
     Raises:
-        DataError: As :func:`read_split`; or if no test text is left.
+        DataError: See :func:`read_split`; or if no test text remains.
     """
     splits = {split: read_split(card, split, data) for split in SPLITS}
     if not card.unseen_test:
         return splits
-    seen = {example.texts for split in ("train", "dev") for example in splits[split]}
-    unseen = [example for example in splits["test"] if example.texts not in seen]
+    training_texts = {example.texts for split in ("train", "dev") for example in splits[split]}
+    unseen = [example for example in splits["test"] if example.texts not in training_texts]
     if not unseen:
         raise DataError(f"{card.name}: unseen_test: all {len(splits['test'])} test texts are in train or dev")
-    log.info(
-        "%s: %d of %d test texts are tested, the others are in train or dev",
-        card.name,
-        len(unseen),
-        len(splits["test"]),
-    )
+    message = "%s: %d of %d test texts are used; the others are in train or dev"
+    log.info(message, card.name, len(unseen), len(splits["test"]))
     return {**splits, "test": unseen}
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
-    """How many test examples have a text (of a pair: both) that is also in train, in dev: what a model may remember."""
-    return {f"test_in_{split}": len(in_both(splits["test"], splits[split])) for split in ("train", "dev")}
+    """Count the test examples whose text (both texts of a pair) is also in train, and in dev."""
+    return {f"test_in_{split}": len(shared_texts(splits["test"], splits[split])) for split in ("train", "dev")}
 
 
-def in_both(examples: list[Example], others: list[Example]) -> list[tuple[Example, list[Example]]]:
-    """The examples whose text (of a pair: both, in their order) others have, too, each with those that have it."""
+def shared_texts(examples: list[Example], others: list[Example]) -> list[tuple[Example, list[Example]]]:
+    """Match examples with the others of the same text (both texts of a pair); those without a match are left out."""
     by_texts: dict[tuple[str, ...], list[Example]] = {}
     for other in others:
         by_texts.setdefault(other.texts, []).append(other)
     return [(example, by_texts[example.texts]) for example in examples if example.texts in by_texts]
 
 
-def subset(examples: list[Example], most: int | None) -> list[Example]:
-    """A fixed random choice of at most so many examples, in their order; all of them if None."""
-    if most is None or most >= len(examples):
+def subset(examples: list[Example], size: int | None) -> list[Example]:
+    """Sample at most `size` examples, the same on every call, in their order; None returns all."""
+    if size is None or size >= len(examples):
         return examples
-    rows = generator(0, "finetune", "subset").permutation(len(examples))[:most]
+    rows = generator(0, "finetune", "subset").permutation(len(examples))[:size]
     return [examples[row] for row in sorted(rows)]
 
 
 def find_task(task: str) -> TaskCard | None:
-    """The card that `task` names; None if it names text.
+    """Find the card that `task` names; None if it names text.
 
     Raises:
-        DataError: If it is neither.
+        DataError: If it names neither a card nor text.
     """
     card = find_card(task)
     if card is None and not (is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)):
         near = nearest(task, card_names()) or nearest_path(task) or "."
-        raise DataError(f"task {task!r}: neither a file nor a task card{near} Known: {', '.join(card_names())}.")
+        raise DataError(f"task {task!r}: is neither a file nor a task card{near} Cards: {', '.join(card_names())}.")
     return card
 
 
 def card_texts(card: TaskCard, data: str | None) -> tuple[list[Document], list[Document]]:
-    """Distinct training texts of a card to fit on, and development texts that are not among them to hold out.
+    """Read distinct training texts of a card to fit on, and other development texts to hold out.
 
-    Either text of a pair is a document.
+    Each text of a pair is a document.
 
     Args:
         card: The task.
-        data: Folder of its data, where that is not under ``DANA_DATA``.
+        data: Folder of its data, if not under ``DANA_DATA``.
     """
     fit, held_out = _distinct_texts(card, "train", data), _distinct_texts(card, "dev", data)
     return (
@@ -235,10 +226,10 @@ def _distinct_texts(card: TaskCard, split: str, data: str | None) -> dict[str, N
 def plain_texts(
     sources: list[Source], inputs: Inputs, seed: int, tally: Tally
 ) -> tuple[list[Document], list[Document]]:
-    """Documents of plain text to fit on, and a tenth of them, by a hash of their id, to hold out.
+    """Split documents of plain text, by a hash of their id, into nine tenths to fit on and a tenth to hold out.
 
     Args:
-        sources: Files.
+        sources: Files of text.
         inputs: How records become documents.
         seed: Decides which documents are held out.
         tally: Counts the records.
@@ -249,12 +240,12 @@ def plain_texts(
     try:
         documents = list(read_documents(sources, "fail", tally, inputs=inputs))
     except DataError as error:
-        raise DataError(str(error).replace(SKIPPING, " (text of the task is never skipped)")) from error
+        raise DataError(str(error).replace(SKIPPING, " (records of the task are never skipped)")) from error
     parts: tuple[list[Document], list[Document]] = ([], [])
     key = derive_seed(seed, "task", "held_out")
     first = np.zeros(1, dtype=np.int64)
-    places = [float(hash_uniform(key, unit_keys(document.doc_id, first))[0]) for document in documents]
-    share = max(HELD_OUT_SHARE, min(places, default=0.0))  # of a handful of documents chance may hold out none
-    for document, place in zip(documents, places, strict=True):
-        parts[int(place <= share)].append(document)
+    hashes = [float(hash_uniform(key, unit_keys(document.doc_id, first))[0]) for document in documents]
+    share = max(HELD_OUT_SHARE, min(hashes, default=0.0))  # at least one document, however few there are
+    for document, value in zip(documents, hashes, strict=True):
+        parts[int(value <= share)].append(document)
     return parts

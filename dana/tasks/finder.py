@@ -1,4 +1,4 @@
-"""Task cards by name, shipped ones and those on the task path, to YAML files; a file and what it includes to keys."""
+"""Find the YAML file of a task card by name, among shipped cards and on the task path, and resolve its includes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from dana.core.errors import ConfigError, nearest_path, suggestion
 TASK_PATH = "DANA_TASK_PATH"
 YAML = (".yaml", ".yml")
 MERGED = ("presets", "splits", "data")
-OWN = ("name", "aliases")  # they name one card, so they are never taken over
+NOT_INHERITED = ("name", "aliases")  # they identify one card
 
 
-def search_in(folders: Sequence[str]) -> None:
-    """Add folders to the task path, for the rest of this process and those that it starts.
+def add_to_task_path(folders: Sequence[str]) -> None:
+    """Add folders to the task path, for this process and its child processes.
 
     Args:
         folders: Folders of task cards.
@@ -28,37 +28,36 @@ def search_in(folders: Sequence[str]) -> None:
 
 
 def card_files() -> dict[str, Path]:
-    """Every name of every card, which are its file's without suffix, its own and its aliases, and the YAML file.
+    """Map the names of all cards to their YAML files: the card's name, its file name without suffix, its aliases.
 
-    Files whose name begins with ``_`` are no cards: they are there to be included.
+    Files whose name begins with ``_`` are not cards; cards include them.
 
     Raises:
-        ConfigError: If a folder of the task path is missing, a YAML file is none, or two files have one name.
+        ConfigError: If a folder of the task path is missing, a file is not YAML, or two cards share a name.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path, names in _cards():
         for name in names:
-            other = found.setdefault(name, path)
+            other = files.setdefault(name, path)
             if other != path:
                 raise ConfigError(f"{path}: the task {name!r} is also defined by {other}; rename one of them")
-    return found
+    return files
 
 
 def card_names() -> list[str]:
-    """The name of each card, sorted; aliases are not among them."""
+    """Return the names of all cards, sorted, without aliases."""
     return sorted({names[0] for _, names in _cards()})
 
 
 def _cards() -> Iterator[tuple[Path, list[str]]]:
-    """Every card's file and names, its own name first; each folder once."""
     yield from _shipped()
     folders = [Path(folder) for folder in os.environ.get(TASK_PATH, "").split(os.pathsep) if folder]
-    seen = {resource("tasks").resolve()}
+    visited_folders = {resource("tasks").resolve()}
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: no such folder of task cards (task path){nearest_path(folder)}")
-        if folder.resolve() not in seen:
-            seen.add(folder.resolve())
+        if folder.resolve() not in visited_folders:
+            visited_folders.add(folder.resolve())
             yield from _cards_in(folder)
 
 
@@ -78,44 +77,43 @@ def _cards_in(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """A card's keys, those of what it includes among them, and the files they are from, its own first.
+    """Read a card's keys, with those of the files it includes; returns them and the files, the card's own first.
 
-    The including card's keys win; ``presets``, ``splits`` and ``data`` are merged by their first level of keys.
+    Keys of the including card override included ones; ``presets``, ``splits`` and ``data`` are merged one level deep.
 
     Args:
-        path: Its YAML file. ``include`` in it, and in what it includes, is a card's name, or a YAML file beside it.
+        path: YAML file of the card. ``include`` is a card's name, or a YAML file beside the file with that key.
 
     Raises:
-        ConfigError: If an included file is missing or includes what includes it; names both files.
+        ConfigError: If an included file is missing, or includes are circular; names both files.
     """
     values, files = read_yaml(path), [path]
     while "include" in values:
-        included = _included(files[-1], values.pop("include"))
-        if included.resolve() in [file.resolve() for file in files]:
-            raise ConfigError(f"{files[-1]}: include: {included} includes this file, so they go in a circle")
-        values = _merged(read_yaml(included), values)
-        files.append(included)
+        path = _find_include(files[-1], values.pop("include"))
+        if path.resolve() in [file.resolve() for file in files]:
+            raise ConfigError(f"{files[-1]}: include: circular, {path} includes this file; remove one include")
+        values = _merge(read_yaml(path), values)
+        files.append(path)
     return values, files
 
 
-def _included(by: Path, named: Any) -> Path:
-    """The file that a card's ``include`` names."""
-    if not isinstance(named, str):
-        raise ConfigError(f"{by}: include={named!r}: must be a card's name or a YAML file")
-    if not named.endswith(YAML):
+def _find_include(by: Path, name: Any) -> Path:
+    if not isinstance(name, str):
+        raise ConfigError(f"{by}: include={name!r}: must be a card's name or a YAML file")
+    if not name.endswith(YAML):
         cards = card_files()
-        if named not in cards:
-            raise ConfigError(f"{by}: include={named!r}: no task card has this name{suggestion(named, cards)}")
-        return cards[named]
-    path = by.parent / named
+        if name not in cards:
+            raise ConfigError(f"{by}: include={name!r}: no task card has this name{suggestion(name, cards)}")
+        return cards[name]
+    path = by.parent / name
     if not path.is_file():
-        raise ConfigError(f"{by}: include={named!r}: {path}: no such file{nearest_path(path)}")
+        raise ConfigError(f"{by}: include={name!r}: {path}: no such file{nearest_path(path)}")
     return path
 
 
-def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = {key: value for key, value in under.items() if key not in OWN} | over
+def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    values = {key: value for key, value in under.items() if key not in NOT_INHERITED} | over
     for key in MERGED:
         if isinstance(under.get(key), dict) and isinstance(over.get(key), dict):
-            merged[key] = under[key] | over[key]
-    return merged
+            values[key] = under[key] | over[key]
+    return values

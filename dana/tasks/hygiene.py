@@ -1,4 +1,4 @@
-"""Decontamination: documents to those that share no text with evaluation splits and are no near duplicates."""
+"""Remove documents that share text with evaluation splits (decontamination), near duplicates, and unsampled ones."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -21,23 +21,23 @@ log = get_logger(__name__)
 EVALUATION = ("dev", "test")
 REMOVED = f"{OWN}/removed.jsonl"
 DOCUMENTS_AT_ONCE = 256
-CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that passes this
+CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
 
 
 class Cleaner:
-    """Filters the documents of one run by the settings. Evaluation texts are read once, before the first document."""
+    """Filters the documents of one run. Evaluation texts are read once, before the first document."""
 
     def __init__(self, settings: Hygiene, data: str | None = None, language: str = "en") -> None:
-        """Find the tasks' cards.
+        """Find the tasks' cards and files.
 
         Args:
-            settings: What to leave out.
+            settings: Tasks and thresholds.
             data: See :meth:`dana.tasks.card.TaskCard.files`.
-            language: ISO 639-1 code, for where sentences of evaluation texts end.
+            language: ISO 639-1 code, to split evaluation texts into sentences.
 
         Raises:
             ConfigError: If a card is unknown, or two tasks would read the same file.
-            DataError: If a task's evaluation splits are nowhere.
+            DataError: If the evaluation splits of a task are missing.
         """
         self._settings, self._data, self._language = settings, data, language
         cards = {card.name: card for card in map(load_card, settings.decontaminate)}
@@ -49,29 +49,27 @@ class Cleaner:
                 other = readers.setdefault(file, name)
                 if other != name:
                     raise ConfigError(
-                        f"decontaminate: {other} and {name} would both read {file}: data={data!r} must be the folder"
-                        " that holds each task's folder"
+                        f"decontaminate: {other} and {name} would both read {file}: data={data!r} must be the parent"
+                        " of the tasks' folders"
                     )
 
     def identity(self, general: bool) -> dict[str, Any]:
-        """The settings that the kept documents depend on, for a fingerprint; empty when nothing is asked for.
+        """Return the inputs of the fingerprint; empty if nothing is filtered.
 
         Args:
-            general: Of general text, which alone is sampled and rid of near duplicates.
+            general: True for general text; only that is sampled and deduplicated.
         """
-        asked = self._settings
+        rule = self._settings
         depends_on: dict[str, Any] = {}
         if self._cards:
-            tasks = {
-                name: {**card.text_identity, "files": source_digests(self._files[name])}
-                for name, card in self._cards.items()
-            }
-            depends_on = {"tasks": tasks, "ngram": asked.ngram, "sentence": asked.sentence, "language": self._language}
-        if general and asked.sample is not None:
-            depends_on["sample"] = asked.sample
-        if general and asked.near_duplicates is not None:
+            files = {name: source_digests(files) for name, files in self._files.items()}
+            tasks = {name: {**card.text_identity, "files": files[name]} for name, card in self._cards.items()}
+            depends_on = {"tasks": tasks, "ngram": rule.ngram, "sentence": rule.sentence, "language": self._language}
+        if general and rule.sample is not None:
+            depends_on["sample"] = rule.sample
+        if general and rule.near_duplicates is not None:
             signature = {"shingle": MINHASH_SHINGLE, "permutations": PERMUTATIONS}
-            depends_on["near_duplicates"] = {"threshold": asked.near_duplicates, **signature}
+            depends_on["near_duplicates"] = {"threshold": rule.near_duplicates, **signature}
         return {"hygiene": depends_on} if depends_on else {}
 
     @cached_property
@@ -85,19 +83,20 @@ class Cleaner:
     def filter_general(
         self, documents: Iterable[Document], tally: Tally, draft: Draft, general: bool = True
     ) -> Iterator[Document]:
-        """Stream the documents of the general text that are kept.
+        """Stream the documents of the general text that pass the filters.
 
-        Memory is that of the evaluation splits, and 9 KB a document where near duplicates are looked for. Documents
-        that are left out go to ``__dana__/removed.jsonl`` in the draft's folder: ``doc_id`` and ``match``; for
-        ``ngram`` and ``sentence``, a line a task, with ``task``, its ``tokens`` and a ``digest`` of the words, never
-        the words; for ``near_duplicate``, ``of``: the document kept. The draft's counts get ``overlap``: by task, the
-        documents that share text with it, and those dropped for it (the first such task by name), which add up.
+        Memory is that of the evaluation splits, plus 9 KB per document if near duplicates are removed. Each removed
+        document is logged in ``__dana__/removed.jsonl`` of the draft, with ``doc_id`` and ``match``. For ``ngram`` and
+        ``sentence`` there is one line per task, with ``task``, its ``tokens`` and a ``digest`` of the words, never the
+        words; for ``near_duplicate``, ``of`` is the earlier document. The draft's counts get ``overlap``: for each
+        task, the number of documents that share text with it, and of those dropped for it (for the first such task by
+        name, so these add up).
 
         Args:
-            documents: Kept so far, and counted so in `tally`.
-            tally: Where those removed are taken back.
-            draft: The artifact being written.
-            general: Whether to sample them and to look for near duplicates, too.
+            documents: Documents so far, all counted in `tally`.
+            tally: Removed documents are subtracted here.
+            draft: Draft of the artifact.
+            general: Also sample the documents and remove near duplicates.
         """
         threshold = self._settings.near_duplicates if general else None
         if general and self._settings.sample is not None:
@@ -105,8 +104,8 @@ class Cleaner:
         if not self._cards and threshold is None:
             yield from documents
             return
-        shared: Counter[str] = Counter()
-        dropped: Counter[str] = Counter()
+        sharing: Counter[str] = Counter()
+        drops: Counter[str] = Counter()
         with (draft.path / REMOVED).open("w", encoding="utf-8") as stream:
 
             def remove(document: Document, reason: str, *matches: dict[str, Any]) -> None:
@@ -114,37 +113,41 @@ class Cleaner:
                 stream.write(json_lines({"doc_id": document.doc_id, **match} for match in matches))
 
             if self._cards:
-                documents = self._without_overlap(documents, remove, shared, dropped)
+                documents = self._without_overlap(documents, remove, sharing, drops)
             if threshold is not None:
                 documents = _without_near_duplicates(documents, threshold, remove)
             yield from documents
         if self._cards:
-            draft.counts["overlap"] = {task: {"shared": shared[task], "dropped": dropped[task]} for task in self._cards}
-            by_task = ", ".join(f"{shared[task]:,} {task}" for task in self._cards)
-            log.info("hygiene   %s documents share text with evaluation splits (%s)", f"{dropped.total():,}", by_task)
+            draft.counts["overlap"] = {task: {"shared": sharing[task], "dropped": drops[task]} for task in self._cards}
+            by_task = ", ".join(f"{sharing[task]:,} {task}" for task in self._cards)
+            log.info("hygiene   %s documents share text with evaluation splits (%s)", f"{drops.total():,}", by_task)
 
     def filter_task(self, documents: list[Document], draft: Draft) -> list[Document]:
-        """The documents of the task to fit on that share no text with evaluation splits; counted in the draft.
+        """Remove documents of the task that share text with evaluation splits; counts go into the draft.
 
-        Near duplicates stay: a task may well mark up one sentence several ways.
+        Near duplicates stay: a task may label one sentence several times.
 
         Raises:
-            DataError: If none is left.
+            DataError: If no document remains.
         """
         if not self._cards:
             return documents
         tally = Tally(record_count=len(documents))
         for document in documents:
             tally.add(document)
-        kept = list(self.filter_general(documents, tally, draft, general=False))
-        if documents and not kept:
+        remaining = list(self.filter_general(documents, tally, draft, general=False))
+        if documents and not remaining:
             raise DataError(f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}")
         counts = tally.as_dict()
         draft.counts["fit_documents"] = {key: counts[key] for key in ("in", "kept", "dropped")}
-        return kept
+        return remaining
 
     def _without_overlap(
-        self, documents: Iterable[Document], remove: Callable[..., None], shared: Counter[str], dropped: Counter[str]
+        self,
+        documents: Iterable[Document],
+        remove: Callable[..., None],
+        sharing: Counter[str],
+        drops: Counter[str],
     ) -> Iterator[Document]:
         for block in document_blocks(documents):
             overlaps: dict[int, list[Overlap]] = {}
@@ -154,15 +157,14 @@ class Cleaner:
                 if row not in overlaps:
                     yield document
                     continue
-                dropped[overlaps[row][0].task] += 1
-                shared.update(overlap.task for overlap in overlaps[row])
+                drops[overlaps[row][0].task] += 1
+                sharing.update(overlap.task for overlap in overlaps[row])
                 names = ("task", "tokens", "digest")
                 matches = [{"match": one.kind, **{name: getattr(one, name) for name in names}} for one in overlaps[row]]
                 remove(document, "overlap", *matches)
 
 
 def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
-    """Documents whose text's digest, read as a number in [0, 1), is below the share."""
     for document in documents:
         if int.from_bytes(text_digest(document.text)[:8], "big") < share * 2**64:
             yield document
@@ -173,9 +175,9 @@ def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Itera
 def _without_near_duplicates(
     documents: Iterable[Document], threshold: float, remove: Callable[..., None]
 ) -> Iterator[Document]:
-    seen = NearDuplicates(threshold)
+    index = NearDuplicates(threshold)
     for document in documents:
-        first = seen.add(document.doc_id, document.text)
+        first = index.add(document.doc_id, document.text)
         if first is None:
             yield document
         else:
@@ -183,7 +185,7 @@ def _without_near_duplicates(
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Consecutive documents in blocks of at most 256 documents, or some 500,000 characters."""
+    """Group consecutive documents into blocks of at most 256 documents, or about 500,000 characters."""
     block: list[Document] = []
     characters = 0
     for document in documents:

@@ -1,4 +1,4 @@
-"""Settings of tasks: fine-tuning presets, what is kept away from training, how much the quickstart harvests."""
+"""Define the settings of tasks: fine-tuning presets, decontamination, size of the quickstart's harvest."""
 
 from dataclasses import dataclass, field
 
@@ -10,16 +10,16 @@ class Preset:
     """Hyper-parameters of fine-tuning. The defaults are the paper's (DANA section 4).
 
     Attributes:
-        epochs: Times through the training data.
-        learning_rate: AdamW's peak.
-        batch_size: Examples a step.
+        epochs: Epochs over the training data.
+        learning_rate: Peak learning rate of AdamW.
+        batch_size: Examples per step.
         warmup: Share of the steps with a rising rate, which then falls to 0.
-        seeds: How many, from 0; or the seeds themselves.
+        seeds: Number of seeds, from 0; or a list of seeds.
         evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development data.
-        max_tokens: Longer texts are cut here, special tokens included.
-        pooling: What stands for a text: ``cls``, the token that transformers' own head takes (the first; of a decoder
-            the last), or ``mean``, all of its tokens, which suits small checkpoints that were trained on masked tokens
-            alone (docs/results/adaptation.md).
+        max_tokens: Longer texts are truncated to so many tokens, special tokens included.
+        pooling: Representation of a text: ``cls``, the token that transformers' head uses (the first one; for a decoder
+            the last), or ``mean`` of all tokens, which suits small checkpoints trained only on masked tokens
+            (docs/results/adaptation.md).
     """
 
     epochs: int = 5
@@ -32,8 +32,8 @@ class Preset:
     pooling: str = "cls"
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name, minimum in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
+            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
         seeds = self.seed_list
@@ -49,7 +49,7 @@ class Preset:
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
 
-# What every task has; a card replaces single values, and may add presets of its own.
+# Presets of every task; a card overrides single values, and may add presets.
 PRESETS = {
     "paper": Preset(),
     "default": Preset(batch_size=16, evaluate="best"),
@@ -59,17 +59,17 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Hygiene:
-    """What is left out of the text to train on; nothing by default.
+    """Filters of the training text; none by default.
 
     Attributes:
         decontaminate: Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
-            their dev or test texts is left out of the general text and of the task text to fit on.
+            their dev or test texts is removed from the general text and from the task text to fit on.
         ngram: Words of an n-gram.
-        sentence: Words from which on a shared sentence counts.
-        near_duplicates: Leave out general documents this like an earlier one (Jaccard index of five-word shingles,
-            estimated by MinHash; 0.8 is usual); null leaves them in.
-        sample: Leave out all but this share of the general documents, drawn by a hash of their text; null leaves them
-            in. A larger share holds the documents of a smaller one.
+        sentence: Least number of words of a shared sentence.
+        near_duplicates: Remove general documents at least this similar to an earlier one (Jaccard index of five-word
+            shingles, estimated by MinHash; 0.8 is usual); null keeps them.
+        sample: Keep this share of the general documents, drawn by a hash of their text; null keeps all. A larger share
+            contains the documents of a smaller one.
     """
 
     decontaminate: list[str] = field(default_factory=list)
@@ -91,14 +91,14 @@ class Hygiene:
 
 @dataclass(frozen=True)
 class HarvestSettings:
-    """How much is taken.
+    """Size of the corpus that the quickstart harvests from installed packages.
 
     Attributes:
-        general_documents: At most so many, planted ones not counted.
-        task_documents: At most so many of scipy, planted ones counted.
+        general_documents: Most general documents, without planted ones.
+        task_documents: Most documents of scipy, with planted ones.
         min_characters: Shorter texts are left out.
-        max_characters: Longer ones are cut.
-        seed: Decides what is taken and which split it is in.
+        max_characters: Longer texts are truncated.
+        seed: Decides which documents are taken, and their split.
     """
 
     general_documents: int = 1800

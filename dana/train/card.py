@@ -1,4 +1,4 @@
-"""Model card: settings, provenance and held-out losses in, Markdown for the Hub out."""
+"""Write the model card of a trained model: settings, provenance and held-out losses as Markdown for the Hub."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,18 +38,18 @@ def model_card(
     counts: Mapping[str, Any],
     notes: Mapping[str, Any],
 ) -> str:
-    """Markdown with the front matter that model hubs read.
+    """Write a model card in Markdown, with the front matter that model hubs read.
 
     Args:
-        base: Name of the model that it started from.
-        inputs: What it was made of, in words and digests, by name.
-        settings: The run.
+        base: Name of the base model.
+        inputs: Description and digest of each input, by name.
+        settings: Settings of the run.
         evaluations: Held-out losses, the first before training, the last after.
-        counts: ``examples`` that there were, ``steps`` and ``tokens_seen``.
+        counts: Numbers of ``examples``, ``steps`` and ``tokens_seen``.
         notes: ``effective_sample_size`` of the examples, ``epochs`` and ``warnings``.
     """
     terms = settings.make_objective().card_terms()
-    replayed = f"; {settings.replay:.0%} of the examples from the corpus as it is" if settings.replay else ""
+    replay = f"; {settings.replay:.0%} of the examples from the corpus as it is" if settings.replay else ""
     facts = {
         "base": base,
         **inputs,
@@ -57,7 +57,7 @@ def model_card(
         "tokens seen": f"{counts['tokens_seen']:,} in {counts['steps']:,} steps, {notes['epochs']:,.4g} times through "
         "the examples",
         "learning rate": f"{settings.learning_rate:g} at its peak, schedule `{settings.schedule}`",
-        "objective": f"{terms.objective}{replayed}",
+        "objective": f"{terms.objective}{replay}",
         "denominator": f"`{settings.denominator}`",
         "seed": str(settings.seed),
     }
@@ -71,7 +71,6 @@ def model_card(
 
 
 def _losses(text: str, *records: EvaluationRecord) -> str:
-    """The row of a held-out text: its loss before and after, each with its standard error."""
     before, after = (getattr(record, f"{text}_loss") for record in records)
     if before is None or after is None:
         return f"| {text} | nothing to measure: no token that can be predicted | | |"

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: written aside, hashed and renamed; which are kept, and from which a run goes on or is extended.
+"""Save, prune, resume and extend the checkpoints of a run; each is written aside, hashed and renamed.
 
-A run that is extended ends with the bits that it would have had without the shorter one, or is refused. Order, masks
-and dropout of a step do not depend on how long a run is. Its learning rate does, but under ``constant`` not at all, and
-under ``wsd`` only in the steps that fall. So a run that is to be extended keeps its state from the last step that every
-longer run shares with it, and whoever extends it starts there.
+An extended run ends with exactly the weights of the longer run, or it is refused. Order, masks and dropout of a step do
+not depend on the number of steps. The learning rate does: never under ``constant``, under ``wsd`` only in the final
+decay, from the start under other schedules. So an extendable run also saves its state after the last step that it
+shares with every longer run, and an extension starts from that state.
 """
 
 import json
@@ -20,10 +20,10 @@ from dana.core.files import aside, flaws, seal, sync
 from dana.core.launch import first
 from dana.core.logging import get_logger
 from dana.train.execution import Precision, refuse_precision
-from dana.train.loop import Prepared
+from dana.train.loop import TrainingState
 from dana.train.records import EvaluationRecord, Record, from_line, to_line
 from dana.train.settings import Execution, TrainSettings
-from dana.train.state import load_state, save_model, save_state, written_whole
+from dana.train.state import explain_write_errors, load_state, save_model, save_state
 
 log = get_logger(__name__)
 
@@ -31,16 +31,16 @@ MANIFEST = "manifest.json"
 STATE = "state.safetensors"
 RECORDS = "training.jsonl"
 NEWEST, BEST = "step", "best"
-KEPT = {NEWEST: 2, BEST: 1}  # of each kind
+COPIES = {NEWEST: 2, BEST: 1}  # of each kind
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A checkpoint whose files have the digests that were written.
+class RunCheckpoint:
+    """A checkpoint whose files match the digests in its manifest.
 
     Attributes:
         path: Its folder.
-        manifest: ``step``, ``files`` (bytes and digest of each), what it ``depends_on``, and the caller's notes.
+        manifest: ``step``, ``files`` (size and digest of each), the inputs it ``depends_on``, and the caller's notes.
     """
 
     path: Path
@@ -52,35 +52,35 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Attributes:
-        folder: Where they lie, a folder each: ``step-00000500``, and ``best-00000400``.
-        depends_on: What the run is made from; a checkpoint of another run is refused.
-        otherwise: What to do with those of another run, beside taking back its settings and inputs.
+        folder: Holds one folder per checkpoint: ``step-00000500``, ``best-00000400``.
+        depends_on: Settings and inputs of the run; a checkpoint of another run is refused.
+        remedy: Alternative to restoring the settings and inputs, for the error about a checkpoint of another run.
     """
 
     folder: Path
     depends_on: dict[str, Any]
-    otherwise: str = "start anew with execution.resume=never, or choose another folder"
+    remedy: str = "start again with execution.resume=never, or choose another folder"
 
     def save(self, step: int, write: Callable[[Path], None], notes: dict[str, Any], kind: str = NEWEST) -> None:
         """Commit a checkpoint, then remove older ones of its kind.
 
         Args:
             step: Optimizer steps taken.
-            write: Fills a folder.
-            notes: What to find in the manifest again.
-            kind: One of :data:`KEPT`.
+            write: Writes the files into a given folder.
+            notes: Further entries of the manifest.
+            kind: One of :data:`COPIES`.
 
         Raises:
-            ArtifactError: If the disk does not take it; the older ones stay.
+            ArtifactError: If it cannot be written; older checkpoints stay.
         """
         self.commit(f"{kind}-{step:08d}", write, {"step": step, **notes})
-        for old in self._newest_first(kind)[KEPT[kind] :]:
-            shutil.rmtree(old)
+        for path in self._newest_first(kind)[COPIES[kind] :]:
+            shutil.rmtree(path)
 
     def commit(self, name: str, write: Callable[[Path], None], notes: dict[str, Any]) -> None:
-        """Write a folder aside, seal it, and put it in the place of one of its name; see :meth:`save`."""
+        """Write a folder aside, hash its files and rename it to `name`, replacing an older folder; see :meth:`save`."""
         final = self.folder / name
-        with written_whole(final):
+        with explain_write_errors(final):
             self.folder.mkdir(parents=True, exist_ok=True)
             with aside(self.folder / "saving") as draft:
                 write(draft)
@@ -89,28 +89,28 @@ class Checkpoints:
                 draft.rename(final)
                 sync(self.folder)
 
-    def newest(self, *kinds: str) -> Saved | None:
-        """The sound checkpoint of the latest step, of any kind or of some; broken ones are passed over with a warning.
+    def newest(self, *kinds: str) -> RunCheckpoint | None:
+        """Return the intact checkpoint of the latest step, of the given kinds or of any; warn of damaged ones.
 
         Raises:
-            ArtifactError: If it is of another run; the difference is named.
+            ArtifactError: If it belongs to another run; names the difference.
         """
-        newest_first = self._newest_first(*(kinds or KEPT))
-        return next((saved for path in newest_first if (saved := self.open(path.name)) is not None), None)
+        newest_first = self._newest_first(*(kinds or COPIES))
+        return next((checkpoint for path in newest_first if (checkpoint := self.open(path.name)) is not None), None)
 
     def remove(self) -> None:
-        """Forget them all."""
+        """Delete all checkpoints."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _newest_first(self, *kinds: str) -> list[Path]:
         paths = [path for kind in kinds for path in self.folder.glob(f"{kind}-*")]
         return sorted(paths, key=lambda path: path.name.split("-")[::-1], reverse=True)
 
-    def open(self, name: str) -> Saved | None:
-        """What was committed under a name, if it is there and every byte is right; a broken one is warned of.
+    def open(self, name: str) -> RunCheckpoint | None:
+        """Open the checkpoint of a name; None if there is none, or, with a warning, if a byte of it is damaged.
 
         Raises:
-            ArtifactError: If it is of another run.
+            ArtifactError: If it belongs to another run.
         """
         path = self.folder / name
         if not path.is_dir():
@@ -119,34 +119,34 @@ class Checkpoints:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             for flaw in flaws(path, manifest["files"], digests=True):
                 raise OSError(flaw)
-            made_from = manifest["depends_on"]
+            inputs = manifest["depends_on"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             why = f"its manifest has no {error}" if isinstance(error, KeyError) else error
-            log.warning("checkpoint %s is broken (%s) and passed over", path, why)
+            log.warning("checkpoint %s is damaged (%s) and is not used", path, why)
             return None
-        if differences := "; ".join(differing(made_from, self.depends_on)):
-            self.refuse(path, made_from, differences)
-        return Saved(path, manifest)
+        if differences := "; ".join(differing(inputs, self.depends_on)):
+            self.refuse(path, inputs, differences)
+        return RunCheckpoint(path, manifest)
 
-    def refuse(self, path: Path, made_from: dict[str, Any], differences: str) -> NoReturn:
-        """Refuse what another run left.
+    def refuse(self, path: Path, inputs: dict[str, Any], differences: str) -> NoReturn:
+        """Refuse a checkpoint of another run.
 
         Raises:
-            ArtifactError: Naming the difference.
+            ArtifactError: Names the differences.
         """
         raise ArtifactError(
-            f"{path} belongs to another run ({differences}). Take the settings and inputs back, {self.otherwise}"
+            f"{path} belongs to another run ({differences}). Restore the settings and inputs, {self.remedy}"
         )
 
 
 @dataclass
 class CheckpointPolicy:
-    """Watches a run's records go by and saves; every rank needs one, the main process writes.
+    """Decide from a run's records when to save a checkpoint. Every rank needs one; the main process writes.
 
     Attributes:
-        checkpoints: Where to.
-        settings: The run.
-        notes: What the run found out before its first step and a resumed one must know: kept in each manifest.
+        checkpoints: Folder of the checkpoints.
+        settings: Settings of the run.
+        notes: Facts from before the first step that a resumed run needs; part of each manifest.
         records: All records so far.
     """
 
@@ -155,17 +155,19 @@ class CheckpointPolicy:
     notes: dict[str, Any]
     records: list[Record] = field(default_factory=list)
 
-    def resume(self, prepared: Prepared, saved: Saved) -> None:
-        """Put a checkpoint and its records back."""
-        load_state(prepared, saved.path / STATE)
-        self.records = [from_line(line) for line in (saved.path / RECORDS).read_text(encoding="utf-8").splitlines()]
-        log.info("resumed at step %d, from %s", self.records[-1].step, saved.path)
+    def resume(self, state: TrainingState, checkpoint: RunCheckpoint) -> None:
+        """Restore the training state and the records of a checkpoint."""
+        load_state(state, checkpoint.path / STATE)
+        self.records = [
+            from_line(line) for line in (checkpoint.path / RECORDS).read_text(encoding="utf-8").splitlines()
+        ]
+        log.info("resumed at step %d, from %s", self.records[-1].step, checkpoint.path)
 
-    def watch(self, prepared: Prepared, records: Iterable[Record]) -> Iterator[Record]:
-        """Pass records on, saving when it is time.
+    def watch(self, state: TrainingState, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield the records, and save a checkpoint whenever one is due.
 
         Raises:
-            Preempted: After saving, if the run was told to stop.
+            Preempted: After saving, if a signal asked the run to stop.
         """
         every = self.settings.execution.save_every
         try:
@@ -174,89 +176,89 @@ class CheckpointPolicy:
                 yield record
                 if isinstance(record, EvaluationRecord):
                     if self.settings.final == "best" and _loss(record) <= min(map(_loss, self.records)):
-                        self.save(prepared, self.checkpoints, BEST)
+                        self.save(state, self.checkpoints, BEST)
                 elif every and record.step % every == 0:
-                    self.save(prepared, self.checkpoints)
+                    self.save(state, self.checkpoints)
         except Preempted as stop:
             if self.records and self.records[-1].step > 0:
-                self.save(prepared, self.checkpoints)
-            raise Preempted(f"{stop}; saved, the same command goes on from there") from stop
+                self.save(state, self.checkpoints)
+            raise Preempted(f"{stop}; saved, the same command resumes from there") from stop
 
-    def finish(self, prepared: Prepared) -> None:
-        """Put the best weights back, where those are what the run is for."""
+    def finish(self, state: TrainingState) -> None:
+        """Restore the best weights under ``final=best``."""
         if self.settings.final == "best" and (best := self.checkpoints.newest(BEST)) is not None:
-            log.info("the best weights are those of step %d", best.manifest["step"])
-            load_state(prepared, best.path / STATE)
+            log.info("best weights: those of step %d", best.manifest["step"])
+            load_state(state, best.path / STATE)
 
-    def keep_to_extend(self, prepared: Prepared, checkpoints: Checkpoints) -> None:
-        """Save the state once more, at a place where it stays when the run is over, in the place of any other."""
-        if prepared.accelerator.is_main_process:
+    def save_for_extension(self, state: TrainingState, checkpoints: Checkpoints) -> None:
+        """Save the state a second time, into the folder that stays after the run; replaces an earlier one."""
+        if state.accelerator.is_main_process:
             checkpoints.remove()
-        self.save(prepared, checkpoints)
+        self.save(state, checkpoints)
 
-    def save(self, prepared: Prepared, checkpoints: Checkpoints, kind: str = NEWEST) -> None:
-        """Save the state of the run after its last record."""
+    def save(self, state: TrainingState, checkpoints: Checkpoints, kind: str = NEWEST) -> None:
+        """Save the training state and all records as a checkpoint."""
 
         def write(folder: Path) -> None:
-            save_state(prepared, folder / STATE)
+            save_state(state, folder / STATE)
             (folder / RECORDS).write_text("".join(map(to_line, self.records)), encoding="utf-8")
 
-        if prepared.accelerator.is_main_process:
+        if state.accelerator.is_main_process:
             checkpoints.save(self.records[-1].step, write, {"notes": self.notes}, kind)
         else:
-            save_state(prepared, None)
-        prepared.accelerator.wait_for_everyone()
+            save_state(state, None)
+        state.accelerator.wait_for_everyone()
 
-    def export(self, prepared: Prepared, tokenizer: Any, exports: Checkpoints) -> None:
-        """Write the model after the last record as a Hugging Face folder that is whole or not there."""
-        if prepared.accelerator.is_main_process:
+    def export(self, state: TrainingState, tokenizer: Any, exports: Checkpoints) -> None:
+        """Write the current model as a Hugging Face folder, by one rename."""
+        if state.accelerator.is_main_process:
             name = f"{NEWEST}-{self.records[-1].step:08d}"
-            exports.commit(name, lambda folder: save_model(prepared, tokenizer, folder), {})
+            exports.commit(name, lambda folder: save_model(state, tokenizer, folder), {})
         else:
-            save_model(prepared, tokenizer, None)
-        prepared.accelerator.wait_for_everyone()
+            save_model(state, tokenizer, None)
+        state.accelerator.wait_for_everyone()
 
 
 def _loss(record: Record) -> float:
-    """The loss that decides which weights are the best; infinite where none was measured."""
     loss = record.task_loss if isinstance(record, EvaluationRecord) else None
     return math.inf if loss is None else loss
 
 
-# What may differ: the steps up to there are the same whatever these say.
-FREE = {"steps", "tokens", "epochs", "schedule", "cooldown", "floor"}
-FREE |= {"evaluations", "eval_every", "evaluation_tokens", "final"}
+# Settings in which a run and its extension may differ: the shared steps do not depend on them.
+MAY_DIFFER = {"steps", "tokens", "epochs", "schedule", "cooldown", "floor"}
+MAY_DIFFER |= {"evaluations", "eval_every", "evaluation_tokens", "final"}
 
 
-def to_extend(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
-    """Where a run keeps the state from which it can be extended: ``OUT-extend``."""
-    settings = {name: value for name, value in depends_on["settings"].items() if name not in FREE}
+def extension_checkpoints(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
+    """Return the checkpoints in ``OUT-extend``, which hold the state from which a run can be extended."""
+    settings = {name: value for name, value in depends_on["settings"].items() if name not in MAY_DIFFER}
     folder = out.with_name(f"{out.name}-extend")
-    return Checkpoints(folder, {**depends_on, "settings": settings}, "or do without execution.extend")
+    return Checkpoints(folder, {**depends_on, "settings": settings}, "or leave out execution.extend")
 
 
-def saved_to_resume(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> Saved | None:
-    """The same on every rank; collective. None where a run begins.
+def find_checkpoint(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> RunCheckpoint | None:
+    """Find the checkpoint to resume from or to extend, the same on every rank; None for a new run. Collective.
 
     Raises:
         ConfigError: If it was trained in another precision.
-        ArtifactError: If it is of another run, or if the run to extend kept no state.
+        ArtifactError: If it belongs to another run, or if the run to extend saved no state for it.
     """
 
-    def newest() -> Saved | None:
+    def newest() -> RunCheckpoint | None:
         if execution.resume == "never":
             checkpoints.remove()
-        saved = checkpoints.newest()
-        if saved or not execution.extend:
-            return saved
-        extended = to_extend(Path(execution.extend), checkpoints.depends_on)
-        if (saved := extended.newest()) is None:
+        checkpoint = checkpoints.newest()
+        if checkpoint or not execution.extend:
+            return checkpoint
+        extension = extension_checkpoints(Path(execution.extend), checkpoints.depends_on)
+        if (checkpoint := extension.newest()) is None:
             raise ArtifactError(
-                f"{extended.folder}: no such state; a run that is to be extended needs execution.extendable=true"
+                f"{extension.folder}: no state to extend from; the first run needs execution.extendable=true"
             )
-        return replace(saved, manifest={**saved.manifest, "extends": True})
+        return replace(checkpoint, manifest={**checkpoint.manifest, "extends": True})
 
-    saved = first(newest)
-    if saved is not None:
-        refuse_precision(saved.path, saved.manifest["notes"]["execution"]["precision"], Precision.of(accelerator).name)
-    return saved
+    checkpoint = first(newest)
+    if checkpoint is not None:
+        precision = checkpoint.manifest["notes"]["execution"]["precision"]
+        refuse_precision(checkpoint.path, precision, Precision.of(accelerator).name)
+    return checkpoint

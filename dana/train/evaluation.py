@@ -1,4 +1,4 @@
-"""Held-out loss: a model and examples in, mean nats a predicted token and its standard error out."""
+"""Measure the held-out loss of a model: mean nats per predicted token, with its standard error over examples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SEED = 20211
 
 
 class HeldoutLoss(NamedTuple):
-    """Mean negative log-likelihood a predicted token, in nats, and its standard error over examples.
+    """Mean negative log-likelihood per predicted token, in nats, and its standard error over examples.
 
     Attributes:
         mean: None where no token can be predicted.
@@ -31,19 +31,19 @@ class HeldoutLoss(NamedTuple):
         return "nothing to measure" if self.mean is None else f"{self.mean:.4f} nats"
 
 
-def heldout_sample(examples: Examples, most_tokens: int) -> Examples:
-    """A fixed pseudo-random part of held-out examples, at most `most_tokens` long but never empty."""
+def heldout_sample(examples: Examples, max_tokens: int) -> Examples:
+    """Sample examples pseudo-randomly, the same on every call, up to `max_tokens` tokens; at least one example."""
     order = np.argsort(hash_uniform(derive_seed(SEED, "heldout"), examples.ids), kind="stable")
-    fits = np.cumsum(examples.lengths[order]) <= most_tokens
+    fits = np.cumsum(examples.lengths[order]) <= max_tokens
     return examples.rows(order[: max(1, int(fits.sum()))])
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Text never trained on, to measure a run by.
+    """Held-out text of a run.
 
     Attributes:
-        texts: Examples, under ``task`` and ``general``; their weights play no part.
+        texts: Examples, under ``task`` and ``general``; their weights are not used.
         collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """
 
@@ -59,11 +59,11 @@ def measure_loss(
     accelerator: Any,
     check_in: Callable[[], None] = lambda: None,
 ) -> HeldoutLoss:
-    """Held-out loss of a model, its examples spread over all ranks.
+    """Measure the held-out loss of a model; the examples are spread over all ranks.
 
     Args:
         module: A prepared module, from :meth:`dana.train.objectives.base.Objective.module`.
-        examples: Held-out examples; their weights play no part.
+        examples: Held-out examples; their weights are not used.
         collator: Makes their batch.
         shape: How micro-batches are laid out.
         accelerator: From :func:`dana.train.execution.make_accelerator`.
@@ -87,7 +87,7 @@ def measure_loss(
 
 
 def _ratio(sums: np.ndarray, counts: np.ndarray) -> HeldoutLoss:
-    """Σ sums / Σ counts and the standard error of that ratio: tokens of an example are not independent.
+    """Compute Σ sums / Σ counts and its standard error over examples: tokens of an example are not independent.
 
     References:
         Cochran 1977, Sampling techniques, section 2.11 (ratio estimator).

@@ -1,7 +1,7 @@
-"""Launch of a run: environment in, its ``Accelerator`` and precision out, or a refusal; sharded tensors to whole ones.
+"""Set up Accelerate for the way a run was launched, and gather or shard tensors over its ranks.
 
 With Accelerate's defaults two CPU processes may be two unrelated runs, DeepSpeed may count one process, and gradients
-may never be shared; each of these exits with code 0, and is refused here.
+may never be shared. Each of these would exit with code 0, so they are refused here.
 """
 
 import os
@@ -23,79 +23,79 @@ log = get_logger(__name__)
 
 LAUNCH = "ACCELERATE_MIXED_PRECISION"
 PRECISIONS = ("no", "bf16", "fp16")
-HOW = (
+LAUNCH_HINT = (
     "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
 )
 
 
 @dataclass(frozen=True)
 class Precision:
-    """What forward passes compute in; weights, losses and the optimizer stay in float32.
+    """Device and number format of forward passes; weights, losses and the optimizer stay in float32.
 
     Attributes:
-        device: Where they run.
-        name: As Accelerate calls it: ``no`` (float32), ``bf16`` or ``fp16``.
-        launched: Whether the launch named it; Accelerate then sees to it in what it prepared.
+        device: Device of the forward passes.
+        name: Accelerate's name: ``no`` (float32), ``bf16`` or ``fp16``.
+        from_launcher: True if the launch set it; Accelerate then applies it to the modules that it prepared.
     """
 
     device: torch.device
     name: str
-    launched: bool
+    from_launcher: bool
 
     @classmethod
     def of(cls, accelerator: Any = None) -> "Precision":
-        """The precision of a launch; without one, of a process that is started from this one as it is."""
-        named, device = os.environ.get(LAUNCH), accelerator.device if accelerator else device_named()
-        if accelerator and (named or accelerator.mixed_precision != "no"):
-            named = accelerator.mixed_precision
-        return cls(device, named or ("bf16" if has_bf16(device) else "no"), bool(named))
+        """Read the precision from an accelerator, or from the environment and the device."""
+        name, device = os.environ.get(LAUNCH), accelerator.device if accelerator else device_named()
+        if accelerator and (name or accelerator.mixed_precision != "no"):
+            name = accelerator.mixed_precision
+        return cls(device, name or ("bf16" if has_bf16(device) else "no"), bool(name))
 
-    def for_own_passes(self) -> "Precision":
-        """This one, for passes that Accelerate does not prepare.
+    def without_accelerate(self) -> "Precision":
+        """Return the precision if it can be used without Accelerate.
 
         Raises:
-            ConfigError: If it is one that only Accelerate can do.
+            ConfigError: If it needs Accelerate (fp16).
         """
         if self.name not in ("no", "bf16"):
-            raise ConfigError(f"mixed_precision={self.name!r}: must be no or bf16 here; fp16 is for dana adapt alone")
+            raise ConfigError(f"mixed_precision={self.name!r}: must be no or bf16; only dana adapt supports fp16")
         return self
 
     def autocast(self) -> torch.autocast:
-        """The context of a forward pass."""
+        """Return the context manager of a forward pass."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
 
 
 def refuse_precision(folder: Path, before: str | None, now: str) -> None:
-    """Refuse to go on in another precision than a folder was made in.
+    """Refuse to resume a folder in another precision.
 
     Raises:
-        ConfigError: Says which environment variable keeps to the one before.
+        ConfigError: Names the environment variable that sets the earlier precision.
     """
     if before != now:
-        keep = f"to go on with it, set {LAUNCH}={before}"
-        raise ConfigError(f"{folder}: was run with mixed_precision={before}, this is {now}; {keep}")
+        remedy = f"to resume it, set {LAUNCH}={before}"
+        raise ConfigError(f"{folder}: was run with mixed_precision={before}, but this process has {now}; {remedy}")
 
 
 def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> Any:
-    """An ``accelerate.Accelerator`` for how this process was launched.
+    """Make the ``accelerate.Accelerator`` for the way this process was launched.
 
     Args:
-        trackers: Names for its ``log_with``.
-        logs: Where they write.
+        trackers: Names of experiment trackers, for its ``log_with``.
+        logs: Folder of the trackers.
 
     Raises:
-        ConfigError: If what was asked for is not what Accelerate would run; says how to launch.
+        ConfigError: If Accelerate would not run what the launcher requested; says how to launch.
     """
     from accelerate import Accelerator, InitProcessGroupKwargs
 
-    named = os.environ.get(LAUNCH, "no")
-    if named not in PRECISIONS:
-        raise ConfigError(f"{LAUNCH}={named}: must be one of {', '.join(PRECISIONS)}")
-    asked = next((kind for kind in ("DEEPSPEED", "FSDP") if is_set(f"ACCELERATE_USE_{kind}")), "DATA")
-    if asked == "DEEPSPEED" and is_set("ACCELERATE_USE_CPU"):
-        raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; set one of the two ({HOW})")
-    if asked == "FSDP" and not torch.accelerator.is_available():
-        raise ConfigError(f"FSDP needs a GPU here; use accelerate_configs/cpu.yaml or a zero*.yaml ({HOW})")
+    precision = os.environ.get(LAUNCH, "no")
+    if precision not in PRECISIONS:
+        raise ConfigError(f"{LAUNCH}={precision}: must be one of {', '.join(PRECISIONS)}")
+    engine = next((kind for kind in ("DEEPSPEED", "FSDP") if is_set(f"ACCELERATE_USE_{kind}")), "DATA")
+    if engine == "DEEPSPEED" and is_set("ACCELERATE_USE_CPU"):
+        raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; unset it, or DeepSpeed ({LAUNCH_HINT})")
+    if engine == "FSDP" and not torch.accelerator.is_available():
+        raise ConfigError(f"FSDP needs a GPU; use accelerate_configs/cpu.yaml or a zero*.yaml ({LAUNCH_HINT})")
     meets = meeting()
     share_cores()
     accelerator = Accelerator(
@@ -104,9 +104,9 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         log_with=list(trackers) or None,
         project_dir=str(logs) if logs else None,
     )
-    many, kind, device = accelerator.num_processes, accelerator.distributed_type.value, accelerator.device.type
-    check(many, kind, processes(), asked)
-    log.info("launch    %d process(es) on %s, %s, %d thread(s) each", many, device, kind, torch.get_num_threads())
+    count, kind, device = accelerator.num_processes, accelerator.distributed_type.value, accelerator.device.type
+    check_launch(count, kind, processes(), engine)
+    log.info("launch    %d process(es) on %s, %s, %d thread(s) each", count, device, kind, torch.get_num_threads())
     return accelerator
 
 
@@ -115,53 +115,53 @@ def share_cores() -> None:
 
     Launchers set one OpenMP thread a process, whatever the machine has; a number above one is taken as meant.
     """
-    given = int(os.environ.get("OMP_NUM_THREADS") or 1)
-    launched = {"LOCAL_WORLD_SIZE", "ACCELERATE_DYNAMO_BACKEND"} & os.environ.keys()
-    if given == 1 and launched:
+    threads = int(os.environ.get("OMP_NUM_THREADS") or 1)
+    from_launcher = {"LOCAL_WORLD_SIZE", "ACCELERATE_DYNAMO_BACKEND"} & os.environ.keys()
+    if threads == 1 and from_launcher:
         torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
-def check(processes: int, kind: str, world: int, asked: str) -> None:
-    """Refuse to train as something other than what was asked for.
+def check_launch(processes: int, kind: str, world: int, engine: str) -> None:
+    """Refuse a launch in which Accelerate runs something else than the launcher requested.
 
     Args:
-        processes: How many Accelerate counts.
+        processes: Number of processes according to Accelerate.
         kind: Its distributed type.
-        world: How many the launcher started.
-        asked: What the launcher was asked for: ``DEEPSPEED``, ``FSDP`` or ``DATA``.
+        world: Number of processes that the launcher started.
+        engine: Engine requested from the launcher: ``DEEPSPEED``, ``FSDP`` or ``DATA``.
 
     Raises:
         ConfigError: On any difference.
     """
     if processes != world:
-        raise ConfigError(f"{world} processes were launched, but Accelerate sees {processes}; {HOW}")
-    if asked != "DATA" and kind != asked:
-        raise ConfigError(f"{asked} was asked for, but Accelerate runs {kind}; {HOW}")
-    if asked == "DATA" and world > 1 and not kind.startswith("MULTI_"):
-        raise ConfigError(f"{world} processes would not share gradients (Accelerate runs {kind}); {HOW}")
+        raise ConfigError(f"{world} processes were launched, but Accelerate sees {processes}; {LAUNCH_HINT}")
+    if engine != "DATA" and kind != engine:
+        raise ConfigError(f"{engine} was requested, but Accelerate runs {kind}; {LAUNCH_HINT}")
+    if engine == "DATA" and world > 1 and not kind.startswith("MULTI_"):
+        raise ConfigError(f"{world} processes would not share gradients (Accelerate runs {kind}); {LAUNCH_HINT}")
 
 
 def is_deepspeed(accelerator: Any) -> bool:
-    """Whether DeepSpeed holds the parameters and the optimizer."""
+    """Return whether DeepSpeed holds the parameters and the optimizer."""
     return accelerator.distributed_type.value == "DEEPSPEED"
 
 
 def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
-    """Numbers on the CPU, summed over all ranks; a collective operation.
+    """Sum numbers over all ranks; takes and returns CPU tensors. Collective.
 
-    In whatever precision they come: float64 goes to a device only where several ranks meet, which Macs' never do.
+    A single process returns its input: Metal has no float64, so these tensors never reach the device of a Mac.
     """
     if accelerator.num_processes == 1:
         return sums
     return accelerator.reduce(sums.to(accelerator.device)).cpu()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor with the parts of all ranks in place; a collective operation if it has parts."""
+def gather_tensor(tensor: Tensor) -> Tensor:
+    """Gather the shards of a tensor from all ranks; other tensors are returned as they are. Collective."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def parted(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, the same on every rank, on the device and in the parts of another of its shape."""
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Move a tensor, the same on every rank, to the device, dtype and sharding of another of its shape."""
     value: Any = tensor.to(like.device, like.dtype)
     return distribute_tensor(value, like.device_mesh, like.placements) if isinstance(like, DTensor) else value

@@ -1,4 +1,4 @@
-"""Head warm-up: a checkpoint with a new head in, the head trained alone for some steps, the backbone left as it is."""
+"""Train a new head alone for some steps before the rest of the model; the backbone stays as it is."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,35 +13,35 @@ from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import micro_loss
 from dana.train.plan import Plan, Step
-from dana.train.planner import no_memory_to_spare
+from dana.train.planner import explain_out_of_memory
 from dana.train.schedule import learning_rate_at
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.supervised import make_optimizer, train_supervised
 
 log = get_logger(__name__)
 
-RISING = 0.1  # share of the steps
+WARMUP_SHARE = 0.1  # share of the steps
 
 
 def warm_up_head(
-    loaded: LanguageModel, examples: Examples, collator: Collator, settings: TrainSettings, warmup: HeadWarmup
+    language_model: LanguageModel, examples: Examples, collator: Collator, settings: TrainSettings, warmup: HeadWarmup
 ) -> float | None:
-    """Train only the parameters that the checkpoint did not hold, in place; the rest stays bit-identical.
+    """Train only the parameters that the checkpoint lacked, in place; all others stay bit-identical.
 
-    Every rank does the same work by itself: it is short, and the model is not yet spread over ranks.
+    Every rank does the same work: it is short, and the model is not yet sharded.
 
     Returns:
-        The last step's loss, nats a predicted token; None after no steps.
+        The last step's loss in nats per predicted token; None if ``warmup.steps`` is 0.
     """
     if warmup.steps == 0:
-        log.info("the new head is left as it was initialised")
+        log.info("the new head keeps its initial weights (head_warmup.steps=0)")
         return None
-    model = loaded.model
-    kept = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in loaded.new]
+    model = language_model.model
+    frozen = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in language_model.new]
     device = device_named()
     module = settings.make_objective().module(model).to(device).eval()  # no dropout: nothing here can overfit
     for parameter in model.parameters():
-        parameter.requires_grad_(all(parameter is not other for other in kept))
+        parameter.requires_grad_(all(parameter is not other for other in frozen))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
     short = replace(
         settings, steps=warmup.steps, tokens=None, epochs=None, batch_size=warmup.batch_size, batch_tokens=None
@@ -55,10 +55,10 @@ def warm_up_head(
             yield micro_loss(micro.losses(module), micro.coefficients, batch.scale.total)
 
     def rate(step: int) -> float:
-        return learning_rate_at(step, warmup.steps, warmup.learning_rate, RISING)
+        return learning_rate_at(step, warmup.steps, warmup.learning_rate, WARMUP_SHARE)
 
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
-    with no_memory_to_spare("head_warmup", shape.budget):
+    with explain_out_of_memory("head_warmup", shape.budget):
         *_, loss = tracked(steps, what="warm up the head", unit="steps", total=warmup.steps)
     model.requires_grad_(True)
     log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, loss)

@@ -1,4 +1,4 @@
-"""Weighted examples for Hugging Face's Trainer: model, data set, collator, and the exact weighted loss of a step."""
+"""Train on weighted examples with Hugging Face's Trainer: data set, collator, and the exact weighted loss of a step."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 8192
 
 
 def examples_dataset(examples: Examples) -> "Dataset":
-    """Examples to a ``datasets`` table: ``input_ids`` (special tokens included), ``weight`` and ``example_id``."""
+    """Convert examples to a ``datasets`` table: ``input_ids`` with special tokens, ``weight`` and ``example_id``."""
     import pyarrow as pa
     from datasets import Dataset
     from datasets.table import InMemoryTable
@@ -41,7 +41,7 @@ def examples_dataset(examples: Examples) -> "Dataset":
 
 
 def load_model(folder: str | Path) -> tuple[Any, Any]:
-    """A checkpoint's folder to the transformers model that its configuration names, in float32, and the tokenizer.
+    """Load the transformers model that a checkpoint's configuration names, in float32, and its tokenizer.
 
     Args:
         folder: A folder, a Hub name, or ``dana-mini``, which ships with dana.
@@ -51,36 +51,36 @@ def load_model(folder: str | Path) -> tuple[Any, Any]:
     """
     config, tokenizer = load_tokenizer(str(folder))
     with loading(str(folder)):
-        named = getattr(transformers, config.architectures[0])
-    return load_transformer(named, str(folder)), tokenizer
+        model_class = getattr(transformers, config.architectures[0])
+    return load_transformer(model_class, str(folder)), tokenizer
 
 
-def check_tokenizer(given: Any) -> None:
-    """Refuse what is no tokenizer.
+def check_tokenizer(tokenizer: Any) -> None:
+    """Refuse an object that is not a tokenizer.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it has no ``pad_token_id``.
     """
-    allowed = "the model's own, as transformers.AutoTokenizer.from_pretrained(...) gives it"
-    require(hasattr(given, "pad_token_id"), "tokenizer", given, allowed)
+    hint = "the model's own, from transformers.AutoTokenizer.from_pretrained(...)"
+    require(hasattr(tokenizer, "pad_token_id"), "tokenizer", tokenizer, hint)
 
 
 class WeightedCollator:
-    """Rows of :func:`examples_dataset` to padded tensors: ``input_ids``, ``attention_mask``, ``labels``, ``weight``.
+    """Collate rows of :func:`examples_dataset` into ``input_ids``, ``attention_mask``, ``labels`` and ``weight``.
 
-    Which tokens are labelled is a function of seed, :attr:`epoch` and ``example_id``, the one that ``dana adapt`` has.
-    Labels stand where the logits that predict them do; -100 elsewhere.
+    The masks depend on seed, :attr:`epoch` and ``example_id`` alone, and are those of ``dana adapt``. A label is at the
+    position whose logits predict it; other labels are -100.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: The model's tokenizer.
         objective: Spec of an objective that predicts tokens, such as ``masked:mask_rate=0.15``.
-        seed: Of the masks.
+        seed: Seed of the masks.
 
     Attributes:
-        epoch: How many times the text was gone through before; :class:`WeightedTrainer` keeps it.
+        epoch: Index of the current epoch; :class:`WeightedTrainer` updates it.
 
     Raises:
-        ConfigError: If the tokenizer is none, or the objective predicts something else than tokens.
+        ConfigError: If `tokenizer` is not a tokenizer, or the objective predicts something else than tokens.
         DataError: If a row lacks a column.
     """
 
@@ -92,34 +92,34 @@ class WeightedCollator:
         self.epoch = 0
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Tensors of shape (rows, longest row), and ``weight`` of shape (rows,)."""
+        """Pad and mask rows; returns tensors of shape (rows, longest row), and ``weight`` of shape (rows,)."""
         missing = [name for name in COLUMNS if name not in rows[0]]
         if missing:
-            raise DataError(f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; see dana.training_dataset")
+            raise DataError(f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; use dana.training_dataset")
         tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
         ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
         weights = np.array([row["weight"] for row in rows], dtype=np.float32)
         batch = Batch(tokens, np.cumsum([0, *(len(row["input_ids"]) for row in rows)]), ids, weights)
-        made = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
-        if type(made) is not StepBatch:
+        step = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
+        if type(step) is not StepBatch:
             raise ConfigError(f"objective={self._objective!r}: must be one that predicts tokens and nothing else")
-        places, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
-        columns = {"input_ids": (made.inputs, self._pad), "labels": (made.labels, IGNORED)}
-        padded = {name: np.where(places < 0, fill, flat[places]) for name, (flat, fill) in columns.items()}
-        tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in padded.items()}
+        positions, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
+        columns = {"input_ids": (step.inputs, self._pad), "labels": (step.labels, IGNORED)}
+        arrays = {name: np.where(positions < 0, fill, flat[positions]) for name, (flat, fill) in columns.items()}
+        tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
         return {**tensors, **attention, "weight": torch.from_numpy(weights)}
 
 
 class WeightedTrainer(Trainer):
     """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.train.objectives.batch`).
 
-    Coefficients c and denominator Z are those of all examples of the step, on every rank and in every micro-batch, so
-    that the gradient does not depend on how the step is cut. A step whose weights are all 0 leaves the model as it is.
+    Coefficients c and denominator Z are computed over all examples of the step, on all ranks, so the gradient does not
+    depend on the cut into micro-batches and ranks. A step whose weights are all 0 leaves the model unchanged.
 
     Args:
-        *args: Of ``transformers.Trainer``.
+        *args: Arguments of ``transformers.Trainer``.
         denominator: ``batch``, ``weight_sum`` or ``token_count``.
-        **kwargs: Of ``transformers.Trainer``; ``data_collator`` is a :class:`WeightedCollator`.
+        **kwargs: Arguments of ``transformers.Trainer``; ``data_collator`` is a :class:`WeightedCollator`.
 
     Raises:
         ConfigError: If an argument would change the loss.
@@ -130,18 +130,18 @@ class WeightedTrainer(Trainer):
     def __init__(self, *args: Any, denominator: str = "batch", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         require(denominator in DENOMINATORS, "denominator", denominator, f"one of {', '.join(DENOMINATORS)}")
-        own, collator = self.args, cast(WeightedCollator, self.data_collator)
+        arguments, collator = self.args, cast(WeightedCollator, self.data_collator)
         require(isinstance(collator, WeightedCollator), "data_collator", collator, "a dana.WeightedCollator")
         require(self.compute_loss_func is None, "compute_loss_func", self.compute_loss_func, "left out")
-        smoothing, kept = own.label_smoothing_factor, own.dataloader_persistent_workers
+        smoothing, persistent = arguments.label_smoothing_factor, arguments.dataloader_persistent_workers
         require(smoothing == 0, "label_smoothing_factor", smoothing, "0")
-        require(not kept, "dataloader_persistent_workers", kept, "False: workers must learn of a new epoch")
-        own.remove_unused_columns = False  # the weights are none of the model's arguments
+        require(not persistent, "dataloader_persistent_workers", persistent, "False: each epoch has its own masks")
+        arguments.remove_unused_columns = False  # or the Trainer would drop the weights
         self.denominator = denominator
         self.add_callback(_EpochOfMasks(collator))
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
-        """The micro-batches of one optimizer step on this rank, each with its coefficients, and Z of all ranks."""
+        """Return this rank's micro-batches of an optimizer step, each with its coefficients, and Z over all ranks."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         weights = [batch.pop("weight").cpu().numpy() for batch in batches]
         counts = [(batch["labels"] != IGNORED).sum(1).cpu().numpy() for batch in batches]
@@ -149,38 +149,38 @@ class WeightedTrainer(Trainer):
         everywhere = [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
         scale = loss_scale(everywhere[0], everywhere[1], self.denominator)
         start = sum(part.size for part, _ in ranks[: self.accelerator.process_index])
-        for batch, own in zip(batches, weights, strict=True):
-            found = scale.coefficients[start : start + own.size].astype(np.float32)
-            batch["coefficients"], start = torch.from_numpy(found).to(device), start + own.size
+        for batch, part in zip(batches, weights, strict=True):
+            coefficients = scale.coefficients[start : start + part.size].astype(np.float32)
+            batch["coefficients"], start = torch.from_numpy(coefficients).to(device), start + part.size
         return batches, scale.total
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The share of a micro-batch in the step's loss; in evaluation, where no step is, the batch's own loss."""
-        given = {name: value for name, value in inputs.items() if name not in ("labels", "weight", "coefficients")}
+        """Return a micro-batch's share of the step's loss; in evaluation the loss of the batch alone."""
+        arguments = {name: value for name, value in inputs.items() if name not in ("labels", "weight", "coefficients")}
         labels, world, total = inputs["labels"], self.accelerator.num_processes, num_items_in_batch
         coefficients = inputs.get("coefficients")
-        asked = labels != IGNORED
+        is_label = labels != IGNORED
         if coefficients is None:
-            own = loss_scale(inputs["weight"].cpu().numpy(), asked.sum(1).cpu().numpy(), self.denominator)
-            coefficients = torch.from_numpy(own.coefficients.astype(np.float32)).to(labels.device)
-            world, total = 1, own.total
-        outputs = model(**given)
-        losses = token_losses(outputs.logits[asked], labels[asked])
-        loss = micro_loss(losses, coefficients[asked.nonzero()[:, 0]], total or 1.0, world)
+            scale = loss_scale(inputs["weight"].cpu().numpy(), is_label.sum(1).cpu().numpy(), self.denominator)
+            coefficients = torch.from_numpy(scale.coefficients.astype(np.float32)).to(labels.device)
+            world, total = 1, scale.total
+        outputs = model(**arguments)
+        losses = token_losses(outputs.logits[is_label], labels[is_label])
+        loss = micro_loss(losses, coefficients[is_label.nonzero()[:, 0]], total or 1.0, world)
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        """Forward and backward passes of a micro-batch; returns its loss without gradient."""
+        """Run the forward and backward pass of a micro-batch; returns its detached loss."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         if num_items_in_batch == 0:
-            model.zero_grad()  # an optimizer passes over parameters without a gradient
+            model.zero_grad()  # without gradients the optimizer leaves the parameters unchanged
         return loss
 
 
 class _EpochOfMasks(TrainerCallback):
-    """Tells a collator which epoch begins."""
+    """Sets the collator's epoch at the start of each epoch."""
 
     def __init__(self, collator: WeightedCollator) -> None:
         self._collator = collator

@@ -1,7 +1,9 @@
-"""Layout of micro-batches: lengths of a step's examples in, rows of a forward pass out; losses are the same in each.
+"""Split the examples of a step into micro-batches, and lay each out as rows of a forward pass.
 
-padded     one example a row, rows of similar length together, filled up to the longest
-unpadded   all examples in one row without any padding; attention knows where each begins (see varlen.py)
+padded     one example per row, rows of similar length together, padded to the longest
+unpadded   all examples in one row without padding; attention is told where each begins (see dana/models/varlen.py)
+
+Losses do not depend on the layout.
 """
 
 from dataclasses import dataclass
@@ -9,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-BUSY = 1024  # tokens that keep a processor busy; smaller passes cost more than their padding
-SIMILAR = 0.75  # of the longest in a padded micro-batch, which others should reach
+BUSY_TOKENS = 1024  # tokens that keep a processor busy; smaller passes cost more than padding
+MIN_LENGTH_RATIO = 0.75  # shortest to longest example of a padded micro-batch
 
 
 @dataclass(frozen=True)
@@ -19,10 +21,10 @@ class BatchLayout:
 
     Attributes:
         layout: One of :data:`dana.train.LAYOUTS`.
-        budget: Most tokens, padding included, of a micro-batch; a single example may be longer.
+        budget: Most tokens of a micro-batch, padding included; a single example may be longer.
         pad: Id of the padding token.
         first_position: Position id of an example's first token.
-        bf16: Forward passes in bfloat16 by autocast; weights and losses stay in float32.
+        bf16: Run forward passes in bfloat16 by autocast; weights and losses stay in float32.
     """
 
     layout: str = "padded"
@@ -33,73 +35,73 @@ class BatchLayout:
 
     @classmethod
     def of(cls, config: Any, budget: int, layout: str = "padded", bf16: bool = False) -> "BatchLayout":
-        """The layout of a run's micro-batches for a model's configuration."""
+        """Read padding token and first position from a model's configuration."""
         from dana.models.heads import RESERVED_POSITIONS
 
         return cls(layout, budget, config.pad_token_id or 0, RESERVED_POSITIONS.get(config.model_type, 0), bf16)
 
 
 def micro_batches(lengths: np.ndarray, layout: BatchLayout, rank: int = 0, world: int = 1) -> list[np.ndarray]:
-    """Cut a step into one rank's micro-batches, as many on every rank.
+    """Return one rank's micro-batches of a step; every rank has the same number of them.
 
     Args:
         lengths: Shape (examples,), tokens of each example of the step.
-        layout: Says how many tokens a micro-batch may have.
-        rank: This rank.
-        world: How many there are.
+        layout: Layout, with the token budget of a micro-batch.
+        rank: Index of this rank.
+        world: Number of ranks.
 
     Returns:
-        Indices into the step's examples, longest first. The ranks' lists are disjoint, hold every example,
-        and are equally many; one may be empty where examples are fewer than ranks.
+        Indices into the step's examples, longest first. Together the ranks hold every example once; a micro-batch is
+        empty where there are fewer examples than ranks.
     """
     order = np.argsort(-lengths, kind="stable")
     lengths, batches, start = lengths[order], [], 0
     ends = np.cumsum(lengths)
     while start < order.size:
         if layout.layout == "padded":
-            count = _alike(lengths[start:], layout.budget, world)
+            count = _padded_count(lengths[start:], layout.budget, world)
         else:
-            most = ends[start] - lengths[start] + layout.budget * world
-            count = max(world, int(np.searchsorted(ends, most, side="right")) - start)
+            limit = ends[start] - lengths[start] + layout.budget * world
+            count = max(world, int(np.searchsorted(ends, limit, side="right")) - start)
         batches.append(order[start : start + count][rank::world])
         start += count
     return batches
 
 
-def _alike(lengths: np.ndarray, budget: int, world: int) -> int:
-    """How many of the next examples, longest first, share a padded micro-batch on every rank.
+def _padded_count(lengths: np.ndarray, budget: int, world: int) -> int:
+    """Count the next examples, longest first, that share a padded micro-batch on every rank.
 
-    As many as the budget holds, but none much shorter than the first once there is enough to keep a processor
-    busy: their padding would cost more than another pass.
+    The budget bounds the count. Examples much shorter than the first are left to another pass once a processor is busy:
+    their padding would cost more than the pass.
     """
     longest = int(lengths[0])
-    most = max(1, budget // longest) * world
-    enough = max(1, BUSY // longest) * world
-    similar = int(np.searchsorted(-lengths, -SIMILAR * longest, side="right"))
-    return min(most, max(enough, similar))
+    limit = max(1, budget // longest) * world
+    enough = max(1, BUSY_TOKENS // longest) * world
+    similar = int(np.searchsorted(-lengths, -MIN_LENGTH_RATIO * longest, side="right"))
+    return min(limit, max(enough, similar))
 
 
 def lay_out(examples: np.ndarray, offsets: np.ndarray, layout: BatchLayout) -> tuple[np.ndarray, dict[str, Any]]:
-    """Lay examples out for a forward pass.
+    """Lay examples out as the rows of a forward pass.
 
     Args:
-        examples: Of the step, at least one.
-        offsets: Shape (examples of the step + 1,), where each begins in the step's flat tokens.
-        layout: One example a row, or all in one.
+        examples: Indices of examples of the step, at least one.
+        offsets: Shape (examples of the step + 1,), start of each example in the step's flat tokens.
+        layout: One example per row, or all in one.
 
     Returns:
-        int64 of shape (rows, width), places in the flat tokens, -1 where there is padding; and the model's arguments
-        that keep the examples apart.
+        int64 of shape (rows, width), positions in the flat tokens, -1 for padding; and the model's arguments that keep
+        attention within each example.
     """
     import torch
 
     lengths, starts = np.diff(offsets)[examples], offsets[:-1][examples]
     column = np.arange(lengths.max())
     real = column < lengths[:, None]
-    places = np.where(real, starts[:, None] + column, -1)
+    positions = np.where(real, starts[:, None] + column, -1)
     if layout.layout == "padded":
-        return places, {"attention_mask": torch.from_numpy(real.astype(np.int64))}
-    positions = torch.from_numpy(np.broadcast_to(column, real.shape)[real] + layout.first_position)
+        return positions, {"attention_mask": torch.from_numpy(real.astype(np.int64))}
+    position_ids = torch.from_numpy(np.broadcast_to(column, real.shape)[real] + layout.first_position)
     bounds = torch.from_numpy(np.append(0, np.cumsum(lengths)).astype(np.int32))
-    apart = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": column.size, "max_length_k": column.size}
-    return places[real][None], {"position_ids": positions[None], **apart}
+    spans = {f"cu_seq_lens_{side}": bounds for side in "qk"} | {f"max_length_{side}": column.size for side in "qk"}
+    return positions[real][None], {"position_ids": position_ids[None], **spans}

@@ -1,10 +1,10 @@
-"""Step plan: lengths and ids of examples in, the examples of every optimizer step out, a pure function of the seed.
+"""Decide which examples each optimizer step trains on, as a pure function of the seed.
 
-Epochs follow each other end to end; a step is the next stretch of that stream, `batch_size` examples or
-`batch_tokens` tokens long. Any step can be asked for alone, so a run resumes where it was without replaying.
+Epochs follow each other in one endless stream; a step is its next `batch_size` examples, or its next `batch_tokens`
+tokens. Any step can be computed alone, so a run resumes without going through the steps before.
 
-With a replay share r there are two such streams, and one is made of them: of its first m examples ⌊r·m⌋ are of the
-replayed text, for every m. So each step holds that share to within one example, and a budget counts both.
+With a replay share r, a stream of selected text and a stream of general text are merged: of the first m examples,
+⌊r·m⌋ are general text, for every m. So each step has that share to within one example, and a budget counts both.
 """
 
 from bisect import bisect_left
@@ -21,9 +21,9 @@ from dana.train.settings import TrainSettings
 
 
 def epoch_order(ids: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """A permutation that sorts examples by a hash of (seed, epoch, id).
+    """Return the permutation that sorts examples by a hash of (seed, epoch, id).
 
-    Examples common to two arms therefore come in the same relative order in both.
+    Examples that two arms share are therefore in the same relative order in both.
 
     Args:
         ids: uint64 of shape (examples,).
@@ -35,11 +35,11 @@ def epoch_order(ids: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step.
+    """The examples of one optimizer step.
 
     Attributes:
         rows: Shape (examples,), indices into the examples.
-        epochs: Shape (examples,), the epoch each is seen in: a step may reach into the next.
+        epochs: Shape (examples,), epoch of each: a step may reach into the next epoch.
     """
 
     rows: np.ndarray
@@ -53,24 +53,25 @@ class Plan(Sequence[Step]):
         lengths: Shape (examples,), tokens of each.
         ids: uint64 of shape (examples,).
         settings: Budget, step size, replay share and seed.
-        replayed: How many of the examples, the last ones, are only there for the replay.
+        replay_count: The last so many examples are for replay.
     """
 
-    def __init__(self, lengths: np.ndarray, ids: np.ndarray, settings: TrainSettings, replayed: int = 0) -> None:
-        kept = ids.size - replayed
+    def __init__(self, lengths: np.ndarray, ids: np.ndarray, settings: TrainSettings, replay_count: int = 0) -> None:
+        count = ids.size - replay_count
         self._settings = settings
-        self._kept = _Stream(lengths[:kept], ids[:kept], settings.seed)
-        self._replay = _Stream(lengths[kept:], ids[kept:], settings.seed)
+        self._selection = _Stream(lengths[:count], ids[:count], settings.seed)
+        self._replay = _Stream(lengths[count:], ids[count:], settings.seed)
         share = min(Fraction(settings.replay).limit_denominator(10**6), 1 - Fraction(1, 10**6))
-        self._share = share if replayed else Fraction(0)
+        self._share = share if replay_count else Fraction(0)
         if settings.steps is not None:
             self._steps, self._end = settings.steps, self._start(settings.steps)
             return
         if settings.tokens is not None:
-            self._end = self._seen_before(settings.tokens)
+            self._end = self._examples_before(settings.tokens)
         else:
-            seen = max(1, round((settings.epochs or 1) * kept))
-            self._end = int((seen - 1) / (1 - self._share)) + 1  # the first place by which so many were kept ones
+            examples_seen = max(1, round((settings.epochs or 1) * count))
+            # the shortest stream with so many selected examples
+            self._end = int((examples_seen - 1) / (1 - self._share)) + 1
         if settings.batch_tokens is not None:
             self._steps = self._tokens_before(self._end - 1) // settings.batch_tokens + 1
         else:
@@ -78,8 +79,7 @@ class Plan(Sequence[Step]):
 
     @classmethod
     def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
-        """The plan of a run over some examples."""
-        return cls(examples.lengths, examples.ids, settings, examples.replayed)
+        return cls(examples.lengths, examples.ids, settings, examples.replay_count)
 
     def __len__(self) -> int:
         return self._steps
@@ -87,13 +87,13 @@ class Plan(Sequence[Step]):
     def __getitem__(self, step: int) -> Step:  # type: ignore[override]
         if not 0 <= step < self._steps:
             raise IndexError(step)
-        places = np.arange(self._start(step), min(self._start(step + 1), self._end))
-        before = self._replayed_before(places)
-        replayed = self._replayed_before(places + 1) > before
-        rows, epochs = np.empty_like(places), np.empty_like(places)
-        rows[~replayed], epochs[~replayed] = self._kept.rows((places - before)[~replayed])
-        rows[replayed], epochs[replayed] = self._replay.rows(before[replayed])
-        return Step(rows + replayed * self._kept.size, epochs)
+        positions = np.arange(self._start(step), min(self._start(step + 1), self._end))
+        before = self._replays_before(positions)
+        is_replay = self._replays_before(positions + 1) > before
+        rows, epochs = np.empty_like(positions), np.empty_like(positions)
+        rows[~is_replay], epochs[~is_replay] = self._selection.rows((positions - before)[~is_replay])
+        rows[is_replay], epochs[is_replay] = self._replay.rows(before[is_replay])
+        return Step(rows + is_replay * self._selection.size, epochs)
 
     @property
     def tokens(self) -> int:
@@ -102,28 +102,27 @@ class Plan(Sequence[Step]):
 
     @property
     def epochs(self) -> float:
-        """How many times the run goes through the text that was kept."""
-        return (self._end - int(self._replayed_before(self._end))) / self._kept.size
+        """Number of passes over the selected text."""
+        return (self._end - int(self._replays_before(self._end))) / self._selection.size
 
     def _start(self, step: int) -> int:
-        """The place in the stream at which a step starts."""
         if self._settings.batch_tokens is None:
             return step * self._settings.batch_size
-        return self._seen_before(step * self._settings.batch_tokens)
+        return self._examples_before(step * self._settings.batch_tokens)
 
-    def _replayed_before(self, place: Any) -> Any:
-        """How many of the stream's first examples, `place` of them, are replayed ones: ⌊r · place⌋."""
-        return place * self._share.numerator // self._share.denominator
+    def _replays_before(self, position: Any) -> Any:
+        """Count the replay examples among the first `position` examples of the stream: ⌊r · position⌋."""
+        return position * self._share.numerator // self._share.denominator
 
-    def _tokens_before(self, place: int) -> int:
-        """Tokens of the stream's first examples, `place` of them."""
-        replayed = self._replayed_before(place)
-        return self._kept.tokens(place - replayed) + self._replay.tokens(replayed)
+    def _tokens_before(self, position: int) -> int:
+        """Count the tokens of the first `position` examples of the stream."""
+        replay_count = self._replays_before(position)
+        return self._selection.tokens(position - replay_count) + self._replay.tokens(replay_count)
 
-    def _seen_before(self, tokens: int) -> int:
-        """How many examples of the stream start before its token number `tokens`."""
+    def _examples_before(self, tokens: int) -> int:
+        """Count the examples that start before token number `tokens` of the stream."""
         share = float(self._share)
-        low = high = int(tokens / ((1 - share) * self._kept.mean + share * self._replay.mean))
+        low = high = int(tokens / ((1 - share) * self._selection.mean + share * self._replay.mean))
         width = 1
         while low > 0 and self._tokens_before(low) >= tokens:
             low, width = max(0, low - width), 2 * width
@@ -134,7 +133,7 @@ class Plan(Sequence[Step]):
 
 
 class _Stream:
-    """Examples in endless epochs, each in an order of its own."""
+    """Examples in endless epochs, each epoch in its own order."""
 
     def __init__(self, lengths: np.ndarray, ids: np.ndarray, seed: int) -> None:
         self._lengths, self._ids, self._seed = lengths, ids, seed
@@ -143,22 +142,22 @@ class _Stream:
         self.size: int = ids.size
         self.mean: float = self._epoch / max(1, ids.size)
 
-    def rows(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which examples are at some places, and in which epoch."""
-        epochs = places // max(1, self.size)
-        rows = np.empty_like(places)
+    def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Look up the examples at positions of the stream, and the epoch of each."""
+        epochs = positions // max(1, self.size)
+        rows = np.empty_like(positions)
         for epoch in np.unique(epochs):
-            here = epochs == epoch
-            rows[here] = self._order(int(epoch))[0][places[here] % self.size]
+            in_epoch = epochs == epoch
+            rows[in_epoch] = self._order(int(epoch))[0][positions[in_epoch] % self.size]
         return rows, epochs
 
     def tokens(self, count: int) -> int:
-        """Tokens of the first examples, `count` of them."""
+        """Count the tokens of the first `count` examples."""
         epochs, rest = divmod(count, max(1, self.size))
         return epochs * self._epoch + (int(self._order(epochs)[1][rest]) if rest else 0)
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """An epoch's order, and the token at which each of its examples starts."""
+        """Return an epoch's order, and the token at which each of its examples starts."""
         if epoch not in self._cached:
             order = epoch_order(self._ids, self._seed, epoch)
             starts = np.cumsum(self._lengths[order]) - self._lengths[order]

@@ -1,7 +1,7 @@
-"""Execution planner: model, text and device in; layout and precision of micro-batches out, with a reason each.
+"""Choose layout and precision of micro-batches for a model, its text and a device, each with a reason.
 
-What it chooses changes speed and memory; the step's loss is the same to rounding. Each choice is printed, is kept in
-the manifest, and has an override in :class:`dana.train.settings.Execution`.
+The choice changes speed and memory; the step's loss is the same to rounding. Each choice is logged, recorded in the
+manifest, and has an override in :class:`dana.train.settings.Execution`.
 """
 
 import re
@@ -27,25 +27,25 @@ log = get_logger(__name__)
 def choose_execution(
     model: Any, examples: Examples, settings: TrainSettings, accelerator: Any
 ) -> tuple[BatchLayout, list[str]]:
-    """Decide layout and precision, and set the model up for it; every rank decides what rank 0 does.
+    """Choose layout and precision, and set the model's attention up for it; all ranks follow rank 0.
 
     Args:
         model: A model with the objective's heads, not wrapped yet.
-        examples: What it will be trained on.
-        settings: The run.
+        examples: Training examples.
+        settings: Settings of the run.
         accelerator: Device, precision and ranks.
 
     Returns:
-        Layout and size of micro-batches, and a line for each decision.
+        Layout and size of micro-batches, and a line of text for each decision.
 
     Raises:
-        ConfigError: If a layout was asked for that the model cannot have.
+        ConfigError: If the model does not support the layout in the settings.
     """
-    model, precision, asked = model.to(accelerator.device), Precision.of(accelerator), settings.execution
-    ours = precision.name == "bf16" and not precision.launched  # Accelerate does not see to it
-    source = "as the launch says (no = fp32)" if precision.launched else f"what this {precision.device.type} device has"
+    model, precision, execution = model.to(accelerator.device), Precision.of(accelerator), settings.execution
+    autocast = precision.name == "bf16" and not precision.from_launcher  # Accelerate does not apply it
+    source = "set by the launch (no = fp32)" if precision.from_launcher else f"default of {precision.device.type}"
     layout, why = first(lambda: _layout(model, settings, precision))
-    shape = BatchLayout.of(model.config, asked.micro_batch_tokens, layout, ours)
+    shape = BatchLayout.of(model.config, execution.micro_batch_tokens, layout, autocast)
     if layout == "unpadded":
         register()
         model.set_attn_implementation(NAME)
@@ -63,52 +63,52 @@ def choose_execution(
 
 
 def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[str, str]:
-    """The layout of a run, and why it is that one.
+    """Choose the layout of a run, with the reason.
 
-    Unpadded rows keep examples apart by position ids and by the attention implementation; which architectures leave
-    both to their caller, transformers says by the support of flash attention. Not MPNet and DeBERTa, whose attention
-    computes distances.
+    Unpadded rows keep examples apart by position ids and the attention implementation. Architectures that let the
+    caller set both are those with flash attention in transformers; not MPNet and DeBERTa, whose attention computes
+    relative distances itself.
 
     Raises:
-        ConfigError: If one was asked for that the model cannot have.
+        ConfigError: If the model does not support the layout in the settings.
     """
     layout, layouts = settings.execution.layout, settings.make_objective().layouts
     kind, able = model.config.model_type, getattr(model, "_supports_flash_attn", False)
     if layout == "auto":
         if "unpadded" not in layouts:
-            return layouts[0], f"the first of objective {settings.objective}"
+            return layouts[0], f"the first layout of objective {settings.objective}"
         if not able:
-            return "padded", f"the only one for {kind}"
+            return "padded", f"the only layout that {kind} supports"
         kernel = precision.name != "no" and has_kernel(precision.device)
         why = f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
         return ("unpadded" if kernel else "padded"), why
     if layout != "padded" and not able:
         raise ConfigError(
-            f"execution.layout={layout} is not for {kind}: its attention cannot be told where an example begins; "
-            "execution.layout=padded always is"
+            f"execution.layout={layout} does not work with {kind}, whose attention cannot keep examples of one row "
+            "apart; use execution.layout=padded"
         )
-    return layout, "as asked"
+    return layout, "set by execution.layout"
 
 
 def checkpoint_gradients(model: Any) -> None:
-    """Make a model compute its layers again in the backward pass, with the same dropout: the same gradients.
+    """Turn on gradient checkpointing; dropout, and so the gradients, stay the same.
 
     Raises:
-        ConfigError: If it cannot.
+        ConfigError: If the model does not support it.
     """
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)  # its later name
     try:
         enable({"use_reentrant": False})
     except ValueError as error:
-        raise ConfigError(f"execution.gradient_checkpointing=true: {model.config.model_type} cannot") from error
+        raise ConfigError(f"execution.gradient_checkpointing=true: {model.config.model_type} cannot do it") from error
 
 
 @contextmanager
-def no_memory_to_spare(what: str, budget: int) -> Iterator[None]:
-    """Turn an out-of-memory error inside, of CUDA, cuBLAS or Metal, into one line that names the setting.
+def explain_out_of_memory(what: str, budget: int) -> Iterator[None]:
+    """Turn an out-of-memory error of CUDA, cuBLAS or Metal into one line that names the setting to change.
 
     Raises:
-        DanaError: On the rank that it happens to; the launcher ends the others.
+        DanaError: On the rank that ran out of memory; the launcher ends the others.
     """
     try:
         yield
@@ -116,6 +116,6 @@ def no_memory_to_spare(what: str, budget: int) -> Iterator[None]:
         if not (isinstance(error, torch.OutOfMemoryError) or re.search("out of memory|ALLOC_FAILED", str(error))):
             raise
         raise DanaError(
-            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, and the same command "
-            "goes on from the last checkpoint"
+            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, and run the command "
+            "again: it resumes from the last checkpoint"
         ) from error

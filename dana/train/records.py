@@ -1,4 +1,4 @@
-"""Records of steps and evaluations, the lines of ``training.jsonl``."""
+"""Define the records of steps and evaluations, and write and read them as lines of ``training.jsonl``."""
 
 import json
 import math
@@ -15,22 +15,21 @@ class StepRecord:
     """One optimizer step.
 
     Attributes:
-        step: From 1.
-        tokens: Seen so far, special tokens included, padding not.
-        examples: Seen so far.
-        loss: The weighted loss that was minimised, further kinds of loss included.
-        plain_loss: Mean nats a predicted token, without weights; None where the step had none, or all weights were 0.
+        step: Number of the step, from 1.
+        tokens: Tokens seen so far, with special tokens, without padding.
+        examples: Examples seen so far.
+        loss: The weighted loss that was minimised, all kinds of loss included.
+        plain_loss: Unweighted mean nats per predicted token; None if there was no such token, or all weights were 0.
         lr: Learning rate.
-        grad_norm: Before clipping.
-        effective_sample_size: Of this step's weights; the batch size when all are equal.
-        seconds: Since the first step began.
-        kind: Tells the lines of ``training.jsonl`` apart.
-        other_losses: Mean nats, without weights, of each further kind of loss of the objective; in the line under
-            ``NAME_loss``.
-        skipped: True where the gradient was not finite and the model was left alone; else None, and not in the line.
-        tokens_per_second: Of this step alone, over all ranks, special tokens included, padding not; None, and not in
-            the line, where it computed nothing.
-        peak_memory: The most bytes that tensors took so far on this rank's GPU; None, and not in the line, elsewhere.
+        grad_norm: Gradient norm before clipping.
+        effective_sample_size: Effective sample size of this step's weights; the batch size if all are equal.
+        seconds: Seconds since the first step began.
+        kind: ``step``.
+        other_losses: Unweighted mean nats of each further kind of loss; in the line under ``NAME_loss``.
+        skipped: True if the gradient was not finite and the model was not updated; in the line only if true.
+        tokens_per_second: Tokens per second of this step over all ranks, with special tokens, without padding; None,
+            and not in the line, if nothing was computed.
+        peak_memory: Largest number of bytes allocated so far on this rank's GPU; None, and not in the line, on others.
     """
 
     step: int
@@ -44,16 +43,16 @@ class StepRecord:
     seconds: float
     kind: str = "step"
     other_losses: Mapping[str, float] | None = None
-    skipped: bool | None = None
+    skipped: bool = False
     tokens_per_second: float | None = None
     peak_memory: int | None = None
 
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """Held-out losses, mean nats a predicted token, with standard errors; see :mod:`dana.train.evaluation`.
+    """Held-out losses in mean nats per predicted token, with standard errors; see :mod:`dana.train.evaluation`.
 
-    None where there is nothing to measure, and for the standard error of a single example.
+    Losses are None if no token can be predicted, standard errors also for a single example.
     """
 
     step: int
@@ -69,9 +68,9 @@ Record = StepRecord | EvaluationRecord
 
 
 def values_of(record: Record) -> dict[str, Any]:
-    """A record's values by name: what does not apply is left out, a number that is not finite is None."""
-    optional = {field.name for field in fields(record) if field.default is None}
-    values = {name: value for name, value in asdict(record).items() if value is not None or name not in optional}
+    """Return a record's values by name, without optional ones that are unset; numbers that are not finite are None."""
+    unset = {field.name: field.default for field in fields(record) if field.default in (None, False)}
+    values = {name: value for name, value in asdict(record).items() if name not in unset or value is not unset[name]}
     values |= {f"{kind}_loss": loss for kind, loss in values.pop("other_losses", {}).items()}
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
@@ -79,28 +78,28 @@ def values_of(record: Record) -> dict[str, Any]:
 
 
 def to_line(record: Record) -> str:
-    """A line of JSON, newline included."""
+    """Format a record as a line of JSON, newline included."""
     return json.dumps(values_of(record), allow_nan=False) + "\n"
 
 
 def from_line(line: str) -> Record:
-    """What :func:`to_line` wrote."""
-    values = json.loads(line)
-    kind: type = StepRecord if values["kind"] == "step" else EvaluationRecord
-    own = {field.name: values[field.name] for field in fields(kind) if field.name in values}
-    others = {name: value for name, value in values.items() if name.endswith("_loss") and name not in own}
+    """Read a line of :func:`to_line`."""
+    entries = json.loads(line)
+    kind: type = StepRecord if entries["kind"] == "step" else EvaluationRecord
+    values = {field.name: entries[field.name] for field in fields(kind) if field.name in entries}
+    others = {name: value for name, value in entries.items() if name.endswith("_loss") and name not in values}
     if others:
-        own["other_losses"] = {name.removesuffix("_loss"): value for name, value in others.items()}
-    return kind(**own)
+        values["other_losses"] = {name.removesuffix("_loss"): value for name, value in others.items()}
+    return kind(**values)
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The most bytes that tensors took on a GPU so far; None elsewhere."""
+    """Return the largest number of bytes allocated on a GPU so far; None on other devices."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def speed_of(records: list[Record]) -> dict[str, float]:
-    """A run's median tokens a second and the most memory, as far as its steps say."""
+    """Return a run's median tokens per second and its peak memory, if its steps recorded them."""
     steps = [record for record in records if isinstance(record, StepRecord)]
     speeds = [record.tokens_per_second for record in steps if record.tokens_per_second is not None]
     peaks = [record.peak_memory for record in steps if record.peak_memory is not None]

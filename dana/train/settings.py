@@ -1,4 +1,4 @@
-"""Settings of a training run, checked before any work; the model and torch are left alone."""
+"""Define the settings of a training run; they are checked without loading a model or torch."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -19,20 +19,19 @@ FINAL = ("last", "best")
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is executed: speed, memory, what is saved. The outcome does not depend on it.
+    """How a run is executed: speed, memory, checkpoints. The result does not depend on it.
 
     Attributes:
         micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank.
         layout: ``padded`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where the device has an
             attention kernel for it, else padded.
-        gradient_checkpointing: Compute each layer again on the way back instead of remembering it: less memory, a
-            third slower.
-        save_every: Optimizer steps between checkpoints; 0 saves only when told to stop.
-        export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes none on the way.
-        extendable: Keep, under ``OUT-extend``, the state from which a longer run can go on.
-        extend: Folder of a finished model that is extendable: go on from there, as if this run had done it all.
-        resume: ``auto`` goes on from the newest sound checkpoint, ``never`` starts again.
-        trackers: Besides ``training.jsonl``: none unless named; ``tensorboard``, or any other that Accelerate knows.
+        gradient_checkpointing: Recompute activations in the backward pass: less memory, a third slower.
+        save_every: Optimizer steps between checkpoints; 0 saves only when a signal asks to stop.
+        export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes none.
+        extendable: Save, under ``OUT-extend``, the state from which a longer run can start.
+        extend: Folder of a finished, extendable model: continue it, with the result of one long run.
+        resume: ``auto`` resumes from the newest intact checkpoint, ``never`` starts again.
+        trackers: Experiment trackers besides ``training.jsonl``: ``tensorboard``, or any other that Accelerate knows.
     """
 
     micro_batch_tokens: int = 8192
@@ -46,21 +45,21 @@ class Execution:
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for key, least in (("micro_batch_tokens", 1), ("save_every", 0), ("export_every", 0)):
-            require(getattr(self, key) >= least, key, getattr(self, key), f"at least {least}")
-        for key, known in (("layout", ("auto", *LAYOUTS)), ("resume", RESUME)):
-            require(getattr(self, key) in known, key, getattr(self, key), f"one of {', '.join(known)}")
+        for key, minimum in (("micro_batch_tokens", 1), ("save_every", 0), ("export_every", 0)):
+            require(getattr(self, key) >= minimum, key, getattr(self, key), f"at least {minimum}")
+        for key, choices in (("layout", ("auto", *LAYOUTS)), ("resume", RESUME)):
+            require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
 
 
 @dataclass(frozen=True)
 class HeadWarmup:
-    """How a new head is trained before anything else.
+    """How a new head is trained before the run.
 
     Attributes:
-        steps: Optimizer steps; 0 leaves it as initialised.
-        batch_size: Examples a step.
-        learning_rate: Peak.
+        steps: Optimizer steps; 0 keeps its initial weights.
+        batch_size: Examples per step.
+        learning_rate: Peak learning rate.
     """
 
     steps: int = 100
@@ -75,36 +74,36 @@ class HeadWarmup:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """A training run.
+    """Settings of a training run.
 
     Attributes:
         objective: What the model learns to predict, a spec of a class in the entry-point group ``dana.objectives``:
             ``masked:mask_rate=0.15,whole_word=false`` or ``next_sentence``, which has the same parameters.
         steps: Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous.
-        tokens: Or stop when so many tokens were seen, so that arms are equal.
-        epochs: Or go so many times through the text that was kept. None of the three: once.
+        tokens: Or stop after so many tokens, so that arms are equal.
+        epochs: Or stop after so many passes over the selected text. Default of the three: one epoch.
         batch_size: Examples in an optimizer step, over all ranks. The paper uses 256.
         batch_tokens: Or tokens in an optimizer step.
         max_tokens: Most tokens of an example, special tokens included.
-        learning_rate: The peak. The paper uses 1e-4.
+        learning_rate: Peak learning rate. The paper uses 1e-4.
         warmup: Share of the steps with a rising rate. The paper uses 0.01.
-        warmup_steps: Or how many.
-        schedule: What the rate does then, :mod:`dana.train.schedule`: ``linear`` fall (the paper), ``cosine``,
-            ``constant``, or ``wsd``: constant, and a linear fall at the end.
-        floor: Where the rate falls to, as a share of the peak.
-        cooldown: Share of the steps that fall under ``wsd``.
-        weight_decay: AdamW's, on matrices only.
-        betas: AdamW's, two numbers.
-        eps: AdamW's.
+        warmup_steps: Or the number of these steps.
+        schedule: Learning rate after the warm-up, :mod:`dana.train.schedule`: ``linear`` decay (the paper), ``cosine``,
+            ``constant``, or ``wsd``: constant, with linear decay at the end.
+        floor: Final learning rate, as a share of the peak.
+        cooldown: Share of the steps in the decay of ``wsd``.
+        weight_decay: Of AdamW, on matrices only.
+        betas: Of AdamW, two numbers.
+        eps: Of AdamW.
         clip: Largest gradient norm.
-        replay: Share of each step's examples drawn from the corpus as it is, with weight 1, against forgetting.
+        replay: Share of each step's examples drawn from the whole corpus, with weight 1, against forgetting.
         denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.train.objectives.batch`.
         seed: Decides masks, order, dropout and new weights.
-        evaluations: How often to measure held-out losses between the first step and the last.
-        eval_every: Or after how many steps each.
-        evaluation_tokens: Most tokens of each held-out text to measure on.
+        evaluations: Number of evaluations on held-out text between the first step and the last.
+        eval_every: Or the number of steps between them.
+        evaluation_tokens: Most tokens of each held-out text to evaluate on.
         final: ``last``, or ``best``: the evaluated weights with the lowest loss on held-out task text.
-        execution: How to run it.
+        execution: Speed, memory and checkpoints.
     """
 
     objective: str = "masked"
@@ -137,8 +136,8 @@ class TrainSettings:
         self._check_budget()
         self._check_descent()
         require(0 <= self.replay < 1, "replay", self.replay, "in [0, 1)")
-        for key, known in (("denominator", DENOMINATORS), ("final", FINAL)):
-            require(getattr(self, key) in known, key, getattr(self, key), f"one of {', '.join(known)}")
+        for key, choices in (("denominator", DENOMINATORS), ("final", FINAL)):
+            require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
         budget = self.execution.micro_batch_tokens
         require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
         layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
@@ -149,11 +148,11 @@ class TrainSettings:
     def _check_extension(self) -> None:
         name = "extendable" if self.execution.extendable else "extend"
         endless = self.schedule in ("constant", "wsd")
-        require(endless, "schedule", self.schedule, f"constant or wsd with {name}: others know the end beforehand")
+        require(endless, "schedule", self.schedule, f"constant or wsd with {name}: other rates depend on the last step")
         alike = self.warmup_steps is not None or self.warmup == 0
-        require(alike, "warmup", self.warmup, f"0, or given as warmup_steps, with {name}: a longer run's share is more")
+        require(alike, "warmup", self.warmup, f"0, or set as warmup_steps, with {name}: a share grows with the run")
         last = self.final == "last" or not self.execution.extend
-        require(last, "final", self.final, "last with extend: the best so far was not kept")
+        require(last, "final", self.final, "last with extend: the best weights were not saved")
 
     def _check_budget(self) -> None:
         for key in ("steps", "tokens", "batch_tokens", "eval_every"):
@@ -164,16 +163,16 @@ class TrainSettings:
         for key, other in (("steps", "tokens"), ("steps", "epochs"), ("tokens", "epochs")):
             alone = getattr(self, key) is None or getattr(self, other) is None
             require(alone, key, getattr(self, key), f"null when {other} is given")
-        for key, least in (("batch_size", 1), ("max_tokens", 3), ("evaluations", 0), ("evaluation_tokens", 1)):
-            require(getattr(self, key) >= least, key, getattr(self, key), f"at least {least}")
+        for key, minimum in (("batch_size", 1), ("max_tokens", 3), ("evaluations", 0), ("evaluation_tokens", 1)):
+            require(getattr(self, key) >= minimum, key, getattr(self, key), f"at least {minimum}")
         fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
         require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
 
     def _check_descent(self) -> None:
         require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "above 0 and finite")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
-        rising = self.warmup_steps
-        require(rising is None or rising >= 0, "warmup_steps", rising, "at least 0, or null")
+        warmup_steps = self.warmup_steps
+        require(warmup_steps is None or warmup_steps >= 0, "warmup_steps", warmup_steps, "at least 0, or null")
         require(self.schedule in SCHEDULES, "schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
         require(0 <= self.floor <= 1, "floor", self.floor, "in [0, 1]")
         require(0 < self.cooldown <= 1, "cooldown", self.cooldown, "in (0, 1]")
@@ -184,39 +183,40 @@ class TrainSettings:
             require(getattr(self, key) > 0, key, getattr(self, key), "above 0")
 
     def make_objective(self) -> "Objective":
-        """The objective that the spec names.
+        """Make the objective that the spec names.
 
         Raises:
-            PluginError: If there is none of that name.
-            ConfigError: If a parameter is unknown, or out of its range.
+            PluginError: If no objective has this name.
+            ConfigError: If a parameter is unknown or out of range.
         """
         return OBJECTIVES.create(self.objective)
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of a step, from 0, of a run of so many."""
-        rising = self._rising(steps)
-        return rate_at(step, steps, self.learning_rate, rising, self.schedule, self.floor, self.cooldown)
+        """Return the learning rate of a step, from 0, in a run of `steps` steps."""
+        warmup_steps = self._warmup_steps(steps)
+        return rate_at(step, steps, self.learning_rate, warmup_steps, self.schedule, self.floor, self.cooldown)
 
     def shared_steps(self, steps: int) -> int:
-        """Of a run of so many steps, how many are the same in every longer one; the last may be short of examples."""
-        return min(steps - 1, steps - falling_steps(steps, self._rising(steps), self.schedule, self.cooldown))
+        """Count the steps of a run that every longer one shares: not the last, whose batch may be smaller."""
+        return min(steps - 1, steps - falling_steps(steps, self._warmup_steps(steps), self.schedule, self.cooldown))
 
-    def _rising(self, steps: int) -> int:
+    def _warmup_steps(self, steps: int) -> int:
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
-        """What the outcome depends on: all settings but those of the execution."""
-        own = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective")}
-        return own | self.make_objective().decisive()
+        """Return the settings that the result depends on: all but those of the execution."""
+        values = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective")}
+        return values | self.make_objective().decisive()
 
 
 @dataclass(frozen=True)
 class AdaptSettings(TrainSettings):
-    """How a model is adapted: :class:`~dana.train.settings.TrainSettings`, and what a missing head needs.
+    """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, dropout and the warm-up of a new head.
 
     Attributes:
-        head_warmup: For a checkpoint without a language-model head.
-        dropout: Of every layer during the run; None leaves the checkpoint's own, which the result has in any case.
+        head_warmup: Training of a new head, for a checkpoint without one for language modelling.
+        dropout: Dropout of every layer during the run; None keeps the checkpoint's. The saved model has the
+            checkpoint's dropout in any case.
     """
 
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
@@ -229,14 +229,14 @@ class AdaptSettings(TrainSettings):
 
 @dataclass(frozen=True)
 class PretrainSettings(TrainSettings):
-    """How a model is made from scratch.
+    """Settings of pretraining from scratch.
 
     Attributes:
         architecture: ``bert`` or ``modernbert``, see :func:`dana.models.language_model.new_encoder`.
-        vocabulary: Most entries of the tokenizer.
-        lowercase: Whether the tokenizer folds case and accents.
-        dropout: 0 suits runs that see their text a few times.
-        max_positions: Positions the model can tell apart, at least ``max_tokens``.
+        vocabulary: Largest size of the tokenizer's vocabulary.
+        lowercase: Make the tokenizer fold case and accents.
+        dropout: Dropout of every layer; 0 suits runs of a few epochs.
+        max_positions: Number of position embeddings, at least ``max_tokens``.
     """
 
     learning_rate: float = 1e-3
@@ -251,8 +251,8 @@ class PretrainSettings(TrainSettings):
         from dana.models.language_model import ARCHITECTURES
 
         super().__post_init__()
-        known = self.architecture in ARCHITECTURES
-        require(known, "architecture", self.architecture, f"one of {', '.join(ARCHITECTURES)}")
+        choices = f"one of {', '.join(ARCHITECTURES)}"
+        require(self.architecture in ARCHITECTURES, "architecture", self.architecture, choices)
         require(self.vocabulary >= 64, "vocabulary", self.vocabulary, "at least 64")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         fits = self.max_positions >= self.max_tokens

@@ -1,7 +1,7 @@
-"""Supervised training: batches and the loss of each in, updated parameters and the losses out; the batches' order.
+"""Train a model in one process with a given loss: optimizer, training loop, and batches of similar length.
 
-Head warm-up, fine-tuning, the classifier selector and plug-ins that tune a model train by this loop; pretraining on
-weighted text over several ranks is :mod:`dana.train.loop`.
+Head warm-up, fine-tuning, the classifier selector and plug-ins use this loop; pretraining on weighted text over several
+ranks is in :mod:`dana.train.loop`.
 """
 
 import math
@@ -24,14 +24,14 @@ def make_optimizer(
     betas: Sequence[float] = (0.9, 0.999),
     eps: float = 1e-8,
 ) -> torch.optim.Optimizer:
-    """Fused AdamW over what requires a gradient; biases and norms (vectors) do not decay.
+    """Make a fused AdamW over the parameters that require a gradient; vectors (biases, norms) have no weight decay.
 
     Args:
-        model: What to train.
-        learning_rate: Of the first step.
-        weight_decay: Share of a matrix's values lost a step, times the learning rate.
-        betas: How much of the old a step keeps in the running mean of the gradient, and of its square.
-        eps: Added to the root of the latter.
+        model: The model to train.
+        learning_rate: Learning rate of the first step.
+        weight_decay: Weight decay of matrices.
+        betas: Decay rates of the running means of the gradient and of its square.
+        eps: Added to the denominator.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
@@ -50,16 +50,16 @@ def train_supervised(
     name: str,
     clip: float | None = 1.0,
 ) -> Iterator[float]:
-    """Take an optimizer step a batch, and yield its loss. The caller puts the model into training mode.
+    """Take an optimizer step per batch, and yield its loss. The caller puts the model into training mode.
 
     Args:
-        optimizer: Holds the parameters; its learning rate is set anew for each step.
-        batches: Whatever `losses` understands, in order, made as they are needed.
-        losses: The loss of a batch, as scalars that sum to it; each is differentiated before the next is computed, so
-            that only one graph is in memory. A batch without any leaves the parameters as they are.
-        rate: The learning rate of a step, from 0.
-        name: Names the training in an error.
-        clip: Largest norm of the gradient; None leaves it as it is.
+        optimizer: Holds the parameters; its learning rate is set before each step.
+        batches: Inputs of `losses`, one per step.
+        losses: Computes the loss of a batch as scalars that sum to it. Each is differentiated before the next is
+            computed, so one graph is in memory at a time. A batch without any leaves the parameters unchanged.
+        rate: Returns the learning rate of a step, from 0.
+        name: Name of the training in an error.
+        clip: Largest gradient norm; None for no clipping.
 
     Raises:
         DanaError: If a loss is not finite; the parameters are those of the step before.
@@ -84,18 +84,18 @@ def train_supervised(
 def batches_by_length(
     lengths: Sequence[int] | np.ndarray, size: int, random: np.random.Generator, together: int = 32
 ) -> list[np.ndarray]:
-    """Rows of each step of an epoch, at random but alike in length, so that little of a batch is padding.
+    """Shuffle the rows of an epoch into batches of similar length, so that little of a batch is padding.
 
     Args:
         lengths: Tokens of each row.
-        size: Rows a step.
-        random: Shuffles the rows, and then the steps; between, rows of `together` steps are sorted by length.
-        together: How many steps.
+        size: Rows per batch.
+        random: Shuffles the rows, and finally the batches.
+        together: The shuffled rows of so many batches are sorted by length before they are cut.
     """
     lengths, steps = np.asarray(lengths), []
-    shuffled = random.permutation(lengths.size)
-    for start in range(0, shuffled.size, size * together):
-        bucket = shuffled[start : start + size * together]
+    order = random.permutation(lengths.size)
+    for start in range(0, order.size, size * together):
+        bucket = order[start : start + size * together]
         bucket = bucket[np.argsort(lengths[bucket], kind="stable")]
         steps += [bucket[at : at + size] for at in range(0, bucket.size, size)]
-    return [steps[place] for place in random.permutation(len(steps))]
+    return [steps[index] for index in random.permutation(len(steps))]

@@ -1,7 +1,6 @@
-"""Tokenised corpus: documents in, one stream of token ids with the last character of each token out.
+"""Tokenise a corpus once into one stream of token ids, with the position of the last character of each token.
 
-Text is tokenised once; whatever the weights keep of it is cut out of the stream afterwards, so that a change of
-weights, arm or window length costs no tokenising.
+Examples are cut out of the stream afterwards, so new weights, arms or window lengths need no new tokenising.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,18 +18,18 @@ from dana.core.tensors import ArrayWriter, map_arrays
 from dana.models.folder import uncut
 
 FILE = "tokens.safetensors"
-TOKENISED = table_schema(doc_id=pa.string(), tokens=pa.int64(), characters=pa.int64())
-DOCUMENTS_AT_ONCE = 512  # enough for the tokenizer's threads, little enough to hold their offsets
+DOCUMENT_LENGTHS = table_schema(doc_id=pa.string(), tokens=pa.int64(), characters=pa.int64())
+DOCUMENTS_AT_ONCE = 512  # enough for the tokenizer's threads, few enough to hold their offsets in memory
 
 
 @dataclass(frozen=True)
-class Tokenised:
-    """One document's place in the stream.
+class DocumentSpan:
+    """The tokens ``first:after`` of one document in the stream.
 
     Attributes:
-        doc_id: Its id.
-        first: Its first token.
-        after: The token behind its last.
+        doc_id: Id of the document.
+        first: Index of its first token.
+        after: Index after its last token.
         characters: Length of its text.
     """
 
@@ -46,9 +45,9 @@ class Tokens:
 
     Attributes:
         ids: Integers of shape (tokens,), in memory or mapped from disk.
-        last: uint32 of shape (tokens,), the last character of each token in its document, never falling
-            within a document. (The first may be a space before the word, the last never is behind it.)
-        batches: Gives the documents, :data:`TOKENISED`, in memory or from a folder.
+        last: uint32 of shape (tokens,), position of each token's last character in its document, ascending within a
+            document. (A token's first character may be the space before its word; its last one is always its own.)
+        batches: Returns the table of documents, :data:`DOCUMENT_LENGTHS`, in memory or from a folder.
     """
 
     ids: np.ndarray
@@ -57,65 +56,66 @@ class Tokens:
 
     @classmethod
     def open(cls, folder: Path) -> "Tokens":
-        """What :func:`write_tokens` wrote, mapped.
+        """Map the files of :func:`write_tokens`.
 
         Raises:
-            ArtifactError: If the file is missing or broken.
+            ArtifactError: If the file is missing or damaged.
         """
         arrays = map_arrays(folder / FILE)
-        names = TOKENISED.names
-        return cls(**arrays, batches=lambda: (some for part in parts(folder) for some in read_batches(part, names)))
+        names = DOCUMENT_LENGTHS.names
+        return cls(**arrays, batches=lambda: (block for part in parts(folder) for block in read_batches(part, names)))
 
     @classmethod
     def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
-        """Tokenise a little text in memory."""
+        """Tokenise documents in memory."""
         empty = np.zeros(0, dtype=np.uint32)
-        ids, last, tables = zip((empty, empty, TOKENISED.empty_table()), *tokenise(documents, tokenizer), strict=True)
+        nothing = (empty, empty, DOCUMENT_LENGTHS.empty_table())
+        ids, last, tables = zip(nothing, *tokenise(documents, tokenizer), strict=True)
         return cls(np.concatenate(ids), np.concatenate(last), pa.concat_tables(tables).to_batches)
 
-    def documents(self) -> Iterator[Tokenised]:
-        """Every document in corpus order."""
+    def documents(self) -> Iterator[DocumentSpan]:
+        """Yield every document in corpus order."""
         after = 0
         for batch in self.batches():
             for doc_id, tokens, characters in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield Tokenised(doc_id, after, after + tokens, characters)
+                yield DocumentSpan(doc_id, after, after + tokens, characters)
                 after += tokens
 
 
 def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
-    """Token ids, last characters and a table of documents, some hundred documents at a time.
+    """Tokenise documents in blocks; yields token ids, last characters and the table of documents of each block.
 
     Args:
-        documents: In corpus order.
+        documents: Documents in corpus order.
         tokenizer: A fast Hugging Face tokenizer; its threads share the work.
 
     Raises:
-        ConfigError: If the tokenizer is slow: it does not know where its tokens end.
+        ConfigError: If the tokenizer is a slow one, which does not report where its tokens end.
     """
-    whole, stream = uncut(tokenizer), iter(documents)
-    while some := list(islice(stream, DOCUMENTS_AT_ONCE)):
-        encodings = whole.encode_batch([document.text for document in some], add_special_tokens=False)
+    encoder, stream = uncut(tokenizer), iter(documents)
+    while block := list(islice(stream, DOCUMENTS_AT_ONCE)):
+        encodings = encoder.encode_batch([document.text for document in block], add_special_tokens=False)
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
         last = [
             np.maximum.accumulate(np.array([max(first, end - 1) for first, end in encoding.offsets], dtype=np.uint32))
             for encoding in encodings
         ]
         rows = {
-            "doc_id": [document.doc_id for document in some],
+            "doc_id": [document.doc_id for document in block],
             "tokens": [one.size for one in ids],
-            "characters": [len(document.text) for document in some],
+            "characters": [len(document.text) for document in block],
         }
-        yield np.concatenate(ids), np.concatenate(last), pa.Table.from_pydict(rows, schema=TOKENISED)
+        yield np.concatenate(ids), np.concatenate(last), pa.Table.from_pydict(rows, schema=DOCUMENT_LENGTHS)
 
 
 def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, total: int | None = None) -> int:
     """Tokenise a corpus into a folder: ``tokens.safetensors`` (ids, last) and ``part-*.parquet`` (documents).
 
     Args:
-        documents: In corpus order.
+        documents: Documents in corpus order.
         tokenizer: A fast tokenizer.
-        folder: Where; it must exist.
-        total: How many documents there are, for the progress bar.
+        folder: Target folder; must exist.
+        total: Number of documents, for the progress bar.
 
     Returns:
         The number of tokens.
@@ -126,12 +126,12 @@ def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, to
 
     def tables() -> Iterator[pa.Table]:
         nonlocal tokens
-        counted = tracked(documents, what="tokenise", unit="documents", total=total)
-        for ids, last, table in tokenise(counted, tokenizer):
+        documents_with_progress = tracked(documents, what="tokenise", unit="documents", total=total)
+        for ids, last, table in tokenise(documents_with_progress, tokenizer):
             writer.append(ids=ids, last=last)
             tokens += ids.size
             yield table
 
-    write_parts(tables(), folder, TOKENISED)
+    write_parts(tables(), folder, DOCUMENT_LENGTHS)
     writer.close()
     return tokens

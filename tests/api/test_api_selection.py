@@ -111,7 +111,7 @@ def test_low_scores_are_like_the_task(run):
         (lambda: dana.score(["a"], ["b"], max_task_units=0), "max_task_units=0: must be at least 1"),
         (
             lambda: dana.score("nowhere.txt", ["b"], encoder="hashing"),
-            "task 'nowhere.txt': neither a file nor a task card",
+            "task 'nowhere.txt': is neither a file nor a task card",
         ),
         (
             lambda: dana.score(["a"], ["b"], selector="random", geometry="l2"),

@@ -21,7 +21,7 @@ from dana.train import DENOMINATORS
 from dana.train.examples import Batch
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
-from dana.train.loop import Prepared, take_step
+from dana.train.loop import TrainingState, take_step
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.settings import TrainSettings
 
@@ -56,7 +56,7 @@ def own_steps(model, steps, tokenizer, denominator):
     module = MaskedTokens().module(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
     module, optimizer = accelerator.prepare(module, optimizer)
-    prepared = Prepared(module, optimizer, accelerator, BatchLayout.of(model.config, 8192))
+    prepared = TrainingState(module, optimizer, accelerator, BatchLayout.of(model.config, 8192))
     collator = MaskedTokens().collator(tokenizer, 0)
     for index, (rows, epoch) in enumerate(steps):
         lengths = [len(row["input_ids"]) for row in rows]

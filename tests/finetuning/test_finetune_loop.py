@@ -7,7 +7,7 @@ import toy_task
 from transformers import AutoTokenizer
 
 from dana.core.errors import DanaError
-from dana.finetuning.loop import Encoded, predict, run_seed
+from dana.finetuning.loop import EncodedSplit, predict, run_seed
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
@@ -23,8 +23,8 @@ HALF = Precision(torch.device("cpu"), "bf16", False)
 def encoded(toy_card, checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     splits, kind = read_splits(toy_card), toy_card.target
-    known = {name: Encoded.labelled(splits[name], tokenizer, 24, kind) for name in ("train", "dev")}
-    return {**known, "test": Encoded.of(splits["test"], tokenizer, 24)}
+    known = {name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind) for name in ("train", "dev")}
+    return {**known, "test": EncodedSplit.of(splits["test"], tokenizer, 24)}
 
 
 @pytest.fixture

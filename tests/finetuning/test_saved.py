@@ -128,7 +128,7 @@ def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
     AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "three")
     tokenizer.save_pretrained(tmp_path / "three")
     with pytest.raises(
-        ArtifactError, match=r"num_labels=3, problem_type=regression: must answer as a kind of dana does"
+        ArtifactError, match=r"num_labels=3, problem_type=regression: must be a model for one of the kinds"
     ):
         open_classifier(str(tmp_path / "three"))
 

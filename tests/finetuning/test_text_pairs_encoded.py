@@ -8,7 +8,7 @@ import toy_task
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from dana.core.rng import seeded
-from dana.finetuning.loop import Encoded
+from dana.finetuning.loop import EncodedSplit
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import Classifier, head_layers
 from dana.tasks.examples import Example
@@ -25,11 +25,11 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture(scope="module")
 def encoded(tokenizer):
     made = [Example(row["uid"], row["premise"], 0, row["hypothesis"]) for row in toy_pairs.rows(8, 5)]
-    return Encoded.of(made, tokenizer, 24)
+    return EncodedSplit.of(made, tokenizer, 24)
 
 
 def test_two_texts_are_joined_and_told_apart(tokenizer):
-    split = Encoded.of([Example("a", "apple pear", 1, "iron"), Example("b", "owl", 0, "wren")], tokenizer, 24)
+    split = EncodedSplit.of([Example("a", "apple pear", 1, "iron"), Example("b", "owl", 0, "wren")], tokenizer, 24)
     ids, mask, types = split.batch(np.array([1, 0]), CPU)
     words = [tokenizer.convert_ids_to_tokens(row) for row in ids]
     assert words[1] == ["[CLS]", "apple", "pear", "[SEP]", "iron", "[SEP]"]
@@ -39,7 +39,7 @@ def test_two_texts_are_joined_and_told_apart(tokenizer):
 
 
 def test_the_longer_text_is_cut_first(tokenizer):
-    split = Encoded.of(
+    split = EncodedSplit.of(
         [Example("a", "apple " * 20, 1, "iron zinc"), Example("b", "owl", 0, "wren " * 20)], tokenizer, 8
     )
     words = [tokenizer.convert_ids_to_tokens(row) for row in split.tokens]
@@ -48,7 +48,7 @@ def test_the_longer_text_is_cut_first(tokenizer):
 
 
 def test_single_texts_have_no_types_as_before(tokenizer):
-    split = Encoded.of([Example("a", "apple pear", 1)], tokenizer, 24)
+    split = EncodedSplit.of([Example("a", "apple pear", 1)], tokenizer, 24)
     assert split.types is None
     assert len(split.batch(np.array([0]), CPU)) == 2
 

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokeni
 
 from dana.core.errors import ArtifactError
 from dana.core.rng import seeded
-from dana.finetuning.loop import Encoded, tokenise_words
+from dana.finetuning.loop import EncodedSplit, tokenise_words
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import Classifier
 from dana.tasks.examples import Example
@@ -53,8 +53,8 @@ def test_a_byte_level_tokenizer_will_do(byte_level):
 
 
 def test_words_beyond_the_cut_are_unseen(tokenizer):
-    split = Encoded.labelled(EXAMPLES, tokenizer, 5, KIND)
-    assert [part.tolist() for part in split.places] == [[1, 2], [1, 2, 3, -1]]
+    split = EncodedSplit.with_labels(EXAMPLES, tokenizer, 5, KIND)
+    assert [part.tolist() for part in split.first_tokens] == [[1, 2], [1, 2, 3, -1]]
     assert split.sizes.tolist() == [2, 4]
     ids, mask, first = split.batch(np.array([1, 0]), CPU)
     assert first.tolist() == [[False, True, True, True, False], [False, True, True, False, False]]
@@ -67,7 +67,7 @@ def test_a_slow_tokenizer_is_refused():
     class Slow:
         is_fast = False
 
-    with pytest.raises(ArtifactError, match="Slow: a slow tokenizer; labels of words need a fast one"):
+    with pytest.raises(ArtifactError, match="Slow: is a slow tokenizer; labels of words need a fast one"):
         tokenise_words([["a"]], Slow(), 8)
 
 
@@ -86,7 +86,7 @@ def test_a_saved_classifier_of_words_gives_the_same_logits(kind, config, tokeniz
         config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **config}, num_labels=3)
         classifier = Classifier(AutoModelForTokenClassification.from_config(config), per_word=True).eval()
         torch.nn.init.normal_(classifier.out.bias)
-    ids, mask, first = probe = Encoded.of(EXAMPLES, tokenizer, 24).batch(np.arange(2), CPU)
+    ids, mask, first = probe = EncodedSplit.of(EXAMPLES, tokenizer, 24).batch(np.arange(2), CPU)
     save_classifier(classifier, tokenizer, KIND, tmp_path)
     saved, opened = open_classifier(str(tmp_path)), AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
     assert saved.kind == KIND

@@ -76,7 +76,7 @@ def test_a_gain_is_better_and_reversed_worse():
     row = compare(cell("base", low), cell("dana", high))["dana", "base"]
     assert (row.verdict, row.reasons) == ("better", "")
     both = np.vstack([cell("x", right).predictions.answers for right in (high, low)])
-    answers, labels, counts = TWO.alike(both, np.arange(400) % 2)
+    answers, labels, counts = TWO.group_alike(both, np.arange(400) % 2)
     bootstrap = paired_bootstrap(TWO.scorer(answers, labels, "accuracy"), counts)
     assert (row.low, row.high, row.error) == (bootstrap.low, bootstrap.high, bootstrap.std)
     assert (row.n, row.p, row.p_holm) == (8, 2 / 256, 2 / 256)

@@ -89,7 +89,7 @@ def test_under_slurm_every_task_saves_ends_with_75_and_the_job_is_requeued(run_f
         finally:
             job.kill()
     assert requeued.read_text() == "requeue 17\n"
-    assert "saved, the same command goes on from there" in said.read_text()
+    assert "saved, the same command resumes from there" in said.read_text()
     assert not any(alive(pid) for pid in pids)
     assert (saved / max(path.name for path in saved.glob("step-*")) / "state.safetensors").is_file()
 
@@ -111,6 +111,6 @@ def test_usr1_to_the_workers_of_torchrun_saves_and_leaves_no_orphans(run_folder,
             assert job.wait(timeout=60) == 1, "torchrun has no other code for a worker that ended with 75"
         finally:
             job.kill()
-    assert "saved, the same command goes on from there" in said.read_text()
+    assert "saved, the same command resumes from there" in said.read_text()
     assert "exitcode  : 75" in said.read_text()
     assert not any(alive(pid) for pid in children)

@@ -77,7 +77,7 @@ def test_a_bad_record_is_named_by_file_and_line(toy_card, bad, says):
 
 def test_a_split_without_examples_is_refused(toy_card):
     (toy_card.origins[0].parent / "toy" / "dev.jsonl").write_text("\n\n")
-    with pytest.raises(DataError, match=r"dev\.jsonl: holds no examples"):
+    with pytest.raises(DataError, match=r"dev\.jsonl: has no examples"):
         read_split(toy_card, "dev")
 
 
@@ -88,7 +88,7 @@ def test_a_number_the_card_does_not_expect_is_a_warning(toy_card, caplog):
     toy_task.write_split(toy_card.origins[0].parent / "toy", "dev", [GOOD])
     read_split(toy_card, "dev")
     assert caplog.messages == [
-        "toy: dev has 1 examples where the card expects 30, so scores do not compare with published ones"
+        "toy: dev has 1 examples, but the card expects 30; scores cannot be compared with published ones"
     ]
 
 

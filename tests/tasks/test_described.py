@@ -67,5 +67,5 @@ def test_data_is_here_or_on_the_hub_or_missing_wholly_or_in_part(tmp_path, monke
 def test_a_tag_filters_and_an_unknown_one_suggests_the_nearest():
     cards = [load_card(name) for name in card_names()]
     assert [row["name"] for row in card_rows(cards, None, "sentiment")] == ["imdb", "sst2"]
-    with pytest.raises(ConfigError, match=r"--tag 'sentimnt': no card has it; did you mean 'sentiment'\? Known: "):
+    with pytest.raises(ConfigError, match=r"--tag 'sentimnt'.*did you mean 'sentiment'\? Known: "):
         card_rows(cards, None, "sentimnt")

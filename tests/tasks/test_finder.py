@@ -7,7 +7,7 @@ import toy_task
 
 from dana.core.errors import ConfigError
 from dana.tasks.card import load_card
-from dana.tasks.finder import TASK_PATH, card_files, card_names, search_in
+from dana.tasks.finder import TASK_PATH, add_to_task_path, card_files, card_names
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def own_path(monkeypatch):
 
 def test_a_card_in_a_folder_is_found_by_file_name_and_alias_beside_the_shipped(tmp_path):
     path = toy_task.write_task(tmp_path, name="words", aliases=["vocabulary"])
-    search_in([str(tmp_path)])
+    add_to_task_path([str(tmp_path)])
     assert {card_files()[name] for name in ("toy", "words", "vocabulary")} == {path.resolve()}
     assert load_card("vocabulary").name == "words"
     assert load_card("citation_intent").name == "acl_arc"
@@ -38,8 +38,8 @@ def test_folders_are_added_as_absolute_paths_and_once(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "cards")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(TASK_PATH, str(tmp_path / "link"))
-    search_in(["cards", "link"])
-    search_in(["cards"])
+    add_to_task_path(["cards", "link"])
+    add_to_task_path(["cards"])
     assert os.environ[TASK_PATH].split(os.pathsep) == [str(tmp_path / "link"), str(tmp_path / "cards")]
     assert load_card("toy").name == "toy"  # the link and what it leads to are one folder
 
@@ -51,7 +51,7 @@ def test_folders_are_added_as_absolute_paths_and_once(tmp_path, monkeypatch):
 def test_a_name_that_two_files_define_is_an_error_that_names_both(tmp_path, one, two):
     first = toy_task.write_task(tmp_path / "a", **one).rename(tmp_path / "a" / "one.yaml")
     second = toy_task.write_task(tmp_path / "b", **two).rename(tmp_path / "b" / "two.yaml")
-    search_in([str(tmp_path / "a"), str(tmp_path / "b")])
+    add_to_task_path([str(tmp_path / "a"), str(tmp_path / "b")])
     with pytest.raises(ConfigError) as error:
         load_card("x")
     assert str(error.value) == f"{second}: the task 'x' is also defined by {first}; rename one of them"
@@ -59,7 +59,7 @@ def test_a_name_that_two_files_define_is_an_error_that_names_both(tmp_path, one,
 
 def test_a_shipped_name_is_not_taken(tmp_path):
     path = toy_task.write_task(tmp_path, name="scierc")
-    search_in([str(tmp_path)])
+    add_to_task_path([str(tmp_path)])
     with pytest.raises(ConfigError, match=rf"{path}: the task 'scierc' is also defined by .*sciie\.yaml"):
         card_files()
 
@@ -67,26 +67,26 @@ def test_a_shipped_name_is_not_taken(tmp_path):
 def test_files_with_an_underscore_and_other_files_are_no_cards(tmp_path):
     toy_task.write_task(tmp_path).rename(tmp_path / "_base.yaml")
     (tmp_path / "notes.txt").write_text("- no: [mapping")
-    search_in([str(tmp_path)])
+    add_to_task_path([str(tmp_path)])
     assert {"_base", "notes", "toy"}.isdisjoint(card_files())
 
 
 def test_a_missing_folder_suggests_the_nearest(tmp_path):
     (tmp_path / "cards").mkdir()
-    search_in([str(tmp_path / "crads")])
+    add_to_task_path([str(tmp_path / "crads")])
     with pytest.raises(ConfigError, match=r"crads: no such folder of task cards .*did you mean '.*cards'\?"):
         load_card("toy")
 
 
 def test_aliases_that_are_no_list_are_refused(tmp_path):
     toy_task.write_task(tmp_path, aliases="words")
-    search_in([str(tmp_path)])
+    add_to_task_path([str(tmp_path)])
     with pytest.raises(ConfigError, match=r"toy\.yaml: aliases='words': must be a list of names"):
         card_files()
 
 
 def test_an_unknown_name_suggests_among_all(tmp_path):
     toy_task.write_task(tmp_path, name="vocabulary")
-    search_in([str(tmp_path)])
+    add_to_task_path([str(tmp_path)])
     with pytest.raises(ConfigError, match=r"unknown task 'vocabulry'; did you mean 'vocabulary'\?"):
         load_card("vocabulry")

@@ -14,7 +14,7 @@ from dana.models.varlen import NAME, register
 from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
-from dana.train.loop import Prepared, Taken, prepare, take_step, train
+from dana.train.loop import StepOutcome, TrainingState, prepare, take_step, train
 from dana.train.objectives.batch import StepBatch
 from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
@@ -78,12 +78,12 @@ def collator() -> MaskedCollator:
 
 
 @pytest.fixture
-def run(tiny_model) -> Callable[..., tuple[Prepared, list[Any]]]:
+def run(tiny_model) -> Callable[..., tuple[TrainingState, list[Any]]]:
     """Trains a fresh tiny model and returns it with its records."""
 
     def train_tiny(
         examples: Examples, dropout: float = 0.0, budget: int = 512, layout: str = "padded", **settings: Any
-    ) -> tuple[Prepared, list[Any]]:
+    ) -> tuple[TrainingState, list[Any]]:
         execution = Execution(micro_batch_tokens=budget)
         chosen = TrainSettings(
             **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "execution": execution, **settings}
@@ -121,7 +121,9 @@ def paired(weighted) -> Examples:
     return replace(weighted, special_tokens=PAIR_TOKENS)
 
 
-def gradient_of_step(prepared: Prepared, batch: StepBatch, settings: TrainSettings) -> tuple[Taken, torch.Tensor]:
+def gradient_of_step(
+    prepared: TrainingState, batch: StepBatch, settings: TrainSettings
+) -> tuple[StepOutcome, torch.Tensor]:
     """Take a step; returns what came of it and the gradient that it was taken with."""
     found = []
     zero_grad = prepared.optimizer.zero_grad

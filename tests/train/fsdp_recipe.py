@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from dana.models.heads import SelectedLogits
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
-from dana.train.loop import Prepared, train
+from dana.train.loop import TrainingState, train
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import load_state, save_model, save_state
 from dana.train.supervised import make_optimizer
@@ -38,7 +38,7 @@ def sharded(accelerator):
     module = SelectedLogits(model)
     fully_shard(module)
     assert all(isinstance(value, DTensor) for value in module.parameters())
-    return Prepared(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64))
+    return TrainingState(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64))
 
 
 def train_until(prepared, until, before=()):

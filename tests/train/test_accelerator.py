@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
-from dana.train.execution import check, make_accelerator, share_cores
+from dana.train.execution import check_launch, make_accelerator, share_cores
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from dana.train.execution import check, make_accelerator, share_cores
     ],
 )
 def test_what_was_asked_for_passes(processes, kind, world, asked):
-    check(processes, kind, world, asked)
+    check_launch(processes, kind, world, asked)
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ def test_what_was_asked_for_passes(processes, kind, world, asked):
     [
         (1, "NO", 2, "DATA", "2 processes were launched, but Accelerate sees 1"),
         (2, "NO", 2, "DATA", "2 processes would not share gradients"),
-        (2, "MULTI_CPU", 2, "DEEPSPEED", "DEEPSPEED was asked for, but Accelerate runs MULTI_CPU"),
-        (2, "MULTI_CPU", 2, "FSDP", "FSDP was asked for, but Accelerate runs MULTI_CPU"),
+        (2, "MULTI_CPU", 2, "DEEPSPEED", "DEEPSPEED was requested, but Accelerate runs MULTI_CPU"),
+        (2, "MULTI_CPU", 2, "FSDP", "FSDP was requested, but Accelerate runs MULTI_CPU"),
     ],
 )
 def test_silent_fallbacks_are_errors_that_say_how_to_launch(processes, kind, world, asked, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        check(processes, kind, world, asked)
+        check_launch(processes, kind, world, asked)
     assert "accelerate launch --config_file" in str(caught.value)
 
 

@@ -61,7 +61,7 @@ def test_a_broken_checkpoint_is_passed_over_with_a_warning(checkpoints, caplog, 
         "a list": lambda: (broken / "manifest.json").write_text("[1]"),
     }[damage]()
     assert checkpoints.newest().manifest["step"] == 5
-    assert "step-00000010 is broken" in caplog.text
+    assert "step-00000010 is damaged" in caplog.text
 
 
 def test_a_checkpoint_of_another_run_is_refused_with_the_difference(checkpoints):
@@ -85,7 +85,7 @@ def test_an_error_while_saving_leaves_the_older_ones_and_nothing_else(checkpoint
         (folder / "state").write_text("half")
         raise OSError("disk full")
 
-    with pytest.raises(ArtifactError, match=r"step-00000010: cannot be written \(disk full\); make room"):
+    with pytest.raises(ArtifactError, match=r"step-00000010: cannot be written \(disk full\); free some space"):
         checkpoints.save(10, fail, {})
     assert names(checkpoints) == ["step-00000005"]
 

@@ -73,7 +73,7 @@ def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_mod
     for row, (first, last) in enumerate(zip(batch.offsets[:-1], batch.offsets[1:], strict=True)):
         inputs[row, : last - first] = torch.from_numpy(masked.inputs[first:last])
         attention[row, : last - first] = 1
-        targets = np.where(masked.masked[first:last], batch.tokens[first:last], -100)
+        targets = np.where(masked.is_masked[first:last], batch.tokens[first:last], -100)
         labels[row, : last - first] = torch.from_numpy(targets)
     expected = float(tiny_model()(input_ids=inputs, attention_mask=attention, labels=labels).loss.detach())
     assert steps(records)[0].loss == pytest.approx(expected, abs=1e-6)

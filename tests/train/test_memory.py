@@ -7,7 +7,7 @@ import torch
 
 from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
-from dana.train.planner import no_memory_to_spare
+from dana.train.planner import explain_out_of_memory
 
 
 @pytest.mark.parametrize(("training", "what"), [(True, "step 1"), (False, "evaluation after step 0")])
@@ -35,5 +35,8 @@ def test_memory_that_runs_out_is_one_line_that_says_what_to_set(run, weighted, m
 )
 def test_other_errors_are_not_taken_for_it(error, taken):
     told = "a step: out of memory" if taken else str(error)
-    with pytest.raises(DanaError if taken else type(error), match=re.escape(told)), no_memory_to_spare("a step", 8192):
+    with (
+        pytest.raises(DanaError if taken else type(error), match=re.escape(told)),
+        explain_out_of_memory("a step", 8192),
+    ):
         raise error

@@ -56,7 +56,7 @@ def seen(monkeypatch):
     def spy(tokens, offsets, ids, epochs, masking):
         masked = original(tokens, offsets, ids, epochs, masking)
         for place, key in enumerate(zip(ids.tolist(), np.broadcast_to(epochs, ids.shape).tolist(), strict=True)):
-            found[key] = masked.masked[offsets[place] : offsets[place + 1]]
+            found[key] = masked.is_masked[offsets[place] : offsets[place + 1]]
         return masked
 
     monkeypatch.setattr(masked_objective, "mask", spy)

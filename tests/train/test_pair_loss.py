@@ -183,4 +183,4 @@ def test_the_planner_chooses_rows_and_says_why(tiny_model, paired):
     accelerator = Accelerator(cpu=True, mixed_precision="no")
     shape, reasons = choose_execution(tiny_model(next_sentence=True), paired, settings, accelerator)
     assert shape.layout == "padded"
-    assert reasons[2] == "layout    padded: the first of objective next_sentence"
+    assert reasons[2] == "layout    padded: the first layout of objective next_sentence"

@@ -136,16 +136,16 @@ def mixed(share, **settings):
 def test_replay_is_that_share_of_every_step_and_exactly_that_of_every_beginning(share, size):
     seen, of_replay = 0, 0
     for step in mixed(share, steps=40, **size):
-        replayed = int((step.rows >= 12).sum())
-        assert abs(replayed - share * step.rows.size) < 1
-        seen, of_replay = seen + step.rows.size, of_replay + replayed
+        replay_count = int((step.rows >= 12).sum())
+        assert abs(replay_count - share * step.rows.size) < 1
+        seen, of_replay = seen + step.rows.size, of_replay + replay_count
         assert of_replay == int(round(share * 100) * seen // 100)
 
 
 def test_both_texts_of_a_replay_go_through_epochs_of_their_own():
     seen = stream(mixed(0.5, batch_size=8, steps=20))
-    kept, replayed = [pair for pair in seen if pair[1] < 12], [pair for pair in seen if pair[1] >= 12]
-    for own, size in ((kept, 12), (replayed, 25)):
+    kept, replay_count = [pair for pair in seen if pair[1] < 12], [pair for pair in seen if pair[1] >= 12]
+    for own, size in ((kept, 12), (replay_count, 25)):
         assert [epoch for epoch, _ in own] == [place // size for place in range(80)]
         assert sorted(row for epoch, row in own if epoch == 0) == sorted({row for _, row in own})
     assert kept == stream(Plan(LENGTHS[:12], IDS[:12], TrainSettings(max_tokens=20, batch_size=8, steps=10)))
@@ -176,5 +176,5 @@ def test_epochs_of_a_replay_are_those_of_what_was_kept():
 
 
 def test_a_replay_of_almost_everything_still_comes_to_what_was_kept():
-    almost = Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=0.9999999, epochs=1 / 20), replayed=17)
+    almost = Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=0.9999999, epochs=1 / 20), replay_count=17)
     assert almost.epochs >= 1 / 20

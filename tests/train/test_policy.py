@@ -49,7 +49,7 @@ def test_gradients_computed_twice_are_the_same(tiny_model, collator, examples, d
 def test_a_model_that_cannot_compute_twice_is_refused(tiny_model, monkeypatch):
     model = tiny_model()
     monkeypatch.setattr(type(model), "supports_gradient_checkpointing", False)
-    with pytest.raises(ConfigError, match=r"execution\.gradient_checkpointing=true: bert cannot"):
+    with pytest.raises(ConfigError, match=r"execution\.gradient_checkpointing=true: bert cannot do it"):
         checkpoint_gradients(model)
 
 

@@ -22,7 +22,7 @@ def of(mixed_precision="no"):
 @pytest.mark.parametrize(("has", "name"), [(True, "bf16"), (False, "no")])
 def test_without_a_launch_it_is_what_the_device_has(has, name, launched_by_nobody, monkeypatch):
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
-    assert of() == Precision(CPU, name, launched=False)
+    assert of() == Precision(CPU, name, from_launcher=False)
     with of().autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if has else torch.float32)
 
@@ -30,16 +30,16 @@ def test_without_a_launch_it_is_what_the_device_has(has, name, launched_by_nobod
 def test_what_the_launch_says_holds(monkeypatch):
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    assert of() == Precision(CPU, "no", launched=True)
+    assert of() == Precision(CPU, "no", from_launcher=True)
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
-    assert of("fp16") == Precision(CPU, "fp16", launched=True)
+    assert of("fp16") == Precision(CPU, "fp16", from_launcher=True)
 
 
 def test_what_only_accelerate_can_do_is_refused_elsewhere():
-    assert Precision(CPU, "bf16", True).for_own_passes().name == "bf16"
-    assert Precision(CPU, "no", False).for_own_passes().name == "no"
-    with pytest.raises(ConfigError, match="mixed_precision='fp16': must be no or bf16 here"):
-        Precision(CPU, "fp16", True).for_own_passes()
+    assert Precision(CPU, "bf16", True).without_accelerate().name == "bf16"
+    assert Precision(CPU, "no", False).without_accelerate().name == "no"
+    with pytest.raises(ConfigError, match="mixed_precision='fp16': must be no or bf16"):
+        Precision(CPU, "fp16", True).without_accelerate()
 
 
 def test_a_precision_that_dana_does_not_know_is_refused_by_name(monkeypatch):

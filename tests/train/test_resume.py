@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from dana.core.errors import ConfigError, Preempted
 from dana.train import loop
-from dana.train.checkpoints import CheckpointPolicy, Checkpoints, saved_to_resume
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints, find_checkpoint
 from dana.train.layout import BatchLayout
 from dana.train.objectives.batch import MicroBatch
 from dana.train.records import EvaluationRecord, StepRecord
@@ -38,7 +38,7 @@ def train(tiny_model, collator, weighted, paired, make_examples, tmp_path):
         saved = policy.checkpoints.newest()
         if saved:
             policy.resume(prepared, saved)
-        examples = paired if pairs else replace(weighted, replayed=10 if settings.replay else 0)
+        examples = paired if pairs else replace(weighted, replay_count=10 if settings.replay else 0)
         heldout = held_out(make_examples(6, 11), make_examples(6, 12))
         asks = PAIR_COLLATOR if pairs else collator
         records = loop.train(prepared, examples, asks, settings, heldout, policy.records)
@@ -166,9 +166,7 @@ def test_a_run_goes_on_in_the_precision_it_began_in_or_is_told_how(launch, befor
         monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)
     accelerator = SimpleNamespace(device=torch.device("cpu"), mixed_precision=launch or "no")
     if refused:
-        with pytest.raises(
-            ConfigError, match="mixed_precision=no, this is bf16; to go on with it, set ACCELERATE_MIXED_"
-        ):
-            saved_to_resume(checkpoints, Execution(), accelerator)
+        with pytest.raises(ConfigError, match=r"mixed_precision=no.*ACCELERATE_MIXED_"):
+            find_checkpoint(checkpoints, Execution(), accelerator)
     else:
-        assert saved_to_resume(checkpoints, Execution(), accelerator) is saved
+        assert find_checkpoint(checkpoints, Execution(), accelerator) is saved

@@ -13,10 +13,10 @@ EVALUATION = EvaluationRecord(3, 100, 1.0, 0.1, 2.0, 0.2)
 
 
 def test_unknown_and_missing_trackers_are_refused_before_any_work():
-    with pytest.raises(ConfigError, match=r"trackers='tensorbored': must be one of .*tensorboard"):
+    with pytest.raises(ConfigError, match=r"trackers='tensorbored': must be .*tensorboard"):
         check_trackers(["tensorbored"])
     for name in ("all", "comet_ml"):
-        with pytest.raises(ConfigError, match=f"trackers='{name}': must be one of those that are installed: .*tensorb"):
+        with pytest.raises(ConfigError, match=f"trackers='{name}': must be .*tensorb"):
             check_trackers([name])
     check_trackers(["tensorboard"])
 

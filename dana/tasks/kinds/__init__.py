@@ -1,4 +1,4 @@
-"""Kinds of targets, a file each, by the names that cards give them; the contract is in base.py."""
+"""Look up kinds of targets by name; each kind is one file, their interface is in base.py."""
 
 from collections.abc import Sequence
 
@@ -14,32 +14,32 @@ DEFAULT = SingleLabel.name
 
 
 def find_kind(name: str) -> type[Kind]:
-    """A kind by name.
+    """Return the kind of a name.
 
     Raises:
-        ConfigError: If there is none of this name.
+        ConfigError: If no kind has this name.
     """
     require(name in KINDS, "kind", name, f"one of {', '.join(KINDS)}")
     return KINDS[name]
 
 
 def is_error(metric: str) -> bool:
-    """Whether less of a metric is better."""
+    """Return whether lower values of a metric are better."""
     return any(kind.metrics.get(metric) == "lower" for kind in KINDS.values())
 
 
 def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: bool) -> Kind | None:
-    """The kind that a model of transformers answers by; None if it is none of ours.
+    """Determine the kind of a transformers model; None if dana does not support it.
 
     Args:
         labels: Names of its logits.
-        problem_type: As its configuration says; where it says nothing, one logit is a number and several are classes.
-        per_word: Whether it gives every token a label.
+        problem_type: From its configuration; without it, one logit is a number, and several are classes.
+        per_word: Whether it labels every token.
     """
     several = len(labels) > 1
     if problem_type is None and not per_word:
         problem_type = (SingleLabel if several else Regression).problem_type
     for kind in KINDS.values():
-        if kind.problem_type == problem_type and kind.per_word == per_word and kind.labelled == several:
+        if kind.problem_type == problem_type and kind.per_word == per_word and kind.has_labels == several:
             return kind(tuple(labels) if several else ())
     return None

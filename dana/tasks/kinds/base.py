@@ -1,10 +1,10 @@
-"""The contract of a kind of target: a record's target to training, predictions, scores, saved models and tables.
+"""Define the interface of a kind of target: how it is read, trained, decoded, scored, saved and tabulated.
 
-An answer is what a text has as its target or gets as its prediction: a class number, a number, or a tuple of class
-numbers. Answers of many texts are an array of shape (texts,): int64, float64, or of tuples (dtype object).
+An answer is the target or the prediction of a text: a class number, a number, or a tuple of class numbers. Answers of
+many texts are an array of shape (texts,): int64, float64, or tuples (dtype object).
 
-A new kind says :meth:`Kind.read`, :meth:`Kind.decode`, :meth:`Kind.tallied` and :meth:`Kind.shown`; the rest is here
-for one class a unit, by softmax, and a kind replaces what is otherwise with it.
+A new kind defines :meth:`Kind.read`, :meth:`Kind.decode`, :meth:`Kind.tallies` and :meth:`Kind.prediction_columns`. The
+other methods here are for one class per unit, by softmax; a kind overrides those that differ.
 """
 
 from abc import ABC, abstractmethod
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Answer = int | float | tuple[int, ...]
-Scorer = Callable[[np.ndarray], np.ndarray]  # how often each text counts, (draws, texts), to scores (draws, models)
-UNSEEN = -1  # the prediction of a word that was cut off: wrong
+Scorer = Callable[[np.ndarray], np.ndarray]  # counts of the texts, (draws, texts), to scores, (draws, models)
+UNSEEN = -1  # prediction of a truncated word, always wrong
 NEARLY_CONSTANT = 0.1
 
 
 @dataclass(frozen=True)
 class Kind(ABC):
-    """What a task asks of a text. A subclass is one kind; its constructor takes the card's labels.
+    """A kind of target. Each subclass is one kind; its constructor takes the card's labels.
 
     Attributes:
         labels: Names of the classes, in the order of the logits.
-        name: What a card calls the kind.
-        metrics: What a card may be judged by, and whether ``higher`` or ``lower`` is better.
-        main_metric: Taken where none is named.
-        dtype: Of an array of answers; of tuples, object.
-        problem_type: Of a saved model's configuration; None for what transformers has no name for.
+        name: Name of the kind in a card.
+        metrics: Metrics of the kind, each ``higher`` or ``lower``, whichever is better.
+        main_metric: Default metric.
+        dtype: dtype of an array of answers; object for tuples.
+        problem_type: ``problem_type`` of a saved model's configuration; None if transformers has none.
         pipeline: Transformers' pipeline for a saved model.
-        per_word: Whether every word of a text has an answer of its own.
-        labelled: Whether a card has labels.
+        per_word: Whether every word of a text has its own answer.
+        has_labels: Whether cards of this kind have labels.
     """
 
     labels: tuple[str, ...]
@@ -52,7 +52,7 @@ class Kind(ABC):
     problem_type: ClassVar[str | None] = None
     pipeline: ClassVar[str] = "text-classification"
     per_word: ClassVar[bool] = False
-    labelled: ClassVar[bool] = True
+    has_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         distinct = len(set(self.labels)) == len(self.labels) >= 2
@@ -66,19 +66,19 @@ class Kind(ABC):
     # A record
 
     def check_card(self, metric: str, template: str | None, text_pair: str | None) -> None:
-        """Refuse a metric that the kind, or these labels, do not have, and ways to make a text that it has no use for.
+        """Refuse a metric or a form of text that does not fit the kind and its labels.
 
         Raises:
-            ConfigError: Naming the key and what there is.
+            ConfigError: Names the key and the allowed values.
         """
         require(metric in self.metrics, "metric", metric, f"one of {', '.join(self.metrics)}")
 
     @classmethod
     def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
-        """The text that a field holds, not normalised; and its words, where each has an answer.
+        """Read the text of a field, not normalised; and its words, if each has an answer.
 
         Raises:
-            ValueError: Saying what the value is instead.
+            ValueError: If it is not text; names the type.
         """
         if not isinstance(value, str):
             raise ValueError(f"is {type(value).__name__}, not text")
@@ -86,26 +86,26 @@ class Kind(ABC):
 
     @abstractmethod
     def read(self, value: Any) -> Answer:
-        """The target that a field holds.
+        """Convert the value of the label field to an answer.
 
         Raises:
-            ValueError: Saying what is wrong with it.
+            ValueError: If it is not valid; says why.
         """
 
     @classmethod
     def names_in(cls, value: Any) -> Collection[str]:
-        """The labels that a field names, for who makes a card of records; none where the kind has no labels.
+        """Return the names of labels in a label field, to make a card from records; empty for kinds without labels.
 
         Raises:
-            ValueError: Saying what the value is instead.
+            ValueError: If the value has another type.
         """
         if not isinstance(value, list | tuple):
-            wanted = "a list of labels, one a word" if cls.per_word else "a list of labels"
-            raise ValueError(f"label {value!r} is {type(value).__name__}, not {wanted}")
+            form = "a list of labels, one per word" if cls.per_word else "a list of labels"
+            raise ValueError(f"label {value!r} is {type(value).__name__}, not {form}")
         return list(map(str, value))
 
     def code(self, label: Any) -> int:
-        """A label's class number.
+        """Return the class number of a label.
 
         Raises:
             ValueError: If the card has no such label.
@@ -115,52 +115,52 @@ class Kind(ABC):
         return self.labels.index(str(label))
 
     def gather(self, answers: Sequence[Answer]) -> np.ndarray:
-        """Answers as an array of shape (texts,)."""
+        """Convert answers to an array of shape (texts,)."""
         array: np.ndarray = np.empty(len(answers), dtype=self.dtype)
         array[:] = answers
         return array
 
     def sizes(self, answers: Sequence[Answer]) -> np.ndarray:
-        """Units (texts, or words where each has an answer) of each text, of its answers."""
+        """Count the units of each text from its answer: 1, or its words if each has an answer."""
         return np.array([len(codes) if self.per_word else 1 for codes in answers], dtype=np.int64)  # type: ignore[arg-type]
 
     def classes(self, answers: Sequence[Answer]) -> np.ndarray:
-        """The class numbers of all answers, one after the other."""
+        """Concatenate the class numbers of all answers."""
         codes: Any = list(chain.from_iterable(answers)) if self.dtype is object else answers  # type: ignore[arg-type]
         return np.array(codes, dtype=np.int64)
 
     # Training
 
     def targets(self, answers: Sequence[Answer]) -> np.ndarray:
-        """What :meth:`loss` compares logits with, a row a unit."""
+        """Convert answers to the targets of :meth:`loss`, one row per unit."""
         return self.classes(answers)
 
-    def fitted(self, targets: np.ndarray) -> "Kind":
-        """The kind with what is learnt of the training targets before training."""
+    def fit(self, targets: np.ndarray) -> "Kind":
+        """Estimate parameters of the kind (mean, deviation) from the training targets; returns a new kind."""
         return self
 
     def loss(self, logits: "Tensor", targets: "Tensor") -> "Tensor":
-        """Mean loss of logits of shape (units, outputs)."""
+        """Compute the mean loss of logits of shape (units, outputs)."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(logits, targets)
 
-    def folded(self, out: "nn.Linear") -> "Kind":
-        """Put what :meth:`fitted` learnt into the last layer, in place; the kind for the model as it now is."""
+    def fold_into(self, out: "nn.Linear") -> "Kind":
+        """Fold the parameters of :meth:`fit` into the last layer, in place; returns the kind without them."""
         return self
 
     # Predictions
 
     def activate(self, logits: "Tensor") -> "Tensor":
-        """Probabilities or values of logits, the same shape (units, outputs)."""
+        """Convert logits to probabilities or values, of the same shape (units, outputs)."""
         return logits.softmax(-1)
 
     @abstractmethod
-    def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Predictions.
+    def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Convert probabilities or values to predicted answers.
 
         Args:
-            activated: float32 of shape (units, outputs), in the order of the texts.
+            outputs: float32 of shape (units, outputs), in the order of the texts.
             sizes: Units of each text.
 
         Returns:
@@ -170,81 +170,82 @@ class Kind(ABC):
     # Scores
 
     @property
-    def scored(self) -> Sequence[str]:
-        """The metrics that answers with these labels have."""
+    def defined_metrics(self) -> Sequence[str]:
+        """The metrics that are defined for these labels."""
         return list(self.metrics)
 
     def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-        """Every metric of answers, by name; finite."""
+        """Compute every metric, by name; all are finite."""
         once = np.ones((1, references.size))
-        return {name: float(self.scorer(predictions[None], references, name)(once)[0, 0]) for name in self.scored}
+        scorers = {name: self.scorer(predictions[None], references, name) for name in self.defined_metrics}
+        return {name: float(scorer(once)[0, 0]) for name, scorer in scorers.items()}
 
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
-        """A function from how often each text counts to the score of each model.
+        """Return a function from counts of the texts to the score of each model, for bootstraps.
 
         Args:
             predictions: Answers of shape (models, texts).
             references: Answers of shape (texts,).
-            metric: Which score.
+            metric: Name of the metric.
 
         Raises:
             ValueError: If the metric is unknown.
         """
         if metric not in self.metrics:
             raise ValueError(f"metric={metric!r}: must be one of {', '.join(self.metrics)}")
-        tallies, score = self.tallied(predictions, references, metric)
+        tallies, score = self.tallies(predictions, references, metric)
         return lambda weights: score(*(np.tensordot(weights, tally, 1) for tally in tallies))
 
     @abstractmethod
-    def tallied(
+    def tallies(
         self, predictions: np.ndarray, references: np.ndarray, metric: str
     ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
-        """What a metric sums over texts, and the score of the sums; arguments as of :meth:`scorer`.
+        """Return the per-text tallies of a metric, and the function of their sums; arguments as in :meth:`scorer`.
 
         Returns:
             Tallies, each of shape (texts, models, ...); a function from their sums, each of shape (draws, models, ...),
             to scores of shape (draws, models).
         """
 
-    def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
-        """Whether a model gives nearly every unit the same answer, and the data does not."""
+    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
+        """Return whether a model predicts nearly the same answer for every unit, unlike the references."""
         return is_degenerate(self.classes(predictions.tolist()), self.classes(references.tolist()))
 
-    def alike(self, predictions: np.ndarray, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One of all texts that are answered alike, and how many they are: predictions, references, counts.
+    def group_alike(self, predictions: np.ndarray, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Group texts with the same predictions and reference: predictions, references and counts of the groups.
 
-        Every text by itself will do; together they are drawn faster.
+        Bootstraps draw groups faster than texts. Returning every text as its own group is always valid.
         """
         return predictions, references, np.ones(references.size, dtype=np.int64)
 
     # Tables
 
-    def columns(self, activated: np.ndarray, references: np.ndarray) -> dict[str, "pa.Array"]:
-        """``label``, ``prediction`` and what else ``predictions.parquet`` holds of the texts, a row a text."""
+    def columns(self, outputs: np.ndarray, references: np.ndarray) -> dict[str, "pa.Array"]:
+        """Make the columns of ``predictions.parquet``, one row per text: ``label``, ``prediction``, and others."""
         import pyarrow as pa
 
         sizes = self.sizes(references.tolist())
         answer = pa.list_(pa.int32()) if self.dtype is object else pa.int32()
-        rows, likely = list(activated), pa.list_(pa.float32())
+        rows, likely = list(outputs), pa.list_(pa.float32())
         if self.per_word:
-            rows, likely = [list(part) for part in np.split(activated, np.cumsum(sizes)[:-1])], pa.list_(likely)
+            rows, likely = [list(part) for part in np.split(outputs, np.cumsum(sizes)[:-1])], pa.list_(likely)
         return {
             "label": pa.array(references.tolist(), answer),
-            "prediction": pa.array(self.decode(activated, sizes).tolist(), answer),
+            "prediction": pa.array(self.decode(outputs, sizes).tolist(), answer),
             "probabilities": pa.array(rows, likely),
         }
 
-    def activated(self, table: Mapping[str, Any]) -> np.ndarray:
-        """What :meth:`columns` was given, from the columns of ``predictions.parquet``."""
+    def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
+        """Read the outputs back from the columns of ``predictions.parquet``."""
         column = table["probabilities"]
         rows = list(chain.from_iterable(column.to_pylist())) if self.per_word else np.stack(column.to_numpy())
         return np.asarray(rows, dtype=np.float32)
 
     def answers(self, column: "pa.ChunkedArray") -> np.ndarray:
-        """Answers of shape (rows,), from ``label`` or ``prediction`` of ``predictions.parquet``.
+        """Read answers of shape (rows,) from ``label`` or ``prediction`` of ``predictions.parquet``.
 
         Raises:
-            ValueError: Saying which are none.
+            ValueError: If some are not valid; says which.
         """
         rows = column.to_pylist()
         answers = self.gather(list(map(tuple, rows)) if self.dtype is object else rows)
@@ -254,56 +255,56 @@ class Kind(ABC):
         return answers
 
     @abstractmethod
-    def shown(self, activated: np.ndarray, sizes: np.ndarray) -> dict[str, "pa.Array"]:
-        """What ``dana predict`` says of texts, a row a text."""
+    def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, "pa.Array"]:
+        """Make the columns that ``dana predict`` writes, one row per text."""
 
     # The data of a task
 
     def counts(self, answers: Sequence[Answer], train: Sequence[Answer]) -> list[tuple[str, int, int]]:
-        """Of each label, or range of values in the training data: its name, how many units have it, and of how many."""
+        """Count the units of each label (or range of values of the training data): name, count, number of units."""
         counts = np.bincount(self.classes(answers), minlength=len(self.labels))
         units = int(self.sizes(answers).sum())
         return [(label, int(count), units) for label, count in zip(self.labels, counts, strict=True)]
 
     def absent(self, answers: Sequence[Answer]) -> list[str]:
-        """Labels that nothing has."""
-        return [name for name, count, _ in self.counts(answers, answers) if not count] if self.labelled else []
+        """Return the labels that no answer has."""
+        return [name for name, count, _ in self.counts(answers, answers) if not count] if self.has_labels else []
 
 
 def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
-    """Whether nearly everything was predicted to be one class, of texts that are not: the training collapsed.
+    """Return whether a model predicts nearly always one class although the references do not: it collapsed.
 
-    What is predicted besides the most frequent predicted class is set against what lies outside the most frequent
-    true class. Below a tenth of it the model is a constant with a few stray predictions, and its score says nothing.
-    Few predictions of a class that is rare are no collapse.
+    The number of predictions outside the most frequent predicted class is compared with the number of references
+    outside the most frequent true class. Below a tenth of that, the model is a constant with a few stray predictions,
+    and its score means nothing. Few predictions of a rare class are no collapse.
 
     Args:
         predictions: int64 of shape (examples,).
         references: The same.
 
     References:
-        Mosbach, Andriushchenko and Klakow 2021, On the stability of fine-tuning BERT (runs that fail). Their mark,
-        an accuracy not above the most frequent class's, passes strays that are right, and fails sound models of
-        data where one class is nearly everything.
+        Mosbach, Andriushchenko and Klakow 2021, On the stability of fine-tuning BERT (failed runs). Their criterion,
+        an accuracy not above that of the most frequent class, misses collapsed models with a few right predictions,
+        and flags good models of data with one dominant class.
     """
     strays, others = (part.size - np.unique(part, return_counts=True)[1].max() for part in (predictions, references))
     return bool(strays == 0 or strays < NEARLY_CONSTANT * others)
 
 
-def micro_f1(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """F1 of the counts of all classes together; 0 where nothing is there or predicted.
+def micro_f1(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Compute F1 over the pooled counts of all classes; 0 if there are no predictions and no references.
 
     Args:
-        right: How many of a class were found, shape (..., classes).
-        predicted: How often the class was predicted.
-        true: How many of the class there are.
+        right: True positives of each class, shape (..., classes).
+        positives: Predictions of each class.
+        true: References of each class.
 
     Returns:
         Scores in [0, 1] of shape (...).
     """
-    return 2 * right.sum(-1) / np.maximum(predicted.sum(-1) + true.sum(-1), 1)
+    return 2 * right.sum(-1) / np.maximum(positives.sum(-1) + true.sum(-1), 1)
 
 
-def macro_f1(right: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Mean F1 over all classes, one that is neither there nor predicted counting 0; arguments as above."""
-    return (2 * right / np.maximum(predicted + true, 1)).mean(-1)
+def macro_f1(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Compute mean F1 over all classes; 0 for one without predictions and references. Arguments as :func:`micro_f1`."""
+    return (2 * right / np.maximum(positives + true, 1)).mean(-1)

@@ -1,4 +1,4 @@
-"""Any number of labels a text: sigmoid and binary cross-entropy, threshold 0.5; micro-F1, macro-F1, subset accuracy."""
+"""Several labels per text: sigmoid, binary cross-entropy, threshold 0.5; micro-F1, macro-F1, subset accuracy."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,15 +9,15 @@ import numpy as np
 
 from dana.tasks.kinds.base import Answer, Kind, is_degenerate, macro_f1, micro_f1
 
-THRESHOLD = 0.5  # of the probability from which on a label is given
+THRESHOLD = 0.5  # least probability of a predicted label
 
 
 @dataclass(frozen=True)
 class MultiLabel(Kind):
-    """None, one or several labels a text. Answers are tuples of class numbers, ascending.
+    """None, one or several labels per text. Answers are tuples of class numbers, ascending.
 
-    Scores are micro-F1 over all labels together, macro-F1 over the full label set (0 of a label that is neither there
-    nor predicted, as of one label a text), and the share of texts with all labels right.
+    Scores are micro-F1 over all labels, macro-F1 over the full label set (0 for a label without predictions and
+    references), and the share of texts with all labels right.
     """
 
     name = "multi_label"
@@ -28,14 +28,13 @@ class MultiLabel(Kind):
     def read(self, value: Any) -> Answer:
         codes = [self.code(label) for label in self.names_in(value)]
         if len(set(codes)) < len(codes):
-            raise ValueError(f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} is there twice")
+            raise ValueError(f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} occurs twice")
         return tuple(sorted(codes))
 
     def targets(self, answers: Sequence[Answer]) -> np.ndarray:
         return self._indicators(self.gather(answers)).astype(np.float32)
 
     def _indicators(self, answers: np.ndarray) -> np.ndarray:
-        """Ones where a text has a label: float64 of shape (..., labels)."""
         rows = np.zeros((answers.size, len(self.labels)))
         for row, codes in zip(rows, answers.ravel(), strict=True):
             row[list(codes)] = 1
@@ -49,31 +48,30 @@ class MultiLabel(Kind):
     def activate(self, logits: Any) -> Any:
         return logits.sigmoid()
 
-    def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return self.gather([tuple(np.flatnonzero(row).tolist()) for row in activated >= THRESHOLD])
+    def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        return self.gather([tuple(np.flatnonzero(row).tolist()) for row in outputs >= THRESHOLD])
 
-    def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
-        """Sets of labels count as classes: a model collapsed that gives nearly every text the same set."""
+    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
+        # each set of labels is a class
         numbers: dict[Answer, int] = {}
         sets = [[numbers.setdefault(codes, len(numbers)) for codes in part] for part in (predictions, references)]
         return is_degenerate(*map(np.array, sets))
 
-    def tallied(
+    def tallies(
         self, predictions: np.ndarray, references: np.ndarray, metric: str
     ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
-        true, predicted = self._indicators(references)[:, None], self._indicators(predictions).swapaxes(0, 1)
+        true, positives = self._indicators(references)[:, None], self._indicators(predictions).swapaxes(0, 1)
         if metric == "subset_accuracy":
-            right = (predicted == true).all(-1).astype(np.float64)
+            right = (positives == true).all(-1).astype(np.float64)
             return (right, np.ones_like(right)), np.divide
-        return (predicted * true, predicted, true), macro_f1 if metric == "macro_f1" else micro_f1
+        return (positives * true, positives, true), macro_f1 if metric == "macro_f1" else micro_f1
 
-    def shown(self, activated: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
-        """The labels that are given, and the probability of each of them."""
+    def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        given = [list(codes) for codes in self.decode(activated, sizes)]
-        likely = [row[codes] for row, codes in zip(activated, given, strict=True)]
-        names = [[self.labels[code] for code in codes] for codes in given]
+        answers = [list(codes) for codes in self.decode(outputs, sizes)]
+        likely = [row[codes] for row, codes in zip(outputs, answers, strict=True)]
+        names = [[self.labels[code] for code in codes] for codes in answers]
         return {
             "label": pa.array(names, pa.list_(pa.string())),
             "probability": pa.array(likely, pa.list_(pa.float32())),

@@ -1,4 +1,4 @@
-"""A number a text: squared error of standardised targets; Pearson, Spearman, mean squared and mean absolute error."""
+"""One number per text: squared error of standardised targets; Pearson, Spearman, mean squared and absolute error."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,20 +10,22 @@ import numpy as np
 from dana.core.config import require
 from dana.tasks.kinds.base import Answer, Kind, Scorer
 
-SPREAD = 0.1  # of the true values; least squares of correlation r predict r of it, so below, a hundredth is explained
-PARTS = 5  # ranges of the training data's values
+# Least standard deviation of predictions, relative to the true values. Least squares with correlation r has ratio r, so
+# below it the model explains less than a hundredth of the variance.
+SPREAD = 0.1
+PARTS = 5  # number of ranges of the training values in tables
 
 
 @dataclass(frozen=True)
 class Regression(Kind):
-    """A number a text. Answers are numbers.
+    """One number per text. Answers are numbers.
 
-    Scores are correlations in [-1, 1], 0 where either side is constant, and errors in the unit of the values and its
-    square.
+    Scores are correlations in [-1, 1], 0 if either side is constant; the absolute error, in the unit of the values; and
+    the squared error.
 
     Attributes:
-        mean: Of the training targets; the loss is of targets less it, over `std`.
-        std: Of the same, population; 1 where all are equal.
+        mean: Mean of the training targets; the loss is that of (target - mean) / std.
+        std: Population standard deviation of the training targets; 1 if all are equal.
     """
 
     mean: float = 0.0
@@ -34,10 +36,10 @@ class Regression(Kind):
     main_metric = "pearson"
     dtype = np.float64
     problem_type = "regression"
-    labelled = False
+    has_labels = False
 
     def __post_init__(self) -> None:
-        require(not self.labels, "labels", list(self.labels), "left out, a number has none")
+        require(not self.labels, "labels", list(self.labels), "left out: a number has no labels")
 
     @classmethod
     def names_in(cls, value: Any) -> Collection[str]:
@@ -56,7 +58,7 @@ class Regression(Kind):
     def targets(self, answers: Sequence[Answer]) -> np.ndarray:
         return np.array(answers, dtype=np.float32)[:, None]
 
-    def fitted(self, targets: np.ndarray) -> Kind:
+    def fit(self, targets: np.ndarray) -> Kind:
         values = targets.astype(np.float64)
         return replace(self, mean=float(values.mean()), std=float(values.std()) or 1.0)
 
@@ -68,8 +70,8 @@ class Regression(Kind):
     def activate(self, logits: Any) -> Any:
         return logits * self.std + self.mean
 
-    def folded(self, out: Any) -> Kind:
-        """The last layer then gives the values themselves, so a saved model needs no mean and deviation beside it."""
+    def fold_into(self, out: Any) -> Kind:
+        # A saved model then predicts the values themselves, and needs no mean and deviation beside it.
         import torch
 
         with torch.no_grad():
@@ -77,36 +79,35 @@ class Regression(Kind):
             out.bias.mul_(self.std).add_(self.mean)
         return replace(self, mean=0.0, std=1.0)
 
-    def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return activated[:, 0].astype(np.float64)
+    def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        return outputs[:, 0].astype(np.float64)
 
-    def collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
-        """Nearly the same number for every text: a standard deviation below a tenth of the true values'."""
+    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         return bool(predictions.std() <= SPREAD * references.std())
 
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
         if metric not in ("pearson", "spearman"):
             return super().scorer(predictions, references, metric)
-        compared = _weighted_ranks if metric == "spearman" else lambda values, weights: values[None]
+        transform = _weighted_ranks if metric == "spearman" else lambda values, weights: values[None]
 
         def correlations(weights: np.ndarray) -> np.ndarray:
-            true = compared(references, weights)
-            return np.stack([_correlation(compared(own, weights), true, weights) for own in predictions], axis=1)
+            true = transform(references, weights)
+            return np.stack([_correlation(transform(values, weights), true, weights) for values in predictions], axis=1)
 
         return correlations
 
-    def tallied(
+    def tallies(
         self, predictions: np.ndarray, references: np.ndarray, metric: str
     ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
         error = (predictions - references).T
         return (error**2 if metric == "mse" else np.abs(error), np.ones_like(error)), np.divide
 
-    def columns(self, activated: np.ndarray, references: np.ndarray) -> dict[str, Any]:
+    def columns(self, outputs: np.ndarray, references: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        return {"label": pa.array(references, pa.float64()), "prediction": pa.array(activated[:, 0], pa.float32())}
+        return {"label": pa.array(references, pa.float64()), "prediction": pa.array(outputs[:, 0], pa.float32())}
 
-    def activated(self, table: Mapping[str, Any]) -> np.ndarray:
+    def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
         return table["prediction"].to_numpy()[:, None]
 
     def answers(self, column: Any) -> np.ndarray:
@@ -115,34 +116,34 @@ class Regression(Kind):
             raise ValueError("a value that is not finite")
         return values
 
-    def shown(self, activated: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
+    def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        return {"value": pa.array(activated[:, 0], pa.float32())}
+        return {"value": pa.array(outputs[:, 0], pa.float32())}
 
     def counts(self, answers: Sequence[Answer], train: Sequence[Answer]) -> list[tuple[str, int, int]]:
-        """Of ranges that part the training values into fifths; the first and the last have no end."""
+        # The ranges are fifths of the training values; the first and the last are open.
         ends = np.unique(np.quantile(self.gather(train), np.linspace(0, 1, PARTS + 1)[1:-1]))
         counts = np.bincount(np.searchsorted(ends, self.gather(answers), side="right"), minlength=ends.size + 1)
-        shown = [f"{end:.4g}" for end in ends]
-        between = [f"{low} to below {high}" for low, high in pairwise(shown)]
-        names = [f"below {shown[0]}", *between, f"{shown[-1]} and above"]
+        prediction_columns = [f"{end:.4g}" for end in ends]
+        between = [f"{low} to below {high}" for low, high in pairwise(prediction_columns)]
+        names = [f"below {prediction_columns[0]}", *between, f"{prediction_columns[-1]} and above"]
         return [(name, int(count), len(answers)) for name, count in zip(names, counts, strict=True)]
 
 
 def _weighted_ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Mean ranks of values that are there so many times, equal ones sharing theirs: (draws, texts)."""
-    _, place = np.unique(values, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.flatnonzero(np.diff(place[order], prepend=-1))
-    often = np.add.reduceat(weights[:, order], starts, axis=1)
-    return (np.cumsum(often, axis=1) - often / 2 + 0.5)[:, place]
+    """Rank values that occur `weights` times each, ties by their mean rank: shape (draws, texts)."""
+    _, level = np.unique(values, return_inverse=True)
+    order = np.argsort(level, kind="stable")
+    starts = np.flatnonzero(np.diff(level[order], prepend=-1))
+    counts = np.add.reduceat(weights[:, order], starts, axis=1)
+    return (np.cumsum(counts, axis=1) - counts / 2 + 0.5)[:, level]
 
 
 def _correlation(one: np.ndarray, other: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of weighted values, each of shape (draws, texts); 0 where either does not vary."""
+    """Compute Pearson's correlation of weighted values of shape (draws, texts); 0 if either is constant."""
     total = weights.sum(1, keepdims=True)
     first, second = (part - (part * weights).sum(1, keepdims=True) / total for part in (one, other))
-    both, square, its = ((weights * product).sum(1) for product in (first * second, first**2, second**2))
-    varies = (square > 0) & (its > 0)
-    return np.divide(both, np.sqrt(square * its), out=np.zeros_like(both), where=varies)
+    both, one_square, other_square = ((weights * part).sum(1) for part in (first * second, first**2, second**2))
+    varies = (one_square > 0) & (other_square > 0)
+    return np.divide(both, np.sqrt(one_square * other_square), out=np.zeros_like(both), where=varies)

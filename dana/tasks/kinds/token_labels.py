@@ -1,4 +1,4 @@
-"""A label a word: softmax and cross-entropy at each word's first token; F1 of spans by BIO tags, accuracy of words."""
+"""One label per word: softmax and cross-entropy at each word's first token; F1 of BIO spans, accuracy of words."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ OUTSIDE = "O"
 
 @dataclass(frozen=True)
 class TokenLabels(Kind):
-    """One of several labels for each word. Answers are tuples of class numbers, one a word.
+    """One of several labels per word. Answers are tuples of class numbers, one per word.
 
-    Scores are F1 of whole spans (micro, type and both ends right), where labels are BIO; and the share of words right.
-    A word that was cut off is wrong, and of no span.
+    Scores are micro-F1 of whole spans (type and both ends right) if the labels are BIO, and the share of words right.
+    A truncated word is wrong, and in no span.
     """
 
     name = "token_labels"
@@ -28,19 +28,18 @@ class TokenLabels(Kind):
 
     def check_card(self, metric: str, template: str | None, text_pair: str | None) -> None:
         super().check_card(metric, template, text_pair)
-        allowed = "accuracy where labels are not O, B-TYPE and I-TYPE"
-        require(metric in self.scored, "metric", metric, allowed)
+        hint = "accuracy, unless the labels are O, B-TYPE and I-TYPE"
+        require(metric in self.defined_metrics, "metric", metric, hint)
         require(template is None, "template", template, "left out: the text is a list of words")
         require(text_pair is None, "text_pair", text_pair, "left out: the text is a list of words")
 
     @property
-    def scored(self) -> Sequence[str]:
-        typed = (name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE)
-        return list(self.metrics) if OUTSIDE in self.labels and all(typed) else ["accuracy"]
+    def defined_metrics(self) -> Sequence[str]:
+        is_bio = (name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE)
+        return list(self.metrics) if OUTSIDE in self.labels and all(is_bio) else ["accuracy"]
 
     @classmethod
     def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
-        """Words as they are, or a text parted at white space."""
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
             raise ValueError(f"is {type(value).__name__}, not a list of words")
@@ -49,56 +48,55 @@ class TokenLabels(Kind):
         return " ".join(words), tuple(words)
 
     def read(self, value: Any) -> Answer:
-        """Names of labels, or their numbers where no label is called by one."""
         self.names_in(value)
         return tuple(map(self.code, value))
 
     def code(self, label: Any) -> int:
-        numbered = isinstance(label, int) and not isinstance(label, bool) and not any(map(str.isdigit, self.labels))
-        return label if numbered and 0 <= label < len(self.labels) else super().code(label)
+        # a number is a class number, unless labels are named by numbers
+        is_code = isinstance(label, int) and not isinstance(label, bool) and not any(map(str.isdigit, self.labels))
+        return label if is_code and 0 <= label < len(self.labels) else super().code(label)
 
-    def decode(self, activated: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        codes = np.where(activated.any(1), activated.argmax(1), UNSEEN)
+    def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        codes = np.where(outputs.any(1), outputs.argmax(1), UNSEEN)
         return self.gather([tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])])
 
-    def tallied(
+    def tallies(
         self, predictions: np.ndarray, references: np.ndarray, metric: str
     ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
         count = self._spans_right if metric == "span_f1" else _words_right
-        counts = np.array([list(map(count, own, references)) for own in predictions], dtype=np.float64)
+        counts = np.array([list(map(count, answers, references)) for answers in predictions], dtype=np.float64)
         right, of = counts.transpose(2, 1, 0)
         if metric == "span_f1":
             return (right, of), lambda both, either: 2 * both / np.maximum(either, 1)
         return (right, of), np.divide
 
     def _spans_right(self, guess: Sequence[int], true: Sequence[int]) -> tuple[int, int]:
-        """How many spans are predicted right, and how many are predicted or true."""
-        predicted, wanted = self.spans(guess), self.spans(true)
-        return len(predicted & wanted), len(predicted) + len(wanted)
+        guess_spans, true_spans = self.spans(guess), self.spans(true)
+        return len(guess_spans & true_spans), len(guess_spans) + len(true_spans)
 
     def spans(self, codes: Sequence[int]) -> set[tuple[str, int, int]]:
-        """Type, first word and end of each span of BIO labels.
+        """Find the spans of BIO labels: type, first word, end.
 
         An I that follows no label of its type begins a span, as in the CoNLL-2000 script and in seqeval.
         """
-        spans, begun, kind = set(), 0, ""
-        for place, code in enumerate([*codes, UNSEEN]):
+        spans, start, kind = set(), 0, ""
+        for position, code in enumerate([*codes, UNSEEN]):
             name = OUTSIDE if code == UNSEEN else self.labels[code]
-            part, _, own = name.partition("-")
-            if kind and (part != "I" or own != kind):
-                spans.add((kind, begun, place))
+            prefix, _, label_type = name.partition("-")
+            if kind and (prefix != "I" or label_type != kind):
+                spans.add((kind, start, position))
                 kind = ""
-            if own and not kind:
-                begun, kind = place, own
+            if label_type and not kind:
+                start, kind = position, label_type
         return spans
 
-    def shown(self, activated: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
-        """Each word's label and its probability; null of words that were cut off."""
+    def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        answers = self.decode(activated, sizes)
+        # labels and probabilities of truncated words are null
+        answers = self.decode(outputs, sizes)
         names = [[None if code == UNSEEN else self.labels[code] for code in codes] for codes in answers]
-        likely = np.split(activated.max(1), np.cumsum(sizes)[:-1])
+        likely = np.split(outputs.max(1), np.cumsum(sizes)[:-1])
         return {
             "label": pa.array(names, pa.list_(pa.string())),
             "probability": pa.array([[float(one) or None for one in part] for part in likely], pa.list_(pa.float32())),
@@ -106,5 +104,4 @@ class TokenLabels(Kind):
 
 
 def _words_right(guess: Sequence[int], true: Sequence[int]) -> tuple[int, int]:
-    """How many words are right, and how many there are."""
     return sum(map(int.__eq__, guess, true)), len(true)

@@ -1,4 +1,4 @@
-"""The contract of a training objective: the model's heads, the examples' special tokens, the loss of a step."""
+"""Define the interface of a training objective: the model's heads, the special tokens, the batch of a step."""
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
@@ -24,25 +24,25 @@ class Collator(ABC):
 
     @abstractmethod
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
-        """What is predicted in one optimizer step, and with which coefficients.
+        """Make inputs, labels and loss coefficients of one optimizer step.
 
-        A pure function: what is asked of an example depends on the seed, its epoch, its id and the position in it;
-        never on the rank, the micro-batch, the order of the examples or a generator's state.
+        Must be a pure function: the labels of an example depend on the seed, its epoch, its id and the position in it;
+        never on the rank, the micro-batch, the order of the examples or the state of a generator.
 
         Args:
-            batch: All examples of the step, on all ranks, framed by :attr:`special_tokens`.
-            epochs: Shape (examples,), or one for all: how many times the run went through the text before.
+            batch: All examples of the step, on all ranks, with :attr:`special_tokens`.
+            epochs: Shape (examples,), or one for all: epoch of each example, from 0.
             denominator: One of :data:`dana.train.DENOMINATORS`.
         """
 
 
 @dataclass(frozen=True)
 class ModelCardTerms:
-    """How a model card speaks of an objective.
+    """Terms of an objective in a model card.
 
     Attributes:
-        objective: What was trained, as in ``masked tokens, mask rate 0.15``.
-        unit: What held-out losses are a mean over, as in ``masked token at fixed masks (15 %)``.
+        objective: Description, as in ``masked tokens, mask rate 0.15``.
+        unit: Unit of held-out losses, as in ``masked token at fixed masks (15 %)``.
         pipeline: The Hub's ``pipeline_tag``.
         auto_class: The transformers class that loads the model.
     """
@@ -67,58 +67,58 @@ class Objective(ABC):
 
     @abstractmethod
     def auto_class(self, config: Any) -> Any:
-        """The transformers class (``from_pretrained``, ``from_config``) with the heads that the objective needs.
+        """Return the transformers class with the heads that the objective needs, such as ``AutoModelForMaskedLM``.
 
         Args:
-            config: The model's.
+            config: Configuration of the model.
 
         Raises:
-            ConfigError: If an architecture cannot be trained for it.
+            ConfigError: If the objective does not support the architecture.
         """
 
     @abstractmethod
     def collator(self, tokenizer: Any, seed: int) -> Collator:
-        """What makes training batches.
+        """Make the collator of training batches.
 
         Args:
             tokenizer: A fast Hugging Face tokenizer.
-            seed: The run's.
+            seed: Seed of the run.
 
         Raises:
-            ConfigError: If the tokenizer lacks what the objective needs.
+            ConfigError: If the tokenizer lacks something that the objective needs, such as a mask token.
         """
 
     @abstractmethod
     def heldout_collator(self, tokenizer: Any) -> Collator:
-        """What makes batches of held-out text: without a seed, and the same whatever is trained, so that runs compare.
+        """Make the collator of held-out batches. They do not depend on settings or seed, so runs can be compared.
 
-        The mean of the first kind of loss in these batches is the held-out loss, in nats.
+        The held-out loss is the mean of the first kind of loss in these batches, in nats.
         """
 
     @abstractmethod
     def card_terms(self) -> ModelCardTerms:
-        """The words of a model card."""
+        """Return the terms for the model card."""
 
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
-        """Load a checkpoint with the heads that the objective needs; what it names as new is warmed up.
+        """Load a checkpoint with the heads that the objective needs; new parameters are warmed up before the run.
 
         Args:
             model: Folder with safetensors, or Hub name.
             seed: Decides the weights of new heads.
-            dropout: Of every layer in training; None leaves the checkpoint's own.
+            dropout: Dropout of every layer in training; None keeps the checkpoint's.
 
         Raises:
             ArtifactError: If it cannot be loaded.
-            ConfigError: If its architecture cannot be trained for the objective.
+            ConfigError: If the objective does not support its architecture.
         """
         return load_language_model(model, self.auto_class, seed, dropout)
 
     def module(self, model: Any, bf16: bool = False) -> Any:
-        """The module that micro-batches are passed through; it has the model as ``model`` and the switch ``bf16``."""
+        """Wrap the model in the module that runs micro-batches; it has attributes ``model`` and ``bf16``."""
         from dana.models.heads import SelectedLogits
 
         return SelectedLogits(model, bf16)
 
     def decisive(self) -> dict[str, Any]:
-        """The objective's part of a run's fingerprint."""
+        """Return the objective's part of a run's fingerprint."""
         return {"objective": {**asdict(self), "code": origin_of(self)}}  # type: ignore[call-overload]

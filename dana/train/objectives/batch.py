@@ -1,15 +1,14 @@
-"""Batch of an optimizer step and its weighted loss: the same sum for any cut into micro-batches and ranks.
+"""Compute the weighted loss of an optimizer step: the same sum for any cut into micro-batches and ranks.
 
-With weight λ_i, n_i predicted tokens and s_i = the sum of their negative log-likelihoods in nats, the loss of a
-step's examples is, by denominator:
+Example i has weight λ_i, n_i predicted tokens, and s_i, the sum of their negative log-likelihoods in nats. The loss of
+the step is, by denominator:
 
     batch         Σ λ_i s_i / n_i  /  number of examples     DANA, equation 3: small weights make a small step
     weight_sum    Σ λ_i s_i        /  Σ λ_i n_i              the scale of the weights cancels; weight 2 = a duplicate
     token_count   Σ λ_i s_i        /  Σ n_i                  small weights make a small step, long examples count more
 
-Every form is a sum of token losses times a coefficient, over one number Z of the *whole* step:
-Σ_i c_i s_i / Z. So Z is computed before the first backward pass, and each micro-batch on each rank
-contributes its local Σ c_i s_i · world / Z, because data parallelism averages gradients over ranks.
+Every form is Σ_i c_i s_i / Z with one denominator Z for the *whole* step. Z is computed before the first backward pass.
+Each micro-batch on each rank contributes its Σ c_i s_i · world / Z: data parallelism averages gradients over ranks.
 
 References:
     DANA, equation 3, for ``batch``.
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LossScale:
-    """Coefficients c_i and denominator Z that turn token losses l into the step's loss Σ c_i l / Z.
+    """Coefficients c_i and denominator Z of the step's loss Σ c_i l / Z, over token losses l.
 
     Attributes:
         coefficients: float64 of shape (examples,), c_i.
-        total: Z; 0 where no label has a weight above 0.
+        total: Z; 0 if no label has a weight above 0.
     """
 
     coefficients: np.ndarray
@@ -44,7 +43,7 @@ class LossScale:
 
 
 def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> LossScale:
-    """Coefficients and denominator of one whole optimizer step.
+    """Compute coefficients and denominator of an optimizer step.
 
     Args:
         weights: Shape (examples,), λ of every example of the step, on all ranks.
@@ -60,12 +59,12 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
         coefficients = np.divide(weights, counts, out=np.zeros_like(weights), where=counts > 0)
         return LossScale(coefficients, float(weights.size) if coefficients.any() else 0.0)
     coefficients = np.where(counts > 0, weights, 0.0)
-    counted = weights if denominator == "weight_sum" else np.ones_like(weights)
-    return LossScale(coefficients, float((counted * counts).sum()) if coefficients.any() else 0.0)
+    label_weights = weights if denominator == "weight_sum" else np.ones_like(weights)
+    return LossScale(coefficients, float((label_weights * counts).sum()) if coefficients.any() else 0.0)
 
 
 def token_losses(logits: "Tensor", targets: "Tensor") -> "Tensor":
-    """Negative log-likelihood in nats of shape (targets,), computed in float32.
+    """Compute negative log-likelihoods in nats, shape (targets,), in float32.
 
     Args:
         logits: Shape (targets, vocabulary).
@@ -79,19 +78,19 @@ def token_losses(logits: "Tensor", targets: "Tensor") -> "Tensor":
 def micro_loss(
     losses: "Tensor", coefficients: "Tensor", total: float, world: int = 1, accumulation: int = 1
 ) -> "Tensor":
-    """A micro-batch's share of the step's loss, a scalar to call ``backward`` on.
+    """Compute a micro-batch's share of the step's loss, a scalar to call ``backward`` on.
 
     Args:
         losses: Shape (targets,), from :func:`token_losses`.
-        coefficients: Shape (targets,), each token's c of :func:`loss_scale`.
-        total: The step's Z.
-        world: Ranks over which gradients are averaged afterwards.
-        accumulation: What the caller's framework divides each micro-loss by.
+        coefficients: Shape (targets,), coefficient c of each token, from :func:`loss_scale`.
+        total: Denominator Z of the step.
+        world: Number of ranks over which gradients are averaged afterwards.
+        accumulation: Number by which the caller's framework divides each micro-loss.
     """
     return (losses * coefficients).sum() * (world * accumulation / total)
 
 
-IGNORED = -100  # the label, that of torch and transformers, of what is not asked
+IGNORED = -100  # label of positions without a loss, as in torch and transformers
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ class MicroBatch:
     """Tensors of one forward pass; Σ coefficients · losses / Z is its share of the step's loss.
 
     Attributes:
-        inputs: The arguments of the module's forward pass, ``input_ids`` of shape (rows, width) among them.
+        inputs: Arguments of the module's forward pass, with ``input_ids`` of shape (rows, width).
         targets: int64 of shape (targets,), the tokens to predict.
-        owners: int64 of shape (targets,), the step's example whose weight each counts with.
-        coefficients: float32 of shape (losses,), c of :func:`dana.train.objectives.batch.loss_scale` for each loss.
+        owners: int64 of shape (targets,), index of the example that gives each target its weight.
+        coefficients: float32 of shape (losses,), coefficient c of each loss, from :func:`loss_scale`.
     """
 
     inputs: dict[str, Any]
@@ -111,39 +110,39 @@ class MicroBatch:
     coefficients: "Tensor"
 
     def to(self, device: "torch.device") -> "MicroBatch":
-        """The same on a device."""
+        """Copy all tensors to a device."""
         from torch import Tensor
 
-        def moved(value: Any) -> Any:
+        def move(value: Any) -> Any:
             if isinstance(value, dict):
-                return {name: moved(part) for name, part in value.items()}
+                return {name: move(part) for name, part in value.items()}
             return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
-        return replace(self, **moved(vars(self)))
+        return replace(self, **move(vars(self)))
 
     @property
     def sizes(self) -> list[int]:
-        """How many losses there are of each kind, in the order of :attr:`StepBatch.asked`."""
+        """Number of losses of each kind, in the order of :attr:`StepBatch.loss_counts`."""
         return [self.targets.numel()]
 
     def losses(self, module: "torch.nn.Module") -> "Tensor":
-        """Losses in nats, of the shape of the coefficients; those of the targets come first."""
+        """Compute the losses in nats, one per coefficient; those of the targets come first."""
         return token_losses(module(**self.inputs), self.targets)
 
 
 @dataclass(frozen=True)
 class StepBatch:
-    """All examples of one step on all ranks, and what is asked of them; every rank holds the same.
+    """Inputs and labels of all examples of one step, over all ranks; every rank holds the same.
 
-    Here labels lie at places of the inputs. Where they do not (a sequence-to-sequence model), a subclass overrides
-    :meth:`micro`, and :attr:`lengths` if the inputs are not the examples' tokens.
+    Labels are at positions of the inputs. For other models (sequence to sequence) a subclass overrides :meth:`micro`,
+    and :attr:`lengths` if the inputs are not the examples' tokens.
 
     Attributes:
         examples: The step's examples.
-        inputs: int of shape (tokens,), what the model reads.
-        labels: int of shape (tokens,), the token to predict at each place; :data:`IGNORED` where none is.
-        owners: int64 of shape (tokens,), the example whose weight each place counts with.
-        counts: int64 of shape (examples,), labels of each.
+        inputs: int of shape (tokens,), input tokens of the model.
+        labels: int of shape (tokens,), the token to predict at each position, or :data:`IGNORED`.
+        owners: int64 of shape (tokens,), index of the example that gives each position its weight.
+        counts: int64 of shape (examples,), labels of each example.
         scale: Coefficients of the losses and the step's denominator Z.
     """
 
@@ -163,7 +162,7 @@ class StepBatch:
         denominator: str,
         owners: np.ndarray | None = None,
     ) -> "StepBatch":
-        """Scale a labelled step; a label counts with the weight of its example, unless `owners` name another."""
+        """Count the labels and compute their loss scale; a label has the weight of its example, or of its owner."""
         if owners is None:
             owners = np.repeat(np.arange(len(examples)), np.diff(examples.offsets))
         counts = np.bincount(owners[labels != IGNORED], minlength=len(examples))
@@ -175,30 +174,30 @@ class StepBatch:
         return np.diff(self.examples.offsets)
 
     @property
-    def asked(self) -> dict[str, int]:
-        """How many losses the step has of each kind, on all ranks; ``tokens`` first."""
+    def loss_counts(self) -> dict[str, int]:
+        """Number of losses of each kind in the step, over all ranks; ``tokens`` first."""
         return {"tokens": int(self.counts.sum())}
 
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
-        """Tensors of some of the step's examples.
+        """Make the tensors of some of the step's examples.
 
-        No rows at all give the first example with nothing asked: a rank with nothing to do still takes part
-        in the forward and backward passes that the others wait for, and adds a gradient of zero.
+        Without rows, it is the first example without labels: an idle rank still takes part in the forward and backward
+        passes that the others wait for, and adds a gradient of zero.
         """
         import torch
 
-        places, attention = lay_out(rows if rows.size else np.array([0]), self.examples.offsets, layout)
-        real, flat = places >= 0, np.maximum(places, 0)
-        asked = (self.labels[flat] != IGNORED) & real & bool(rows.size)
-        owners = self.owners[flat][asked]
+        positions, attention = lay_out(rows if rows.size else np.array([0]), self.examples.offsets, layout)
+        real, flat = positions >= 0, np.maximum(positions, 0)
+        is_label = (self.labels[flat] != IGNORED) & real & bool(rows.size)
+        owners = self.owners[flat][is_label]
         inputs = {
             "input_ids": torch.from_numpy(np.where(real, self.inputs[flat], layout.pad).astype(np.int64)),
-            "where": torch.from_numpy(np.flatnonzero(asked)),
+            "where": torch.from_numpy(np.flatnonzero(is_label)),
             **attention,
         }
         return MicroBatch(
             inputs,
-            torch.from_numpy(self.labels[flat][asked].astype(np.int64)),
+            torch.from_numpy(self.labels[flat][is_label].astype(np.int64)),
             torch.from_numpy(owners),
             torch.from_numpy(self.scale.coefficients[owners].astype(np.float32)),
         )

@@ -110,7 +110,7 @@ def test_a_source_as_the_task_is_not_in_its_pool(tmp_path):
     ("flags", "said"),
     [
         (["--task", "source:see"], "source 'see': the general text has none of this name; did you mean 'sea'?"),
-        (["--task", "nowhere.txt"], "task 'nowhere.txt': neither a file nor a task card"),
+        (["--task", "nowhere.txt"], "task 'nowhere.txt': is neither a file nor a task card"),
         (["--task", "{bread}", "--selectors", "detector"], "selectors='detector': name its detector"),
         (["--task", "{bread}", "--selectors", "randon"], "did you mean 'random'?"),
         (["--task", "{bread}", "--selectors", "oracle"], "selectors=['oracle']: must be one besides oracle"),

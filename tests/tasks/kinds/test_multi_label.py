@@ -39,7 +39,7 @@ def test_labels_are_a_list_of_any_length_in_any_order(value, found):
         ("a", "label 'a' is str, not a list of labels"),
         (3, "label 3 is int, not a list"),
         (["a", "d"], "label 'd' is not among the card's: a, b, c"),
-        (["a", "b", "a"], "label 'a' is there twice"),
+        (["a", "b", "a"], "label 'a' occurs twice"),
     ],
 )
 def test_what_is_no_list_of_the_card_s_labels_is_refused(value, says):
@@ -114,9 +114,9 @@ def test_a_text_that_counts_twice_is_a_text_that_is_there_twice(metric):
 
 def test_one_set_for_everything_is_a_collapse_and_different_ones_are_not():
     many = answers(*[[0], [1], [2], [0, 1]] * 10)
-    assert KIND.collapsed(answers(*[[]] * 40), many)
-    assert KIND.collapsed(answers(*[[0, 1]] * 39, [2]), many)
-    assert not KIND.collapsed(many, many)
+    assert KIND.is_collapsed(answers(*[[]] * 40), many)
+    assert KIND.is_collapsed(answers(*[[0, 1]] * 39, [2]), many)
+    assert not KIND.is_collapsed(many, many)
 
 
 def test_tables_hold_what_was_predicted():
@@ -126,7 +126,7 @@ def test_tables_hold_what_was_predicted():
     table = pa.table(KIND.columns(outputs, answers([1], [])))
     assert table["label"].to_pylist() == [[1], []]
     assert table["prediction"].to_pylist() == [[0, 2], []]
-    assert np.array_equal(KIND.activated({name: table[name] for name in table.column_names}), outputs)
+    assert np.array_equal(KIND.outputs_from({name: table[name] for name in table.column_names}), outputs)
     assert KIND.answers(table["prediction"]).tolist() == [(0, 2), ()]
     with pytest.raises(ValueError, match="a class outside 0 to 1"):
         find_kind("multi_label")(
@@ -135,7 +135,7 @@ def test_tables_hold_what_was_predicted():
                 "b",
             )
         ).answers(table["prediction"])
-    shown = pa.table(KIND.shown(outputs, np.ones(2))).to_pylist()
+    shown = pa.table(KIND.prediction_columns(outputs, np.ones(2))).to_pylist()
     assert shown[0]["label"] == ["a", "c"]
     assert shown[0]["probability"] == pytest.approx([0.9, 0.6])
     assert shown[1] == {"label": [], "probability": []}

@@ -80,7 +80,7 @@ def test_words_and_labels_are_read(tmp_path):
     ("row", "says"),
     [
         ('{"tokens": ["a", "b"], "tags": ["O"]}', "2 words, but 1 labels"),
-        ('{"tokens": ["a"], "tags": "O"}', "label 'O' is str, not a list of labels, one a word"),
+        ('{"tokens": ["a"], "tags": "O"}', "label 'O' is str, not a list of labels, one per word"),
         ('{"tokens": ["a"], "tags": ["B-zoo"]}', "label 'B-zoo' is not among the card's"),
         ('{"tokens": ["a"], "tags": [5]}', "label '5' is not among the card's"),
         ('{"tokens": ["a"], "tags": [true]}', "label 'True' is not among the card's"),
@@ -100,8 +100,14 @@ def test_a_bad_record_is_named_by_file_and_line(tmp_path, row, says):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"labels": ["noun", "verb"]}, "metric='span_f1': must be accuracy where labels are not O, B-TYPE and I-TYPE"),
-        ({"labels": ["O", "B-", "I-"]}, "metric='span_f1': must be accuracy where labels are not O, B-TYPE and I-TYPE"),
+        (
+            {"labels": ["noun", "verb"]},
+            "metric='span_f1': must be accuracy",
+        ),
+        (
+            {"labels": ["O", "B-", "I-"]},
+            "metric='span_f1': must be accuracy",
+        ),
         ({"text": None, "template": "{a} {b}"}, "template='{a} {b}': must be left out"),
         ({"text_pair": "b"}, "text_pair='b': must be left out"),
     ],
@@ -126,8 +132,8 @@ def test_labels_that_are_no_bio_are_judged_by_accuracy_alone():
 
 def test_nearly_one_label_for_every_word_is_a_collapse():
     many = answers(*["B-per I-per O O"] * 20)
-    assert KIND.collapsed(answers(*["O O O O"] * 20), many)
-    assert not KIND.collapsed(many, many)
+    assert KIND.is_collapsed(answers(*["O O O O"] * 20), many)
+    assert not KIND.is_collapsed(many, many)
 
 
 def test_tables_hold_a_row_a_text():
@@ -136,7 +142,7 @@ def test_tables_hold_a_row_a_text():
     references = answers("B-per I-per", "O O O")
     table = pa.table(KIND.columns(outputs, references))
     assert table["prediction"].to_pylist() == [[1, 2], [0, 3, -1]]
-    assert np.array_equal(KIND.activated({name: table[name] for name in table.column_names}), outputs)
+    assert np.array_equal(KIND.outputs_from({name: table[name] for name in table.column_names}), outputs)
     assert KIND.answers(table["prediction"]).tolist() == [(1, 2), (0, 3, -1)]
     with pytest.raises(ValueError, match="a class outside 0 to 1"):
         find_kind("token_labels")(
@@ -145,7 +151,7 @@ def test_tables_hold_a_row_a_text():
                 "b",
             )
         ).answers(table["prediction"])
-    shown = pa.table(KIND.shown(outputs, np.array([2, 3]))).to_pylist()
+    shown = pa.table(KIND.prediction_columns(outputs, np.array([2, 3]))).to_pylist()
     assert shown[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
 
 

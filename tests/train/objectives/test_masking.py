@@ -33,7 +33,7 @@ def test_an_example_is_masked_alike_alone_and_in_any_batch(batch, epoch):
         alone = mask(*flat([example]), epoch, MASKING)
         span = slice(offsets[place], offsets[place + 1])
         np.testing.assert_array_equal(together.inputs[span], alone.inputs)
-        np.testing.assert_array_equal(together.masked[span], alone.masked)
+        np.testing.assert_array_equal(together.is_masked[span], alone.is_masked)
 
 
 @given(batch=examples)
@@ -41,17 +41,17 @@ def test_an_example_is_masked_alike_alone_and_in_any_batch(batch, epoch):
 def test_special_tokens_stay_and_every_example_with_an_ordinary_token_hides_one(batch):
     tokens, offsets, ids = flat(batch)
     masked = mask(tokens, offsets, ids, 0, MASKING)
-    assert not masked.masked[SPECIAL[tokens]].any()
-    np.testing.assert_array_equal(masked.inputs[~masked.masked], tokens[~masked.masked])
+    assert not masked.is_masked[SPECIAL[tokens]].any()
+    np.testing.assert_array_equal(masked.inputs[~masked.is_masked], tokens[~masked.is_masked])
     for place, (row, _) in enumerate(batch):
-        assert masked.masked[offsets[place] : offsets[place + 1]].any() == any(token >= 5 for token in row)
+        assert masked.is_masked[offsets[place] : offsets[place + 1]].any() == any(token >= 5 for token in row)
 
 
 def test_shares_are_those_of_bert():
     tokens = np.full(200_000, 30, dtype=np.int32)
     masked = mask(tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING)
-    hidden = masked.inputs[masked.masked]
-    assert masked.masked.mean() == pytest.approx(0.15, abs=0.005)
+    hidden = masked.inputs[masked.is_masked]
+    assert masked.is_masked.mean() == pytest.approx(0.15, abs=0.005)
     assert (hidden == MASK).mean() == pytest.approx(0.8, abs=0.01)
     assert (hidden == 30).mean() == pytest.approx(0.1 + 0.1 / 45, abs=0.01)
     replaced = hidden[(hidden != MASK) & (hidden != 30)]
@@ -60,11 +60,11 @@ def test_shares_are_those_of_bert():
 
 def test_masks_change_with_epoch_seed_and_example():
     tokens, offsets = np.full(1000, 30, dtype=np.int32), np.array([0, 1000])
-    base = mask(tokens, offsets, np.array([1], dtype=np.uint64), 0, MASKING).masked
+    base = mask(tokens, offsets, np.array([1], dtype=np.uint64), 0, MASKING).is_masked
     others = [
-        mask(tokens, offsets, np.array([1], dtype=np.uint64), 1, MASKING).masked,
-        mask(tokens, offsets, np.array([2], dtype=np.uint64), 0, MASKING).masked,
-        mask(tokens, offsets, np.array([1], dtype=np.uint64), 0, Masking(MASK, SPECIAL, seed=8)).masked,
+        mask(tokens, offsets, np.array([1], dtype=np.uint64), 1, MASKING).is_masked,
+        mask(tokens, offsets, np.array([2], dtype=np.uint64), 0, MASKING).is_masked,
+        mask(tokens, offsets, np.array([1], dtype=np.uint64), 0, Masking(MASK, SPECIAL, seed=8)).is_masked,
     ]
     for other in others:  # independent: both hide 0.15² of the tokens
         assert (base & other).mean() == pytest.approx(0.0225, abs=0.015)
@@ -81,7 +81,7 @@ def test_one_batch_may_hold_two_epochs():
 
 def test_neighbouring_positions_are_hidden_independently():
     tokens = np.full(100_000, 30, dtype=np.int32)
-    hidden = mask(tokens, np.array([0, tokens.size]), np.array([3], dtype=np.uint64), 0, MASKING).masked
+    hidden = mask(tokens, np.array([0, tokens.size]), np.array([3], dtype=np.uint64), 0, MASKING).is_masked
     assert np.corrcoef(hidden[1:], hidden[:-1])[0, 1] == pytest.approx(0, abs=0.015)
 
 

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
-from dana.train.objectives.masked import BEGINS, GOES_ON, Masking, mask, word_parts, word_starts
+from dana.train.objectives.masked import CONTINUATION, WORD_START, Masking, mask, word_parts, word_starts
 
 TEXT = 'Unbelievable: "naïve" tokenizers (subwords), re-masking café 123 times. '
 
@@ -72,12 +72,12 @@ def test_words_of_bytes_also_where_a_character_is_two_of_them(byte_level):
 
 def test_two_hashes_alone_are_a_word():
     core = Tokenizer(models.WordPiece({"<unk>": 0, "##": 1, "##a": 2, "a": 3}, unk_token="<unk>"))
-    assert word_parts(fast(core))[:4].tolist() == [BEGINS, BEGINS, GOES_ON, BEGINS]
+    assert word_parts(fast(core))[:4].tolist() == [WORD_START, WORD_START, CONTINUATION, WORD_START]
 
 
 def test_a_vocabulary_that_does_not_mark_words_is_refused():
     core = Tokenizer(models.BPE({"a": 0, "b": 1, "<unk>": 2}, []))
-    with pytest.raises(ConfigError, match=r"whole_word=True: .* does not tell where words begin"):
+    with pytest.raises(ConfigError, match=r"whole_word=True: .* does not mark where words begin"):
         word_parts(fast(core))
 
 
@@ -98,16 +98,16 @@ def test_a_word_is_hidden_with_all_its_tokens_or_not_at_all(tiny_tokenizer, repo
     edges = whole.special[tokens].copy()
     edges[offsets[:-1]] = True
     starts = word_starts(tokens, whole.parts, edges)
-    np.testing.assert_array_equal(masked.masked, masked.masked[starts])
+    np.testing.assert_array_equal(masked.is_masked, masked.is_masked[starts])
     assert (starts != np.arange(tokens.size)).mean() > 0.2, "many words are of several tokens"
-    one_by_one = mask(tokens, offsets, ids, 0, replace(whole, parts=None)).masked
+    one_by_one = mask(tokens, offsets, ids, 0, replace(whole, parts=None)).is_masked
     assert (one_by_one != one_by_one[starts]).any(), "which hiding them one by one does not give"
 
 
 def test_the_expected_share_of_hidden_tokens_is_the_rate(tiny_tokenizer, repository_texts, whole):
     tokens, offsets, ids = batch_of(tiny_tokenizer, [" ".join(repository_texts)])
     ordinary = ~whole.special[tokens]
-    hidden = [mask(tokens, offsets, ids, epoch, whole).masked[ordinary] for epoch in range(8)]
+    hidden = [mask(tokens, offsets, ids, epoch, whole).is_masked[ordinary] for epoch in range(8)]
     assert np.mean(hidden) == pytest.approx(0.2, abs=0.006)
     assert len({row.tobytes() for row in hidden}) == 8, "and every epoch hides other words"
 
@@ -119,6 +119,6 @@ def test_whole_words_are_a_pure_function_of_the_example(tiny_tokenizer, reposito
     for place in range(len(texts)):
         span = slice(offsets[place], offsets[place + 1])
         alone = mask(tokens[span], np.array([0, tokens[span].size]), ids[place : place + 1], 2, whole)
-        np.testing.assert_array_equal(together.masked[span], alone.masked)
+        np.testing.assert_array_equal(together.is_masked[span], alone.is_masked)
         np.testing.assert_array_equal(together.inputs[span], alone.inputs)
-        assert alone.masked.any()
+        assert alone.is_masked.any()
