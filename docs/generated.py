@@ -87,6 +87,10 @@ def _command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         flags = " ".join(action.option_strings) or action.metavar or action.dest
         value = "" if action.nargs == 0 or not action.option_strings else f" {action.metavar or action.dest.upper()}"
         yield f"| `{flags}{value}` | {_cell(' '.join(formatter._expand_help(action).split())) if action.help else ''} |"
+    if name == "dana" and inner is not None:
+        yield "\n| command | what it does |\n|---|---|"
+        for item in inner._choices_actions:
+            yield f"| [`dana {item.dest}`](#dana-{item.dest}) | {_cell(item.help or '')} |"
     for child, own in (inner.choices if inner else {}).items():
         yield from _command(f"{name} {child}", own)
 
