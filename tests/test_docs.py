@@ -4,9 +4,11 @@ That its code runs is tested in ``tests/test_guide.py``.
 """
 
 import importlib
+import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,14 @@ def test_every_command_and_flag_that_is_named_exists(page):
             known = {flag for parser in parsers for flag in parser._option_string_actions if flag.startswith("--")}
             unknown = set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) - known
             assert not unknown, f"dana {name}: {unknown}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_page)
+def test_every_dotted_name_is_a_name_of_the_package_or_an_entry_point_group(page):
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    for name in re.findall(r"`(dana(?:\.\w+)+)[`(]", page.read_text(encoding="utf-8")):
+        if name not in groups:
+            pkgutil.resolve_name(name)
 
 
 def test_every_name_whose_docstring_is_shown_is_there():
