@@ -21,7 +21,7 @@ from tests.studies.augmentation.few_topics import CELLS, few_topics
 from tests.studies.augmentation.test_seq2seq import WORDS, write_small_t5
 from tests.studies.few_shot.chat_server import says, serving
 from tests.studies.few_shot.test_local_chat import TALK, write_chat_model
-from tests.studies.topics.planted_topics import planted
+from tests.studies.topics.planted_topics import known_topics
 
 PINS = Path(__file__).with_name("versions.json")
 GROUPS = ("dana.selectors", "dana.topic_models", "dana.chat_models", "dana.generators", "dana.topic_gap_arms")
@@ -39,7 +39,7 @@ def clusters(spec: str, seed: int) -> dict[str, Any]:
 
 
 def topics(spec: str, seed: int) -> dict[str, Any]:
-    bags, _, _ = planted()
+    bags, _, _ = known_topics()
     fitted = TOPIC_MODELS.create(spec).fit(bags.rows(np.arange(200)), 3, seed)
     return {"beta": fitted.beta, "theta": fitted.theta(bags.counts[200:208])}
 

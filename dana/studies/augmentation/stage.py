@@ -28,7 +28,7 @@ from dana.studies.augmentation.synthetic import (
     synthesize,
 )
 from dana.studies.topics.model import Topics
-from dana.studies.topics.stage import fitted_topics
+from dana.studies.topics.stage import open_topics
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import read_splits
 from dana.tasks.kinds import DEFAULT
@@ -100,7 +100,7 @@ def augment_stage(
         ArtifactError: If there are no topics, or the folder holds something else.
     """
     splits, fields = read_card_texts(card, data), (card.id or "id", card.text, card.label)
-    model, train = fitted_topics(topics_of), splits["train"]
+    model, train = open_topics(topics_of), splits["train"]
     topics = Topics.load(model.path)
     identity = generator_identity(settings.generator)
     most = max(counts_by_label(train, settings.ratio).values())

@@ -199,7 +199,7 @@ def find_on_topic(documents: Iterable[Document], topics: Topics, topic: int, mos
     stream = iter(documents)
     while part := list(islice(stream, AT_ONCE)):
         bags = count_known_words([document.text for document in part], topics.words)
-        theta = topics.fitted.theta(bags.counts)
+        theta = topics.model.theta(bags.counts)
         for document, size, shares in zip(part, bags.sizes.tolist(), theta, strict=True):
             if size and shares.argmax() == topic:
                 ranked.append((-float(shares[topic]), document.doc_id, document))

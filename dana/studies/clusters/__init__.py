@@ -1,4 +1,4 @@
-"""Clusters of units: a Gaussian mixture of their vectors, its choice, and what tells its clusters apart."""
+"""Cluster the units of a corpus by Gaussian mixtures of their vectors and describe the clusters."""
 
 from dana.core.studies import Study
 
@@ -7,7 +7,7 @@ STUDY = Study(
     settings=f"{__name__}.settings:ClusterSettings",
     commands={
         "clusters": (
-            "Find what the general text is made of: clusters of its units, named by their words",
+            "Cluster the units of the general text and name each cluster by its words",
             f"{__name__}.command:add_clusters",
         )
     },

@@ -1,4 +1,4 @@
-"""The command that finds domains in text: ``dana clusters``."""
+"""The command ``dana clusters``, which finds domains in text."""
 
 import argparse
 from pathlib import Path
@@ -27,33 +27,29 @@ FLAGS = [
 
 
 def add_clusters(add: AddCommand) -> None:
-    """Add the command.
-
-    Args:
-        add: ``add_parser`` of the command line's subparsers.
-    """
+    """Add the command to the command line's subparsers."""
     clusters = add_command(add, "clusters", _clusters, FLAGS)
     clusters.set_defaults(processes=True)
 
 
-def _clusters(parsed: argparse.Namespace) -> None:
-    """Find what the general text is made of: clusters of its units, named by their words.
+def _clusters(args: argparse.Namespace) -> None:
+    """Cluster the units of the general text and name each cluster by its words.
 
-    Embeds a sample of the units, fits Gaussian mixtures of --k components to it, each from --seeds beginnings, chooses
-    one, and assigns every unit. Writes OUT/clusters/part-*.parquet (doc_id, source, unit, start, end, cluster,
-    responsibility, log_density; pandas.read_parquet("OUT/clusters") opens it) and OUT/clusters.html: what each cluster
-    is, which are alike, what is an outlier. With --true-domains it tells purity, confusions and outliers, too, at any
-    later time without another fit. In a run's folder, without --general, the corpus and the vectors that are there are
-    taken.
+    Embeds a sample of the units, fits Gaussian mixtures of --k components to it from --seeds initialisations each,
+    chooses one mixture and assigns every unit. Writes OUT/clusters/part-*.parquet (doc_id, source, unit, start, end,
+    cluster, responsibility, log_density; pandas.read_parquet("OUT/clusters") opens it) and the page OUT/clusters.html
+    with a description of each cluster, its nearest neighbour and the outliers. --true-domains adds purity, confusions
+    and outliers by domain; it can be given later and fits nothing again. Without --general, the corpus and the cached
+    vectors in the run's folder are used.
 
-    Killed, the same command goes on with the shards that are missing; torchrun --nproc_per_node N -m dana clusters
-    shares them. The bytes are the same whoever did what.
+    If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N -m dana clusters
+    shares the work and writes the same bytes.
     """
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
-    settings = settings_from(parsed)
-    artifact = run_clusters(settings, "general" in parsed.given)
+    settings = settings_from(args)
+    artifact = run_clusters(settings, "general" in args.given)
     keep(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
-    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units), {artifact.path}.html")
+    print(f"wrote {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html")

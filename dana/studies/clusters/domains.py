@@ -1,6 +1,6 @@
-"""Clusters against true domains: assignments of units to purity, confusions and outliers; topic model and chance.
+"""Compare clusters with known domains: purity, confusions, outliers; a topic model and random clusters as baselines.
 
-Any assignment of units will do: a mixture's, a topic model's, a random one.
+The measures take any assignment of units to clusters.
 """
 
 import re
@@ -26,51 +26,56 @@ PRONOUNS = {
 }
 
 
-def true_domains(named: Sequence[str], sources: Collection[str]) -> list[str]:
-    """Sources that are taken as domains, in alphabetical order; none if none were named.
+def true_domains(names: Sequence[str], sources: Collection[str]) -> list[str]:
+    """Resolve the setting ``true_domains`` to sources of the corpus, in alphabetical order.
 
     Args:
-        named: Sources, or ``all``.
-        sources: Of the corpus.
+        names: Names of sources, or ``["all"]``; may be empty.
+        sources: Sources of the corpus.
 
     Raises:
-        ConfigError: If one is unknown, or there are fewer than two.
+        ConfigError: If a source is unknown, or only one is named.
     """
-    names = sorted(sources) if list(named) == ALL else sorted(set(named))
-    for name in names:
+    domains = sorted(sources) if list(names) == ALL else sorted(set(names))
+    for name in domains:
         if name not in sources:
-            raise ConfigError(f"true_domains={name!r}: no source of the text{suggestion(name, sources)}")
-    if len(names) == 1:
-        raise ConfigError(f"true_domains={names[0]!r}: one domain; with a single one every cluster is pure")
-    return names
+            raise ConfigError(f"true_domains={name!r}: unknown source{suggestion(name, sources)}")
+    if len(domains) == 1:
+        raise ConfigError(f"true_domains={domains[0]!r}: expected at least two sources, got one")
+    return domains
 
 
 def contingency(clusters: np.ndarray, domains: np.ndarray, k: int, count: int) -> np.ndarray:
-    """How many units of each cluster are of each domain, int64 of shape (k, domains).
+    """Count the units of each cluster and domain.
 
     Args:
-        clusters: int of shape (units,), from 0.
-        domains: int of shape (units,), from 0.
+        clusters: Cluster of each unit from 0, int of shape (units,).
+        domains: Domain of each unit from 0, int of shape (units,).
         k: Number of clusters.
         count: Number of domains.
+
+    Returns:
+        int64 of shape (k, domains).
     """
     return np.bincount(np.asarray(clusters) * count + domains, minlength=k * count).reshape(k, count)
 
 
 def majority(counts: np.ndarray) -> np.ndarray:
-    """The most frequent domain of each cluster, int of shape (k,); of equal ones the first. Several may share one.
+    """Map each cluster to its most frequent domain, the first of equal ones; int of shape (k,).
 
     Args:
-        counts: Of :func:`contingency`.
+        counts: From :func:`contingency`.
     """
     return counts.argmax(1)
 
 
 def domain_purity(counts: np.ndarray) -> float:
-    """Share of units whose domain is their cluster's most frequent one; not below the largest domain's share.
+    """Compute purity: the share of units whose domain is the most frequent one of their cluster.
+
+    It is at least the share of the largest domain.
 
     Args:
-        counts: Of :func:`contingency`.
+        counts: From :func:`contingency`.
 
     References:
         Manning, Raghavan and Schütze 2008, Introduction to information retrieval, section 16.3. Aharoni and Goldberg
@@ -80,20 +85,23 @@ def domain_purity(counts: np.ndarray) -> float:
 
 
 def confusion(counts: np.ndarray) -> np.ndarray:
-    """Units of each true domain by the domain that their cluster is mapped to, int64 of shape (domains, domains).
+    """Count units by true domain (rows) and by the domain of their cluster (columns), see :func:`majority`.
 
     Args:
-        counts: Of :func:`contingency`.
+        counts: From :func:`contingency`.
+
+    Returns:
+        int64 of shape (domains, domains).
     """
     return np.stack([counts[majority(counts) == domain].sum(0) for domain in range(counts.shape[1])], axis=1)
 
 
 def surface_of(texts: Sequence[str]) -> pd.DataFrame:
-    """What can be counted in texts, a row each.
+    """Measure surface features of texts.
 
     Returns:
-        tokens (words and single marks of punctuation), digits (whether there are any), conversational (whether there is
-        a personal pronoun of English, or a question mark).
+        One row per text: tokens (count of words and punctuation marks), digits (True if it has one), conversational
+        (True if it has an English personal pronoun or a question mark).
 
     References:
         Aharoni and Goldberg 2020, section 2.6; their tokens and pronouns are not specified.
@@ -104,59 +112,64 @@ def surface_of(texts: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame({"tokens": list(map(len, tokens)), "digits": digits, "conversational": conversational})
 
 
-def outlier_table(true: np.ndarray, assigned: np.ndarray, names: Sequence[str], surface: pd.DataFrame) -> pd.DataFrame:
-    """Outliers by the domain that attracts them, the most attractive first, then all outliers, then all units.
+def outlier_table(
+    true: np.ndarray, cluster_domains: np.ndarray, names: Sequence[str], surface: pd.DataFrame
+) -> pd.DataFrame:
+    """Summarise outliers: units whose cluster is mapped to another domain than theirs.
 
     Args:
-        true: int of shape (units,), each one's domain.
-        assigned: int of shape (units,), the domain that its cluster is mapped to.
-        names: Of the domains.
-        surface: Of :func:`surface_of`.
+        true: Domain of each unit, int of shape (units,).
+        cluster_domains: Domain of each unit's cluster, int of shape (units,).
+        names: Names of the domains.
+        surface: From :func:`surface_of`.
 
     Returns:
-        Columns domain, units, share (of all units), tokens (mean), digits and conversational (shares of the units).
+        One row per domain of the cluster, the most outliers first, then ``all outliers`` and ``all units``. Columns
+        domain, units, share (of all units), tokens (mean), digits and conversational (shares).
     """
-    is_outlier = np.asarray(true != assigned)
-    groups = [(name, surface[is_outlier & (assigned == domain)]) for domain, name in enumerate(names)]
+    is_outlier = np.asarray(true != cluster_domains)
+    groups = [(name, surface[is_outlier & (cluster_domains == domain)]) for domain, name in enumerate(names)]
     groups.sort(key=lambda group: -len(group[1]))
     groups += [("all outliers", surface[is_outlier]), ("all units", surface)]
     sizes = [{"domain": name, "units": len(units), "share": len(units) / len(surface)} for name, units in groups]
     return pd.DataFrame(sizes).join(pd.DataFrame([units.mean() for _, units in groups]))
 
 
-def outlier_examples(sample: pd.DataFrame, true: np.ndarray, assigned: np.ndarray, most: int) -> pd.DataFrame:
-    """The clearest outliers of each pair of domains: those nearest to the centre of the wrong cluster.
+def outlier_examples(
+    sample: pd.DataFrame, true: np.ndarray, cluster_domains: np.ndarray, per_pair: int
+) -> pd.DataFrame:
+    """Select the clearest outliers of each pair of domains: those nearest to the centre of the wrong cluster.
 
     Args:
-        sample: A row a unit: text (of equal ones the first is taken), nearness (log density of its own component).
-        true: int of shape (units,), each one's domain.
-        assigned: The same, of its cluster.
-        most: So many of each pair.
+        sample: One row per unit: text, nearness (see :class:`dana.studies.clusters.description.ClusterDescription`).
+        true: Domain of each unit, int of shape (units,).
+        cluster_domains: Domain of each unit's cluster, int of shape (units,).
+        per_pair: Number of outliers per pair; equal texts count once.
 
     Returns:
-        Rows of the sample, with true and assigned, in order of the pairs.
+        Rows of the sample, with columns true and assigned, ordered by pair.
     """
     pair = ["true", "assigned"]
-    units = sample.assign(true=true, assigned=assigned).sort_values("nearness", ascending=False, kind="stable")
+    units = sample.assign(true=true, assigned=cluster_domains).sort_values("nearness", ascending=False, kind="stable")
     outliers = units[units["true"] != units["assigned"]].drop_duplicates([*pair, "text"])
-    return outliers.groupby(pair).head(most).sort_values(pair, kind="stable")
+    return outliers.groupby(pair).head(per_pair).sort_values(pair, kind="stable")
 
 
 def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
-    """The most likely topic of each text, of latent Dirichlet allocation by scikit-learn, fitted on these texts.
+    """Fit scikit-learn's latent Dirichlet allocation to texts and return the most likely topic of each.
 
-    Words of two letters or more, in lower case, are counted; priors are 1/k, ten passes of variational Bayes.
+    Counts lower-cased words of two letters or more. Priors are 1/k; ten passes of variational Bayes.
 
     Args:
         texts: Units.
         k: Number of topics.
-        seed: Where the fit begins.
+        seed: Seed of the initialisation.
 
     Returns:
-        int64 of shape (texts,), from 0. A text without a word is of topic 0.
+        int64 of shape (texts,), from 0; topic 0 for a text without a word.
 
     Raises:
-        DataError: If there is no word in all texts.
+        DataError: If no text has a word.
 
     References:
         Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Aharoni and Goldberg 2020, section 2.3, by Gensim.
@@ -164,27 +177,27 @@ def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
     try:
         counts = CountVectorizer(token_pattern=WORD).fit_transform(texts)
     except ValueError as error:
-        raise DataError(f"k={k}: no topics without words: none of the {len(texts)} texts has one") from error
-    with threadpool_limits(1):  # sums in another order would change the last bits
+        raise DataError(f"k={k}: cannot fit topics, none of the {len(texts)} texts has a word") from error
+    with threadpool_limits(1):  # summation order, and so the last bits, depend on the number of threads
         model = LatentDirichletAllocation(k, random_state=derive_seed(seed, "topics") % 2**32)
         return model.fit_transform(counts).argmax(1)
 
 
 def random_clusters(units: int, k: int, seed: int) -> np.ndarray:
-    """A cluster a unit, each of the k equally likely.
+    """Draw a cluster for each unit uniformly at random: the baseline of purity.
 
-    Their purity over d equal domains lies a little above 1/d, the least that purity can be.
+    Purity over d domains of equal size is a little above its minimum, 1/d.
 
     Args:
-        units: How many.
+        units: Number of units.
         k: Number of clusters.
-        seed: Of the draw.
+        seed: Seed of the draw.
 
     Returns:
         int64 of shape (units,), from 0.
 
     References:
-        Aharoni and Goldberg 2020, section 2.3; the purities in their Table 1, 15 to 18 % over five equal domains, are
-        below that least, 20 %.
+        Aharoni and Goldberg 2020, section 2.3. Their Table 1 has 15 to 18 % for five equal domains, below the minimum
+        of 20 %.
     """
     return generator(seed, "random clusters").integers(0, k, units)

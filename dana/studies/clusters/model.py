@@ -1,8 +1,8 @@
-"""Fitted clusters: vectors to geometry, principal components and a Gaussian mixture, its size chosen of several.
+"""Fit Gaussian mixtures to vectors, choose the number of components, and assign units to clusters.
 
-Fitted and applied by scikit-learn. Rows are assigned in blocks of one size, the last filled up with zeros: a matrix
-product of one shape sums every row in one order, so a unit's numbers have the same bits whatever else is asked for, and
-whichever process asks.
+Vectors go through the geometry and principal components first; scikit-learn fits and applies the mixture. Units are
+assigned in blocks of fixed size, the last one padded with zeros: products of matrices of one shape sum in one order, so
+a unit gets the same bits in any batch and any process.
 """
 
 import warnings
@@ -30,21 +30,21 @@ from dana.studies.clusters.settings import ClusterSettings
 
 BLOCK = 512  # rows
 FILE = "mixture.safetensors"
-# What is saved, under the names of scikit-learn's attributes: all that is needed to transform and to assign.
+# Arrays that are saved, named as scikit-learn's attributes: enough to transform and to assign.
 OF_MIXTURE = ("weights_", "means_", "covariances_", "precisions_cholesky_")
 OF_COMPONENTS = ("mean_", "components_")
-MARGIN = 0.1  # of stability: numbers of clusters so near to the best count as equally stable
+MARGIN = 0.1  # numbers of clusters whose stability is this close to the best count as equally stable
 RULE = f"of the numbers whose stability is within {MARGIN} of the best, the one with the lowest BIC"
 
 
 @dataclass(frozen=True)
-class Assigned:
-    """Where units belong.
+class ClusterAssignment:
+    """Cluster, responsibilities and log density of units.
 
     Attributes:
-        clusters: int32 of shape (units,), the most likely component of each.
-        responsibilities: float64 of shape (units, k), rows sum to 1.
-        log_densities: float64 of shape (units,), natural logarithm of the mixture's density; the lower, the more of an
+        clusters: Most likely component of each unit, int32 of shape (units,).
+        responsibilities: float64 of shape (units, k); rows sum to 1.
+        log_densities: Natural logarithm of the mixture's density, float64 of shape (units,); lower is more of an
             outlier.
     """
 
@@ -55,31 +55,31 @@ class Assigned:
 
 @dataclass(frozen=True)
 class FittedClusters:
-    """The space in which units are clustered, and the mixture in it.
+    """A Gaussian mixture with the transforms of its input.
 
     Attributes:
-        geometry: Of the detectors, too (:mod:`dana.encoders.geometry`).
-        components: Principal components; None where the vectors are taken as they are.
-        mixture: With a covariance matrix a component, the heaviest component first.
+        geometry: Transform that detectors use, too (:mod:`dana.encoders.geometry`).
+        components: Principal components; None without PCA.
+        mixture: Mixture with one full covariance matrix per component, the heaviest component first.
     """
 
     geometry: FittedGeometry
     components: PCA | None
     mixture: GaussianMixture
 
-    def place(self, vectors: Tensor) -> np.ndarray:
-        """Points of the space that is clustered, float64 of shape (units, dims), of an encoder's vectors."""
-        placed = self.geometry.apply(vectors).double().cpu().numpy()
-        return placed if self.components is None else self.components.transform(placed)
+    def project(self, vectors: Tensor) -> np.ndarray:
+        """Transform vectors of the encoder to the mixture's space, float64 of shape (units, dims)."""
+        points = self.geometry.apply(vectors).double().cpu().numpy()
+        return points if self.components is None else self.components.transform(points)
 
-    def assign(self, vectors: Tensor) -> Assigned:
-        """Cluster, responsibilities and log density of each unit.
+    def assign(self, vectors: Tensor) -> ClusterAssignment:
+        """Score units under the mixture: most likely component, responsibilities and log density.
 
         Args:
-            vectors: Shape (units, dims), as the encoder gives them.
+            vectors: Vectors of the encoder, shape (units, dims).
 
         Raises:
-            DataError: If one is not finite.
+            DataError: If a vector is not finite.
         """
         check_vectors(vectors)
         parts = []
@@ -87,14 +87,14 @@ class FittedClusters:
             block = vectors.new_zeros(BLOCK, vectors.shape[1])
             block[: len(rows)] = rows
             with np.errstate(divide="ignore"):  # a component of weight 0 has no density
-                # What score_samples and predict_proba give, of which either would compute all densities again.
-                densities, log_shares = self.mixture._estimate_log_prob_resp(self.place(block))
+                # score_samples and predict_proba in one pass over the densities.
+                densities, log_shares = self.mixture._estimate_log_prob_resp(self.project(block))
             parts.append((np.exp(log_shares[: len(rows)]), densities[: len(rows)]))
         responsibilities, log_densities = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Assigned(responsibilities.argmax(1).astype(np.int32), responsibilities, log_densities)
+        return ClusterAssignment(responsibilities.argmax(1).astype(np.int32), responsibilities, log_densities)
 
     def save(self, folder: Path) -> None:
-        """Write ``mixture.safetensors``, which has the principal components too, and the geometry's files."""
+        """Write the mixture and the components to ``mixture.safetensors``, and the geometry's files."""
         self.geometry.save(folder)
         arrays = {name: getattr(self.mixture, name) for name in OF_MIXTURE}
         if self.components is not None:
@@ -122,39 +122,39 @@ class FittedClusters:
 
 
 def fit_components(points: np.ndarray, count: int, skip_first: int = 0) -> PCA:
-    """The leading principal components of a sample. They are exact: nothing is random.
+    """Fit the leading principal components of a sample, by the exact eigendecomposition of its covariance.
 
     Args:
         points: float64 of shape (units, dims), finite.
-        count: How many to keep.
-        skip_first: Leave out so many before them.
+        count: Number of components.
+        skip_first: Number of leading components to leave out before them.
 
     Raises:
-        DataError: If the sample has too few units or dims for so many.
+        DataError: If the sample has too few units or dims.
 
     References:
         Aharoni and Goldberg 2020, section 2.2: n = 50 before the mixture, 2 for plots.
     """
-    most = min(len(points) - 1, points.shape[1])
-    if count + skip_first > most:
-        asked = f"pca={count}" + (f" and skip_first={skip_first}" if skip_first else "")
+    rank = min(len(points) - 1, points.shape[1])
+    if count + skip_first > rank:
+        request = f"pca={count}" + (f" and skip_first={skip_first}" if skip_first else "")
         raise DataError(
-            f"{asked}: {len(points)} units of {points.shape[1]} dims span at most {most} components; keep fewer"
+            f"{request}: {len(points)} units of {points.shape[1]} dims have at most {rank} components; lower it"
         )
-    fitted = PCA(count + skip_first, svd_solver="covariance_eigh").fit(points)
-    fitted.components_ = np.ascontiguousarray(fitted.components_[skip_first:])  # as when read back, to the last bit
-    return fitted
+    pca = PCA(count + skip_first, svd_solver="covariance_eigh").fit(points)
+    pca.components_ = np.ascontiguousarray(pca.components_[skip_first:])  # the layout of a loaded model: the same bits
+    return pca
 
 
 @dataclass(frozen=True)
 class MixtureFits:
-    """Mixtures of several sizes, each from several beginnings.
+    """Mixtures of several sizes, each fitted from several initialisations.
 
     Attributes:
-        table: A row a fit: k, seed (its number, from 0), log_likelihood (mean a unit, nats), bic (the lower, the
-            better), iterations, converged, kept (whether it is the likeliest of its k that leaves no cluster empty).
-        assignments: A row a unit, a column a fit, ``k5-0``: the unit's cluster in it.
-        mixtures: Number of clusters to the mixture that is kept; none where every fit leaves a cluster empty.
+        table: One row per fit: k, seed (its number, from 0), log_likelihood (mean per unit, nats), bic (lower is
+            better), iterations, converged, kept (True for the likeliest fit of its k without an empty cluster).
+        assignments: Cluster of each unit (rows) in each fit (columns, for example ``k5-0``).
+        mixtures: The kept mixture of each k; a k all of whose fits have an empty cluster is missing.
     """
 
     table: pd.DataFrame
@@ -163,68 +163,66 @@ class MixtureFits:
 
 
 def fit_mixtures(points: np.ndarray, ks: Sequence[int], settings: ClusterSettings, seed: int) -> MixtureFits:
-    """Fit mixtures of every size from every beginning.
+    """Fit Gaussian mixtures of every size from every initialisation.
 
-    One thread computes: k-means, the beginning, sums in another order with two, and the last bits would differ.
+    Runs in one thread: the summation order of k-means, and so the last bits, depend on the number of threads.
 
     Args:
-        points: float64 of shape (units, dims); of vectors that passed :func:`check_vectors`.
+        points: float64 of shape (units, dims), of vectors that passed :func:`check_vectors`.
         ks: Numbers of clusters.
-        settings: Shape, steps and number of beginnings.
+        settings: Covariance, iterations and number of seeds.
         seed: Root seed.
 
     References:
         Aharoni and Goldberg 2020, section 2.2 and appendix A.3.
     """
     rows, assignments, mixtures = [], {}, {}
-    kept: dict[int, int] = {}
+    likeliest: dict[int, int] = {}
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it is in the table of fits
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the table has a column of it
         for k, number in product(ks, range(settings.seeds)):
-            beginning = derive_seed(seed, "clusters", number) % 2**32
+            state = derive_seed(seed, "clusters", number) % 2**32
             kind, steps = settings.covariance, settings.iterations
-            fitted = GaussianMixture(k, covariance_type=kind, max_iter=steps, random_state=beginning).fit(points)
-            mixture = _of_full_covariances(fitted)
+            fit = GaussianMixture(k, covariance_type=kind, max_iter=steps, random_state=state).fit(points)
+            mixture = _of_full_covariances(fit)
             clusters = mixture.predict(points).astype(np.int32)
-            row = {"k": k, "seed": number, "log_likelihood": mixture.score(points), "bic": fitted.bic(points)}
-            rows.append({**row, "iterations": fitted.n_iter_, "converged": fitted.converged_})
+            row = {"k": k, "seed": number, "log_likelihood": mixture.score(points), "bic": fit.bic(points)}
+            rows.append({**row, "iterations": fit.n_iter_, "converged": fit.converged_})
             assignments[f"k{k}-{number}"] = clusters
-            is_likeliest = k not in kept or row["log_likelihood"] > rows[kept[k]]["log_likelihood"]
+            is_likeliest = k not in likeliest or row["log_likelihood"] > rows[likeliest[k]]["log_likelihood"]
             if is_likeliest and len(np.unique(clusters)) == k:
-                mixtures[k], kept[k] = mixture, len(rows) - 1
+                mixtures[k], likeliest[k] = mixture, len(rows) - 1
     table = pd.DataFrame(rows)
-    return MixtureFits(table.assign(kept=table.index.isin(kept.values())), pd.DataFrame(assignments), mixtures)
+    return MixtureFits(table.assign(kept=table.index.isin(likeliest.values())), pd.DataFrame(assignments), mixtures)
 
 
-def _of_full_covariances(fitted: GaussianMixture) -> GaussianMixture:
-    """The same mixture with a covariance matrix a component, the heaviest component first."""
-    k, dims = fitted.means_.shape
-    order = np.argsort(-fitted.weights_, kind="stable")
+def _of_full_covariances(fit: GaussianMixture) -> GaussianMixture:
+    """Convert a mixture to one full covariance matrix per component, the heaviest component first."""
+    k, dims = fit.means_.shape
+    order = np.argsort(-fit.weights_, kind="stable")
     mixture = GaussianMixture(k)
     for name in OF_MIXTURE:
-        array = getattr(fitted, name)
+        array = getattr(fit, name)
         if name.startswith(("covariances", "precisions")):
-            if fitted.covariance_type == "tied":
+            if fit.covariance_type == "tied":
                 array = np.broadcast_to(array, (k, dims, dims))
-            elif fitted.covariance_type != "full":  # spherical: one number a component; diag: one a dimension
+            elif fit.covariance_type != "full":  # spherical: one number per component; diag: one per dimension
                 array = array.reshape(k, -1)[:, :, None] * np.eye(dims)
         setattr(mixture, name, np.ascontiguousarray(array[order]))
     return mixture
 
 
-def choose(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
-    """The number of clusters to take: :data:`RULE`.
+def choose_k(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
+    """Choose the number of clusters: the lowest BIC among those whose stability is within 0.1 of the best.
 
-    More clusters always fit better; the criterion charges for them, but with many units hardly, and stability falls
-    where clusters are split at random.
+    BIC alone favours ever more clusters when there are many units; stability falls when clusters are split at random.
 
     Returns:
-        The number; the reason, in a sentence; a row a candidate: k, log_likelihood (mean a unit) and bic of its
-        likeliest fit, stability (mean adjusted Rand index between its fits), chosen. NaN where every fit leaves a
-        cluster empty.
+        The number; the reason, in a sentence; one row per candidate: k, log_likelihood (mean per unit) and bic of its
+        kept fit, stability (mean adjusted Rand index between its fits), chosen. NaN if it has no kept fit.
 
     Raises:
-        DataError: If every fit of every candidate leaves a cluster empty.
+        DataError: If no candidate has a fit without an empty cluster.
 
     References:
         Schwarz 1978, Estimating the dimension of a model. Ben-Hur, Elisseeff and Guyon 2002, A stability based method
@@ -234,20 +232,20 @@ def choose(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
     table = fits.table[fits.table["kept"]].set_index("k")[["log_likelihood", "bic"]].reindex(ks).reset_index()
     table["stability"] = [seed_stability(list(fits.assignments.filter(regex=f"^k{k}-").to_numpy().T)) for k in ks]
     if table["bic"].isna().all():
-        raise DataError(f"k={', '.join(map(str, ks))}: every fit leaves a cluster empty; ask for fewer clusters")
+        raise DataError(f"k={', '.join(map(str, ks))}: every fit has an empty cluster; lower it")
     best = table["stability"][table["bic"].notna()].max()
-    is_stable = ~(table["stability"] < best - MARGIN)  # NaN, of one seed, is no reason
+    is_stable = ~(table["stability"] < best - MARGIN)  # True for NaN, the stability of one seed
     table["chosen"] = table.index == np.nanargmin(table["bic"].where(is_stable))
-    chosen = table[table["chosen"]].iloc[0]
-    reason = f"{chosen['k']} clusters" + (f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else "")
-    agreement = "" if np.isnan(chosen["stability"]) else f", stability {chosen['stability']:.2f}"
-    return int(chosen["k"]), f"{reason} (BIC {chosen['bic']:,.0f}{agreement})", table
+    choice = table[table["chosen"]].iloc[0]
+    reason = f"{choice['k']} clusters" + (f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else "")
+    agreement = "" if np.isnan(choice["stability"]) else f", stability {choice['stability']:.2f}"
+    return int(choice["k"]), f"{reason} (BIC {choice['bic']:,.0f}{agreement})", table
 
 
 def seed_stability(clusters: Sequence[np.ndarray]) -> float:
-    """Mean adjusted Rand index over all pairs of clusterings of the same units; NaN of fewer than two.
+    """Average the adjusted Rand index over all pairs of clusterings of the same units; NaN for fewer than two.
 
-    1 means that all group alike, 0 that they agree as random ones do.
+    1 means identical clusterings, 0 the agreement of random ones.
 
     References:
         Hubert and Arabie 1985, Comparing partitions.
@@ -261,10 +259,10 @@ def check_vectors(vectors: Tensor, k: int = 1) -> None:
 
     Args:
         vectors: Shape (units, dims).
-        k: The most clusters that are asked for.
+        k: Largest number of clusters to fit.
 
     Raises:
-        DataError: If a number is not finite, or there are fewer distinct vectors than clusters.
+        DataError: If a vector is not finite, or there are fewer distinct vectors than clusters.
     """
     finite = torch.isfinite(vectors).all(1)
     if not finite.all():
@@ -272,28 +270,30 @@ def check_vectors(vectors: Tensor, k: int = 1) -> None:
         raise DataError(f"vector {int(bad[0])} of {len(vectors)} is not finite ({len(bad)} in all)")
     distinct = len(torch.unique(vectors, dim=0)) if k > 1 else k
     if distinct < k:
-        units = f"there are {len(vectors)} distinct units to fit on, of {distinct} distinct vectors"
-        raise DataError(f"k={k}: {units}; ask for at most so many clusters")
+        raise DataError(f"k={k}: must be at most {distinct}, as {len(vectors)} units have {distinct} distinct vectors")
 
 
 def fit_clusters(
     vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
 ) -> tuple[FittedClusters, MixtureFits]:
-    """Fit a mixture of every number of clusters to vectors, and choose one: the model, and all fits.
+    """Fit mixtures with every candidate number of clusters to vectors and choose one.
 
     Args:
-        vectors: Of distinct units, shape (units, dims), as an encoder gives them.
+        vectors: Encoder vectors of distinct units, shape (units, dims).
         geometry: Spec of the geometry (:mod:`dana.encoders.geometry`).
-        settings: How they are clustered; ``auto`` leaves out numbers above that of the units.
+        settings: How units are clustered; ``auto`` leaves out candidates above the number of units.
         seed: Root seed.
 
+    Returns:
+        The chosen model and all fits.
+
     Raises:
-        DataError: If there are too few units, or nothing tells so many clusters apart.
+        DataError: If there are too few distinct vectors, or every fit has an empty cluster.
     """
     ks = [k for k in settings.candidates if not settings.is_auto or k <= len(vectors)]
     check_vectors(vectors, max(ks, default=min(settings.candidates)))
-    fitted = parse_geometry(geometry).fit(vectors)
-    points = fitted.apply(vectors).double().cpu().numpy()
+    space = parse_geometry(geometry).fit(vectors)
+    points = space.apply(vectors).double().cpu().numpy()
     components = fit_components(points, settings.pca, settings.skip_first) if settings.pca else None
     fits = fit_mixtures(points if components is None else components.transform(points), ks, settings, seed)
-    return FittedClusters(fitted, components, fits.mixtures[choose(fits)[0]]), fits
+    return FittedClusters(space, components, fits.mixtures[choose_k(fits)[0]]), fits

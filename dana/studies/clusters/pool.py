@@ -1,4 +1,4 @@
-"""Clusters of a run's pool: clusters and weights to a report's section on what is kept of each."""
+"""Section of a report: how much of each cluster of the pool the weights select."""
 
 from pathlib import Path
 
@@ -16,10 +16,12 @@ KEY = ["doc_id", "unit"]
 
 
 def sections(run: RunFrames) -> list[Section]:
-    """What a report says of the pool's clusters; nothing where the corpus has none. Of a table a part is in memory.
+    """Build the report's section on the pool's clusters; empty if the run has none of its current corpus.
+
+    Reads one part of a table at a time.
 
     Raises:
-        ArtifactError: If a file is not what dana writes.
+        ArtifactError: If a file is damaged.
     """
     file, corpus = run.path / "clusters" / MANIFEST, run.path / "corpus" / MANIFEST
     if not (file.is_file() and corpus.is_file()):
@@ -30,41 +32,45 @@ def sections(run: RunFrames) -> list[Section]:
     if general != read_object(corpus).get("fingerprint"):
         return []
     weights = next(iter(weight_folders(run.path).values()), None)
-    units, kept = amounts_by_cluster(run.path / "clusters", weights, clusters)
-    pool = pd.DataFrame({"cluster": range(clusters), "name": names, "units": units, "kept": kept})
+    units, weight_sums = amounts_by_cluster(run.path / "clusters", weights, clusters)
+    pool = pd.DataFrame({"cluster": range(clusters), "name": names, "units": units, "kept": weight_sums})
     table = pool_table(pool)
-    answer = f"The pool falls into {clusters} clusters; clusters.html says what each is."
+    answer = f"The pool has {clusters} clusters; clusters.html describes them."
     if weights is not None and not table.frame["share_of_kept"].notna().all():
-        answer += " The weights keep nothing, or are of other units than the clusters."
+        answer += " The weights select nothing, or belong to other units than the clusters."
     return [Section("What is the pool made of?", answer, (), (table,))]
 
 
 def amounts_by_cluster(clusters: Path, weights: Path | None, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Units of each cluster, and the sum of their weights; NaN without weights, or where they are of other units.
+    """Count the units of each cluster and sum their weights.
 
     Args:
         clusters: Folder of a clusters table.
-        weights: Folder of weights.
+        weights: Folder of a weights table.
         k: Number of clusters.
+
+    Returns:
+        Counts, int64 of shape (k,); and sums, float64 of shape (k,), NaN without weights or if the weights belong to
+        other units.
     """
-    weighed = parts(weights) if weights else []
-    is_same, units, kept = len(weighed) == len(parts(clusters)), np.zeros(k, dtype=np.int64), np.zeros(k)
+    weight_parts = parts(weights) if weights else []
+    is_same, units, weight_sums = len(weight_parts) == len(parts(clusters)), np.zeros(k, dtype=np.int64), np.zeros(k)
     for at, part in enumerate(parts(clusters)):
-        left = read_columns(part, [*KEY, "cluster"])
-        own = left["cluster"].to_numpy()
-        units += np.bincount(own, minlength=k)
+        assignments = read_columns(part, [*KEY, "cluster"])
+        labels = assignments["cluster"].to_numpy()
+        units += np.bincount(labels, minlength=k)
         if is_same:
-            right = read_columns(weighed[at], [*KEY, "weight"])
-            is_same = left.select(KEY).equals(right.select(KEY))
-            kept += np.bincount(own, right["weight"].to_numpy(), k) if is_same else 0
-    return units, kept if is_same else np.full(k, np.nan)
+            weight_rows = read_columns(weight_parts[at], [*KEY, "weight"])
+            is_same = assignments.select(KEY).equals(weight_rows.select(KEY))
+            weight_sums += np.bincount(labels, weight_rows["weight"].to_numpy(), k) if is_same else 0
+    return units, weight_sums if is_same else np.full(k, np.nan)
 
 
 def pool_table(pool: pd.DataFrame) -> Table:
-    """A row a cluster, those that most is kept of first.
+    """Tabulate how much of each cluster is selected, the largest share of the selected text first.
 
     Args:
-        pool: A row a cluster: cluster, name, units, kept (the sum of their weights; NaN where it is not known).
+        pool: One row per cluster: cluster, name, units, kept (sum of weights; NaN if unknown).
     """
     frame = pool.assign(share_of_units=pool["units"] / pool["units"].sum())
     frame["share_of_its_units_kept"] = pool["kept"] / pool["units"].clip(lower=1)
@@ -72,5 +78,5 @@ def pool_table(pool: pd.DataFrame) -> Table:
     frame = frame.sort_values(["share_of_kept", "units"], ascending=False, kind="stable")
     columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"))
     columns += shares("share_of_units", "share_of_its_units_kept", "share_of_kept")
-    caption = "Clusters by the words that set them apart; shares are of units. Kept is the sum of weights."
+    caption = "Clusters with their most distinctive words; shares of units. Kept: the sum of weights."
     return Table("pool_clusters", caption, frame, columns, max_rows=MOST_BARS)

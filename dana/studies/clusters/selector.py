@@ -1,4 +1,4 @@
-"""Clusters selector: vectors of units to minus the log of the task's share of the clusters that they are of."""
+"""Clusters selector: score a unit by minus the log of the task's share of its clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,34 +18,33 @@ from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 SAMPLE = "clusters"
-UNITS_EACH = 2  # units that a cluster must have for each component, on average; of fewer, fewer components are kept
+UNITS_EACH = 2  # fewest units of a cluster per principal component, on average; with less, components are dropped
 
 
 @dataclass(frozen=True)
 class ClustersSelector(Selector):
-    """Gaussian mixture of general vectors; a unit is the more foreign, the fewer task units are in its clusters.
+    """Cluster general vectors by a Gaussian mixture; score a unit by how much of the task is in its clusters.
 
     s(u) = -log Σ_k r_k(u) p_k, in nats, with r_k(u) the responsibility of cluster k for the unit and p_k the task's
-    share of it: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing) over the task's T units and the K clusters. So a
-    cluster without any task unit has a share above 0, and no score is above log(K (T + smoothing) / smoothing).
+    share of the cluster: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing) over T task units and K clusters. A
+    cluster without task units has a share above 0, so no score exceeds log(K (T + smoothing) / smoothing).
 
-    The mixture never sees the task and is not told what to keep, so one fit scores all of the corpus: an equal unit
-    within its sample and outside it get the same score. Of a small sample fewer components are kept, so that a cluster
-    has two units for each.
+    The mixture is fitted to general text alone, so a unit gets the same score inside and outside the fitted sample. If
+    the sample is small, fewer components are used, so that a cluster has two units per component on average.
 
     Attributes:
         k: Number of clusters, or ``auto``, as ``dana clusters --k auto`` chooses it.
-        pca: Principal components that are clustered; 0 takes the vectors as they are.
+        pca: Number of principal components; 0 for none.
         covariance: Shape of a cluster: ``full``, ``tied``, ``diag`` or ``spherical``.
-        seeds: Fits from other beginnings, of which the likeliest is kept.
+        seeds: Number of initialisations; the likeliest fit is used.
         sample: General units to fit on.
-        smoothing: Task units that are added, spread evenly over the clusters.
-        encoder: Encoder spec; None takes the run's.
-        geometry: Geometry spec; None takes the run's.
+        smoothing: Pseudo-count of task units, spread evenly over the clusters.
+        encoder: Encoder spec; None for the run's.
+        geometry: Geometry spec; None for the run's.
 
     References:
         Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models, section 2 (the
-        clusters); to choose by them is dana's.
+        clusters); selecting by them is our own.
     """
 
     k: int | str = 10
@@ -68,48 +67,46 @@ class ClustersSelector(Selector):
         return ClusterSettings(k=[self.k], pca=pca, covariance=self.covariance, seeds=self.seeds)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """``clusters``: what the mixture is fitted on."""
         return {SAMPLE: self.sample}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedClustersSelector":
         """Fit the mixture, then count the task's units in its clusters.
 
         Raises:
-            DataError: If the task has no unit, the sample too few for so many clusters, or a vector is not finite.
+            DataError: If the task has no units, the sample has too few, or a vector is not finite.
         """
         if not len(task):
-            raise DataError("the task has no unit")
+            raise DataError("the task has no units")
         sample = general[SAMPLE]
         texts = sample.rows(distinct_rows(sample.texts)).texts
         vectors = self.settings.embed(texts)
         settings = self._settings(self._components(len(texts)))
-        fitted, _ = fit_clusters(vectors, self.settings.geometry, settings, seed)
-        k = len(fitted.mixture.weights_)
-        counts = fitted.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
+        clusters, _ = fit_clusters(vectors, self.settings.geometry, settings, seed)
+        k = len(clusters.mixture.weights_)
+        counts = clusters.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
         share = (counts + self.smoothing / k) / (len(task) + self.smoothing)
-        names = cluster_names(texts, fitted.assign(vectors).clusters, k)
+        names = cluster_names(texts, clusters.assign(vectors).clusters, k)
         rows = [{"name": name, "task_share": float(part)} for name, part in zip(names, share, strict=True)]
-        return FittedClustersSelector(self, fitted, {"components": settings.pca, "clusters": rows})
+        return FittedClustersSelector(self, clusters, {"components": settings.pca, "clusters": rows})
 
     def _components(self, units: int) -> int:
-        """Components to keep of so many units: what is asked for, or what they can fill."""
-        most = max(self._settings(self.pca).candidates)
-        return min(self.pca, max(2, units // (UNITS_EACH * most)))
+        """Return the number of components, `pca` or fewer if a sample of so many units is too small for it."""
+        max_clusters = max(self._settings(self.pca).candidates)
+        return min(self.pca, max(2, units // (UNITS_EACH * max_clusters)))
 
     def load(self, folder: Path) -> "FittedClustersSelector":
-        """See :meth:`dana.selectors.base.Selector.load`."""
-        learned = read_json(folder / "selector.json")["learned"]
-        return FittedClustersSelector(self, FittedClusters.load(folder), learned)
+        notes = read_json(folder / "selector.json")["learned"]
+        return FittedClustersSelector(self, FittedClusters.load(folder), notes)
 
 
 @dataclass(frozen=True)
 class FittedClustersSelector(FittedSelector):
-    """Fitted clusters and the task's share of each.
+    """Fitted clusters with the task's share of each.
 
     Attributes:
-        selector: Its parameters.
-        clusters: Space and mixture.
-        notes: For the manifest: components that were kept; of each cluster its name and p_k, which sum to 1.
+        selector: Parameters.
+        clusters: The fitted clusters.
+        notes: Entries of the manifest: number of components; name and share p_k of each cluster.
     """
 
     selector: ClustersSelector
@@ -117,7 +114,6 @@ class FittedClustersSelector(FittedSelector):
     notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
-        """-log Σ_k r_k(u) p_k in nats, at least 0."""
         if not len(units):
             return np.zeros(0)
         responsibilities = self.clusters.assign(self.selector.settings.embed(units.texts)).responsibilities
@@ -125,6 +121,5 @@ class FittedClustersSelector(FittedSelector):
         return np.maximum(-np.log((responsibilities * share).sum(1)), 0)
 
     def save(self, folder: Path) -> None:
-        """Write the clusters, see :meth:`dana.studies.clusters.model.FittedClusters.save`, and ``selector.json``."""
         self.clusters.save(folder)
         write_json(folder / "selector.json", {**self.selector.identity(), "learned": self.notes})

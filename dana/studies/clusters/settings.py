@@ -1,4 +1,4 @@
-"""Settings of domain clusters: how many, of what shape, in which space, fitted on how much."""
+"""Settings of domain clusters."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,14 +15,14 @@ class ClusterSettings:
     """How units are clustered.
 
     Attributes:
-        k: Numbers of clusters to choose among, for example ``5 10 15``; ``auto`` tries ten from 2 to 20.
-        pca: Principal components of the vectors that are clustered; 0 takes the vectors as they are.
-        skip_first: Leave out so many of the leading components; so many more are computed.
+        k: Numbers of clusters to choose from, for example ``5 10 15``; ``auto`` tries ten from 2 to 20.
+        pca: Number of principal components; 0 for none.
+        skip_first: Leading components to leave out before them.
         covariance: Shape of a cluster: ``full``, ``tied`` (one for all), ``diag`` or ``spherical``.
-        iterations: Most steps of expectation maximisation.
-        seeds: Fits of each k from other beginnings; the likeliest is kept, and how they agree is the stability.
-        fit: Units to fit on, drawn by a hash; any number is assigned.
-        true_domains: Sources that are true domains, ``all`` for every one: purity, confusions and outliers are told.
+        iterations: Maximum steps of expectation maximisation.
+        seeds: Initialisations of each k; the likeliest fit is used, and the agreement of all is the stability.
+        fit: Units to fit on, drawn at random; all units are assigned.
+        true_domains: Sources that are true domains, or ``all``; reports purity, confusions and outliers.
     """
 
     k: list[int | str] = field(default_factory=lambda: list(AUTO))
@@ -38,18 +38,18 @@ class ClusterSettings:
         numbers = bool(self.k) and all(isinstance(k, int) and k >= 2 for k in self.k)
         require(numbers or self.k == AUTO, "k", self.k, "auto, or whole numbers of at least 2")
         require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        require(self.pca == 0 or self.pca >= 2, "pca", self.pca, "at least 2, or 0 for none")
+        require(self.pca == 0 or self.pca >= 2, "pca", self.pca, "at least 2, or 0 for no PCA")
         require(self.skip_first >= 0, "skip_first", self.skip_first, "at least 0")
         require(self.pca > 0 or self.skip_first == 0, "skip_first", self.skip_first, "0 without PCA")
         require(self.covariance in COVARIANCES, "covariance", self.covariance, f"one of {', '.join(COVARIANCES)}")
         require(self.iterations >= 1, "iterations", self.iterations, "at least 1")
-        least = 1 if len(self.k) == 1 and self.k != AUTO else 2
-        require(self.seeds >= least, "seeds", self.seeds, f"at least {least}" + " to choose k" * (least > 1))
+        minimum = 1 if len(self.k) == 1 and self.k != AUTO else 2
+        require(self.seeds >= minimum, "seeds", self.seeds, f"at least {minimum}" + " to choose k" * (minimum > 1))
         require(self.fit >= 2, "fit", self.fit, "at least 2")
 
     @property
     def is_auto(self) -> bool:
-        """Whether no number was asked for."""
+        """True if ``auto`` was given instead of numbers."""
         return self.k == AUTO
 
     @property
@@ -58,5 +58,5 @@ class ClusterSettings:
         return CANDIDATES if self.is_auto else tuple(sorted(int(k) for k in self.k))
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint; which sources are true domains changes no cluster."""
+        """Return plain values for a fingerprint, without ``true_domains``, which changes no cluster."""
         return {key: value for key, value in asdict(self).items() if key != "true_domains"}

@@ -1,4 +1,4 @@
-"""``dana clusters``: general text to clusters of its units, in shards, and what each of them is."""
+"""``dana clusters``: fit clusters to a sample of the general text, assign every unit shard by shard, write a page."""
 
 import shutil
 from collections.abc import Iterator
@@ -37,19 +37,19 @@ from dana.weighting.settings import parse_balance
 log = get_logger(__name__)
 
 # cluster: the most likely one, from 0.  responsibility: its probability, given the unit.
-# log_density: natural logarithm of the mixture's density at the unit; the lower, the more of an outlier.
+# log_density: natural logarithm of the mixture's density at the unit; lower is more of an outlier.
 SCHEMA = table_schema(**UNIT, cluster=pa.int32(), responsibility=pa.float32(), log_density=pa.float32())
 
 
 @dataclass(frozen=True)
 class Clustering(ShardedTable):
-    """One clustering of one corpus.
+    """A clustering of one corpus, made in shards.
 
     Attributes:
         general: The corpus.
-        selection: How its text is cut and embedded.
-        settings: How its units are clustered.
-        folder: Where ``part-*.parquet`` goes (:data:`SCHEMA`, one row a unit, corpus order), with
+        selection: How its text is split into units and embedded.
+        settings: How units are clustered.
+        folder: Folder of ``part-*.parquet`` (:data:`SCHEMA`, one row per unit, corpus order) and of
             ``__dana__/mixture/``: the model, the sample it was fitted on, and all fits.
     """
 
@@ -68,7 +68,7 @@ class Clustering(ShardedTable):
 
     @property
     def depends_on(self) -> dict[str, Any]:
-        """All that decides the clusters."""
+        """Inputs of the fingerprint."""
         cut = {key: value for key, value in self.selection.cut().items() if key != "max_task_units"}
         space = {"encoder": self._context.encoder_identity(), "geometry": self.selection.geometry}
         return {
@@ -79,12 +79,10 @@ class Clustering(ShardedTable):
         }
 
     def load(self, folder: Path) -> FittedClusters:
-        """The fitted model."""
         return FittedClusters.load(folder)
 
-    def rows(self, units: Units, fitted: FittedClusters) -> pa.Table:
-        """Units and their clusters."""
-        assignment = fitted.assign(self._context.embed(units.texts))
+    def rows(self, units: Units, clusters: FittedClusters) -> pa.Table:
+        assignment = clusters.assign(self._context.embed(units.texts))
         likeliest = assignment.responsibilities.max(1).astype(np.float32)
         columns = [assignment.clusters, likeliest, assignment.log_densities.astype(np.float32)]
         return pa.Table.from_arrays([*key_columns(units), *map(pa.array, columns)], schema=SCHEMA)
@@ -93,11 +91,11 @@ class Clustering(ShardedTable):
         """Draw a sample, fit every candidate on its distinct units, choose one.
 
         Raises:
-            DataError: If there are too few units, or nothing tells so many clusters apart.
+            DataError: If there are too few units, or every fit has an empty cluster.
         """
         seed = self.selection.seed
-        drawn = derive_seed(seed, "clusters", "sample")
-        count, samples = self.draw_samples({"clusters": (drawn, self.settings.fit)})
+        sample_seed = derive_seed(seed, "clusters", "sample")
+        count, samples = self.draw_samples({"clusters": (sample_seed, self.settings.fit)})
         sample = samples["clusters"]
         sample = sample.rows(distinct_rows(sample.texts))
         with progress(what="embedding", unit="units", total=len(sample)) as bar, ticking(bar):
@@ -106,41 +104,41 @@ class Clustering(ShardedTable):
         description = describe_clusters(sample, vectors, self.selection.geometry, self.settings, seed)
         log.info("clusters  %s", description.reason)
         description.save(draft.path / FOLDER)
-        draft.seeds["sample"] = drawn
+        draft.seeds["sample"] = sample_seed
         draft.counts = {"general_units": count, "fitted_on": len(sample)}
         draft.notes |= {"k": description.k, "reason": description.reason, "names": description.names}
         draft.notes["map_variance"] = description.variance
 
-    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
-        """The table, with what was learned."""
-        shutil.copytree(prepared.path / FOLDER, draft.path / FOLDER)
-        draft.notes |= {key: prepared.manifest[key] for key in ("k", "reason", "names", "map_variance")}
+    def join(self, draft: Draft, mixture: Artifact, shards: Iterator[pa.Table]) -> int:
+        shutil.copytree(mixture.path / FOLDER, draft.path / FOLDER)
+        draft.notes |= {key: mixture.manifest[key] for key in ("k", "reason", "names", "map_variance")}
         return write_parts(shards, draft.path, SCHEMA)
 
 
 def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
-    """The cell of ``dana run`` that clusters the general text, where an arm's budget is balanced over its clusters.
+    """Yield the cell of ``dana run`` that clusters the general text, if an arm's budget is balanced over clusters.
 
     Args:
-        settings: Of the run.
-        texts: The part of them that reading looks at.
+        settings: Settings of the run.
+        texts: The part of them that reading uses.
     """
     weights = [arm.weigh for arm in settings.described_arms if arm.weigh and arm.weigh.balance]
     if any(parse_balance(str(weigh.balance)).table == "clusters" for weigh in weights):
-        given = replace(texts, selection=settings.selection, **{"clusters": settings.section("clusters")})
-        yield Cell("clusters", f"{__name__}:run_clusters", {"settings": given, "is_named": False}, ("texts",))
+        cluster_settings = replace(texts, selection=settings.selection, **{"clusters": settings.section("clusters")})
+        yield Cell(
+            "clusters", f"{__name__}:run_clusters", {"settings": cluster_settings, "is_named": False}, ("texts",)
+        )
 
 
 def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     """Cluster the units of a run's general text; the processes of one launch share the shards.
 
     Args:
-        settings: Of the run.
-        is_named: Whether the general text was named now; else the corpus in the run's folder is taken as it is, if
-            there is one.
+        settings: Settings of the run.
+        is_named: False to use the corpus in the run's folder as it is, if there is one.
 
     Returns:
-        The clusters artifact, ``OUT/clusters``. Beside it ``clusters.html`` and ``clusters.md`` say what is in it, with
+        The clusters artifact, ``OUT/clusters``, described beside it by ``clusters.html`` and ``clusters.md`` with
         ``tables/cluster*.csv`` and ``figures/cluster*``.
 
     Raises:
@@ -148,7 +146,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
         DataError: If it has too few units for so many clusters.
     """
     selection, out = settings.selection, Path(settings.out)
-    selection.splitter()  # what is named is looked up before any text is read
+    selection.splitter()  # fail on unknown names before any text is read
     selection.context("").encoder_identity()
     corpus = open_general(settings, is_named)
     clusters = settings.section("clusters")
@@ -159,10 +157,10 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
 
 
 def clusters_text(out: Path) -> str:
-    """A line a cluster: its size and its words.
+    """Format one line per cluster: its size, words and sources.
 
     Args:
-        out: The run's folder, in which :func:`run_clusters` has written.
+        out: Folder of the run, after :func:`run_clusters`.
     """
     rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
     return aligned([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])

@@ -1,4 +1,4 @@
-"""Selectors compared on a pool with planted task text: how pool and plants are made, and what is measured."""
+"""Compare selectors on a pool of general text with planted task text."""
 
 from dana.core.studies import Study
 
@@ -7,7 +7,7 @@ STUDY = Study(
     settings=f"{__name__}.settings:CompareSettings",
     commands={
         "compare": (
-            "Compare ways of selecting text on task text that is hidden in a pool of general text",
+            "Compare selectors by how well they find task text planted in a pool of general text",
             f"{__name__}.command:add_comparison",
         )
     },

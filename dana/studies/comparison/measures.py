@@ -1,4 +1,4 @@
-"""Measures of what a selector keeps of a pool: planted recall beside its ceiling, sources, perplexity, length."""
+"""Measure the text that a selector selects: recall of plants with its ceiling, sources, perplexity, length."""
 
 import time
 from collections.abc import Sequence
@@ -25,19 +25,22 @@ from dana.weighting.settings import parse_amount
 
 MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
 REPLICATES = 500
-ORDER, LEAST = 3, 2  # of the n-gram models; words that the pool holds less often are unknown to them
+ORDER, LEAST = 3, 2  # order of the n-gram models; smallest count of a word of their vocabulary in the pool
 
 
 def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.ndarray:
-    """Rows of the documents that a budget keeps, the best first, at least one; equal scores in the order of the pool.
+    """Select the documents with the lowest scores within a budget, at least one.
 
     Args:
-        scores: float64 of shape (documents,), higher = more foreign.
-        words: Words of each document.
-        budget: ``0.05`` (of the documents), ``300 documents`` or ``2e4 tokens`` (words between white space).
+        scores: float64 of shape (documents,); higher is more foreign.
+        words: Number of words of each document.
+        budget: ``0.05`` (share of the documents), ``300 documents`` or ``2e4 tokens`` (words).
+
+    Returns:
+        Indices of documents, the lowest score first; ties in the order of the pool.
 
     Raises:
-        ConfigError: If the budget is none of these.
+        ConfigError: If the budget is invalid.
     """
     amount, kind = parse_amount(budget, "budgets", COUNTED)
     order = np.argsort(scores, kind="stable")
@@ -48,42 +51,44 @@ def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.nda
     return order[: max(1, count)]
 
 
-def planted_precision(scores: np.ndarray, planted: np.ndarray, count: int) -> float:
-    """Share of plants among the `count` documents with the lowest scores, ties broken at random (its expectation).
+def planted_precision(scores: np.ndarray, is_plant: np.ndarray, count: int) -> float:
+    """Compute precision at `count`: the share of plants among the documents with the lowest scores.
+
+    Ties count by their expectation under random order.
 
     Args:
-        scores: float64 of shape (documents,), higher = more foreign.
-        planted: bool of shape (documents,).
-        count: How many documents are looked at, at least 1.
+        scores: float64 of shape (documents,); higher is more foreign.
+        is_plant: bool of shape (documents,).
+        count: Number of documents, at least 1.
     """
     threshold = np.partition(scores, count - 1)[count - 1]
-    below, tied = scores < threshold, scores == threshold
-    plants = planted[below].sum() + (count - below.sum()) * planted[tied].mean()
+    below, ties = scores < threshold, scores == threshold
+    plants = is_plant[below].sum() + (count - below.sum()) * is_plant[ties].mean()
     return float(plants / count)
 
 
-def ranking_measures(scores: np.ndarray, planted: np.ndarray) -> dict[str, float]:
-    """Precision at R (R = number of plants), AUROC and average precision of the plants against all others.
+def ranking_measures(scores: np.ndarray, is_plant: np.ndarray) -> dict[str, float]:
+    """Measure a ranking: precision at R (R = number of plants), AUROC, average precision, and the share of plants.
 
     Args:
-        scores: float64 of shape (documents,), higher = more foreign.
-        planted: bool of shape (documents,).
+        scores: float64 of shape (documents,); higher is more foreign.
+        is_plant: bool of shape (documents,).
     """
     return {
-        "precision_at_r": planted_precision(scores, planted, int(planted.sum())),
-        "auroc": float(roc_auc_score(planted, -scores)),
-        "average_precision": float(average_precision_score(planted, -scores)),
-        "chance": float(planted.mean()),
+        "precision_at_r": planted_precision(scores, is_plant, int(is_plant.sum())),
+        "auroc": float(roc_auc_score(is_plant, -scores)),
+        "average_precision": float(average_precision_score(is_plant, -scores)),
+        "chance": float(is_plant.mean()),
     }
 
 
-def budget_measures(scores: np.ndarray, planted: np.ndarray, count: int) -> dict[str, float]:
-    """Precision and recall of the plants among the `count` best documents, each with its ceiling.
+def budget_measures(scores: np.ndarray, is_plant: np.ndarray, count: int) -> dict[str, float]:
+    """Compute precision and recall of the plants among the `count` best documents, each with its ceiling.
 
-    The best precision of `count` documents is min(1, plants / count), the best recall min(1, count / plants).
+    The ceilings are min(1, plants / count) and min(1, count / plants).
     """
-    plants = int(planted.sum())
-    precision = planted_precision(scores, planted, count)
+    plants = int(is_plant.sum())
+    precision = planted_precision(scores, is_plant, count)
     return {
         "precision": precision,
         "precision_ceiling": min(1.0, plants / count),
@@ -92,35 +97,35 @@ def budget_measures(scores: np.ndarray, planted: np.ndarray, count: int) -> dict
     }
 
 
-def precision_interval(scores: Sequence[np.ndarray], planted: np.ndarray) -> tuple[float, float]:
-    """95 % percentile interval of the mean precision at R, by a bootstrap over the documents of the pool.
+def precision_interval(scores: Sequence[np.ndarray], is_plant: np.ndarray) -> tuple[float, float]:
+    """Compute the 95 % bootstrap interval of the mean precision at R over the documents of the pool.
 
-    Every replicate draws documents with replacement, the same for all rankings, so what seeds have in common is not
-    averaged away. R is the number of plants drawn; ties stand in the order of the pool.
+    All rankings share the documents of a replicate, so the interval includes the variance that seeds have in common. R
+    is the number of plants in a replicate; ties are in the order of the pool.
 
     Args:
-        scores: One ranking of the same pool a seed, each of shape (documents,).
-        planted: Shape (documents,), bool.
+        scores: Scores of the same pool by each seed, shape (documents,) each.
+        is_plant: bool of shape (documents,).
     """
-    drawn = draw_counts(generator(0, "comparison", "interval"), np.ones(planted.size), REPLICATES)
+    draws = draw_counts(generator(0, "comparison", "interval"), np.ones(is_plant.size), REPLICATES)
     means = np.zeros(REPLICATES)
     for values in scores:
         order = np.argsort(values, kind="stable")
-        times = drawn[:, order]
-        plants, reached = np.cumsum(times * planted[order], axis=1), np.cumsum(times, axis=1)
-        last = np.minimum((reached < plants[:, -1:]).sum(1), planted.size - 1)[:, None]
-        means += (np.take_along_axis(plants, last, 1) / np.maximum(np.take_along_axis(reached, last, 1), 1))[:, 0]
+        times = draws[:, order]
+        plants, sizes = np.cumsum(times * is_plant[order], axis=1), np.cumsum(times, axis=1)
+        last = np.minimum((sizes < plants[:, -1:]).sum(1), is_plant.size - 1)[:, None]
+        means += (np.take_along_axis(plants, last, 1) / np.maximum(np.take_along_axis(sizes, last, 1), 1))[:, 0]
     return percentile_interval(means / len(scores))
 
 
 class PoolWords:
-    """What is measured on the words of the kept documents of a pool, for every budget.
+    """Measures on the words of selected documents of a pool.
 
-    Every selector's model knows the same words, those that the pool holds twice, and takes the others for one.
+    The n-gram models of all selectors share one vocabulary: words that occur twice or more in the pool.
 
     Args:
-        texts: The documents of the pool.
-        held_out: Task text that nothing was fitted on.
+        texts: Documents of the pool.
+        held_out: Task text that no selector was fitted on.
     """
 
     def __init__(self, texts: Sequence[str], held_out: Sequence[str]) -> None:
@@ -129,61 +134,61 @@ class PoolWords:
         self._vocabulary = Vocabulary.of_texts(texts, min_count=LEAST)
         self._documents = self._vocabulary.encode(texts)
 
-    def measures(self, kept: np.ndarray) -> dict[str, float]:
-        """Documents and words kept, their mean length over the pool's, and a perplexity; lower is nearer the task.
+    def measures(self, rows: np.ndarray) -> dict[str, float]:
+        """Measure selected documents: number of documents and words, mean length over the pool's, perplexity.
 
-        It is that of held-out task text, a word, under a 3-gram model of the kept text.
+        Perplexity per word of the held-out task text under a 3-gram model of the selected text; lower is nearer the
+        task.
 
         Args:
-            kept: Rows of the documents that are kept, ascending.
+            rows: Indices of the selected documents, ascending.
 
         References:
             Moore and Lewis 2010, Intelligent selection of language model training data, section 3.
         """
-        model = train_ngrams(self._documents.rows(kept), ORDER, self._vocabulary)
+        model = train_ngrams(self._documents.rows(rows), ORDER, self._vocabulary)
         return {
-            "kept_documents": float(kept.size),
-            "kept_tokens": float(self.words[kept].sum()),
-            "length_ratio": float(self.words[kept].mean() / self.words.mean()),
+            "kept_documents": float(rows.size),
+            "kept_tokens": float(self.words[rows].sum()),
+            "length_ratio": float(self.words[rows].mean() / self.words.mean()),
             "perplexity": text_entropies(model, self.held_out).perplexity,
         }
 
 
 def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
-    """Score a pool by one selector, as ``dana score`` does, and note beside the scores what that cost.
+    """Score a pool by one selector, as ``dana score`` does, and measure its cost.
 
     Args:
-        task: Of :func:`dana.studies.comparison.planting.fit_stage`.
-        pool: A corpus.
-        selector: The selector's spec.
-        detector: Spec of the detector, for a selector that takes the run's.
-        selection: How text is cut and embedded.
-        folder: Where the scores go; ``cost.json`` beside it has the CPU seconds that fitting and scoring took.
+        task: Artifact of :func:`dana.studies.comparison.planting.fit_stage`.
+        pool: Folder of a corpus.
+        selector: Spec of the selector.
+        detector: Spec of the detector, for selectors that use the run's.
+        selection: How text is split and embedded.
+        folder: Folder of the scores; ``cost.json`` beside it has the CPU seconds of fitting and scoring.
     """
     built = build_selector(selector, detector, selection)
     scoring = Scoring(TaskText.open(task), GeneralCorpus.open(pool), selection, built, folder, selector)
     if not scoring.is_done:
         begun = time.process_time()
-        fitted = scoring.prepare()
+        fit = scoring.prepare()
         between = time.process_time()
-        scoring.score(fitted, Share())
+        scoring.score(fit, Share())
         seconds = {"fit_seconds": between - begun, "score_seconds": time.process_time() - between}
         write_json(folder.with_name(COST), seconds)
     return scoring.run()
 
 
 def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path) -> Artifact:
-    """Measure what a selector keeps of a pool at every budget.
-
-    A document's score is the mean of its units', as a segment's is. The texts of the pool are in memory.
+    """Measure the text that a selector selects from a pool at every budget. Holds the pool in memory.
 
     Args:
-        pool: A corpus; documents whose source ends in ``(planted)`` are plants.
-        task: Task text; its held-out part is what the kept text is compared with.
-        scores: Of the pool; None takes the plants first and the rest in the pool's order.
-        budgets: How much is kept, see :func:`best_documents`.
-        folder: Where ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet`` (doc_id, source,
-            planted, score) go.
+        pool: Folder of a corpus; documents whose source ends in ``(planted)`` are plants.
+        task: Task artifact with held-out text.
+        scores: Folder of the pool's scores, averaged over the units of a document; None for the oracle, which ranks
+            the plants first.
+        budgets: Amounts of text to select, see :func:`best_documents`.
+        folder: Folder of ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet`` (doc_id, source,
+            planted, score).
     """
     depends_on = {
         "pool": open_artifact(pool, "corpus").fingerprint,
@@ -196,29 +201,29 @@ def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str
         documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
         held_out = read_table(task / "held_out", ["text"])["text"].to_pylist()
         text = PoolWords(documents["text"].tolist(), held_out)
-        planted, sources = documents["source"].str.endswith(PLANTED).to_numpy(), documents["source"].to_numpy(str)
-        values = document_scores(scores, documents["doc_id"].tolist()) if scores else np.where(planted, 0.0, 1.0)
-        rows = [("", metric, "", value) for metric, value in ranking_measures(values, planted).items()]
+        is_plant, sources = documents["source"].str.endswith(PLANTED).to_numpy(), documents["source"].to_numpy(str)
+        values = document_scores(scores, documents["doc_id"].tolist()) if scores else np.where(is_plant, 0.0, 1.0)
+        rows = [("", metric, "", value) for metric, value in ranking_measures(values, is_plant).items()]
         for budget in budgets:
-            kept = np.sort(best_documents(values, text.words, budget))
-            measured = budget_measures(values, planted, kept.size) | text.measures(kept)
-            rows += [(budget, metric, "", value) for metric, value in measured.items()]
-            rows += [(budget, "source_share", name, (sources[kept] == name).mean()) for name in np.unique(sources)]
+            selection = np.sort(best_documents(values, text.words, budget))
+            measures = budget_measures(values, is_plant, selection.size) | text.measures(selection)
+            rows += [(budget, metric, "", value) for metric, value in measures.items()]
+            rows += [(budget, "source_share", name, (sources[selection] == name).mean()) for name in np.unique(sources)]
         frame = pd.DataFrame(rows, columns=["budget", "metric", "detail", "value"])
         write_text(draft.path / MEASURES, frame.to_csv(index=False))
-        ranked = documents[["doc_id", "source"]].assign(planted=planted, score=values)
-        ranked.to_parquet(draft.path / RANKED, compression="zstd", index=False)
-        draft.counts |= {"documents": len(documents), "planted": int(planted.sum()), "held_out": len(held_out)}
+        ranking = documents[["doc_id", "source"]].assign(planted=is_plant, score=values)
+        ranking.to_parquet(draft.path / RANKED, compression="zstd", index=False)
+        draft.counts |= {"documents": len(documents), "planted": int(is_plant.sum()), "held_out": len(held_out)}
 
     return make(folder, "comparison", depends_on, write)
 
 
 def document_scores(scores: Path, ids: list[str]) -> np.ndarray:
-    """Mean score of each document's units, float64 of shape (documents,); infinite for a document without units.
+    """Average the scores of each document's units, float64 of shape (documents,); infinite for one without units.
 
     Args:
-        scores: Folder of a table of scores.
-        ids: The documents wanted.
+        scores: Folder of a scores table.
+        ids: Ids of the documents.
     """
     units = read_table(scores, ["doc_id", "score"]).to_pandas()
     return units.groupby("doc_id")["score"].mean().reindex(ids, fill_value=np.inf).to_numpy()

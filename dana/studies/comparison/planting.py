@@ -1,10 +1,9 @@
-"""Planting: a task's texts to plants, held-out text and text to fit on; general text to a pool that hides the plants.
+"""Split a task's texts into plants, held-out text and text to fit on; hide the plants in a pool of general text.
 
-Plants and held-out texts share no near duplicate with each other or with the text to fit on, so a selector finds them
-by what they are about and not by what it remembers. Both sides are normalised: task text is distributed tokenised, with
-marked entities, with numbers replaced by ``@`` or lower-cased, and a selector of n-grams would find it by these marks
-alone. A pool of whole documents among planted sentences would be told apart by length, so every piece of general text
-is given the length of one plant, and the two distributions agree; no two pieces are of one document.
+Three shortcuts are closed. Memory: plants and held-out texts have no near duplicates in each other or in the text to
+fit on. Surface: task text is often tokenised, lower-cased, or has marked entities and masked numbers, which a selector
+of n-grams would find, so all text is normalised. Length: every piece of general text is cut to the length of a plant,
+so that both have the same distribution of lengths. No two pieces are of one document.
 """
 
 import html
@@ -30,13 +29,13 @@ from dana.scoring.ranking.folds import groups_of
 from dana.studies.comparison.settings import SOURCE
 from dana.tasks.examples import card_texts, find_task, plain_texts
 
-PLANTED = " (planted)"  # behind the source of a planted document, as reports know it
-MOST = 10_000  # texts of a task that are looked at, drawn at random; comparing more with each other takes memory
-LARGE = 10  # texts in a group of near duplicates from which on it is left to be fitted on
-LEAST = 20  # texts that must be left of each part, as many as scoring needs units
-TOLERANCE = 0.2  # share of its length by which a piece may differ before words are cut off its end
-LOWER_CASED = 0.005  # share of capitals among letters below which a set was lower-cased by whoever distributes it
-# What is replaced in every text, in this order.
+PLANTED = " (planted)"  # suffix of the source of a planted document; reports use it
+MOST = 10_000  # texts of a task that are used, drawn at random: all pairs are compared in memory
+LARGE = 10  # groups with more near duplicates are not planted
+LEAST = 20  # fewest texts of each part, as many as scoring needs units
+TOLERANCE = 0.2  # relative excess of length above which words are cut off the end of a piece
+LOWER_CASED = 0.005  # share of capitals among letters below which a task counts as lower-cased
+# Replacements in every text, in this order.
 REPLACED = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -46,7 +45,7 @@ REPLACED = [
         ("-LSB-", "["),
         ("-RSB-", "]"),
         (r"<<|>>|\[\[|\]\]", " "),  # entity markers
-        (r"``|''|[\"“”„«»]", " "),  # which side of a word a spaced mark belongs to is lost: all are dropped
+        (r"``|''|[\"“”„«»]", " "),  # dropped: a spaced mark no longer tells its side
         (r"[’‘`´]", "'"),
         (r"@(?:\s*[.,]\s*@)*|\d+(?:\s?[.,]\s?\d+)*", "0"),  # rct writes "@" or "@.@" for a number
         (r"\s*(?:--+|–|—)\s*|\s+-\s+", " - "),
@@ -59,7 +58,7 @@ REPLACED = [
 
 
 def is_lower_cased(texts: Iterable[str]) -> bool:
-    """Whether fewer than 5 in 1,000 letters of a task's texts are capitals."""
+    """Tell whether a task is distributed lower-cased: fewer than 5 in 1,000 letters are capitals."""
     letters = capitals = 0
     for text in texts:
         letters += sum(map(str.isalpha, text))
@@ -67,16 +66,15 @@ def is_lower_cased(texts: Iterable[str]) -> bool:
     return capitals < LOWER_CASED * letters
 
 
-def normalised(text: str, lower: bool = False) -> str:
-    """A text on one line without the marks by which task text is told.
+def normalise(text: str, lower: bool = False) -> str:
+    """Remove the surface marks that distinguish task text from general text; returns one line.
 
-    Entity markers, tags and double quotation marks are removed, every number is ``0``, spaces that a tokeniser put
-    around punctuation are taken out, dashes are spaced hyphens, accents and other letters stay. The last sentence
-    loses its full stop: a piece of general text that was cut to a length has none.
+    Removes entity markers, tags, double quotation marks, a tokeniser's spaces around punctuation, and the last full
+    stop, which a piece of general text lacks once it is cut. Numbers become ``0``, dashes spaced hyphens. Accents stay.
 
     Args:
-        text: Any.
-        lower: Lower-case all letters, because the task is distributed so.
+        text: Any text.
+        lower: Lower-case all letters, for a task that is distributed lower-cased.
     """
     text = html.unescape(unicodedata.normalize("NFKC", text))
     for pattern, replacement in REPLACED:
@@ -85,112 +83,110 @@ def normalised(text: str, lower: bool = False) -> str:
     return text.lower() if lower else text
 
 
-def part_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) -> dict[str, list[Document]]:
-    """Part the texts of a task and normalise them.
+def split_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) -> dict[str, list[Document]]:
+    """Normalise the texts of a task and split them by groups of near duplicates.
 
     Args:
-        texts: The task's documents.
-        lower: See :func:`normalised`.
-        plants: Plants wanted; no more than a quarter of the groups. Half as many texts are held out.
-        task: Its name, for errors.
+        texts: Documents of the task.
+        lower: See :func:`normalise`.
+        plants: Number of plants, reduced to a quarter of the groups. Half as many texts are held out.
+        task: Name of the task, for errors.
 
     Returns:
-        ``plants`` to be hidden in the pool, one of each group of near duplicates; ``held_out`` for what is measured on
-        held-out text, neither planted nor fitted on; ``fit`` to fit on, in a seeded order, in which near duplicates
-        among themselves are kept.
+        ``plants`` to hide in the pool and ``held_out`` to measure on, one text of each group; ``fit`` to fit on, all
+        texts of the other groups, in random order.
 
     Raises:
-        DataError: If fewer than 20 texts are left for any part.
+        DataError: If a part has fewer than 20 texts.
     """
-    plain = [replace(document, text=normalised(document.text, lower)) for document in texts]
+    plain = [replace(document, text=normalise(document.text, lower)) for document in texts]
     plain = [document for document in plain if words(document.text)]
     distinct = distinct_rows([document.text for document in plain])
-    chosen = [plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]]
-    if len(chosen) < 4 * LEAST:
-        raise DataError(f"task {task}: {len(chosen)} distinct texts; a comparison needs at least {4 * LEAST}")
-    groups = groups_of([document.text for document in chosen], range(len(chosen)))
+    sample = [plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]]
+    if len(sample) < 4 * LEAST:
+        raise DataError(f"task {task}: expected at least {4 * LEAST} distinct texts, got {len(sample)}")
+    groups = groups_of([document.text for document in sample], range(len(sample)))
     sizes = np.bincount(groups)
-    shuffled = generator(0, "comparison", "groups").permutation(sizes.size)
-    # A large group comes last: planting one text of it would take all the others from the text to fit on.
-    shuffled = shuffled[np.argsort(sizes[shuffled] > LARGE, kind="stable")]
-    hidden = min(plants, sizes.size // 4)
-    used = hidden + max(LEAST, hidden // 2)
+    order = generator(0, "comparison", "groups").permutation(sizes.size)
+    # Large groups last: planting one text would remove all the others from the text to fit on.
+    order = order[np.argsort(sizes[order] > LARGE, kind="stable")]
+    plant_count = min(plants, sizes.size // 4)
+    test_count = plant_count + max(LEAST, plant_count // 2)
     _, firsts = np.unique(groups, return_index=True)
-    rest = np.isin(groups, shuffled[used:])
+    rest = np.isin(groups, order[test_count:])
     parts = {
-        "plants": [chosen[firsts[group]] for group in shuffled[:hidden]],
-        "held_out": [chosen[firsts[group]] for group in shuffled[hidden:used]],
-        "fit": [document for document, is_left in zip(chosen, rest, strict=True) if is_left],
+        "plants": [sample[firsts[group]] for group in order[:plant_count]],
+        "held_out": [sample[firsts[group]] for group in order[plant_count:test_count]],
+        "fit": [document for document, is_left in zip(sample, rest, strict=True) if is_left],
     }
     for name, part in parts.items():
         if len(part) < LEAST:
-            problem = f"{len(chosen)} texts give {len(part)} for {name}; at least {LEAST} are needed"
+            problem = f"expected at least {LEAST} texts for {name}, got {len(part)} of {len(sample)}"
             raise DataError(f"task {task}: {problem}")
     return parts
 
 
 def sample_fit(fit: Sequence[Document], size: int, seed: int) -> list[Document]:
-    """Draw the texts that one selector of one seed is fitted on.
+    """Draw the texts that selectors are fitted on with one seed.
 
     Args:
-        fit: Of :func:`part_texts`.
-        size: How many.
-        seed: The fit seed.
+        fit: Texts to fit on, from :func:`split_texts`.
+        size: Number of texts.
+        seed: Seed of the draw.
     """
     return [fit[row] for row in generator(seed, "comparison", "fit").permutation(len(fit))[:size]]
 
 
 def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
-    """Pieces of each source: as even as its documents allow, one piece a document; the others make up for a small one.
+    """Distribute pieces over sources as evenly as their numbers of documents allow, one piece per document.
 
     Args:
-        available: Documents of each source.
-        count: Pieces in all.
+        available: Number of documents of each source.
+        count: Number of pieces in all.
 
     Raises:
         DataError: If there are fewer documents than pieces.
     """
     if sum(available.values()) < count:
-        raise DataError(f"{sum(available.values()):,} general documents cannot give {count:,} pieces, one each")
+        raise DataError(f"others={count}: must be at most {sum(available.values())}, the number of general documents")
     shares: dict[str, int] = {}
-    for done, source in enumerate(sorted(available, key=lambda name: (available[name], name))):
-        left = count - sum(shares.values())
-        shares[source] = min(available[source], round(left / (len(available) - done)))
+    for position, source in enumerate(sorted(available, key=lambda name: (available[name], name))):
+        remaining = count - sum(shares.values())
+        shares[source] = min(available[source], round(remaining / (len(available) - position)))
     return shares
 
 
-def documents_for(sizes: np.ndarray, wanted: np.ndarray, source: str) -> np.ndarray:
-    """Choose a document for every piece: at random among those that are long enough, each once.
+def choose_documents(sizes: np.ndarray, lengths: np.ndarray, source: str) -> np.ndarray:
+    """Draw a document for each piece, at random among those that are long enough, without replacement.
 
     Args:
         sizes: Words of each document of a source, int64 of shape (documents,).
-        wanted: Words of each piece, int64 of shape (pieces,), no more of them than documents.
-        source: Its name, which decides the draw.
+        lengths: Words of each piece, int64 of shape (pieces,), with pieces <= documents.
+        source: Name of the source, which decides the draw.
 
     Returns:
-        int64 of shape (pieces,): a document's row for each piece. Where none is long enough, the longest left.
+        Index of a document for each piece, int64 of shape (pieces,). If none is long enough, the longest one left.
     """
     order = generator(0, "comparison", "documents", source).permutation(sizes.size)
     free = np.ones(sizes.size, dtype=bool)
-    chosen = np.empty(wanted.size, dtype=np.int64)
-    for piece in np.argsort(-wanted, kind="stable"):  # the longest first: few documents can hold them
-        fits = free[order] & (sizes[order] >= wanted[piece])
+    rows = np.empty(lengths.size, dtype=np.int64)
+    for piece in np.argsort(-lengths, kind="stable"):  # the longest first: few documents are long enough
+        fits = free[order] & (sizes[order] >= lengths[piece])
         row = order[fits.argmax()] if fits.any() else int(np.where(free, sizes, -1).argmax())
         free[row] = False
-        chosen[piece] = row
-    return chosen
+        rows[piece] = row
+    return rows
 
 
 def cut_to(text: str, length: int, language: str = "en") -> str:
-    """The run of consecutive sentences whose number of words is nearest to a given one.
+    """Cut a document to the run of consecutive sentences whose number of words is nearest to a target.
 
-    Where none is within a fifth of it, words are cut off the end of one that is longer. Of runs that are equally near
-    the first is taken.
+    Words are cut off the end if the run is over a fifth too long. Ties: the first run.
 
     Args:
         text: A document.
-        length: Words wanted.
-        language: ISO 639-1 code, for where sentences end.
+        length: Target number of words.
+        language: ISO 639-1 code, for the splitter of sentences.
     """
     spans = sentences(text, language)
     if not spans:
@@ -198,8 +194,8 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
     before = np.cumsum([0, *(len(text[start:end].split()) for start, end in spans)])  # words before each sentence
     runs = [
         (first, last)
-        for first, reached in enumerate(np.searchsorted(before, before[:-1] + length).tolist())
-        for last in (reached - 1, reached)  # the longest run that is shorter, and the shortest that is not
+        for first, end in enumerate(np.searchsorted(before, before[:-1] + length).tolist())
+        for last in (end - 1, end)  # the longest run that is shorter, and the shortest that is not
         if first < last <= len(spans)
     ]
     sizes = [before[last] - before[first] for first, last in runs]
@@ -212,17 +208,17 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
 def pool_of(
     plants: Sequence[Document], general: Iterable[Document], lower: bool, others: int, language: str
 ) -> list[Document]:
-    """Plants among pieces of general text in their lengths, sources sampled evenly, one piece a document at most.
+    """Mix plants with pieces of general text of the same lengths, sampled evenly from the sources.
 
-    Plants are cut to what every source can match: so many of its documents as it gives pieces, or half of them, are as
-    long. Plants and pieces are named by a hash of their text and stand in its order, so neither name nor place tells a
-    plant; its source ends in ``(planted)``. A piece with the words of a plant, or of another piece, is left out.
+    Plants are cut to a length that every source can match: as many of its documents as it gives pieces, or half of
+    them, are as long. Ids are hashes of the text and decide the order, so neither tells a plant; only its source does,
+    which ends in ``(planted)``. Pieces with the words of a plant or of another piece are dropped.
 
     Args:
-        plants: Of :func:`part_texts`.
-        general: General documents, in memory at once.
-        lower: How the plants were normalised.
-        others: Pieces wanted.
+        plants: Plants, from :func:`split_texts`.
+        general: General documents; held in memory.
+        lower: Lower-case the pieces, as the plants.
+        others: Number of pieces.
         language: ISO 639-1 code.
 
     Raises:
@@ -233,37 +229,39 @@ def pool_of(
         by_source.setdefault(document.source, []).append(document)
     shares = shares_of({name: len(documents) for name, documents in by_source.items()}, others)
     sizes = {name: np.array([len(document.text.split()) for document in by_source[name]]) for name in sorted(by_source)}
-    most = min(int(np.sort(each)[-max(1, min(shares[name], each.size // 2))]) for name, each in sizes.items())
+    length_limit = min(int(np.sort(each)[-max(1, min(shares[name], each.size // 2))]) for name, each in sizes.items())
     pool = [
-        replace(plant, source=f"{plant.source}{PLANTED}", text=cut_to(plant.text, most, language)) for plant in plants
+        replace(plant, source=f"{plant.source}{PLANTED}", text=cut_to(plant.text, length_limit, language))
+        for plant in plants
     ]
     lengths = np.sort([len(plant.text.split()) for plant in pool])
-    taken = {words(plant.text) for plant in pool}
+    word_sets = {words(plant.text) for plant in pool}
     for source, documents in sizes.items():
-        # Each source gets the plants' distribution of lengths: one from every stretch of its quantiles.
+        # Stratified sample of the plants' lengths, so that each source has their distribution.
         share = shares[source]
-        places = (np.arange(share) + generator(0, "comparison", "lengths", source).random(share)) / max(1, share)
-        wanted = lengths[(places * lengths.size).astype(np.int64)]
-        for length, row in zip(wanted.tolist(), documents_for(documents, wanted, source), strict=True):
-            # Sentences end at capitals and digits of the text as it is, so it is cut before it is normalised.
-            text = normalised(cut_to(by_source[source][row].text, length, language), lower)
-            if (key := words(text)) and key not in taken:
-                taken.add(key)
+        quantiles = (np.arange(share) + generator(0, "comparison", "lengths", source).random(share)) / max(1, share)
+        piece_lengths = lengths[(quantiles * lengths.size).astype(np.int64)]
+        rows = choose_documents(documents, piece_lengths, source)
+        for length, row in zip(piece_lengths.tolist(), rows, strict=True):
+            # Cut before normalisation, which removes the capitals and digits that sentences are split by.
+            text = normalise(cut_to(by_source[source][row].text, length, language), lower)
+            if (key := words(text)) and key not in word_sets:
+                word_sets.add(key)
                 pool.append(replace(by_source[source][row], text=text))
-    named = {(doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id) for document in pool}
-    return [named[doc_id] for doc_id in sorted(named)]
+    by_id = {(doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id) for document in pool}
+    return [by_id[doc_id] for doc_id in sorted(by_id)]
 
 
 def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | None, inputs: Inputs) -> Artifact:
-    """Part a task's texts and normalise them; see :func:`part_texts`.
+    """Split a task's texts into plants, held-out text and text to fit on, see :func:`split_texts`.
 
     Args:
-        task: A card's name or file, a text file, glob or folder, or ``source:NAME``. Of a card the training and
-            development texts are taken, never the test texts.
+        task: Name or file of a card (its training and development texts are used, never the test texts), a text file,
+            glob or folder, or ``source:NAME``.
         corpus: The general text, of which a source may be the task.
-        folder: Where ``plants/``, ``held_out/`` and ``fit/`` go (:data:`dana.core.schemas.DOCUMENTS` each).
-        plants: Plants wanted.
-        data: Folder of a card's data, where it is not under ``DANA_DATA``.
+        folder: Folder of ``plants/``, ``held_out/`` and ``fit/`` (:data:`dana.core.schemas.DOCUMENTS` each).
+        plants: Number of plants.
+        data: Folder of a card's data, if it is not under ``DANA_DATA``.
         inputs: How records of plain text become documents.
     """
     depends_on: dict[str, object] = {"task": task, "plants": plants}
@@ -281,12 +279,12 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
             texts = [document for document in documents if document.source == source]
             if not texts:
                 near = suggestion(source, sorted({document.source for document in documents}))
-                raise ConfigError(f"source {source!r}: the general text has none of this name{near}")
+                raise ConfigError(f"task 'source:{source}': unknown source of the general text{near}")
         else:
             one, two = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
             texts = [*one, *two]
         lower = is_lower_cased(document.text for document in texts)
-        parts = part_texts(texts, lower, plants, task)
+        parts = split_texts(texts, lower, plants, task)
         for name, documents in parts.items():
             draft.counts[name] = write_parts(document_tables(documents), draft.path / name, DOCUMENTS)
         draft.counts["texts"] = len(texts)
@@ -296,44 +294,43 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
 
 
 def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, language: str) -> Artifact:
-    """Hide the plants among pieces of general text in their lengths; the pool is a corpus like any other.
+    """Write the pool, a corpus of plants among pieces of general text, see :func:`pool_of`.
 
     Args:
-        planting: Of :func:`plant_stage`.
+        planting: Artifact of :func:`plant_stage`.
         corpus: The general text.
-        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes. The source of a plant ends in
-            ``(planted)``.
-        others: Pieces wanted; a source that is the task gives none.
-        language: ISO 639-1 code, for where sentences end.
+        folder: Folder of ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
+        others: Number of pieces; a source that is the task gives none.
+        language: ISO 639-1 code, for the splitter of sentences.
 
     Raises:
-        DataError: If too few documents are left.
+        DataError: If there are too few documents.
     """
     task, general = open_artifact(planting, "planting"), open_artifact(corpus, "corpus")
-    named = task.manifest["depends_on"]["task"]
-    left_out = [named.removeprefix(SOURCE)] if named.startswith(SOURCE) else []
+    name = task.manifest["depends_on"]["task"]
+    left_out = [name.removeprefix(SOURCE)] if name.startswith(SOURCE) else []
     depends_on = {"planting": task.fingerprint, "general": general.fingerprint, "others": others}
     depends_on |= {"without": left_out, "language": language}
 
     def write(draft: Draft) -> None:
-        kept = [document for document in iterate_documents(corpus) if document.source not in left_out]
+        documents = [document for document in iterate_documents(corpus) if document.source not in left_out]
         plants = list(iterate_documents(planting / "plants"))
-        pool = pool_of(plants, kept, task.manifest["surface"]["lower"], others, language)
-        planted = sum(document.source.endswith(PLANTED) for document in pool)
-        draft.counts |= {"documents": len(pool), "plants": planted, "others": len(pool) - planted}
+        pool = pool_of(plants, documents, task.manifest["surface"]["lower"], others, language)
+        count = sum(document.source.endswith(PLANTED) for document in pool)
+        draft.counts |= {"documents": len(pool), "plants": count, "others": len(pool) - count}
         write_parts(document_tables(pool), draft.path, DOCUMENTS)
 
     return make(folder, "corpus", depends_on, write)
 
 
 def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
-    """Draw the texts to fit on, as a task artifact with the comparison's held-out text.
+    """Draw the texts to fit on and write them as a task artifact, with the held-out text.
 
     Args:
-        planting: Of :func:`plant_stage`.
-        folder: Where ``fit/`` and ``held_out/`` go.
-        size: Texts to fit on.
-        seed: The fit seed.
+        planting: Artifact of :func:`plant_stage`.
+        folder: Folder of ``fit/`` and ``held_out/``.
+        size: Number of texts to fit on.
+        seed: Seed of the draw.
     """
     task = open_artifact(planting, "planting")
     name = task.manifest["depends_on"]["task"]

@@ -1,4 +1,4 @@
-"""``dana compare``: tasks x selectors x budgets as a grid of cells, to one tidy table, before any training."""
+"""``dana compare``: run tasks x selectors x budgets as a grid of cells and collect one tidy table."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,14 +29,14 @@ PLANTING, MEASURES = "dana.studies.comparison.planting", "dana.studies.compariso
 
 
 def run_compare(settings: RunSettings) -> Path:
-    """Make pools and scores, measure, and collect; what was made before is reused.
+    """Run a comparison: make pools, score and measure them, collect the table; existing cells are reused.
 
     Returns:
-        The path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`); ``report.html`` and
-        ``report.md`` beside it show it.
+        Path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`), with ``report.html`` and
+        ``report.md`` beside it.
 
     Raises:
-        ConfigError: Before anything is fitted, if a task has fewer texts to fit on than the smallest size wants.
+        ConfigError: If a task has fewer texts to fit on than the smallest size; raised before any fit.
     """
     _check(settings)
     out = Path(settings.out)
@@ -50,23 +50,24 @@ def run_compare(settings: RunSettings) -> Path:
 
 
 def plan_compare(settings: RunSettings) -> Grid:
-    """All cells; before the tasks are read, when nobody knows how much text they have, those that read them."""
+    """Plan all cells. Tasks that are not read yet have only their reading cells, as their sizes are unknown."""
     _check(settings)
     cells = list(_plantings(settings))
     for task in _tasks(settings):
         folder = Path(settings.out) / slug(task)
         if (folder / "texts").is_dir():
-            cells += _measured(settings, task, open_artifact(folder / "texts", "planting").manifest["counts"]["fit"])
+            size = open_artifact(folder / "texts", "planting").manifest["counts"]["fit"]
+            cells += _measurements(settings, task, size)
     return Grid(Path(settings.out), tuple(cells))
 
 
 def _tasks(settings: RunSettings) -> list[str]:
-    """The tasks that are compared on: the recipe's own where none is named."""
+    """Return the tasks to compare on, by default the recipe's."""
     return settings.section("compare").tasks or ([settings.task] if settings.task else [])
 
 
 def _check(settings: RunSettings) -> None:
-    """Look up every task and selector before any text is read."""
+    """Check every task and selector before any text is read."""
     tasks = _tasks(settings)
     require(bool(tasks), "tasks", tasks, "at least one")
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
@@ -77,14 +78,14 @@ def _check(settings: RunSettings) -> None:
         if spec != ORACLE:
             selector = build_selector(spec, settings.detector, settings.selection)
             if "detector" in selector.uses and settings.detector == "auto":
-                raise ConfigError(f"selectors={spec!r}: name its detector, for example {spec}:knn")
+                raise ConfigError(f"selectors={spec!r}: must name a detector, for example {spec}:knn")
             selector.identity()
-    allowed = "left out: the pool is compared as it is; --out names a new folder"
-    require(settings.hygiene == Hygiene(), "hygiene", vars(settings.hygiene), allowed)
+    remedy = "the default: a comparison uses the pool as it is; choose a new folder by --out"
+    require(settings.hygiene == Hygiene(), "hygiene", vars(settings.hygiene), remedy)
 
 
 def _plantings(settings: RunSettings) -> Iterator[Cell]:
-    """Cells that read the texts."""
+    """Yield the cells that read texts and make pools."""
     out, compare = Path(settings.out), settings.section("compare")
     corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
     yield Cell("general", "dana.stages.texts:corpus_stage", {**corpus, "inputs": settings.inputs})
@@ -93,32 +94,32 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
         arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}
         arguments |= {"data": settings.data, "inputs": settings.inputs}
         yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
-        hidden = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
-        hidden |= {"others": compare.others, "language": settings.selection.language}
-        yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", hidden)
+        pool_arguments = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
+        pool_arguments |= {"others": compare.others, "language": settings.selection.language}
+        yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", pool_arguments)
 
 
-def _measured(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
-    """Cells of one task that fit, score and measure; `texts` is how many there are to fit on."""
+def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
+    """Yield the cells of one task that fit, score and measure; `texts` is the number of texts to fit on."""
     compare, pool = settings.section("compare"), Made(f"pool/{slug(task)}")
     sizes = [size for size in compare.fit if size <= texts]
     if not sizes:
-        raise ConfigError(f"fit={compare.fit}: task {task} has {texts} texts to fit on; give a size up to {texts}")
+        raise ConfigError(f"fit={compare.fit}: must be at most {texts}, the texts of task {task} to fit on")
     if len(sizes) < len(compare.fit):
-        log.info("compare   %s has %d texts to fit on: no fit of more", task, texts)
+        log.info("compare   %s has %d texts to fit on; larger sizes are skipped", task, texts)
     for size, seed in product(sizes, range(compare.seeds)):
-        place = f"{slug(task)}/{size}-{seed}"
-        folder = Path(settings.out) / place
+        draw = f"{slug(task)}/{size}-{seed}"
+        folder = Path(settings.out) / draw
         fit = {"planting": Made(f"texts/{slug(task)}"), "folder": folder / "task", "size": size, "seed": seed}
-        yield Cell(f"fit/{place}", f"{PLANTING}:fit_stage", fit)
-        texts_of = {"task": Made(f"fit/{place}"), "pool": pool}
+        yield Cell(f"fit/{draw}", f"{PLANTING}:fit_stage", fit)
+        texts_of = {"task": Made(f"fit/{draw}"), "pool": pool}
         for spec in compare.selectors:
-            name = f"{place}/{slug(spec)}"
+            name = f"{draw}/{slug(spec)}"
             if spec != ORACLE:
                 scoring = {"selector": spec, "detector": settings.detector, "folder": folder / slug(spec) / "scores"}
                 scoring["selection"] = replace(settings.selection, seed=seed)
                 yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
-            measured = {"scores": None if spec == ORACLE else Made(f"score/{name}"), "budgets": compare.budgets}
-            measured |= {**texts_of, "folder": folder / slug(spec) / "measures"}
+            arguments = {"scores": None if spec == ORACLE else Made(f"score/{name}"), "budgets": compare.budgets}
+            arguments |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
-            yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", measured, labels=labels)
+            yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", arguments, labels=labels)

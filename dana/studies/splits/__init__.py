@@ -1,4 +1,4 @@
-"""Splits of aligned lines that share none, and their audit."""
+"""Split parallel text into train, dev and test without common lines, and audit the overlap of splits."""
 
 from dana.core.studies import Study
 
@@ -6,7 +6,7 @@ STUDY = Study(
     "splits",
     commands={
         "splits": (
-            "Split parallel text into train, dev and test that share no line, or audit splits that are there",
+            "Split parallel text into train, dev and test without common lines, or audit existing splits",
             f"{__name__}.command:add_splits",
         )
     },

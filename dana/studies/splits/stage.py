@@ -1,11 +1,11 @@
-"""``dana splits``: aligned text by domain to train, dev and test that share no line, and the audit of such splits.
+"""``dana splits``: split parallel text into train, dev and test without common lines, and audit the overlap of splits.
 
-Lines become 64-bit hashes: equal lines have equal ones, so nothing that is kept repeats and nothing crosses, whatever
-the hashes do. Two different lines that share a hash (a chance of 1e-5 among 14 million pairs, n² / 2⁶⁵ a side) only
-cost the later one its place. Memory is some 46 bytes a pair, however long the lines are.
+Lines are compared by 64-bit hashes. A collision of two different lines (probability n² / 2⁶⁵ per side, 1e-5 for 14
+million pairs) drops the later pair and can never leak one. Memory is about 46 bytes per pair, whatever the length of
+the lines.
 
-The audit's layout is that of Table 8 of Aharoni and Goldberg 2020, which counts by one side; here each side is counted,
-and either of them. Lines are equal if they are after :func:`dana.corpus.text.one_line`; an empty one is never shared.
+The audit has the layout of Table 8 of Aharoni and Goldberg 2020, which counts one side; here each side is counted, and
+either of them. Lines are compared after :func:`dana.corpus.text.one_line`; empty lines are never shared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,17 +35,17 @@ SPLITS = ("train", "dev", "test")
 SIZES, OVERLAP = "sizes.csv", "overlap.csv"
 EITHER = "either"
 BLOCK = 1 << 14  # rows
-EMPTY = 0  # stands for the hash of an empty line
+EMPTY = 0  # hash of an empty line
 Hashes = tuple[np.ndarray, ...]
 
 
 class Outcome(IntEnum):
-    """What becomes of a row."""
+    """Split of a row, or the reason why it is dropped."""
 
     TRAIN = 0
-    REPEATED = 1  # its source or its target is in a row that was kept before it
+    REPEATED = 1  # its source or its target is in an earlier row that is kept
     BLANK = 2
-    HELD_OUT_ELSEWHERE = 3  # in dev or test of another domain
+    HELD_OUT_ELSEWHERE = 3  # a side is in dev or test of another domain
     OVER_CAP = 4
     DEV = 5
     TEST = 6
@@ -56,10 +56,10 @@ class SplitSettings:
     """Sizes of the splits of each domain.
 
     Attributes:
-        dev: Rows.
-        test: Rows.
-        cap: At most so many rows of train; None for no limit.
-        seed: Of the draw.
+        dev: Rows of dev.
+        test: Rows of test.
+        cap: Maximum rows of train; None for no limit.
+        seed: Seed of the draw of dev and test.
     """
 
     dev: int = 2000
@@ -76,18 +76,18 @@ class SplitSettings:
 def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: SplitSettings) -> Artifact:
     """Split each domain and write ``NAME/{train,dev,test}.parquet``, ``sizes.csv`` and ``overlap.csv``.
 
-    A Parquet file has ``line``, the row's place in its input from 1, and a column a side; rows are in the order of the
-    input. The files are read twice. At last the written splits are audited. Same files and settings, same bytes.
+    Parquet files have ``line`` (number of the row in its input, from 1) and one column per side, in the order of the
+    input. The input is read twice; the written splits are audited.
 
     Args:
-        domains: By name, all with the same sides.
-        folder: The artifact's.
-        settings: Sizes, cap and seed: see :func:`assign_splits`.
+        domains: Text of each domain by name, all with the same sides.
+        folder: Folder of the artifact.
+        settings: Sizes, cap and seed, see :func:`assign_splits`.
 
     Raises:
-        ConfigError: If a name is no name for a folder, or a file is given twice.
-        DataError: If text cannot be read, is not aligned, or is too little.
-        ArtifactError: If the folder holds something else.
+        ConfigError: If a name is invalid as a folder, or a file is given twice.
+        DataError: If text cannot be read, is not aligned, or has too few rows.
+        ArtifactError: If the folder holds another artifact.
     """
     _check(domains)
     digests = _digests(domains)
@@ -104,12 +104,12 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
             rows = tracked(text.rows(), what=f"writing {name}", unit="rows")
             _write(draft.path / name, sides, rows, outcomes[name])
         if _digests(domains) != digests:
-            raise DataError(f"{', '.join(domains)}: files changed while they were read; run the same again")
+            raise DataError(f"{', '.join(domains)}: files changed while they were read; run it again")
         sizes = count_outcomes(outcomes)
         draft.counts.update(sizes.sum().to_dict() | {"domains": sizes.to_dict("index")})
         draft.seeds["splits"] = settings.seed
-        written = find_splits(draft.path, sides)
-        overlap = audit_domains({name: written[name] for name in domains})
+        splits = find_splits(draft.path, sides)
+        overlap = audit_domains({name: splits[name] for name in domains})
         for name, table in ((SIZES, sizes.reset_index()), (OVERLAP, overlap)):
             write_text(draft.path / name, table.to_csv(index=False))
 
@@ -117,7 +117,7 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
 
 
 def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Rows of each domain: ``in``, which is the sum of all others: dropped by reason, then train, dev and test."""
+    """Count the rows of each domain: ``in`` (all), dropped by reason, then train, dev and test."""
     counts = {name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()}
     columns = [outcome.name.lower() for outcome in Outcome]
     table = pd.DataFrame.from_dict(counts, orient="index", columns=columns).rename_axis("domain")
@@ -126,7 +126,7 @@ def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def sizes_text(folder: Path) -> str:
-    """The sizes of an artifact: a line a domain and, of several, one of all."""
+    """Format the sizes of an artifact: one line per domain, and one of all if there are several."""
     table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False).set_index("domain")
     if len(table) > 1:
         table.loc["all"] = table.sum()
@@ -134,72 +134,76 @@ def sizes_text(folder: Path) -> str:
 
 
 def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
-    """The :class:`Outcome` of each row of each domain, uint8 of shape (rows,).
+    """Assign each row of each domain to a split, or to a reason why it is dropped.
 
-    In each domain a row is kept if neither its source nor its target is in a row kept before it (greedy, in order).
-    The kept rows with the smallest source hashes are test, the next ones dev, the rest is train, of which a cap takes
-    the next ones again: so neither order nor machine decides what is drawn, and a cap changes neither dev nor test.
-    A row whose source or target is in dev or test of another domain leaves.
+    A row is kept if neither its source nor its target is in an earlier row that is kept. In the order of their source
+    hashes, kept rows are test, dev, then train up to the cap: the draw depends on neither order nor machine, and a cap
+    changes neither dev nor test. Rows whose source or target is in dev or test of another domain are dropped.
 
     Args:
-        domains: From :func:`hash_lines`, with one seed.
+        domains: Hashes of each domain from :func:`hash_lines`, all with one seed.
         settings: Sizes.
 
+    Returns:
+        :class:`Outcome` of each row by domain, uint8 of shape (rows,).
+
     Raises:
-        DataError: If a domain has too few rows for dev and test, or keeps none for train.
+        DataError: If a domain has too few rows for dev and test, or none for train.
     """
     outcomes: dict[str, np.ndarray] = {}
     held_out = [np.empty(0, np.uint64)] * 2
     for name, sides in domains.items():
         outcome = outcomes[name] = keep_first(*sides)
-        left = _left_for_train(outcome, sides, held_out)
-        kept, drawn = int(left.sum()), settings.test + settings.dev
-        if kept <= drawn:
+        is_train = _train_mask(outcome, sides, held_out)
+        candidates, held_out_rows = int(is_train.sum()), settings.test + settings.dev
+        if candidates <= held_out_rows:
             raise DataError(
-                f"{name}: {kept:,} of {len(outcome):,} rows are kept (no line twice), and dev ({settings.dev:,})"
-                f" and test ({settings.test:,}) would leave none for train; make these smaller"
+                f"{name}: dev ({settings.dev:,}) and test ({settings.test:,}) leave no rows for train: {candidates:,} "
+                f"of {len(outcome):,} rows have no repeated line; lower dev or test"
             )
-        outcome[left & (sides[0] < _ranked(sides[0], left, drawn))] = Outcome.DEV
-        outcome[left & (sides[0] < _ranked(sides[0], left, settings.test))] = Outcome.TEST
+        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, held_out_rows))] = Outcome.DEV
+        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, settings.test))] = Outcome.TEST
         held_out = [np.append(old, new[outcome >= Outcome.DEV]) for old, new in zip(held_out, sides, strict=True)]
     for name, sides in domains.items():
         outcome = outcomes[name]
-        left = _left_for_train(outcome, sides, held_out)
-        if not left.any():
-            raise DataError(f"{name}: all that is left for train is in dev or test of another domain")
-        if settings.cap is not None and left.sum() > settings.cap:
-            outcome[left & (sides[0] >= _ranked(sides[0], left, settings.cap))] = Outcome.OVER_CAP
+        is_train = _train_mask(outcome, sides, held_out)
+        if not is_train.any():
+            raise DataError(f"{name}: no rows are left for train, all are in dev or test of another domain")
+        if settings.cap is not None and is_train.sum() > settings.cap:
+            outcome[is_train & (sides[0] >= _hash_at_rank(sides[0], is_train, settings.cap))] = Outcome.OVER_CAP
     return outcomes
 
 
-def _left_for_train(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> np.ndarray:
-    """Which rows are in train, bool of shape (rows,), once those of which a side is held out are marked."""
-    for hashes, known in zip(sides, held_out, strict=True):
-        outcome[(outcome == Outcome.TRAIN) & pd.Series(hashes).isin(known).to_numpy()] = Outcome.HELD_OUT_ELSEWHERE
+def _train_mask(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> np.ndarray:
+    """Mark rows with a side that is held out, in place, and return the mask of the others in train."""
+    for hashes, held_out_hashes in zip(sides, held_out, strict=True):
+        is_held_out = pd.Series(hashes).isin(held_out_hashes).to_numpy()
+        outcome[(outcome == Outcome.TRAIN) & is_held_out] = Outcome.HELD_OUT_ELSEWHERE
     return outcome == Outcome.TRAIN
 
 
-def _ranked(hashes: np.ndarray, rows: np.ndarray, rank: int) -> int:
-    """The hash, among those of some rows, below which so many of them are."""
-    among = hashes[rows]
-    among.partition(rank)
-    return int(among[rank])
+def _hash_at_rank(hashes: np.ndarray, rows: np.ndarray, rank: int) -> int:
+    """Return the hash of the given rank, from 0, among those of some rows (bool mask)."""
+    return int(np.partition(hashes[rows], rank)[rank])
 
 
 def keep_first(*sides: np.ndarray) -> np.ndarray:
-    """TRAIN for the rows that are kept, else why not: :class:`Outcome` as uint8 of shape (rows,).
+    """Keep the first row of each line, greedily: TRAIN for rows that are kept, else REPEATED or BLANK.
 
     Args:
-        sides: Hashes of source and target, shape (rows,).
+        sides: Hashes of source and target, shape (rows,) each.
+
+    Returns:
+        :class:`Outcome` of each row, uint8 of shape (rows,).
     """
     outcome = np.zeros(len(sides[0]), np.uint8)
     may_repeat = np.zeros(len(outcome), bool)
     for side in sides:
         outcome[side == EMPTY] = Outcome.BLANK
-        ranked = np.sort(side)
-        repeated = np.unique(ranked[1:][ranked[1:] == ranked[:-1]])
-        del ranked
-        may_repeat |= pd.Series(side).isin(repeated).to_numpy()
+        sorted_hashes = np.sort(side)
+        repeats = np.unique(sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]])
+        del sorted_hashes
+        may_repeat |= pd.Series(side).isin(repeats).to_numpy()
     rows = np.flatnonzero(may_repeat & (outcome == Outcome.TRAIN))
     source, target = (pd.factorize(side[rows])[0].data for side in sides)
     source_seen, target_seen = bytearray(len(rows)), bytearray(len(rows))
@@ -212,11 +216,11 @@ def keep_first(*sides: np.ndarray) -> np.ndarray:
 
 
 def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes]:
-    """Hash lines: 16,384 rows at a time, uint64 of shape (rows,) a side; an empty line is 0.
+    """Hash lines in blocks of 16,384 rows, uint64 of shape (rows,) per side; an empty line is 0.
 
     Args:
-        rows: Two texts each, as :func:`dana.corpus.text.one_line` makes them.
-        seed: With another, the hashes sort the same lines otherwise.
+        rows: Two texts each, cleaned by :func:`dana.corpus.text.one_line`.
+        seed: Seed of the hashes, which decides their order.
     """
     salt = derive_seed(seed, "splits").to_bytes(8, "little")
 
@@ -229,14 +233,14 @@ def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes
 
 
 def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
-    """All of :func:`hash_blocks`, shape (rows,) a side."""
+    """Concatenate :func:`hash_blocks`, shape (rows,) per side."""
     return tuple(map(np.concatenate, zip(*hash_blocks(rows, seed), strict=True)))
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
     for name in domains:
         fits = bool(fullmatch(r"[^\W_][\w+-]*", name)) and name not in SPLITS
-        require(fits, "domain", name, "letters, digits, _, + and -, as it names a folder; not train, dev or test")
+        require(fits, "domain", name, "letters, digits, _, + and - (it names a folder), not train, dev or test")
     files = [file.resolve() for text in domains.values() for file in text.files]
     if twice := [file for file in files if files.count(file) > 1]:
         raise ConfigError(f"{twice[0]}: the same file is given twice")
@@ -247,14 +251,14 @@ def _digests(domains: Mapping[str, AlignedText]) -> dict[str, list[str]]:
 
 
 def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.ndarray) -> None:
-    """Write each row to the file of its split; those of dev and test stay in memory until all are read."""
+    """Write each row to the file of its split; rows of dev and test stay in memory until all are read."""
     folder.mkdir()
     schema = pa.schema([pa.field("line", pa.int64(), False), *(pa.field(side, pa.string(), False) for side in sides)])
     held_out: dict[str, list[pa.Table]] = {split: [schema.empty_table()] for split in SPLITS[1:]}
     options = {"compression": "zstd", "write_page_checksum": True}
-    chosen = zip(rows, outcome.data, strict=False)
+    rows_with_outcome = zip(rows, outcome.data, strict=False)
     with pq.ParquetWriter(folder / "train.parquet", schema, **options) as train:
-        while block := list(islice(chosen, BLOCK)):
+        while block := list(islice(rows_with_outcome, BLOCK)):
             lines, texts = zip(*(row for row, _ in block), strict=True)
             table = pa.table([pa.array(lines), *map(pa.array, zip(*texts, strict=True))], schema)
             codes = np.array([code for _, code in block])
@@ -266,17 +270,20 @@ def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.
 
 
 def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, out: Path | None = None) -> pd.DataFrame:
-    """Overlap of splits that anybody made: :func:`audit_domains`, folder by folder.
+    """Audit the overlap of existing splits, folder by folder, see :func:`audit_domains`.
 
     Args:
-        folders: A domain's, or with one a domain: see :func:`dana.studies.splits.aligned.find_splits`. Of several, the
-            folder's name stands before the domain's.
-        sides: Names of the sides; those of a folder that dana split are known.
+        folders: Folders of domains, see :func:`dana.studies.splits.aligned.find_splits`. If there are several, the
+            folder's name is prefixed to the domain's.
+        sides: Names of the sides; not needed for folders that dana wrote.
         out: Folder for ``overlap.csv``.
+
+    Returns:
+        The table of :func:`audit_domains`.
 
     Raises:
         ConfigError: If `out` is a file.
-        DataError: If a folder holds no splits, or text cannot be read.
+        DataError: If a folder has no splits, or text cannot be read.
     """
     require(out is None or not out.is_file(), "out", str(out), "a folder for the table")
     tables = []
@@ -294,7 +301,7 @@ def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, o
 
 
 def overlap_text(rows: pd.DataFrame) -> str:
-    """An audit in the layout of the paper's Table 8: a line a domain, a column a side."""
+    """Format an audit in the layout of the paper's Table 8: one line per domain, one column per side."""
     rows = rows.assign(**{"share of": rows["split"] + " in train"})
     rows["text"] = [f"{row.shared:,}/{row.lines:,} ({row.share:.2%})" for row in rows.itertuples()]
     table = rows.pivot_table("text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value="")
@@ -303,32 +310,35 @@ def overlap_text(rows: pd.DataFrame) -> str:
 
 
 def read_overlap(folder: Path) -> pd.DataFrame:
-    """The audit of an artifact, from its table."""
+    """Read the audit of an artifact."""
     return pd.read_csv(folder / OVERLAP, dtype={"domain": str, "side": str}, keep_default_na=False)
 
 
 def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFrame:
-    """A row a domain, split whose lines were looked for in train, and side; train is streamed.
-
-    ``shared`` counts lines, repeated ones too, and ``share`` is in [0, 1]; of side ``either`` a pair counts whose
-    source is a source there, or its target a target. Memory is 16 bytes a line of dev and test, however long train is.
+    """Count the lines of dev and test that are also in train. Train is streamed; memory is 16 bytes per held-out line.
 
     Args:
-        domains: By name, then by split; train, and dev, test or both.
+        domains: Text by domain, then by split: train, and dev, test or both.
+
+    Returns:
+        One row per domain, split and side: domain, split, side, lines, shared (lines that are in train, with repeats),
+        share (in [0, 1]). Side ``either`` counts pairs with a shared source or a shared target.
     """
     rows = []
     for name, splits in domains.items():
         lines = {
             split: hash_lines(texts for _, texts in splits[split].rows()) for split in SPLITS[1:] if split in splits
         }
-        shared = {split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
+        is_shared_by_split = {split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
         train = tracked(splits["train"].rows(), what=f"auditing {name}", unit="rows")
         for block in hash_blocks(texts for _, texts in train):
             for split, sides in lines.items():
-                for is_shared, hashes, part in zip(shared[split], sides, block, strict=True):
+                for is_shared, hashes, part in zip(is_shared_by_split[split], sides, block, strict=True):
                     is_shared |= pd.Series(hashes).isin(part).to_numpy()
         for split, sides in lines.items():
-            source, target = (side & (hashes != EMPTY) for side, hashes in zip(shared[split], sides, strict=True))
+            source, target = (
+                side & (hashes != EMPTY) for side, hashes in zip(is_shared_by_split[split], sides, strict=True)
+            )
             by_side = zip((*splits["train"].sides, EITHER), (source, target, source | target), strict=True)
             for side, is_shared in by_side:
                 row = {"domain": name, "split": split, "side": side, "lines": is_shared.size}

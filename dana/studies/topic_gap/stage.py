@@ -39,7 +39,7 @@ from dana.studies.topic_gap.documents import (
 from dana.studies.topic_gap.page import gap_report
 from dana.studies.topic_gap.settings import ALL
 from dana.studies.topics.model import Topics
-from dana.studies.topics.stage import MODEL, TOPICS, fitted_topics, run_topic_fit
+from dana.studies.topics.stage import MODEL, TOPICS, open_topics, run_topic_fit
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import read_split
 from dana.tasks.kinds import DEFAULT
@@ -148,7 +148,7 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
             raise ConfigError(f"labels: {label!r} is no label of {task.name}{suggestion(label, task.labels)}")
     settings.section("topics").identity()
     if gap.topics_of:
-        fitted_topics(Path(gap.topics_of))
+        open_topics(Path(gap.topics_of))
     return task
 
 

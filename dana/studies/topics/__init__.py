@@ -1,4 +1,4 @@
-"""Topics: documents to shares of topics, topics to words; by an embedded topic model or latent Dirichlet allocation."""
+"""Fit topic models (embedded topics or latent Dirichlet allocation) and compute each document's shares of topics."""
 
 from dana.core.studies import Study
 
@@ -7,7 +7,7 @@ STUDY = Study(
     settings=f"{__name__}.settings:TopicSettings",
     commands={
         "topics": (
-            "Fit topics to the general text, show what they are, or say of each document how much of it is of each",
+            "Fit topics to the general text, show them, or compute each document's shares",
             f"{__name__}.command:add_topics",
         )
     },

@@ -1,4 +1,4 @@
-"""The command of topic models: ``dana topics``."""
+"""The command ``dana topics``."""
 
 import argparse
 from pathlib import Path
@@ -24,58 +24,55 @@ FIT = [
 
 
 def add_topics(add: AddCommand) -> None:
-    """Add the command.
-
-    Args:
-        add: ``add_parser`` of the command line's subparsers.
-    """
-    text = "Fit topics to the general text, show what they are, or say of each document how much of it is of each"
+    """Add the command to the command line's subparsers."""
+    text = "Fit topics to the general text, show them, or compute each document's shares"
     topics = add_group(add, "topics", text)
     add_command(topics, "fit", _fit, FIT).set_defaults(processes=True, command="topics fit")
     add_command(topics, "show", _show, [Flag("--out", "out")]).set_defaults(command="topics show")
     assign = add_command(topics, "assign", _assign, TEXT)
     assign.set_defaults(processes=True, command="topics assign")
-    of = "a run's folder with the topics (default: that of --out)"
-    assign.add_argument("--topics-of", type=local_folder, metavar="DIR", help=of)
+    text = "folder of the run with the topics (default: --out)"
+    assign.add_argument("--topics-of", type=local_folder, metavar="DIR", help=text)
 
 
-def _fit(parsed: argparse.Namespace) -> None:
-    """Fit topics to the general text, and keep the best.
+def _fit(args: argparse.Namespace) -> None:
+    """Fit topics to the general text and save the best model.
 
-    Draws --fit documents, fits --model to them for every number of topics in --k from --seeds beginnings, keeps the
-    best by coherence times diversity. Writes OUT/topic-model: the model (safetensors, JSON), topics.csv, fits.csv.
-    Killed, the same command goes on with the fits that are missing.
+    Draws --fit documents, fits --model to them for every number of topics in --k and every seed, and saves the fit with
+    the best coherence times diversity. Writes OUT/topic-model: the model (safetensors, JSON), topics.csv and fits.csv.
+    If it is killed, the same command resumes with the missing fits.
 
       dana topics fit --general 'pool/*.jsonl.gz' --k 10 25 50 --seeds 3 --out runs/pool
     """
     from dana.studies.topics.stage import run_topic_fit, topics_text
 
-    settings = settings_from(parsed)
-    artifact = run_topic_fit(settings, "general" in parsed.given)
+    settings = settings_from(args)
+    artifact = run_topic_fit(settings, "general" in args.given)
     keep(settings, Path(settings.out))
-    print(f"{topics_text(Path(settings.out))}\n\nwritten: {artifact.path}")
+    print(f"{topics_text(Path(settings.out))}\n\nwrote {artifact.path}")
 
 
-def _show(parsed: argparse.Namespace) -> None:
-    """Show the topics in OUT/topic-model: of each its share, coherence and words."""
+def _show(args: argparse.Namespace) -> None:
+    """Show the topics in OUT/topic-model: share, coherence and words of each."""
     from dana.studies.topics.stage import topics_text
 
-    print(topics_text(Path(settings_from(parsed).out)))
+    print(topics_text(Path(settings_from(args).out)))
 
 
-def _assign(parsed: argparse.Namespace) -> None:
-    """Say of each document how much of it is of each topic.
+def _assign(args: argparse.Namespace) -> None:
+    """Compute each document's shares of the topics.
 
-    Writes OUT/topics/part-*.parquet, a row a document: doc_id, source, topic (the largest), share (its), words (known
-    ones), theta (the shares of all topics; pandas.read_parquet("OUT/topics") opens it). Takes the corpus in OUT, or
-    --general; the topics in OUT, or those of --topics-of. Killed, the same command goes on with the shards that are
-    missing. torchrun --nproc_per_node N -m dana topics assign shares them; the bytes are the same whoever did what.
+    Writes OUT/topics/part-*.parquet with one row per document: doc_id, source, topic (the largest), share (of that
+    topic), words (in the vocabulary), theta (shares of all topics). pandas.read_parquet("OUT/topics") opens it. Uses
+    the corpus in OUT or --general, and the topics in OUT or in --topics-of. If it is killed, the same command resumes
+    with the missing shards. torchrun --nproc_per_node N -m dana topics assign shares the work and writes the same
+    bytes.
 
       dana topics assign --topics-of runs/pool --general other/ --out runs/other
     """
     from dana.studies.topics.stage import run_topic_assign
 
-    settings = settings_from(parsed)
-    artifact = run_topic_assign(settings, parsed.topics_of or Path(settings.out), "general" in parsed.given)
+    settings = settings_from(args)
+    artifact = run_topic_assign(settings, args.topics_of or Path(settings.out), "general" in args.given)
     keep(settings, Path(settings.out))
-    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")
+    print(f"wrote {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")

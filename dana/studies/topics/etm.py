@@ -1,12 +1,12 @@
-"""Embedded topic model (ETM): bags of words to topics that are points among word vectors, by a variational autoencoder.
+"""Embedded topic model (ETM): topics are vectors in the space of word vectors, fitted by a variational autoencoder.
 
-A document's topics are a softmax of a Gaussian, θ = softmax(δ), δ ~ N(0, I); topic k has the words
-β_k = softmax(ρ α_k), ρ the word vectors and α_k the topic's own. An encoder q(δ | x) = N(μ(x), diag σ²(x)) reads the
-document's shares of words x. What is maximised is, for a document with counts c,
+The topic shares of a document are θ = softmax(δ) with δ ~ N(0, I). Topic k has word probabilities β_k = softmax(ρ α_k)
+with word vectors ρ and topic vector α_k. The encoder q(δ | x) = N(μ(x), diag σ²(x)) takes the relative word frequencies
+x. The fit maximises, for a document with word counts c and one draw of δ,
 
-    ELBO = Σ_v c_v log(Σ_k θ_k β_kv) − KL(q(δ | x) ‖ N(0, I)),   KL = ½ Σ_k (μ_k² + σ_k² − log σ_k² − 1),
+    ELBO = Σ_v c_v log(Σ_k θ_k β_kv) − KL(q(δ | x) ‖ N(0, I)),   KL = ½ Σ_k (μ_k² + σ_k² − log σ_k² − 1).
 
-with one draw of δ. Only words that a document has contribute, so no matrix of documents by words is ever made.
+The sum runs over the words of the document, so no dense matrix of documents by words is made.
 
 References:
     Dieng, Ruiz and Blei 2020, Topic modeling in embedding spaces: section 4 (the model), section 5 (its fit).
@@ -33,12 +33,12 @@ from dana.core.rng import derive_seed
 from dana.encoders.words import WordVectors, read_word_vectors
 from dana.studies.topics.model import Bags
 
-BLOCK = 512  # documents encoded together, the last block filled up: a document's bits do not depend on the others
+BLOCK = 512  # documents per forward pass, the last one padded, so that a document's bits do not depend on the others
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute in one thread of torch, then in as many as before: sums in another order change the last bits."""
+    """Run torch in one thread: the order of summation, and so the last bits, depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -49,19 +49,19 @@ def _one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FittedEmbeddedTopics:
-    """Encoder and decoder; V words, K topics, H the width of the encoder's layers, E the length of a vector.
+    """Parameters of encoder and decoder, for V words, K topics, hidden width H and embedding size E.
 
     Attributes:
-        first: Shape (V, H).
+        first: Weights of the first layer, shape (V, H).
         first_bias: Shape (H,).
-        second: Shape (H, H).
+        second: Weights of the second layer, shape (H, H).
         second_bias: Shape (H,).
-        mean: Shape (K, H), of μ.
+        mean: Weights of μ, shape (K, H).
         mean_bias: Shape (K,).
-        log_variance: Shape (K, H), of log σ².
+        log_variance: Weights of log σ², shape (K, H).
         log_variance_bias: Shape (K,).
-        words: Shape (V, E), ρ.
-        topics: Shape (K, E), α.
+        words: Word vectors ρ, shape (V, E).
+        topics: Topic vectors α, shape (K, E).
     """
 
     first: Tensor
@@ -76,32 +76,32 @@ class FittedEmbeddedTopics:
     topics: Tensor
 
     def encode(self, counts: Any) -> tuple[Tensor, Tensor]:
-        """μ and log σ² of documents, float32 of shape (documents, K) each.
+        """Encode documents as μ and log σ², float32 of shape (documents, K) each.
 
         Args:
-            counts: Sparse (scipy CSR), shape (documents, V).
+            counts: Word counts, sparse (scipy CSR) of shape (documents, V).
         """
         times, totals = counts.data.astype(np.float32), np.asarray(counts.sum(1), dtype=np.float32).ravel()
         shares = torch.from_numpy(times / np.repeat(totals, np.diff(counts.indptr)))
         words, begins = (torch.from_numpy(part.astype(np.int64)) for part in (counts.indices, counts.indptr[:-1]))
-        summed = functional.embedding_bag(words, self.first, begins, mode="sum", per_sample_weights=shares)
-        hidden = torch.relu(summed + self.first_bias)
-        hidden = torch.relu(functional.linear(hidden, self.second, self.second_bias))
-        mean = functional.linear(hidden, self.mean, self.mean_bias)
-        return mean, functional.linear(hidden, self.log_variance, self.log_variance_bias)
+        projection = functional.embedding_bag(words, self.first, begins, mode="sum", per_sample_weights=shares)
+        activation = torch.relu(projection + self.first_bias)
+        activation = torch.relu(functional.linear(activation, self.second, self.second_bias))
+        mean = functional.linear(activation, self.mean, self.mean_bias)
+        return mean, functional.linear(activation, self.log_variance, self.log_variance_bias)
 
     def log_beta(self) -> Tensor:
-        """Log β, float32 of shape (K, V)."""
+        """Return log β, float32 of shape (K, V)."""
         return functional.log_softmax(self.topics @ self.words.T, dim=1)
 
     @property
     def beta(self) -> np.ndarray:
-        """See :class:`dana.studies.topics.model.FittedTopics`."""
+        """Probability of each word in each topic, shape (K, V)."""
         with _one_thread(), torch.no_grad():
             return self.log_beta().exp().numpy()
 
     def theta(self, counts: Any) -> np.ndarray:
-        """See :class:`dana.studies.topics.model.FittedTopics`: softmax of μ; without words 1/K, the prior's mean."""
+        """Return softmax of μ, float32 of shape (documents, K); 1/K, the prior mean, for a document without words."""
         theta = np.zeros((counts.shape[0], len(self.topics)), dtype=np.float32)
         with _one_thread(), torch.no_grad():
             for begin in range(0, len(theta), BLOCK):
@@ -115,16 +115,16 @@ class FittedEmbeddedTopics:
 
 
 def elbo(parameters: FittedEmbeddedTopics, counts: Any, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """The two terms of the evidence lower bound, one a document, in nats.
+    """Compute the two terms of the evidence lower bound of each document, in nats.
 
     Args:
-        parameters: Of encoder and decoder.
-        counts: Documents: sparse (scipy CSR), shape (documents, V).
-        noise: Standard normal numbers of shape (documents, K): δ = μ + σ · noise.
+        parameters: Parameters of encoder and decoder.
+        counts: Word counts, sparse (scipy CSR) of shape (documents, V).
+        noise: Standard normal noise of shape (documents, K): δ = μ + σ · noise.
 
     Returns:
-        The log-likelihood of the words and the Kullback-Leibler divergence, shape (documents,) each; ELBO is the first
-        less the second.
+        Log-likelihood of the words and Kullback-Leibler divergence, shape (documents,) each. The ELBO is their
+        difference.
     """
     mean, log_variance = parameters.encode(counts)
     log_theta = functional.log_softmax(mean + noise * (log_variance / 2).exp(), dim=1)
@@ -139,22 +139,22 @@ def elbo(parameters: FittedEmbeddedTopics, counts: Any, noise: Tensor) -> tuple[
 
 @dataclass(frozen=True)
 class EmbeddedTopics:
-    """Embedded topic model. Word vectors are learned with the topics, or given and kept as they are.
+    """Embedded topic model with learned or fixed word vectors.
 
     Attributes:
         epochs: Passes over the documents.
-        vectors: File of word vectors (:func:`dana.encoders.words.read_word_vectors`); the vocabulary then has
-            only words with a vector. None learns them.
-        dims: Length of the vectors that are learned.
+        vectors: File of fixed word vectors (:func:`dana.encoders.words.read_word_vectors`), which limits the
+            vocabulary to its words. None to learn the vectors.
+        dims: Size of learned vectors.
         hidden: Width of the encoder's two layers.
-        learning_rate: Of Adam.
-        weight_decay: Of Adam: an L2 penalty of all that is learned.
-        batch: Documents in a step.
+        learning_rate: Learning rate of Adam.
+        weight_decay: Weight decay (L2 penalty) of Adam.
+        batch: Documents per step.
         annealing: Share of the steps in which the weight of the Kullback-Leibler term grows from 0 to 1.
 
     References:
-        Dieng, Ruiz and Blei 2020. Its released code has 30 epochs, hidden 800 and a rate of 5e-3; with these defaults
-        a fit takes less time and its topics share fewer words (docs/results/topics.md).
+        Dieng, Ruiz and Blei 2020. Their code has 30 epochs, hidden 800 and learning rate 5e-3; our defaults are faster
+        and give topics that share fewer words (docs/results/topics.md).
     """
 
     epochs: int = 100
@@ -176,19 +176,19 @@ class EmbeddedTopics:
         require(0 <= self.annealing <= 1, "annealing", self.annealing, "from 0 to 1")
 
     @cached_property
-    def _given(self) -> WordVectors | None:
+    def _fixed_vectors(self) -> WordVectors | None:
         return read_word_vectors(Path(self.vectors)) if self.vectors is not None else None
 
     @property
     def known_words(self) -> Collection[str] | None:
-        """See :class:`dana.studies.topics.model.TopicModel`."""
-        return None if self._given is None else self._given.places
+        """Words of the fixed vectors; None if vectors are learned."""
+        return None if self._fixed_vectors is None else self._fixed_vectors.places
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`dana.studies.topics.model.TopicModel`. A file of vectors is known by its digest.
+        """Return plain values for a fingerprint; a file of vectors enters by its digest.
 
         Raises:
-            ConfigError: If it is not there.
+            ConfigError: If the file does not exist.
         """
         values = asdict(self)
         if self.vectors is not None:
@@ -198,12 +198,11 @@ class EmbeddedTopics:
         return {"model": "etm", **values}
 
     def fit(self, bags: Bags, k: int, seed: int) -> FittedEmbeddedTopics:
-        """See :class:`dana.studies.topics.model.TopicModel`."""
         with _one_thread():
             random = torch.Generator().manual_seed(derive_seed(seed, "etm"))
-            parameters = self._begin(bags.words, k, random)
-            learned = [part for part in _tensors(parameters) if part.requires_grad]
-            optimiser = torch.optim.Adam(learned, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+            parameters = self._initialise(bags.words, k, random)
+            trainable = [part for part in _tensors(parameters) if part.requires_grad]
+            optimiser = torch.optim.Adam(trainable, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
             documents = bags.counts.shape[0]
             epoch = ceil(documents / self.batch)
             steps = self.epochs * epoch
@@ -214,34 +213,34 @@ class EmbeddedTopics:
                 noise = torch.randn(len(rows), k, generator=random)
                 likelihood, divergence = elbo(parameters, bags.counts[rows], noise)
                 optimiser.zero_grad(set_to_none=True)
-                (self._weight(step, steps) * divergence - likelihood).mean().backward()
+                (self._annealing_weight(step, steps) * divergence - likelihood).mean().backward()
                 optimiser.step()
         return FittedEmbeddedTopics(*(part.detach() for part in _tensors(parameters)))
 
-    def _weight(self, step: int, steps: int) -> float:
-        """Weight of the Kullback-Leibler term: linear, 1 from the end of the annealing on."""
+    def _annealing_weight(self, step: int, steps: int) -> float:
+        """Weight of the Kullback-Leibler term: linear up to 1 at the end of the annealing."""
         return min(1.0, (step + 1) / max(1.0, self.annealing * steps))
 
-    def _begin(self, words: tuple[str, ...], k: int, random: torch.Generator) -> FittedEmbeddedTopics:
-        """Where the fit begins: layers are uniform in ±1/√(inputs), vectors in ±1/√dims."""
+    def _initialise(self, words: tuple[str, ...], k: int, random: torch.Generator) -> FittedEmbeddedTopics:
+        """Draw initial parameters, uniform in ±1/√inputs."""
 
         def layer(inputs: int, *shape: int) -> Tensor:
             return ((2 * torch.rand(*shape, generator=random) - 1) / inputs**0.5).requires_grad_()
 
-        if self._given is None:
+        if self._fixed_vectors is None:
             vectors = layer(self.dims, len(words), self.dims)
         else:
-            vectors = self._given.vectors[[self._given.places[word] for word in words]].clone()
-        many, wide = len(words), self.hidden
+            vectors = self._fixed_vectors.vectors[[self._fixed_vectors.places[word] for word in words]].clone()
+        size, width = len(words), self.hidden
         return FittedEmbeddedTopics(
-            first=layer(many, many, wide),
-            first_bias=layer(many, wide),
-            second=layer(wide, wide, wide),
-            second_bias=layer(wide, wide),
-            mean=layer(wide, k, wide),
-            mean_bias=layer(wide, k),
-            log_variance=layer(wide, k, wide),
-            log_variance_bias=layer(wide, k),
+            first=layer(size, size, width),
+            first_bias=layer(size, width),
+            second=layer(width, width, width),
+            second_bias=layer(width, width),
+            mean=layer(width, k, width),
+            mean_bias=layer(width, k),
+            log_variance=layer(width, k, width),
+            log_variance_bias=layer(width, k),
             words=vectors,
             topics=layer(vectors.shape[1], k, vectors.shape[1]),
         )

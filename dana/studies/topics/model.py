@@ -1,7 +1,4 @@
-"""Topic models: texts to bags of words, bags to topics; the contract of models, fitted topics on disk, and LDA.
-
-Latent Dirichlet allocation is scikit-learn's.
-"""
+"""Count texts as bags of words, fit topic models to them, save and load topics; scikit-learn's LDA as a topic model."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +20,7 @@ from dana.core.errors import ArtifactError, DataError
 from dana.core.rng import derive_seed
 from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
 
-# Three letters or more: no 've, 'll or l' of what an apostrophe parts; and nothing of don't, isn't, can't.
+# Words of three letters or more, so that an apostrophe leaves no 've, 'll or l'; don't, isn't and can't are no words.
 WORD = r"(?u)\b(?![^\W\d_]+n['’]t\b)[^\W\d_]{3,}\b"
 FILE, VOCABULARY = "topics", "vocabulary"
 
@@ -42,46 +39,46 @@ class Bags:
 
     @property
     def sizes(self) -> np.ndarray:
-        """int64 of shape (documents,), how many words of the vocabulary each document has, with repeats."""
+        """Number of words of each document that are in the vocabulary, int64 of shape (documents,)."""
         return np.asarray(self.counts.sum(1)).ravel()
 
-    def rows(self, chosen: np.ndarray) -> "Bags":
-        """The documents at `chosen`, in that order."""
-        return Bags(self.words, self.counts[chosen])
+    def rows(self, rows: np.ndarray) -> "Bags":
+        """Select documents by their indices."""
+        return Bags(self.words, self.counts[rows])
 
 
-def count_words_of_topics(texts: Sequence[str], limits: TopicSettings, known: Collection[str] | None = None) -> Bags:
-    """Choose the vocabulary of some texts and count it in them.
+def choose_vocabulary(texts: Sequence[str], limits: TopicSettings, vocabulary: Collection[str] | None = None) -> Bags:
+    """Choose the most frequent words of texts as vocabulary and count them.
 
-    Words are compared in lower case. Of equally frequent words the first in the alphabet is kept.
+    Words are lower-cased; ties in frequency are resolved alphabetically.
 
     Args:
         texts: Documents.
-        limits: Which words count.
-        known: Where given, only these words can be chosen.
+        limits: Limits of size and document frequency, and stop words.
+        vocabulary: If not None, only these words can be chosen.
 
     Raises:
-        DataError: If fewer than two words are left; says how many there were and what left them out.
+        DataError: If fewer than two words remain.
     """
     vectorizer = CountVectorizer(token_pattern=WORD, dtype=np.int64)
     try:
         counts = vectorizer.fit_transform(texts)
     except ValueError as error:
-        raise DataError(f"vocabulary: none of the {len(texts):,} documents has a word of three letters") from error
-    words, stop = vectorizer.get_feature_names_out(), limits.left_out()
+        raise DataError(f"vocabulary: no document of {len(texts):,} has a word of three letters") from error
+    words, stop = vectorizer.get_feature_names_out(), limits.read_stop_words()
     documents = np.bincount(counts.indices, minlength=words.size)
-    is_word = np.array([word not in stop and (known is None or word in known) for word in words])
+    is_word = np.array([word not in stop and (vocabulary is None or word in vocabulary) for word in words])
     is_word &= (documents >= limits.min_documents) & (documents <= limits.max_share * len(texts))
     if is_word.sum() < 2:
-        beside = "" if known is None else ", has a vector,"
+        vectors = "" if vocabulary is None else ", only words with a vector"
         raise DataError(
-            f"vocabulary: {int(is_word.sum())} of the {words.size:,} words of {len(texts):,} documents is in at least "
-            f"{limits.min_documents} of them (min_documents) and at most {limits.max_share:g} of all (max_share)"
-            f"{beside} and is no stop word (stop_words={limits.stop_words}); topics need two"
+            f"vocabulary: expected two words or more, got {int(is_word.sum())} of the {words.size:,} words of "
+            f"{len(texts):,} documents (min_documents={limits.min_documents}, max_share={limits.max_share:g}, "
+            f"stop_words={limits.stop_words}{vectors}); relax the limits"
         )
     order = np.lexsort((words, -np.asarray(counts.sum(0)).ravel()))
-    chosen = order[is_word[order]][: limits.vocabulary]
-    return Bags(tuple(words[chosen].tolist()), counts[:, chosen].tocsr())
+    columns = order[is_word[order]][: limits.vocabulary]
+    return Bags(tuple(words[columns].tolist()), counts[:, columns].tocsr())
 
 
 def count_known_words(texts: Sequence[str], words: Sequence[str]) -> Bags:
@@ -91,7 +88,7 @@ def count_known_words(texts: Sequence[str], words: Sequence[str]) -> Bags:
 
 
 class FittedTopics(Protocol):
-    """Topics of a vocabulary: a frozen dataclass of tensors and plain values. K topics, V words."""
+    """Fitted topics of a vocabulary: a frozen dataclass of tensors and plain values, for K topics and V words."""
 
     @property
     def beta(self) -> np.ndarray:
@@ -99,12 +96,12 @@ class FittedTopics(Protocol):
         ...
 
     def theta(self, counts: Any) -> np.ndarray:
-        """Share of each topic in documents, float32 of shape (documents, K); rows sum to 1.
+        """Compute the topic shares of documents, float32 of shape (documents, K); rows sum to 1.
 
-        A row depends on no other row. Without any word of the vocabulary all shares are equal.
+        Rows are independent of each other. A document without words of the vocabulary has equal shares.
 
         Args:
-            counts: Sparse (scipy CSR), shape (documents, V).
+            counts: Word counts, sparse (scipy CSR) of shape (documents, V).
         """
         ...
 
@@ -113,15 +110,15 @@ class TopicModel(Protocol):
     """A topic model: a frozen dataclass of settings, registered under the entry-point group ``dana.topic_models``.
 
     Attributes:
-        fitted_type: What :meth:`fit` returns.
-        known_words: Words that it can take, where these are not all.
+        fitted_type: Class that :meth:`fit` returns.
+        known_words: Words that the model accepts; None for all.
     """
 
     fitted_type: type
     known_words: Collection[str] | None
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint: all that decides a fit besides documents, number of topics and seed."""
+        """Return plain values for a fingerprint: all that decides a fit but documents, number of topics and seed."""
         ...
 
     def fit(self, bags: Bags, k: int, seed: int) -> Any:
@@ -137,74 +134,72 @@ class TopicModel(Protocol):
 
 @dataclass(frozen=True)
 class Topics:
-    """Fitted topics, with the vocabulary that they are of.
+    """Fitted topics with their vocabulary.
 
     Attributes:
-        spec: Of the topic model.
+        spec: Spec of the topic model, for example ``etm:epochs=50``.
         words: The vocabulary.
-        fitted: Of the model.
+        model: The fitted topics.
     """
 
     spec: str
     words: tuple[str, ...]
-    fitted: FittedTopics
+    model: FittedTopics
 
     @property
     def beta(self) -> np.ndarray:
-        """See :class:`FittedTopics`."""
-        return self.fitted.beta
+        """Probability of each word in each topic, shape (K, V)."""
+        return self.model.beta
 
     def theta(self, texts: Sequence[str]) -> np.ndarray:
-        """Share of each topic in texts, see :class:`FittedTopics`."""
-        return self.fitted.theta(count_known_words(texts, self.words).counts)
+        """Compute the topic shares of texts, see :meth:`FittedTopics.theta`."""
+        return self.model.theta(count_known_words(texts, self.words).counts)
 
     def save(self, folder: Path) -> None:
         """Write ``topics.safetensors``, ``topics.json`` and ``vocabulary.json``."""
-        tensors.save_tensors(self.fitted, folder, FILE, model=self.spec)
+        tensors.save_tensors(self.model, folder, FILE, model=self.spec)
         write_json(folder / f"{VOCABULARY}.json", {"words": self.words})
 
     @classmethod
     def load(cls, folder: Path) -> "Topics":
-        """What :meth:`save` wrote.
+        """Read what :meth:`save` wrote.
 
         Raises:
-            ArtifactError: If it is missing or damaged.
+            ArtifactError: If a file is missing or damaged.
             PluginError: If its model is not installed.
         """
-        about = read_json(folder / f"{FILE}.json")
-        if "model" not in about:
-            raise ArtifactError(f"{folder / FILE}.json: names no topic model")
-        fitted = tensors.load_tensors(TOPIC_MODELS.create(about["model"]).fitted_type, folder, FILE)
-        return cls(about["model"], tuple(read_json(folder / f"{VOCABULARY}.json")["words"]), fitted)
+        metadata = read_json(folder / f"{FILE}.json")
+        if "model" not in metadata:
+            raise ArtifactError(f"{folder / FILE}.json: no key 'model'; fit the topics again")
+        model = tensors.load_tensors(TOPIC_MODELS.create(metadata["model"]).fitted_type, folder, FILE)
+        return cls(metadata["model"], tuple(read_json(folder / f"{VOCABULARY}.json")["words"]), model)
 
 
 def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
     """Fit topics to the documents that have a word of the vocabulary.
 
     Args:
-        spec: Of the model, for example ``lda`` or ``etm:epochs=50``.
+        spec: Spec of the model, for example ``lda`` or ``etm:epochs=50``.
         bags: Documents.
         k: Number of topics.
         seed: Root seed.
 
     Raises:
-        ConfigError: If fewer such documents are there than topics.
+        ConfigError: If there are fewer such documents than topics.
         DataError: If the fit diverges.
     """
-    known = bags.rows(np.flatnonzero(bags.sizes))
-    require_documents(k, known)
-    fitted = TOPIC_MODELS.create(spec).fit(known, k, seed)
-    if not (np.isfinite(fitted.beta).all() and np.isfinite(fitted.theta(known.counts[:1])).all()):
-        raise DataError(
-            f"model={spec!r}: the fit of {k} topics diverged, its numbers are not finite; smaller steps help"
-        )
-    return Topics(spec, bags.words, fitted)
+    documents = bags.rows(np.flatnonzero(bags.sizes))
+    require_documents(k, documents)
+    model = TOPIC_MODELS.create(spec).fit(documents, k, seed)
+    if not (np.isfinite(model.beta).all() and np.isfinite(model.theta(documents.counts[:1])).all()):
+        raise DataError(f"model={spec!r}: the fit of {k} topics diverged (not finite); lower the learning rate")
+    return Topics(spec, bags.words, model)
 
 
 def require_documents(k: int, bags: Bags) -> None:
     """Refuse more topics than documents."""
     documents = bags.counts.shape[0]
-    require(documents >= k, "k", k, f"at most {documents:,}: so many documents have a word of the vocabulary")
+    require(documents >= k, "k", k, f"at most {documents:,}, the number of documents with a word of the vocabulary")
 
 
 @dataclass(frozen=True)
@@ -212,8 +207,8 @@ class FittedDirichletTopics:
     """Topics of latent Dirichlet allocation.
 
     Attributes:
-        components: float64 of shape (K, V), parameters of the Dirichlet distribution of each topic's words.
-        prior: Parameter of that of a document's topics.
+        components: Dirichlet parameters of each topic's words, float64 of shape (K, V).
+        prior: Dirichlet parameter of a document's topics.
     """
 
     components: Tensor
@@ -221,11 +216,11 @@ class FittedDirichletTopics:
 
     @property
     def beta(self) -> np.ndarray:
-        """See :class:`FittedTopics`: the mean of the Dirichlet distributions."""
+        """Mean of the Dirichlet distributions, shape (K, V)."""
         return (self.components / self.components.sum(1, keepdim=True)).numpy()
 
     def theta(self, counts: Any) -> np.ndarray:
-        """See :class:`FittedTopics`: scikit-learn's ``transform``, by a model as it was after its fit."""
+        """Compute topic shares by ``transform`` of a restored scikit-learn model."""
         components = self.components.numpy()
         if not counts.shape[0]:
             return np.zeros((0, len(components)), dtype=np.float32)
@@ -237,15 +232,14 @@ class FittedDirichletTopics:
 
 @dataclass(frozen=True)
 class DirichletTopics:
-    """Latent Dirichlet allocation.
+    """Latent Dirichlet allocation by scikit-learn's online variational Bayes; both priors are 1/K.
 
     Attributes:
         epochs: Passes over the documents.
-        batch: Documents in a step.
+        batch: Documents per step.
 
     References:
-        Hoffman, Blei and Bach 2010, Online learning for latent Dirichlet allocation, which scikit-learn follows; its
-        defaults for all else: both priors are 1/K.
+        Hoffman, Blei and Bach 2010, Online learning for latent Dirichlet allocation.
     """
 
     epochs: int = 10
@@ -259,14 +253,12 @@ class DirichletTopics:
         require(self.batch >= 1, "batch", self.batch, "at least 1")
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`TopicModel`."""
         return {"model": "lda", **asdict(self)}
 
     def fit(self, bags: Bags, k: int, seed: int) -> FittedDirichletTopics:
-        """See :class:`TopicModel`."""
         random = derive_seed(seed, "lda") % 2**32
         steps = {"learning_method": "online", "batch_size": self.batch, "max_iter": self.epochs}
         model = LatentDirichletAllocation(k, random_state=random, **steps)
-        with threadpool_limits(1):  # sums in another order would change the last bits
+        with threadpool_limits(1):  # summation order, and so the last bits, depend on the number of threads
             model.fit(bags.counts)
         return FittedDirichletTopics(torch.from_numpy(model.components_), float(model.doc_topic_prior_))

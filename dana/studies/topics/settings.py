@@ -1,4 +1,4 @@
-"""Settings of topics: the model, how many, from how many seeds, of which words, fitted on how much."""
+"""Settings of topics."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,13 +18,13 @@ class TopicSettings:
 
     Attributes:
         model: ``etm`` (embedded topic model) or ``lda``, with settings as in ``etm:epochs=50,vectors=FILE``.
-        k: Numbers of topics; of several the best is taken, by coherence times diversity.
-        seeds: Fits of each number of topics from other beginnings; the best is kept.
-        fit: Documents to fit on, drawn by a hash; any number is assigned.
-        vocabulary: At most so many words, the most frequent of those that the limits leave.
+        k: Numbers of topics to choose from, by coherence times diversity.
+        seeds: Initialisations of each number of topics; the best fit is used.
+        fit: Documents to fit on, drawn at random; all documents are assigned.
+        vocabulary: Maximum number of words, the most frequent first.
         min_documents: Leave out words that are in fewer documents.
         max_share: Leave out words that are in more than this share of the documents.
-        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with a word a line.
+        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with one word per line.
     """
 
     model: str = "etm"
@@ -39,12 +39,12 @@ class TopicSettings:
     def __post_init__(self) -> None:
         require(bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2")
         require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        for name, least in (("seeds", 1), ("fit", 2), ("vocabulary", 2), ("min_documents", 1)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name, minimum in (("seeds", 1), ("fit", 2), ("vocabulary", 2), ("min_documents", 1)):
+            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
         require(0 < self.max_share <= 1, "max_share", self.max_share, "in (0, 1]")
 
-    def left_out(self) -> frozenset[str]:
-        """The stop words, in lower case.
+    def read_stop_words(self) -> frozenset[str]:
+        """Return the stop words in lower case.
 
         Raises:
             ConfigError: If their file cannot be read.
@@ -59,13 +59,13 @@ class TopicSettings:
         try:
             return frozenset(path.read_text(encoding="utf-8").lower().split())
         except (OSError, UnicodeDecodeError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            allowed = f"english, none, or a file with a word a line ({said}){nearest_path(path)}"
-            raise ConfigError(f"stop_words={self.stop_words!r}: must be {allowed}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            remedy = f"english, none, or a file with one word per line ({reason}){nearest_path(path)}"
+            raise ConfigError(f"stop_words={self.stop_words!r}: must be {remedy}") from error
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint of one fit: all but numbers of topics and of seeds."""
+        """Return plain values for the fingerprint of one fit: all but `k` and `seeds`."""
         model = TOPIC_MODELS.create(self.model)
         values = {key: value for key, value in asdict(self).items() if key not in ("k", "seeds")}
-        values["stop_words"] = fingerprint(sorted(self.left_out()))
+        values["stop_words"] = fingerprint(sorted(self.read_stop_words()))
         return values | {"model": model.identity(), "code": origin_of(model)}

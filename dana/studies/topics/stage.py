@@ -1,4 +1,4 @@
-"""``dana topics``: general text to topics, the number to take, what they are in tables, and each document's shares."""
+"""``dana topics``: fit topics to general text, choose their number, describe them, compute each document's shares."""
 
 import shutil
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ from dana.stages.texts import open_general
 from dana.studies.topics.model import (
     Bags,
     Topics,
+    choose_vocabulary,
     count_known_words,
-    count_words_of_topics,
     fit_topics,
     require_documents,
 )
@@ -41,8 +41,8 @@ COHERENT_WORDS, DIVERSE_WORDS = 10, 25
 MEASURES = ["coherence", "diversity", "quality"]
 TOPICS = "topics.csv"
 
-# topic: the largest one, from 0.  share: its share of the document.  words: how many words of the document are in the
-# topics' vocabulary.  theta: the share of every topic; they sum to 1, and are equal for a document without such words.
+# topic: the largest one, from 0.  share: its share of the document.  words: number of words of the document that are in
+# the vocabulary.  theta: shares of all topics, which sum to 1; equal for a document without such words.
 TOPIC_SHARES = table_schema(
     doc_id=pa.string(),
     source=pa.string(),
@@ -54,37 +54,38 @@ TOPIC_SHARES = table_schema(
 
 
 def top_words(beta: np.ndarray, count: int) -> np.ndarray:
-    """The most probable words of each topic, the first of equally probable ones first.
+    """Rank the words of each topic by probability; ties in the order of the vocabulary.
 
     Args:
         beta: Shape (topics, words).
-        count: How many; fewer where there are fewer words.
+        count: Number of words to return.
 
     Returns:
-        int64 of shape (topics, count), places in the vocabulary.
+        Indices into the vocabulary, int64 of shape (topics, min(count, words)).
     """
     return np.argsort(-beta, axis=1, kind="stable")[:, :count]
 
 
 def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
-    """Mean normalised pointwise mutual information of all pairs of each topic's words, by documents.
+    """Compute the coherence of each topic: mean normalised pointwise mutual information of all pairs of its words.
 
-    NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / −log p(v, w), where p is the share of the documents that have the word,
-    or both words. −1 for two words that no document has together, 0 for two that every document has, where it is 0/0.
+    NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / −log p(v, w), with p the share of documents that contain the word, or both
+    words. It is −1 for words that never co-occur, and set to 0 (from 0/0) for words that every document contains.
 
     Args:
-        top: int of shape (topics, words a topic), of :func:`top_words`.
-        counts: Sparse, shape (documents, vocabulary).
+        top: From :func:`top_words`, int of shape (topics, words per topic).
+        counts: Word counts, sparse of shape (documents, vocabulary).
 
     Returns:
-        float64 of shape (topics,), in [-1, 1]; higher = its words are in the same documents. nan with one word a topic.
+        float64 of shape (topics,) in [-1, 1]; higher if the words occur in the same documents. NaN for one word per
+        topic.
 
     References:
         Bouma 2009, Normalized (pointwise) mutual information in collocation extraction. Dieng, Ruiz and Blei 2020,
         section 6: the ten most likely words; their release takes eleven.
     """
-    used, places = np.unique(top, return_inverse=True)
-    present = (counts[:, used] > 0).astype(np.float64)
+    word_ids, positions = np.unique(top, return_inverse=True)
+    present = (counts[:, word_ids] > 0).astype(np.float64)
     together = np.asarray((present.T @ present).todense()) / counts.shape[0]
     alone = together.diagonal()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -92,17 +93,17 @@ def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
     npmi[together == 0] = -1.0
     npmi[together == 1] = 0.0
     one, other = np.triu_indices(top.shape[1], k=1)
-    return np.array([npmi[row[one], row[other]].mean() if one.size else np.nan for row in places.reshape(top.shape)])
+    return np.array([npmi[row[one], row[other]].mean() if one.size else np.nan for row in positions.reshape(top.shape)])
 
 
 def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
-    """Mean coherence of the topics, their diversity, and the product of both, ``quality``.
+    """Measure topics: mean coherence, diversity, and their product, ``quality``.
 
-    Diversity is the share of distinct words among the 25 most probable of all topics: 1 = no two topics share one.
+    Diversity is the share of distinct words among the 25 most probable of each topic; 1 if topics share none.
 
     Args:
-        beta: Of the fit, shape (K, V).
-        counts: Documents in which words count as together, sparse of shape (documents, V).
+        beta: Probability of each word in each topic, shape (K, V).
+        counts: Word counts of documents, sparse of shape (documents, V).
     """
     coherence = float(topic_coherence(top_words(beta, COHERENT_WORDS), counts).mean())
     diverse = top_words(beta, DIVERSE_WORDS)
@@ -111,10 +112,10 @@ def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
 
 
 def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
-    """Choose the number with the best mean quality over seeds, of equals the smallest; and its best fit.
+    """Choose the number of topics with the best mean quality over seeds (ties: the smallest), and its best fit.
 
     Args:
-        fits: A row a fit: k, seed, and :func:`measure_topics`.
+        fits: One row per fit: k, seed, and the entries of :func:`measure_topics`.
 
     Returns:
         The number; the seed of its best fit; the reason, in a sentence.
@@ -126,22 +127,23 @@ def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
     k = int(means.index.to_numpy()[means.argmax()])
     qualities = fits[fits["k"] == k].set_index("seed")["quality"].sort_index()
     seed = int(qualities.index.to_numpy()[qualities.argmax()])
-    mean = f"coherence x diversity is {means[k]:.3f} as mean of {len(qualities)} fits"
-    reason = f"{k} topics, the best of {', '.join(map(str, means.index))}: {mean}; seed {seed} is kept"
+    mean = f"mean coherence x diversity {means[k]:.3f} over {len(qualities)} fits"
+    reason = f"{k} topics, the best of {', '.join(map(str, means.index))}: {mean}; seed {seed} is used"
     return k, seed, reason
 
 
 def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
-    """A row a topic: topic, coherence, share, documents, words; the table ``topics.csv``.
-
-    ``share`` is the mean over documents, ``documents`` is of how many it is the largest, ``words`` are the ten most
-    probable.
+    """Tabulate topics, one row each: topic, coherence, share, documents, words; the table ``topics.csv``.
 
     Args:
-        topics: Fitted.
-        bags: Documents, with a word of the vocabulary each.
+        topics: Fitted topics.
+        bags: Documents, each with a word of the vocabulary.
+
+    Returns:
+        ``share`` is the mean over documents, ``documents`` counts those whose largest topic it is, ``words`` are the
+        ten most probable.
     """
-    theta, top = topics.fitted.theta(bags.counts), top_words(topics.beta, COHERENT_WORDS)
+    theta, top = topics.model.theta(bags.counts), top_words(topics.beta, COHERENT_WORDS)
     table = pd.DataFrame({"topic": np.arange(len(top)), "coherence": topic_coherence(top, bags.counts)})
     table["share"] = theta.mean(0, dtype=np.float64)
     table["documents"] = np.bincount(theta.argmax(1), minlength=len(top))
@@ -150,24 +152,24 @@ def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
 
 
 def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
-    """Fit topics to a sample of a run's general text, for every number of topics and seed, and keep the best.
+    """Fit topics to a sample of a run's general text, for every number of topics and seed, and save the best.
 
-    Killed, the same command goes on with the fits that are missing.
+    A run that was killed resumes with the missing fits.
 
     Args:
-        settings: Of the run.
-        is_named: Whether the general text was named now; else the corpus in the run's folder is taken.
+        settings: Settings of the run.
+        is_named: False to use the corpus in the run's folder as it is, if there is one.
 
     Returns:
         The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), ``topics.csv``
-        (:func:`describe_topics`) and ``fits.csv`` (a row a fit: k, seed and measures).
+        (:func:`describe_topics`) and ``fits.csv`` (one row per fit: k, seed and measures).
 
     Raises:
         ConfigError: If there is no general text, or there are fewer documents than topics.
-        DataError: If too few words are left.
+        DataError: If the vocabulary has fewer than two words.
     """
     out, limits = Path(settings.out), settings.section("topics")
-    identity = limits.identity()  # files that it names are looked at before any text is read
+    identity = limits.identity()  # fail on missing files before any text is read
     corpus = open_general(settings, is_named)
     depends_on = {"general": corpus.artifact.fingerprint, "topics": identity, "seed": settings.selection.seed}
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
@@ -183,7 +185,7 @@ def _write_model(
     limits, seed = settings.section("topics"), derive_seed(settings.selection.seed, "topics", "sample")
     units = tracked(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
     sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
-    bags = count_words_of_topics(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
+    bags = choose_vocabulary(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
     log.info("topics    %s words in %s of %s documents", *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))))
     bags = bags.rows(rows)
@@ -191,8 +193,8 @@ def _write_model(
     parts = {}
     for k, number in product(sorted(limits.k), range(limits.seeds)):
         write = partial(_write_fit, bags=bags, settings=settings, k=k, number=number)
-        given = {**depends_on, "k": k, "number": number}
-        parts[k, number] = make(folder / f"k{k}-{number}", "topic-fit", given, write)
+        fit_depends_on = {**depends_on, "k": k, "number": number}
+        parts[k, number] = make(folder / f"k{k}-{number}", "topic-fit", fit_depends_on, write)
     fits = pd.DataFrame({"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in parts.items())
     k, number, draft.notes["reason"] = choose_topics(fits)
     topics = Topics.load(parts[k, number].path)
@@ -212,20 +214,20 @@ def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: 
     log.info("topics    k=%d seed %d: %s", k, number, "  ".join(f"{name} {of:.3f}" for name, of in measures.items()))
 
 
-def fitted_topics(folder: Path) -> Artifact:
-    """The topics that :func:`run_topic_fit` left in a run's folder."""
+def open_topics(folder: Path) -> Artifact:
+    """Open the topics that :func:`run_topic_fit` wrote to a run's folder."""
     return open_artifact(folder / MODEL, MODEL, HINT)
 
 
 @dataclass(frozen=True)
 class Assignment(ShardedTable):
-    """Assignment of topics: a corpus and fitted topics to a table of each document's shares, in shards.
+    """Topic shares of each document of a corpus, computed in shards.
 
     Attributes:
         general: The corpus.
-        model: What ``dana topics fit`` wrote.
-        folder: Where ``part-*.parquet`` goes (:data:`TOPIC_SHARES`, one row a document, corpus order).
-        selection: A unit is a document.
+        model: Artifact of ``dana topics fit``.
+        folder: Folder of ``part-*.parquet`` (:data:`TOPIC_SHARES`, one row per document, corpus order).
+        selection: Splitter of units; a unit is a document.
     """
 
     general: GeneralCorpus
@@ -239,37 +241,34 @@ class Assignment(ShardedTable):
 
     @property
     def depends_on(self) -> dict[str, Any]:
-        """All that decides the shares."""
+        """Inputs of the fingerprint."""
         return {"general": self.general.artifact.fingerprint, "topics": self.model.fingerprint}
 
     def learn(self, draft: Draft) -> None:
-        """Nothing: what was fitted is put beside the shards."""
+        """Copy the fitted topics beside the shards."""
         Topics.load(self.model.path).save(draft.path / OWN / self.model_name)
 
     def load(self, folder: Path) -> Topics:
-        """The fitted topics."""
         return Topics.load(folder)
 
-    def rows(self, units: Units, fitted: Topics) -> pa.Table:
-        """Documents and their topics."""
-        bags = count_known_words(units.texts, fitted.words)
-        theta = fitted.fitted.theta(bags.counts)
+    def rows(self, units: Units, topics: Topics) -> pa.Table:
+        bags = count_known_words(units.texts, topics.words)
+        theta = topics.model.theta(bags.counts)
         largest = theta.argmax(1).astype(np.int32)
         columns = [largest, theta[np.arange(len(units)), largest], bags.sizes]
         shares = pa.FixedSizeListArray.from_arrays(pa.array(theta.ravel()), theta.shape[1]).cast(pa.list_(pa.float32()))
         return pa.Table.from_arrays([*key_columns(units)[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES)
 
-    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
-        """The table alone."""
+    def join(self, draft: Draft, model: Artifact, shards: Iterator[pa.Table]) -> int:
         return write_parts(shards, draft.path, TOPIC_SHARES)
 
 
-def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True) -> Artifact:
-    """Say of every document of a run's general text how much of it is of each topic; processes share the shards.
+def run_topic_assign(settings: RunSettings, topics: Path, is_named: bool = True) -> Artifact:
+    """Compute the topic shares of every document of a run's general text; processes share the shards.
 
     Args:
-        settings: Of the run.
-        fitted: A run's folder with topics.
+        settings: Settings of the run.
+        topics: Folder of the run with the topics.
         is_named: See :func:`run_topic_fit`.
 
     Returns:
@@ -279,21 +278,21 @@ def run_topic_assign(settings: RunSettings, fitted: Path, is_named: bool = True)
         ArtifactError: If there are no topics in that folder.
         ConfigError: If there is no general text.
     """
-    model = fitted_topics(fitted)
+    model = open_topics(topics)
     return Assignment(open_general(settings, is_named), model, Path(settings.out) / SHARES).run()
 
 
 def topics_text(folder: Path) -> str:
-    """What the topics in a run's folder are: share, coherence and words of each, largest first.
+    """Format the topics in a run's folder: share, coherence and words of each, the largest first.
 
     Raises:
-        ArtifactError: If there are none.
+        ArtifactError: If the folder has no topics.
     """
-    artifact = fitted_topics(folder)
+    artifact = open_topics(folder)
     topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
     topics = topics.sort_values(["share", "topic"], ascending=[False, True])
     names = ("topic", "share", "coherence", "words")
     rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
     counts = artifact.manifest["counts"]
-    about = f"of {counts['fitted_on']:,} documents with a word of the vocabulary of {counts['words']:,}"
-    return f"{aligned(rows)}\n\n{artifact.manifest['reason']}; {about}"
+    documents = f"{counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
+    return f"{aligned(rows)}\n\n{artifact.manifest['reason']}; {documents}"

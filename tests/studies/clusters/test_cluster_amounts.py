@@ -1,6 +1,5 @@
 """Units and kept text of the pool's clusters, in a run's report."""
 
-import json
 import shutil
 
 import numpy as np
@@ -8,8 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dana.core.artifacts import MANIFEST, make, read_manifest
-from dana.core.errors import ArtifactError
+from dana.core.artifacts import make, read_manifest
 from dana.core.schemas import read_table, write_parts
 from dana.stages.report import report_stage
 from dana.studies.clusters.pool import amounts_by_cluster
@@ -39,11 +37,11 @@ def run(tmp_path):
 
 def test_a_unit_counts_by_its_weight(run):
     write_clusters(run, lambda weight: np.where(weight > 0, np.arange(weight.size) % 3, 3))
-    units, kept = amounts_by_cluster(run / "clusters", run / "weights", 4)
+    units, weight_sums = amounts_by_cluster(run / "clusters", run / "weights", 4)
     table = pd.read_parquet(run / "clusters").assign(weight=pd.read_parquet(run / "weights")["weight"])
     assert units.tolist() == table["cluster"].value_counts().sort_index().tolist()
-    assert kept.tolist() == table.groupby("cluster")["weight"].sum().tolist()
-    assert kept[3] == 0
+    assert weight_sums.tolist() == table.groupby("cluster")["weight"].sum().tolist()
+    assert weight_sums[3] == 0
     assert np.isnan(amounts_by_cluster(run / "clusters", None, 4)[1]).all()
 
 
@@ -62,13 +60,3 @@ def test_clusters_of_another_corpus_or_of_other_units_are_not_told(run):
     write_parts([table], run / "parts", table.schema, rows_per_part=500)
     for name, is_known in {"shifted": False, "nothing": True, "parts": False}.items():
         assert np.isfinite(amounts_by_cluster(run / "clusters", run / name, 4)[1]).all() == is_known
-
-
-def test_a_manifest_without_a_number_of_clusters_is_named(run):
-    write_clusters(run, lambda weight: np.zeros(weight.size))
-    file = run / "clusters" / MANIFEST
-    content = json.loads(file.read_text())
-    del content["k"]
-    file.write_text(json.dumps(content))
-    with pytest.raises(ArtifactError, match=r"clusters/__dana__/manifest\.json: no key k; make it again"):
-        report_stage(run)

@@ -17,7 +17,7 @@ from dana.studies.clusters.model import (
     FittedClusters,
     MixtureFits,
     check_vectors,
-    choose,
+    choose_k,
     fit_clusters,
     fit_mixtures,
     seed_stability,
@@ -32,71 +32,53 @@ def _vectors(units, dims=24, seed=0):
     return torch.randn(units, dims, generator=random) + topics
 
 
-def _fitted(vectors, geometry="center+l2", pca=5, **given):
-    settings = ClusterSettings(**{"k": [3], "pca": pca, "seeds": 1, **given})
+def fit(vectors, geometry="center+l2", pca=5, **changes):
+    settings = ClusterSettings(**{"k": [3], "pca": pca, "seeds": 1, **changes})
     return fit_clusters(vectors, geometry, settings, seed=0)[0]
 
 
 @pytest.mark.parametrize(("geometry", "pca"), [("center+l2", 5), ("none", 0), ("whiten:8", 3)])
 def test_a_unit_has_the_same_bits_in_a_batch_of_any_size(geometry, pca):
     vectors = _vectors(BLOCK + 200)
-    fitted = _fitted(vectors, geometry, pca)
-    together = fitted.assign(vectors)
+    clusters = fit(vectors, geometry, pca)
+    together = clusters.assign(vectors)
     for size in (1, 7, 64, 500):
-        batches = [fitted.assign(batch) for batch in vectors[:128].split(size)]
+        batches = [clusters.assign(batch) for batch in vectors[:128].split(size)]
         for name in ("clusters", "responsibilities", "log_densities"):
             in_batches = np.concatenate([getattr(batch, name) for batch in batches])
             assert np.array_equal(in_batches, getattr(together, name)[:128]), (name, size)
-    other_way = fitted.assign(vectors.flip(0))
+    other_way = clusters.assign(vectors.flip(0))
     assert np.array_equal(other_way.responsibilities[::-1], together.responsibilities)
-
-
-def test_no_vectors_have_no_clusters():
-    fitted = _fitted(_vectors(100))
-    assert fitted.assign(torch.zeros(0, 24)).responsibilities.shape == (0, 3)
 
 
 def test_points_are_scikit_learns_principal_components():
     vectors = _vectors(200)
-    placed = _fitted(vectors, "none", 4, skip_first=2).place(vectors)
-    expected = PCA(6, svd_solver="full").fit_transform(vectors.double().numpy())[:, 2:]
-    np.testing.assert_allclose(np.abs(placed), np.abs(expected), atol=1e-8)
-
-
-def test_without_pca_the_points_are_the_vectors():
-    vectors = _vectors(50)
-    assert np.array_equal(_fitted(vectors, "none", 0).place(vectors), vectors.double().numpy())
+    points = fit(vectors, "none", 4, skip_first=2).project(vectors)
+    reference = PCA(6, svd_solver="full").fit_transform(vectors.double().numpy())[:, 2:]
+    np.testing.assert_allclose(np.abs(points), np.abs(reference), atol=1e-8)
 
 
 def test_more_components_than_there_are_is_refused():
-    with pytest.raises(DataError, match=r"pca=9: 10 units of 8 dims span at most 8 components; keep fewer"):
-        _fitted(_vectors(10, 8), "none", 9)
-    with pytest.raises(DataError, match=r"pca=3 and skip_first=2: 5 units of 8 dims span at most 4 components"):
-        _fitted(_vectors(5, 8), "none", 3, skip_first=2)
+    with pytest.raises(DataError, match="pca=9"):
+        fit(_vectors(10, 8), "none", 9)
+    with pytest.raises(DataError, match="pca=3 and skip_first=2"):
+        fit(_vectors(5, 8), "none", 3, skip_first=2)
 
 
 @pytest.mark.parametrize("pca", [5, 0])
 def test_what_was_saved_gives_the_same_bits(tmp_path, pca):
     vectors = _vectors(300)
-    fitted = _fitted(vectors, pca=pca)
-    fitted.save(tmp_path)
-    loaded = FittedClusters.load(tmp_path)
-    assert (loaded.components is None) == (pca == 0)
+    clusters = fit(vectors, pca=pca)
+    clusters.save(tmp_path)
+    copy = FittedClusters.load(tmp_path)
+    assert (copy.components is None) == (pca == 0)
     for name in ("clusters", "responsibilities", "log_densities"):
-        assert np.array_equal(getattr(loaded.assign(vectors), name), getattr(fitted.assign(vectors), name))
-    loaded.save(tmp_path / "again")
+        assert np.array_equal(getattr(copy.assign(vectors), name), getattr(clusters.assign(vectors), name))
+    copy.save(tmp_path / "again")
     assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(b"cut short")
     with pytest.raises(ArtifactError, match=r"mixture\.safetensors: damaged"):
         FittedClusters.load(tmp_path)
-
-
-def test_a_vector_that_is_not_finite_is_named():
-    vectors = _vectors(100)
-    fitted = _fitted(vectors)
-    vectors[7, 3] = float("nan")
-    with pytest.raises(DataError, match=r"vector 7 of 100 is not finite \(1 in all\)"):
-        fitted.assign(vectors)
 
 
 def _unmoved(mixture):
@@ -107,8 +89,8 @@ def _unmoved(mixture):
 def test_two_components_by_hand():
     one = 0.25 * np.exp(-0.5) / np.sqrt(2 * np.pi)
     other = 0.75 * np.exp(-1 / 8) / np.sqrt(2 * np.pi * 4)
-    fitted = _unmoved(round_mixture([[0.0], [2.0]], weights=[0.25, 0.75], variances=[1.0, 4.0]))
-    assignment = fitted.assign(torch.tensor([[1.0]]))
+    clusters = _unmoved(round_mixture([[0.0], [2.0]], weights=[0.25, 0.75], variances=[1.0, 4.0]))
+    assignment = clusters.assign(torch.tensor([[1.0]]))
     np.testing.assert_allclose(assignment.responsibilities, [[one / (one + other), other / (one + other)]], rtol=1e-12)
     np.testing.assert_allclose(assignment.log_densities, [np.log(one + other)], rtol=1e-12)
     assert assignment.clusters.tolist() == [1]
@@ -116,24 +98,24 @@ def test_two_components_by_hand():
 
 @pytest.mark.filterwarnings("error")
 def test_a_component_without_weight_gets_nothing():
-    fitted = _unmoved(round_mixture([[0.0], [0.0]], weights=[0.0, 1.0]))
-    assert fitted.assign(torch.zeros(1, 1)).responsibilities.tolist() == [[0, 1]]
+    clusters = _unmoved(round_mixture([[0.0], [0.0]], weights=[0.0, 1.0]))
+    assert clusters.assign(torch.zeros(1, 1)).responsibilities.tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_it_equals_scikit_learn_whatever_the_shape(covariance):
     vectors = _vectors(300, 4)
-    fitted = _fitted(vectors, "none", 0, covariance=covariance)
+    clusters = fit(vectors, "none", 0, covariance=covariance)
     start = derive_seed(0, "clusters", 0) % 2**32
     with threadpool_limits(1):
-        expected = GaussianMixture(3, covariance_type=covariance, max_iter=150, random_state=start)
-        expected.fit(vectors.double().numpy())
-    order, probes = np.argsort(-expected.weights_), (vectors * 1.5).double().numpy()
-    assignment = fitted.assign(vectors * 1.5)
-    assert fitted.mixture.weights_.tolist() == sorted(expected.weights_, reverse=True)
-    np.testing.assert_allclose(assignment.responsibilities, expected.predict_proba(probes)[:, order], atol=1e-6)
-    np.testing.assert_allclose(assignment.log_densities, expected.score_samples(probes), rtol=1e-6)
-    assert order[assignment.clusters].tolist() == expected.predict(probes).tolist()
+        reference = GaussianMixture(3, covariance_type=covariance, max_iter=150, random_state=start)
+        reference.fit(vectors.double().numpy())
+    order, probes = np.argsort(-reference.weights_), (vectors * 1.5).double().numpy()
+    assignment = clusters.assign(vectors * 1.5)
+    assert clusters.mixture.weights_.tolist() == sorted(reference.weights_, reverse=True)
+    np.testing.assert_allclose(assignment.responsibilities, reference.predict_proba(probes)[:, order], atol=1e-6)
+    np.testing.assert_allclose(assignment.log_densities, reference.score_samples(probes), rtol=1e-6)
+    assert order[assignment.clusters].tolist() == reference.predict(probes).tolist()
 
 
 TOPICS = np.repeat([0, 1, 2], [40, 60, 100])
@@ -157,31 +139,22 @@ def test_a_fit_is_scikit_learns_of_a_derived_seed():
     settings = ClusterSettings(k=[4], seeds=2, covariance="diag", iterations=7)
     fits = fit_mixtures(points, [4], settings, seed=5)
     seed = derive_seed(5, "clusters", 1) % 2**32
-    expected = GaussianMixture(4, covariance_type="diag", max_iter=7, random_state=seed).fit(points)
+    reference = GaussianMixture(4, covariance_type="diag", max_iter=7, random_state=seed).fit(points)
     fit = fits.table.iloc[1]
-    assert fit["bic"] == pytest.approx(expected.bic(points), rel=1e-12)
-    assert fit["log_likelihood"] == pytest.approx(expected.score(points), rel=1e-10)
-    assert (fit["iterations"], fit["converged"]) == (expected.n_iter_, expected.converged_)
-    assert np.argsort(-expected.weights_)[fits.assignments["k4-1"]].tolist() == expected.predict(points).tolist()
-
-
-def test_the_likeliest_fit_is_kept():
-    points = _points(1.0)
-    fits = fit_mixtures(points, [5], ClusterSettings(k=[5], seeds=4), seed=0)
-    likelihoods = fits.table["log_likelihood"]
-    assert fits.table["kept"].tolist() == (likelihoods == likelihoods.max()).tolist()
-    assert likelihoods.nunique() > 1
-    assert fits.mixtures[5].score(points) == pytest.approx(likelihoods.max())
+    assert fit["bic"] == pytest.approx(reference.bic(points), rel=1e-12)
+    assert fit["log_likelihood"] == pytest.approx(reference.score(points), rel=1e-10)
+    assert (fit["iterations"], fit["converged"]) == (reference.n_iter_, reference.converged_)
+    assert np.argsort(-reference.weights_)[fits.assignments["k4-1"]].tolist() == reference.predict(points).tolist()
 
 
 def test_a_fit_that_leaves_a_cluster_empty_is_not_kept(monkeypatch):
-    original, given = GaussianMixture.fit, []
+    original, fits_made = GaussianMixture.fit, []
 
     def emptied(mixture, points):
         """Of every fit but the second one component is nowhere."""
         original(mixture, points)
-        given.append(mixture)
-        if len(given) != 2:
+        fits_made.append(mixture)
+        if len(fits_made) != 2:
             mixture.means_[0] += 1e6
         return mixture
 
@@ -190,11 +163,11 @@ def test_a_fit_that_leaves_a_cluster_empty_is_not_kept(monkeypatch):
     assert fits.table["kept"].tolist() == [False, True, False]
     none_left = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=1), seed=0)
     assert none_left.mixtures == {}
-    with pytest.raises(DataError, match="k=3: every fit leaves a cluster empty; ask for fewer clusters"):
-        choose(none_left)
-    given.clear()
+    with pytest.raises(DataError, match="k=3"):
+        choose_k(none_left)
+    fits_made.clear()
     one_left = fit_mixtures(_points(), [3, 4], ClusterSettings(k=[3, 4], seeds=2), seed=0)
-    k, _, table = choose(one_left)
+    k, _, table = choose_k(one_left)
     assert k == 3
     assert table["bic"].isna().tolist() == [False, True]
 
@@ -231,7 +204,7 @@ def test_stability_is_the_mean_adjusted_rand_index():
 
 
 def test_the_lowest_criterion_among_the_stable_is_chosen():
-    k, reason, table = choose(_fits((2, 50.0, *ALIKE), (3, 40.0, *ALIKE), (4, 10.0, *UNLIKE)))
+    k, reason, table = choose_k(_fits((2, 50.0, *ALIKE), (3, 40.0, *ALIKE), (4, 10.0, *UNLIKE)))
     assert k == 3
     assert table["chosen"].tolist() == [False, True, False]
     assert table["stability"].tolist() == [1, 1, pytest.approx(-0.5)]
@@ -239,44 +212,37 @@ def test_the_lowest_criterion_among_the_stable_is_chosen():
     assert reason.endswith("(BIC 40, stability 1.00)")
 
 
-def test_a_single_number_is_not_said_to_be_chosen():
-    assert choose(_fits((2, 50.0, [0, 1])))[1] == "2 clusters (BIC 50)"
-
-
 def test_too_little_to_cluster_is_one_line():
     rows = torch.arange(8.0)[:, None].repeat(1, 3)
     check_vectors(rows, 8)
-    with pytest.raises(DataError, match="k=9: there are 8 distinct units to fit on, of 8 distinct vectors; ask for at"):
+    with pytest.raises(DataError, match="k=9: must be at most 8"):
         check_vectors(rows, 9)
-    with pytest.raises(DataError, match="k=8: there are 8 distinct units to fit on, of 7 distinct vectors"):
+    with pytest.raises(DataError, match="k=8: must be at most 7"):
         check_vectors(torch.cat([rows[:7], rows[:1]]), 8)
-    with pytest.raises(DataError, match="k=2: there are 9 distinct units to fit on, of 1 distinct vectors"):
-        check_vectors(torch.ones(9, 3), 2)
     rows[3, 1] = float("inf")
-    with pytest.raises(DataError, match=r"vector 3 of 8 is not finite \(1 in all\)"):
+    with pytest.raises(DataError, match=r"vector 3 of 8 .*\(1 in all\)"):
         check_vectors(rows, 2)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("key", "changes"),
     [
-        ({"k": [1]}, "k=\\[1\\]: must be auto, or whole numbers of at least 2"),
-        ({"k": []}, "k="),
-        ({"k": ["many"]}, "k="),
-        ({"k": [5, "auto"]}, "k="),
-        ({"k": [5, 5]}, "distinct"),
-        ({"pca": -1}, "pca"),
-        ({"skip_first": -1}, "skip_first"),
-        ({"pca": 0, "skip_first": 1}, "skip_first=1: must be 0 without PCA"),
-        ({"covariance": "round"}, "covariance='round': must be one of full, tied, diag, spherical"),
-        ({"iterations": 0}, "iterations"),
-        ({"seeds": 1}, "seeds=1: must be at least 2 to choose k"),
-        ({"k": [5], "seeds": 0}, "seeds=0: must be at least 1"),
-        ({"fit": 1}, "fit"),
+        ("k", {"k": [1]}),
+        ("k", {"k": []}),
+        ("k", {"k": [5, "auto"]}),
+        ("k", {"k": [5, 5]}),
+        ("pca", {"pca": -1}),
+        ("skip_first", {"skip_first": -1}),
+        ("skip_first", {"pca": 0, "skip_first": 1}),
+        ("covariance", {"covariance": "round"}),
+        ("iterations", {"iterations": 0}),
+        ("seeds", {"seeds": 1}),
+        ("seeds", {"k": [5], "seeds": 0}),
+        ("fit", {"fit": 1}),
     ],
 )
-def test_settings_that_are_refused(changes, says):
-    with pytest.raises(ConfigError, match=says):
+def test_settings_out_of_range_are_refused(key, changes):
+    with pytest.raises(ConfigError, match=f"^{key}="):
         ClusterSettings(**changes)
 
 

@@ -10,7 +10,6 @@ import yaml
 from sklearn.mixture import GaussianMixture
 
 from dana.cli.main import main
-from dana.encoders.words import train_word_vectors
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
 ENCODER = ["--encoder", "hashing:dims=64,words=1"]
@@ -32,43 +31,43 @@ def pool(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def clustered(pool, tmp_path_factory):
+def clusters_run(pool, tmp_path_factory):
     """A folder that ``dana clusters`` made."""
     out = tmp_path_factory.mktemp("runs") / "clustered"
     assert main(["clusters", "--general", str(pool), "--out", str(out), *ENCODER, *FEW]) == 0
     return out
 
 
-def test_text_becomes_a_table_that_pandas_opens(clustered):
-    table = pd.read_parquet(clustered / "clusters")
+def test_text_becomes_a_table_that_pandas_opens(clusters_run):
+    table = pd.read_parquet(clusters_run / "clusters")
     assert len(table) == 320
     shares = pd.crosstab(table["source"], table["cluster"], normalize="index")
     assert shares.max(axis=1).min() > 0.95
     assert shares.idxmax(axis=1).nunique() == 2
-    settings = yaml.safe_load((clustered / "settings.yaml").read_text())
+    settings = yaml.safe_load((clusters_run / "settings.yaml").read_text())
     assert settings["clusters"] == {"k": [2, 3], "pca": 6, "seeds": 2, "fit": 200}
 
 
-def test_the_page_and_its_files_are_beside_the_table(clustered):
-    page, markdown = (clustered / f"clusters.{kind}" for kind in ("html", "md"))
+def test_the_page_and_its_files_are_beside_the_table(clusters_run):
+    page, markdown = (clusters_run / f"clusters.{kind}" for kind in ("html", "md"))
     assert page.read_text().count("<svg") == 2
-    assert "320 units fall into" in markdown.read_text()
-    figures = {path.name for path in (clustered / "figures").iterdir()}
+    assert "320 units" in markdown.read_text()
+    figures = {path.name for path in (clusters_run / "figures").iterdir()}
     assert figures == {f"cluster_map{of}.{kind}" for of in ("", "_sources") for kind in ("svg", "png")}
-    assert (clustered / "figures" / "cluster_map.png").read_bytes().startswith(b"\x89PNG")
-    points = pd.read_parquet(clustered / "clusters" / "__dana__" / "mixture" / "sample.parquet")
-    table = pd.read_parquet(clustered / "clusters")
+    assert (clusters_run / "figures" / "cluster_map.png").read_bytes().startswith(b"\x89PNG")
+    points = pd.read_parquet(clusters_run / "clusters" / "__dana__" / "mixture" / "sample.parquet")
+    table = pd.read_parquet(clusters_run / "clusters")
     together = points.merge(table, on=["doc_id", "unit"], suffixes=("", "_table"))
     assert (together["cluster"] == together["cluster_table"]).all()
     assert len(together) == len(points) == 200
-    sizes = pd.read_csv(clustered / "tables" / "clusters.csv")
+    sizes = pd.read_csv(clusters_run / "tables" / "clusters.csv")
     assert sizes["units"].tolist() == table["cluster"].value_counts(sort=False).sort_index().tolist()
     assert sizes["responsibility"].tolist() == pytest.approx(table.groupby("cluster")["responsibility"].mean().tolist())
 
 
-def test_true_domains_can_be_told_later_without_another_fit(clustered, tmp_path, capsys):
+def test_true_domains_can_be_told_later_without_another_fit(clusters_run, tmp_path, capsys):
     run = tmp_path / "run"
-    shutil.copytree(clustered, run, ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(clusters_run, run, ignore=shutil.ignore_patterns(".*"))
     model = run / "clusters" / "__dana__" / "mixture" / "mixture.safetensors"
     before = model.stat().st_mtime_ns
     assert main(["clusters", "--out", str(run), "--true-domains", "all"]) == 0
@@ -81,36 +80,19 @@ def test_true_domains_can_be_told_later_without_another_fit(clustered, tmp_path,
     assert "did you mean 'cells'?" in capsys.readouterr().err
 
 
-def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clustered, tmp_path, capsys):
+def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clusters_run, tmp_path, capsys):
     run = tmp_path / "run"
-    shutil.copytree(clustered, run, ignore=shutil.ignore_patterns("clusters", ".*"))
-    remembered = run / "settings.yaml"
-    settings = yaml.safe_load(remembered.read_text())
-    remembered.write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
+    shutil.copytree(clusters_run, run, ignore=shutil.ignore_patterns("clusters", ".*"))
+    settings_file = run / "settings.yaml"
+    settings = yaml.safe_load(settings_file.read_text())
+    settings_file.write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
     before = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
     assert before
     assert main(["clusters", "--out", str(run)]) == 0
-    assert pd.read_parquet(run / "clusters").equals(pd.read_parquet(clustered / "clusters"))
+    assert pd.read_parquet(run / "clusters").equals(pd.read_parquet(clusters_run / "clusters"))
     after = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
     assert after == before, "no vector was made again"
-    assert "written: " in capsys.readouterr().out
-
-
-def test_word_vectors_are_an_encoder_known_by_the_content_of_their_file(pool, tmp_path, capsys):
-    vectors = tmp_path / "vectors.txt"
-    texts = [json.loads(line)["text"] for line in pool.read_text(encoding="utf-8").splitlines()]
-    train_word_vectors(texts, 8).save(vectors)
-    named = ["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), "--encoder", f"words:{vectors}", *FEW]
-    assert main(named) == 0
-    table = pd.read_parquet(tmp_path / "run" / "clusters")
-    shares = pd.crosstab(table["cluster"], table["source"], normalize="index")
-    assert shares.max(axis=1).min() > 0.9
-    train_word_vectors(texts, 9).save(vectors)
-    assert main(named) == 2
-    assert "clusters was made from something else (encoder.vectors: " in capsys.readouterr().err
-    vectors.unlink()
-    assert main(named) == 2
-    assert "vectors.txt: no file of word vectors that can be read" in capsys.readouterr().err
+    assert str(run / "clusters") in capsys.readouterr().out
 
 
 def test_fits_that_all_leave_a_cluster_empty_are_refused_and_nothing_is_half_written(
@@ -118,10 +100,5 @@ def test_fits_that_all_leave_a_cluster_empty_are_refused_and_nothing_is_half_wri
 ):
     monkeypatch.setattr(GaussianMixture, "predict", lambda mixture, points: np.zeros(len(points), int))
     assert main(["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), *ENCODER, *FEW]) == 2
-    assert "k=2, 3: every fit leaves a cluster empty; ask for fewer clusters\n" in capsys.readouterr().err
+    assert "k=2, 3: " in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name[0] != ".") == ["corpus", "embeddings"]
-
-
-def test_text_that_is_named_is_read_again(clustered, tmp_path, capsys):
-    assert main(["clusters", "--general", str(tmp_path / "gone.jsonl"), "--out", str(clustered)]) == 2
-    assert "gone.jsonl" in capsys.readouterr().err

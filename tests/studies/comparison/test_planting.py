@@ -5,16 +5,15 @@ from dana.core.errors import DataError
 from dana.core.schemas import Document
 from dana.studies.comparison.planting import (
     PLANTED,
+    choose_documents,
     cut_to,
-    documents_for,
     is_lower_cased,
-    normalised,
-    part_texts,
+    normalise,
     pool_of,
-    sample_fit,
     shares_of,
+    split_texts,
 )
-from tests.studies.comparison.made_up import BAKING, OTHERS, sentence
+from tests.studies.comparison.toy_texts import BAKING, OTHERS, sentence
 
 
 def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40):
@@ -32,10 +31,10 @@ def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40)
 def test_parts_share_no_text_and_no_near_duplicate():
     texts = documents(BAKING, 300)
     twins = [Document(f"twin-{row}", "task", f"{texts[row].text} Indeed.") for row in range(0, 300, 2)]
-    parted = part_texts([*texts, *twins], False, 60, "toy")
-    assert len(parted["plants"]) == 60
-    assert len(parted["held_out"]) == 30
-    ids = {name: {row.doc_id.split("-")[1] for row in parted[name]} for name in ("plants", "held_out", "fit")}
+    parts = split_texts([*texts, *twins], False, 60, "toy")
+    assert len(parts["plants"]) == 60
+    assert len(parts["held_out"]) == 30
+    ids = {name: {row.doc_id.split("-")[1] for row in parts[name]} for name in ("plants", "held_out", "fit")}
     assert not ids["plants"] & ids["held_out"]
     assert not (ids["plants"] | ids["held_out"]) & ids["fit"]
     assert len(ids["plants"]) == 60  # no two plants are twins
@@ -46,24 +45,17 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     texts = [
         Document(f"copy-{row}", "task", f"{same} {chr(97 + row // 26)}{chr(97 + row % 26)} again") for row in range(100)
     ]
-    parted = part_texts([*documents(BAKING, 120), *texts], False, 20, "toy")
-    assert not [row for row in [*parted["plants"], *parted["held_out"]] if row.doc_id.startswith("copy")]
-    assert sum(row.doc_id.startswith("copy") for row in parted["fit"]) == 100
+    parts = split_texts([*documents(BAKING, 120), *texts], False, 20, "toy")
+    assert not [row for row in [*parts["plants"], *parts["held_out"]] if row.doc_id.startswith("copy")]
+    assert sum(row.doc_id.startswith("copy") for row in parts["fit"]) == 100
 
 
 @pytest.mark.parametrize(
     "texts", [documents(BAKING, 3), [Document(str(row), "task", "One text.") for row in range(99)]]
 )
 def test_a_task_of_three_texts_or_of_one_text_many_times_is_refused(texts):
-    with pytest.raises(DataError, match="distinct texts; a comparison needs at least 80"):
-        part_texts(texts, False, 60, "toy")
-
-
-def test_fit_texts_differ_by_seed():
-    fit = documents(BAKING, 50)
-    drawn = [{row.doc_id for row in sample_fit(fit, 25, seed)} for seed in (0, 0, 1)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert len(drawn[0]) == 25
+    with pytest.raises(DataError, match="task toy: "):
+        split_texts(texts, False, 60, "toy")
 
 
 def general(sentences=8):
@@ -91,26 +83,18 @@ def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources(
     assert abs(longer(one, two) - 0.5) < 0.03
 
 
-def test_plants_that_are_longer_than_general_documents_are_cut_to_what_these_have():
-    plants = documents(BAKING, 60, sentences=40)
-    assert min(len(row.text.split()) for row in plants) > 600
-    one, two = lengths(pool_of(plants, general(sentences=3), False, 150, "en"))
-    assert one.size == 60
-    assert abs(longer(one, two) - 0.5) < 0.1
-
-
 def test_a_small_source_gives_all_it_has_and_the_others_the_rest():
     assert shares_of({"small": 5, "one": 100, "two": 100}, 65) == {"small": 5, "one": 30, "two": 30}
-    with pytest.raises(DataError, match="205 general documents cannot give 300 pieces"):
+    with pytest.raises(DataError, match="others=300: must be at most 205"):
         shares_of({"small": 5, "one": 100, "two": 100}, 300)
 
 
 def test_documents_are_long_enough_and_taken_once():
     sizes = np.array([5, 50, 9, 30, 12])
-    rows = documents_for(sizes, np.array([40, 10, 25]), "any")
+    rows = choose_documents(sizes, np.array([40, 10, 25]), "any")
     assert len(set(rows)) == 3
     assert all(sizes[rows] >= [40, 10, 25])
-    assert documents_for(sizes, np.array([99]), "any")[0] == 1  # none is: the longest
+    assert choose_documents(sizes, np.array([99]), "any")[0] == 1  # none is: the longest
 
 
 def test_a_piece_is_whole_sentences_where_they_fit_and_words_where_none_does():
@@ -124,9 +108,9 @@ def test_a_piece_is_whole_sentences_where_they_fit_and_words_where_none_does():
 def test_neither_name_nor_place_tells_a_plant():
     plants = documents(BAKING, 40)
     pool = pool_of(plants, general(), False, 160, "en")
-    places = [place for place, row in enumerate(pool) if row.source == f"task{PLANTED}"]
-    assert len(places) == 40
-    assert 60 < np.mean(places) < 140
+    positions = [position for position, row in enumerate(pool) if row.source == f"task{PLANTED}"]
+    assert len(positions) == 40
+    assert 60 < np.mean(positions) < 140
     assert not {row.doc_id for row in pool} & {row.doc_id for row in plants}
     assert [row.doc_id for row in pool] == sorted(row.doc_id for row in pool)
 
@@ -137,7 +121,7 @@ def test_a_piece_with_the_words_of_a_plant_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("distributed", "plain"),
+    ("as_distributed", "plain"),
     [
         ("<< EGFR >> inhibitors ( [[ gefitinib ]] ) , 12.5 mg .", "EGFR inhibitors (gefitinib), 12,500 mg."),
         ("The @ - to @-month rate was @.@ % ( p < @ ) .", "The 3 - to 6-month rate was 4.5% (p < 0.05)."),
@@ -145,15 +129,11 @@ def test_a_piece_with_the_words_of_a_plant_is_left_out():
         ("<e1>cats</e1> &amp; -LRB- dogs -RRB-", "cats & (dogs)"),
     ],
 )
-def test_text_as_a_task_distributes_it_and_as_people_write_it_become_the_same(distributed, plain):
-    assert normalised(distributed) == normalised(plain)
-
-
-def test_words_and_accents_stay_and_line_ends_and_the_last_stop_go():
-    assert normalised("One naïve idea.\n\nA second one!") == "One naïve idea. A second one"
+def test_text_as_a_task_distributes_it_and_as_people_write_it_become_the_same(as_distributed, plain):
+    assert normalise(as_distributed) == normalise(plain)
 
 
 def test_all_is_lower_cased_where_the_task_is():
     assert is_lower_cased(["a film of some wit", "no plot at all"])
     assert not is_lower_cased(["A film of some wit.", "No plot at all."])
-    assert normalised("A Film", lower=True) == "a film"
+    assert normalise("A Film", lower=True) == "a film"

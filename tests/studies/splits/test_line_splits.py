@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import DataError
 from dana.studies.splits.stage import (
     Outcome,
     SplitSettings,
     assign_splits,
-    hash_blocks,
     hash_lines,
     keep_first,
 )
@@ -30,57 +29,37 @@ def distinct(count, start=0):
     return [(f"s{at}", f"t{at}") for at in range(start, start + count)]
 
 
-def assigned(rows, **sizes):
+def assign(rows, **sizes):
     """The outcome of each row of one domain."""
     return assign_splits({"x": hash_lines(rows, sizes.get("seed", 0))}, SplitSettings(**sizes))["x"]
 
 
-def chosen(rows, outcome, code):
-    return [row for row, found in zip(rows, outcome.tolist(), strict=True) if found == code]
+def select(rows, outcome, code):
+    return [row for row, results in zip(rows, outcome.tolist(), strict=True) if results == code]
 
 
 def test_what_was_dropped_does_not_stand_in_the_way():
     """(b, y) is kept: y was seen, but in no pair that is kept."""
     rows = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "x"), ("b", "x"), ("", "z"), ("d", ""), ("e", "z")]
-    found = [Outcome(code).name for code in outcomes(rows)]
-    assert found == ["TRAIN", "REPEATED", "TRAIN", "REPEATED", "REPEATED", "BLANK", "BLANK", "TRAIN"]
-
-
-def test_a_line_of_the_other_side_is_no_repetition():
-    assert outcomes([("a", "b"), ("b", "a")]) == [Outcome.TRAIN, Outcome.TRAIN]
+    results = [Outcome(code).name for code in outcomes(rows)]
+    assert results == ["TRAIN", "REPEATED", "TRAIN", "REPEATED", "REPEATED", "BLANK", "BLANK", "TRAIN"]
 
 
 def greedy(rows):
     """The same with two sets of lines."""
-    sources, targets, found = set(), set(), []
+    sources, targets, results = set(), set(), []
     for source, target in rows:
-        seen = source in sources or target in targets
-        found.append(Outcome.BLANK if not source or not target else Outcome.REPEATED if seen else Outcome.TRAIN)
-        if source and target and not seen:
+        repeats = source in sources or target in targets
+        results.append(Outcome.BLANK if not source or not target else Outcome.REPEATED if repeats else Outcome.TRAIN)
+        if source and target and not repeats:
             sources.add(source)
             targets.add(target)
-    return found
+    return results
 
 
 @given(PAIRS)
 def test_keep_first_is_the_greedy_loop_over_two_sets(rows):
     assert outcomes(rows) == greedy(rows)
-
-
-@given(PAIRS)
-def test_blocks_make_no_difference(rows):
-    whole = outcomes(rows)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dana.studies.splits.stage.BLOCK", 3)
-        assert outcomes(rows) == whole
-        assert [len(block[0]) for block in hash_blocks(rows)] == [3] * (len(rows) // 3) + [len(rows) % 3] * (
-            len(rows) % 3 > 0
-        )
-
-
-def test_lines_are_told_apart_wherever_their_hashes_lie():
-    hashes = np.array([top << 60 | low for top in range(16) for low in (1, 2, 1)], dtype="<u8")
-    assert keep_first(hashes, np.arange(1, 49, dtype="<u8")).tolist() == [0, 0, Outcome.REPEATED] * 16
 
 
 @settings(max_examples=60)
@@ -93,14 +72,14 @@ def test_nothing_repeats_and_nothing_crosses_in_any_domain_or_between(numbers, d
         dev=2, test=3, cap=data.draw(st.sampled_from([None, 1, 5])), seed=data.draw(st.integers(0, 3))
     )
     try:
-        found = assign_splits({name: hash_lines(own, sizes.seed) for name, own in domains.items()}, sizes)
+        results = assign_splits({name: hash_lines(lines, sizes.seed) for name, lines in domains.items()}, sizes)
     except DataError:  # too few are kept
         return
     held_out, train = [], []
-    for name, own in domains.items():
-        parts = {code: chosen(own, found[name], code) for code in (Outcome.TRAIN, Outcome.DEV, Outcome.TEST)}
+    for name, lines in domains.items():
+        parts = {code: select(lines, results[name], code) for code in (Outcome.TRAIN, Outcome.DEV, Outcome.TEST)}
         assert [len(parts[code]) for code in (Outcome.DEV, Outcome.TEST)] == [2, 3]
-        assert 1 <= len(parts[Outcome.TRAIN]) <= (sizes.cap or len(own))
+        assert 1 <= len(parts[Outcome.TRAIN]) <= (sizes.cap or len(lines))
         for side in (0, 1):
             lines = [row[side] for part in parts.values() for row in part]
             assert "" not in lines
@@ -113,33 +92,28 @@ def test_nothing_repeats_and_nothing_crosses_in_any_domain_or_between(numbers, d
         assert not {row[side] for row in train} & set(lines)
 
 
-def test_without_repetitions_all_that_is_not_drawn_is_train():
-    outcome = assigned(distinct(100), dev=10, test=20)
-    assert np.bincount(outcome).tolist() == [70, 0, 0, 0, 0, 10, 20]
-
-
 def test_the_draw_is_by_the_source_and_the_seed_alone():
     rows = distinct(100)
-    outcome = assigned(rows, dev=10, test=20)
-    again = assigned(rows[::-1], dev=10, test=20)
-    retranslated = assigned([(source, target + "!") for source, target in rows], dev=10, test=20)
-    assert again[::-1].tolist() == outcome.tolist() == retranslated.tolist()
-    assert assigned(rows, dev=10, test=20, seed=1).tolist() != outcome.tolist()
+    outcome = assign(rows, dev=10, test=20)
+    again = assign(rows[::-1], dev=10, test=20)
+    other_targets = assign([(source, target + "!") for source, target in rows], dev=10, test=20)
+    assert again[::-1].tolist() == outcome.tolist() == other_targets.tolist()
+    assert assign(rows, dev=10, test=20, seed=1).tolist() != outcome.tolist()
 
 
 def test_test_is_the_smallest_hashes_then_dev_then_what_a_cap_keeps():
     rows = distinct(100)
     order = np.argsort(hash_lines(rows)[0])
-    expected = np.full(100, Outcome.OVER_CAP)
+    reference = np.full(100, Outcome.OVER_CAP)
     for start, end, code in ((0, 20, Outcome.TEST), (20, 30, Outcome.DEV), (30, 45, Outcome.TRAIN)):
-        expected[order[start:end]] = code
-    assert assigned(rows, dev=10, test=20, cap=15).tolist() == expected.tolist()
+        reference[order[start:end]] = code
+    assert assign(rows, dev=10, test=20, cap=15).tolist() == reference.tolist()
 
 
 def test_a_cap_that_is_not_reached_drops_nothing():
     rows = distinct(40)
-    assert assigned(rows, dev=10, test=10, cap=20).tolist() == assigned(rows, dev=10, test=10).tolist()
-    assert Outcome.OVER_CAP in assigned(rows, dev=10, test=10, cap=19)
+    assert assign(rows, dev=10, test=10, cap=20).tolist() == assign(rows, dev=10, test=10).tolist()
+    assert Outcome.OVER_CAP in assign(rows, dev=10, test=10, cap=19)
 
 
 def test_hashes_are_the_same_on_every_machine():
@@ -157,36 +131,21 @@ def test_train_leaves_what_another_domain_tests_on_and_so_do_later_dev_and_test(
         (f"other {source}", target) for source, target in first[30:]
     ]
     hashes = {name: hash_lines(rows) for name, rows in (("first", first), ("second", second))}
-    found = assign_splits(hashes, SplitSettings(dev=5, test=5))
-    first_held_out = found["first"] >= Outcome.DEV
-    assert (found["second"][first_held_out] == Outcome.HELD_OUT_ELSEWHERE).all()
-    second_held_out = found["second"] >= Outcome.DEV
-    assert (found["first"][second_held_out] == Outcome.HELD_OUT_ELSEWHERE).all()
-    assert Counter(found["first"].tolist()) == {Outcome.TEST: 5, Outcome.DEV: 5, Outcome.HELD_OUT_ELSEWHERE: 10, 0: 40}
-
-
-def test_different_lines_with_one_hash_only_cost_the_later_one_its_place():
-    hashes = np.array([7, 9, 7, 11], dtype="<u8")
-    assert keep_first(hashes, np.arange(1, 5, dtype="<u8")).tolist() == [0, 0, Outcome.REPEATED, 0]
+    results = assign_splits(hashes, SplitSettings(dev=5, test=5))
+    first_held_out = results["first"] >= Outcome.DEV
+    assert (results["second"][first_held_out] == Outcome.HELD_OUT_ELSEWHERE).all()
+    second_held_out = results["second"] >= Outcome.DEV
+    assert (results["first"][second_held_out] == Outcome.HELD_OUT_ELSEWHERE).all()
+    assert Counter(results["first"].tolist()) == {
+        Outcome.TEST: 5,
+        Outcome.DEV: 5,
+        Outcome.HELD_OUT_ELSEWHERE: 10,
+        0: 40,
+    }
 
 
 @pytest.mark.parametrize("count", [9, 10])
 def test_too_few_rows_are_told_with_their_numbers(count):
-    says = rf"^x: {count} of {count + 5} rows are kept .* dev \(4\) and test \(6\) would leave none for train"
-    with pytest.raises(DataError, match=says):
-        assigned(distinct(count) + distinct(5), dev=4, test=6)
-    assert Counter(assigned(distinct(11), dev=4, test=6).tolist())[Outcome.TRAIN] == 1
-
-
-def test_a_domain_whose_train_is_all_held_out_elsewhere_is_named():
-    numbers = {"small": [*range(1, 13)], "large": [10, 11, 12, *range(101, 108)]}
-    hashes = {name: (np.array(own, "<u8"),) * 2 for name, own in numbers.items()}
-    with pytest.raises(DataError, match=r"^small: all that is left for train"):
-        assign_splits(hashes, SplitSettings(dev=4, test=5))
-
-
-@pytest.mark.parametrize("wrong", [{"dev": 0}, {"test": 0}, {"cap": 0}, {"dev": -1}])
-def test_sizes_below_one_are_refused(wrong):
-    (key,) = wrong
-    with pytest.raises(ConfigError, match=f"{key}=.*at least 1"):
-        SplitSettings(**wrong)
+    with pytest.raises(DataError, match=rf"^x: .* {count} of {count + 5} "):
+        assign(distinct(count) + distinct(5), dev=4, test=6)
+    assert Counter(assign(distinct(11), dev=4, test=6).tolist())[Outcome.TRAIN] == 1

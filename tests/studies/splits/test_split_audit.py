@@ -24,7 +24,7 @@ def audit_of(domains):
     return audit_domains(domains).to_dict("records")
 
 
-def shared(rows, **where):
+def shared_counts(rows, **where):
     """Counts by side, of the rows that are asked for."""
     return {row["side"]: row["shared"] for row in rows if where.items() <= row.items()}
 
@@ -36,8 +36,8 @@ TEST = [("-", "x"), (" a ", "q"), ("q", "q")]
 
 def test_by_each_side_and_by_either(write):
     rows = audit_of({"d": {"train": write("train", TRAIN), "dev": write("dev", DEV), "test": write("test", TEST)}})
-    assert shared(rows, split="dev") == {"side0": 3, "side1": 2, "either": 4}
-    assert shared(rows, split="test") == {"side0": 1, "side1": 1, "either": 2}
+    assert shared_counts(rows, split="dev") == {"side0": 3, "side1": 2, "either": 4}
+    assert shared_counts(rows, split="test") == {"side0": 1, "side1": 1, "either": 2}
     assert [row["split"] for row in rows[::3]] == ["dev", "test"]
     assert rows[0] == {
         "domain": "d",
@@ -53,6 +53,6 @@ def test_each_domain_is_looked_for_in_its_own_train(write):
     one = {"train": write("t1", [("a", "1")]), "dev": write("d1", [("b", "2")]), "test": write("e1", [("c", "9")])}
     two = {"train": write("t2", [("b", "3")]), "test": write("e2", [("b", "4"), ("a", "1"), ("e", "9")])}
     rows = audit_of({"one": one, "two": two})
-    assert shared(rows, domain="one", split="dev")["either"] == 0
-    assert shared(rows, domain="two", split="test")["either"] == 1
-    assert shared(rows, domain="two", split="dev") == {}
+    assert shared_counts(rows, domain="one", split="dev")["either"] == 0
+    assert shared_counts(rows, domain="two", split="test")["either"] == 1
+    assert shared_counts(rows, domain="two", split="dev") == {}

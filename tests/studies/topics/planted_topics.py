@@ -11,7 +11,7 @@ TOPICS, WORDS, DOCUMENTS, LENGTH = 3, 30, 600, 60
 
 
 @cache
-def planted() -> tuple[Bags, np.ndarray, np.ndarray]:
+def known_topics() -> tuple[Bags, np.ndarray, np.ndarray]:
     """Documents; the shares of three topics in each, and the words of each topic: ten of its own hold nine tenths."""
     random = np.random.default_rng(0)
     beta = np.full((TOPICS, WORDS), 0.1 / WORDS)
@@ -22,8 +22,8 @@ def planted() -> tuple[Bags, np.ndarray, np.ndarray]:
     return Bags(tuple(f"word{number:02d}" for number in range(WORDS)), csr_matrix(counts)), theta, beta
 
 
-def agreement(found: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def agreement(fitted_beta: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each true topic, the place of the fitted one that is nearest, and their cosine."""
-    norms = np.linalg.norm(beta, axis=1)[:, None] * np.linalg.norm(found, axis=1)
-    cosines = beta @ found.T / norms
+    norms = np.linalg.norm(beta, axis=1)[:, None] * np.linalg.norm(fitted_beta, axis=1)
+    cosines = beta @ fitted_beta.T / norms
     return cosines.argmax(1), cosines.max(1)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from dana.core.errors import ConfigError, DataError, PluginError
-from dana.studies.topics.model import count_known_words, count_words_of_topics
+from dana.core.errors import ConfigError, DataError
+from dana.studies.topics.model import choose_vocabulary, count_known_words
 from dana.studies.topics.settings import TopicSettings
 
 ALL = TopicSettings(min_documents=1, max_share=1.0, stop_words="none")
 
 
 def test_words_are_runs_of_three_letters_without_contractions():
-    bags = count_words_of_topics(["Don't DON’T isn't we've the judge's cells, Cells; Zürich x2y to 1999"], ALL)
+    bags = choose_vocabulary(["Don't DON’T isn't we've the judge's cells, Cells; Zürich x2y to 1999"], ALL)
     assert dict(zip(bags.words, bags.counts.toarray()[0].tolist(), strict=True)) == {
         "cells": 2, "judge": 1, "the": 1, "zürich": 1,
     }  # fmt: skip
@@ -21,41 +21,41 @@ def test_words_are_runs_of_three_letters_without_contractions():
 def test_limits_by_documents_are_inclusive():
     texts = ["common middle rare common", "common middle", "common single", "common pair pair"]
     limits = TopicSettings(min_documents=2, max_share=0.5, stop_words="none")
-    with pytest.raises(DataError, match=r"1 of the 5 words of 4 documents is in at least 2 of them \(min_documents\)"):
-        count_words_of_topics(texts, limits)
-    every = count_words_of_topics(texts, TopicSettings(min_documents=1, max_share=0.5, stop_words="none"))
+    with pytest.raises(DataError, match=r"1 of the 5 words of 4 documents \(min_documents=2"):
+        choose_vocabulary(texts, limits)
+    every = choose_vocabulary(texts, TopicSettings(min_documents=1, max_share=0.5, stop_words="none"))
     assert every.words == ("middle", "pair", "rare", "single")
     assert every.sizes.tolist() == [2, 1, 1, 2]
-    assert "common" in count_words_of_topics(texts, TopicSettings(min_documents=2, max_share=1.0)).words
+    assert "common" in choose_vocabulary(texts, TopicSettings(min_documents=2, max_share=1.0)).words
 
 
 def test_the_most_frequent_words_are_kept_equally_frequent_ones_by_the_alphabet():
     limits = TopicSettings(vocabulary=3, min_documents=1, max_share=1.0, stop_words="none")
-    assert count_words_of_topics(["pear plum apple plum", "fig pear plum"], limits).words == ("plum", "pear", "apple")
+    assert choose_vocabulary(["pear plum apple plum", "fig pear plum"], limits).words == ("plum", "pear", "apple")
 
 
 def test_stop_words_are_english_or_those_of_a_file(tmp_path):
     texts = ["the judge and the cell", "those judges"]
     english = TopicSettings(min_documents=1, max_share=1.0)
-    assert count_words_of_topics(texts, english).words == ("cell", "judge", "judges")
+    assert choose_vocabulary(texts, english).words == ("cell", "judge", "judges")
     path = tmp_path / "stop.txt"
     path.write_text("Judge\ncell\n", encoding="utf-8")
-    own = TopicSettings(min_documents=1, max_share=1.0, stop_words=str(path))
-    assert count_words_of_topics(texts, own).words == ("the", "and", "judges", "those")
-    with pytest.raises(ConfigError, match=r"stop_words=.*: must be english, none, or a file with a word a line"):
-        count_words_of_topics(texts, TopicSettings(min_documents=1, max_share=1.0, stop_words="german"))
+    from_file = TopicSettings(min_documents=1, max_share=1.0, stop_words=str(path))
+    assert choose_vocabulary(texts, from_file).words == ("the", "and", "judges", "those")
+    with pytest.raises(ConfigError, match="stop_words='german'"):
+        choose_vocabulary(texts, TopicSettings(min_documents=1, max_share=1.0, stop_words="german"))
 
 
 def test_only_known_words_are_chosen_where_they_are_given():
-    assert count_words_of_topics(["one two three"], ALL, {"three", "one", "four"}).words == ("one", "three")
-    with pytest.raises(DataError, match="has a vector"):
-        count_words_of_topics(["one two three"], ALL, {"four"})
+    assert choose_vocabulary(["one two three"], ALL, {"three", "one", "four"}).words == ("one", "three")
+    with pytest.raises(DataError, match="vector"):
+        choose_vocabulary(["one two three"], ALL, {"four"})
 
 
 @pytest.mark.parametrize("texts", [[], ["", "12 7", "a b"]])
 def test_texts_without_words_are_refused(texts):
-    with pytest.raises(DataError, match=f"none of the {len(texts)} documents has a word of three letters"):
-        count_words_of_topics(texts, ALL)
+    with pytest.raises(DataError, match=f"vocabulary: .* {len(texts)} "):
+        choose_vocabulary(texts, ALL)
 
 
 def test_known_words_are_counted_in_any_text():
@@ -83,15 +83,9 @@ def test_it_is_what_scikit_learn_counts(dana_data):
 
     with gzip.open(dana_data / "general" / "pubmed.jsonl.gz", "rt", encoding="utf-8") as stream:
         texts = [json.loads(line)["text"] for _, line in zip(range(300), stream, strict=False)]
-    bags = count_words_of_topics(texts, TopicSettings())
-    theirs = CountVectorizer(token_pattern=WORD, min_df=5, max_df=0.5, stop_words="english")
-    counts = theirs.fit_transform(texts)
-    assert sorted(bags.words) == theirs.get_feature_names_out().tolist()
-    columns = [theirs.vocabulary_[word] for word in bags.words]
+    bags = choose_vocabulary(texts, TopicSettings())
+    vectorizer = CountVectorizer(token_pattern=WORD, min_df=5, max_df=0.5, stop_words="english")
+    counts = vectorizer.fit_transform(texts)
+    assert sorted(bags.words) == vectorizer.get_feature_names_out().tolist()
+    columns = [vectorizer.vocabulary_[word] for word in bags.words]
     assert np.array_equal(counts[:, columns].toarray(), bags.counts.toarray())
-
-
-def test_settings_do_not_open_the_model():
-    assert TopicSettings(model="not_installed").model == "not_installed"
-    with pytest.raises(PluginError, match="not_installed"):
-        TopicSettings(model="not_installed").identity()

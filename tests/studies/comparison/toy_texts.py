@@ -15,8 +15,8 @@ FILLER = ["the", "a", "of", "and", "to", "in", "is", "was", "for", "with", "on",
 
 def sentence(vocabulary, random, words):
     """So many words, every third from the vocabulary."""
-    chosen = [random.choice(vocabulary if place % 3 == 0 else FILLER) for place in range(words)]
-    return " ".join(chosen).capitalize() + "."
+    tokens = [random.choice(vocabulary if position % 3 == 0 else FILLER) for position in range(words)]
+    return " ".join(tokens).capitalize() + "."
 
 
 def write_texts(folder, tasks=200, documents=60):
