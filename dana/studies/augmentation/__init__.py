@@ -1,4 +1,4 @@
-"""Augmentation: labelled texts and on-topic text without labels to synthetic labelled texts on a topic."""
+"""Write synthetic labelled texts on a topic that the labelled texts lack."""
 
 from dana.core.studies import Study
 

@@ -1,7 +1,4 @@
-"""Generators: pairs of keywords and text of one label to a writer of texts of that label from keywords.
-
-Two are built in: keyword transplant, and a pretrained encoder-decoder that is tuned.
-"""
+"""Generators write texts of a label from keywords: keyword transplant, and a fine-tuned sequence-to-sequence model."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,20 +26,20 @@ from dana.train.supervised import train_supervised
 
 GENERATORS = Registry("dana.generators")
 
-Keywords = tuple[str, ...]  # in order, with repeats; empty where there are none
+Keywords = tuple[str, ...]  # in order, with repeats; may be empty
 Pair = tuple[Keywords, str]
-IGNORED = -100  # a target that has no loss
+IGNORED = -100  # target without loss
 
 
 class FittedGenerator(Protocol):
     """Writes texts of the label that it was fitted to."""
 
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
-        """A text for each keyword sequence; it depends on no other one's keywords or seed.
+        """Write a text for each sequence of keywords, independent of the others.
 
         Args:
-            keywords: What each text is to be about; an empty sequence leaves it to the generator.
-            seeds: One a text: the same keywords and seed give the same text.
+            keywords: Keywords of each text; may be empty.
+            seeds: Seed of each text.
         """
         ...
 
@@ -51,81 +48,79 @@ class Generator(Protocol):
     """A generator: a frozen dataclass of settings, registered under the entry-point group ``dana.generators``."""
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint: all that decides a text besides pairs, keywords and seeds.
+        """Return plain values for a fingerprint: all that decides a text but pairs, keywords and seeds.
 
         Raises:
-            DanaError: If something that it needs, such as a checkpoint, is not there or not of the right kind.
+            DanaError: If a requirement, such as a checkpoint, is missing or of the wrong kind.
         """
         ...
 
     def fit(self, pairs: Sequence[Pair], seed: int) -> FittedGenerator:
-        """Learn to write texts of one label.
+        """Fit the generator to the texts of one label.
 
         Args:
-            pairs: Each text of the label with its keywords, see
-                :func:`dana.studies.augmentation.synthetic.extract_keywords`; at least one.
-            seed: The same pairs and seed give the same generator.
+            pairs: Keywords and text of each text of the label, at least one, see
+                :func:`dana.studies.augmentation.synthetic.extract_keywords`.
+            seed: Seed of the fit.
         """
         ...
 
 
 @dataclass(frozen=True)
 class KeywordTransplant:
-    """Writes a text of a label by putting new keywords in the places of a real text's own; needs no checkpoint.
+    """Write a text by replacing the keywords of a real text; needs no checkpoint.
 
-    All that is no keyword stays: function words, punctuation, layout, and with them the genre's style.
+    Function words, punctuation and layout stay, and with them the style of the genre.
     """
 
     version: ClassVar[int] = 1
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`Generator`."""
         return {"generator": "keyword transplant"}
 
     def fit(self, pairs: Sequence[Pair], seed: int) -> "FittedTransplant":
-        """See :class:`Generator`: keeps the pairs; the seed decides nothing."""
+        """Store the pairs; the seed has no effect."""
         return FittedTransplant(tuple((tuple(keywords), text) for keywords, text in pairs))
 
 
 @dataclass(frozen=True)
 class FittedTransplant:
-    """Texts to put keywords into.
+    """Texts whose keywords are replaced.
 
     Attributes:
-        pairs: Each with its own keywords.
+        pairs: Keywords and text of each text.
     """
 
     pairs: tuple[Pair, ...]
 
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
-        """See :class:`FittedGenerator`: a text is drawn by the seed, keywords replaced.
+        """Draw a text by each seed and replace its keywords; without new keywords it stays as it is.
 
-        Without keywords it stays as it is. Among texts that have no keyword none is drawn as long as others are there.
+        Texts without keywords are drawn only if there are no new keywords, or no other texts.
         """
-        able = [pair for pair in self.pairs if pair[0]] or list(self.pairs)
+        with_keywords = [pair for pair in self.pairs if pair[0]] or list(self.pairs)
         texts = []
         for new, seed in zip(keywords, seeds, strict=True):
-            drawn = able if new else self.pairs
-            replaced, text = drawn[int(generator(seed, "transplant").integers(len(drawn)))]
-            texts.append(transplant(text, replaced, new))
+            candidates = with_keywords if new else self.pairs
+            old, text = candidates[int(generator(seed, "transplant").integers(len(candidates)))]
+            texts.append(transplant(text, old, new))
         return texts
 
 
-def transplant(text: str, own: Keywords, new: Keywords) -> str:
-    """A text with its own keywords replaced by new ones: each word, wherever it stands, by one and the same.
+def transplant(text: str, keywords: Keywords, new: Keywords) -> str:
+    """Replace the keywords of a text by new ones, all occurrences of a word by the same new word.
 
-    The first distinct keyword of the text becomes the first distinct new one, and so on; after the last new one the
-    first is taken again. Where the replaced word has a capital, or is all capitals, so has what replaces it.
+    The n-th distinct keyword becomes the n-th distinct new one, cyclically. Capitals are kept.
 
     Args:
         text: Any text.
-        own: Its keywords, in lower case; repeats count once.
-        new: What replaces them; where empty, nothing is replaced.
+        keywords: Keywords of the text in lower case; repeats count once.
+        new: New keywords; if empty, nothing is replaced.
     """
     words = list(dict.fromkeys(new))
     if not words:
         return text
-    instead = {word: words[place % len(words)] for place, word in enumerate(dict.fromkeys(own))}
+    instead = {word: words[number % len(words)] for number, word in enumerate(dict.fromkeys(keywords))}
 
     def put(match: re.Match[str]) -> str:
         word, new_word = match[0], instead.get(match[0].lower())
@@ -138,22 +133,22 @@ def transplant(text: str, own: Keywords, new: Keywords) -> str:
 
 @dataclass(frozen=True)
 class Sequence2Sequence:
-    """Tunes a sequence-to-sequence checkpoint, T5 say, by Adafactor with a constant learning rate, and samples from it.
+    """Fine-tune a sequence-to-sequence checkpoint such as T5 by Adafactor, and sample from it.
 
     Attributes:
-        model: A folder or a Hub name.
+        model: Folder or Hub name.
         epochs: Passes over the pairs.
-        learning_rate: Of Adafactor, constant.
-        batch: Pairs in a step.
-        tokens: Most tokens of an input and of a text; what is longer is cut.
-        top_k: Sample among so many of the most probable tokens; 1 always takes the most probable one.
-        top_p: And among the fewest of these that hold this share of the probability.
-        prefix: Goes before the keywords.
+        learning_rate: Constant learning rate.
+        batch: Pairs per step.
+        tokens: Maximum tokens of an input and of a text; longer ones are truncated.
+        top_k: Sample from so many of the most probable tokens; 1 for greedy decoding.
+        top_p: Sample from the fewest of these that have this share of the probability.
+        prefix: Text before the keywords.
 
     References:
-        Roussinov and Sharoff 2023, section 3.2.2: one generator a genre, 16 epochs, learning rate 1e-3, one beam, top-k
-        50, top-p 0.95. The optimizer is what its library, Simple Transformers, takes for T5, with that library's
-        clipping of gradients at norm 1.
+        Roussinov and Sharoff 2023, section 3.2.2: one generator per genre, 16 epochs, learning rate 1e-3, one beam,
+        top-k 50, top-p 0.95. Optimizer and clipping of gradients at norm 1 are the defaults of its library, Simple
+        Transformers, for T5.
     """
 
     model: str = "t5-small"
@@ -174,10 +169,10 @@ class Sequence2Sequence:
         require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`Generator`; the checkpoint counts by its content.
+        """Return plain values for a fingerprint; the checkpoint enters by its content.
 
         Raises:
-            ArtifactError: If there is no such checkpoint, or it is no sequence-to-sequence model.
+            ArtifactError: If there is no such checkpoint, or it is not a sequence-to-sequence model.
         """
         from transformers import AutoConfig
 
@@ -185,12 +180,12 @@ class Sequence2Sequence:
         with loading(self.model):
             config = AutoConfig.from_pretrained(located(self.model))
         if not config.is_encoder_decoder:
-            kind = f"is a {config.model_type}, not a sequence-to-sequence model such as T5 or BART"
-            raise ArtifactError(f"{self.model}: {kind}")
+            expected_kind = "must be a sequence-to-sequence model such as T5 or BART"
+            raise ArtifactError(f"{self.model}: {expected_kind}, is {config.model_type}")
         return {**asdict(self), "model": model_identity(self.model)}
 
     def fit(self, pairs: Sequence[Pair], seed: int) -> "FittedSequence2Sequence":
-        """See :class:`Generator`; bits depend on device and number of threads."""
+        """Fine-tune the checkpoint; bits depend on the device and the number of threads."""
         from transformers.optimization import Adafactor
 
         model, tokenizer = load_seq2seq(self.model)
@@ -207,34 +202,35 @@ class Sequence2Sequence:
         def losses(batch: list[Pair]) -> Iterable[Tensor]:
             ids, mask = self.encode([keywords for keywords, _ in batch], tokenizer)
             targets, is_real = self._tokens([text for _, text in batch], tokenizer)
-            given = {"input_ids": ids, "attention_mask": mask, "labels": targets.masked_fill(is_real == 0, IGNORED)}
-            yield model(**{name: part.to(device) for name, part in given.items()}).loss
+            inputs = {"input_ids": ids, "attention_mask": mask, "labels": targets.masked_fill(is_real == 0, IGNORED)}
+            yield model(**{name: part.to(device) for name, part in inputs.items()}).loss
 
-        fixed = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
-        optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **fixed)
+        options = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
+        optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **options)
         with seeded(derive_seed(seed, "seq2seq", "dropout"), device):
             for _ in train_supervised(optimizer, batches(), losses, lambda step: self.learning_rate, self.model):
                 pass
         return FittedSequence2Sequence(self, model.eval(), tokenizer)
 
     def encode(self, keywords: Sequence[Keywords], tokenizer: Any) -> tuple[Tensor, Tensor]:
-        """The tokens of each input, the prefix and the keywords, and which of them are real, 1 or 0."""
+        """Tokenise prefix and keywords: tokens and mask (1 for tokens, 0 for padding), see :meth:`_tokens`."""
         return self._tokens([" ".join([self.prefix, *words]) for words in keywords], tokenizer)
 
     def _tokens(self, texts: list[str], tokenizer: Any) -> tuple[Tensor, Tensor]:
-        """Tokens and mask, int64 of shape (texts, longest)."""
+        """Tokenise texts: ids and mask, int64 of shape (texts, longest)."""
         rows = tokenizer(texts, truncation=True, max_length=self.tokens, padding=True, return_tensors="pt")
         return rows["input_ids"], rows["attention_mask"]
 
 
 @dataclass(frozen=True)
 class FittedSequence2Sequence:
-    """A tuned model.
+    """A fine-tuned sequence-to-sequence model.
 
     Attributes:
-        settings: How it samples.
+        settings: Settings of the sampling.
         model: The transformers model, on its device.
         tokenizer: Its tokenizer.
+        rows: Texts per batch.
     """
 
     settings: Sequence2Sequence
@@ -244,7 +240,7 @@ class FittedSequence2Sequence:
 
     @torch.no_grad()
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
-        """See :class:`FittedGenerator`; texts are independent but for rounding."""
+        """Sample texts; they are independent up to rounding."""
         from transformers import LogitsProcessorList
 
         sample, texts = self.settings, []
@@ -259,32 +255,30 @@ class FittedSequence2Sequence:
 
 
 def load_seq2seq(model: str) -> tuple[Any, Any]:
-    """A sequence-to-sequence model in float32 that decodes greedily, and its tokenizer.
+    """Load a sequence-to-sequence model in float32, set to greedy decoding, and its tokenizer.
 
     Raises:
         ArtifactError: If it cannot be loaded.
     """
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-    loaded = load_transformer(AutoModelForSeq2SeqLM, model)
-    own = loaded.generation_config
-    # A checkpoint's own may ask for beams, penalties or lengths, also where generate() is told nothing of them.
-    loaded.generation_config = GenerationConfig(
-        decoder_start_token_id=own.decoder_start_token_id, eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id
-    )
-    return loaded, load_own_tokenizer(model)
+    network = load_transformer(AutoModelForSeq2SeqLM, model)
+    # Drops the checkpoint's beams, penalties and lengths, which generate() would apply.
+    names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+    network.generation_config = GenerationConfig(**{name: getattr(network.generation_config, name) for name in names})
+    return network, load_own_tokenizer(model)
 
 
 class RowSampling:
-    """Makes greedy decoding draw a sample of each row, by the row's own random numbers.
+    """Logits processor that samples each row with its own random generator, by the Gumbel-max trick.
 
-    The largest of logits plus independent Gumbel noise is a draw from their softmax, so the token that greedy decoding
-    takes is a sample. torch's global generator, which ``do_sample`` uses, would make a row depend on the others.
+    The argmax of logits plus Gumbel noise is a sample of their softmax, so greedy decoding samples. With ``do_sample``,
+    which uses torch's global generator, a row would depend on the others.
 
     Args:
-        top_k: Most tokens that can be drawn.
-        top_p: Share of the probability that the drawable tokens hold.
-        seeds: One a row.
+        top_k: Number of most probable tokens to sample from.
+        top_p: Share of the probability to sample from.
+        seeds: Seed of each row.
 
     References:
         Gumbel 1954; Maddison, Tarlow and Minka 2014, A* sampling, section 2.
@@ -294,10 +288,10 @@ class RowSampling:
         from transformers import TopKLogitsWarper, TopPLogitsWarper
 
         self.warpers: list[Any] = [TopKLogitsWarper(top_k), *([TopPLogitsWarper(top_p)] if top_p < 1 else [])]
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # of the CPU: alike on any device
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU: the same on any device
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Logits of shape (rows, vocabulary) to such of which the largest of a row is the token drawn."""
+        """Add Gumbel noise to filtered logits of shape (rows, vocabulary); the argmax of a row is its sample."""
         for warper in self.warpers:
             scores = warper(input_ids, scores)
         width = scores.shape[1]

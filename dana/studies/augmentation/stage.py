@@ -1,4 +1,4 @@
-"""``dana augment``: labelled texts, topics and a keyword pool to synthetic labelled texts, a label at a time."""
+"""``dana augment``: write synthetic texts of every label from the keywords of documents on a topic."""
 
 import shutil
 from collections import Counter
@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
-from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import json_lines
 from dana.core.schemas import Document
@@ -37,30 +36,28 @@ Splits = Mapping[str, Sequence[LabelledText]]  # train, dev and test
 
 
 def read_card_texts(card: TaskCard, data: str | None = None) -> Splits:
-    """The labelled texts of a task card, by split.
+    """Read the labelled texts of a task card by split.
 
     Args:
-        card: Of texts with one label each.
-        data: See :meth:`dana.tasks.card.TaskCard.files`.
+        card: Task card with one text field and one label per text.
+        data: Folder of the data, see :meth:`dana.tasks.card.TaskCard.files`.
 
     Raises:
-        ConfigError: If the card is of pairs of texts, or of another kind of target.
+        ConfigError: If the card has pairs of texts, a template, or another kind of target.
         DataError: If a split is missing or bad, a label has no training text, or a text has the id of a synthetic one.
     """
     if card.kind != DEFAULT or card.text_pair or card.template:
-        given = f"kind {card.kind}" if card.kind != DEFAULT else "text_pair" if card.text_pair else "template"
-        raise ConfigError(f"task {card.name}: {given}: synthetic texts are of one field and one label")
+        field = f"kind {card.kind}" if card.kind != DEFAULT else "text_pair" if card.text_pair else "template"
+        raise ConfigError(f"task {card.name}: {field}: must be a card with one text field and one label per text")
     splits = {
         split: [LabelledText(example.id, example.text, card.labels[int(str(example.label))]) for example in examples]
         for split, examples in read_splits(card, data).items()
     }
     train = splits["train"]
     if lacking := [label for label in card.labels if label not in {row.label for row in train}]:
-        problem = "has no training text; a generator of it has nothing to learn from"
-        raise DataError(f"task {card.name}: label {lacking[0]!r} {problem}")
-    if augmented := [row.id for row in train if row.id.startswith("synthetic-")]:
-        problem = "is the id of a synthetic text; give the texts as they were before"
-        raise DataError(f"task {card.name}: {augmented[0]!r} {problem}")
+        raise DataError(f"task {card.name}: label {lacking[0]!r} has no training text")
+    if synthetic_ids := [row.id for row in train if row.id.startswith("synthetic-")]:
+        raise DataError(f"task {card.name}: {synthetic_ids[0]!r} is a synthetic text; give the original data")
     return splits
 
 
@@ -77,42 +74,42 @@ def augment_stage(
 ) -> Artifact:
     """Write synthetic texts of every label on a topic, and the training data with them.
 
-    Killed, the same call goes on with the labels that are missing. Same input and seed, same bytes.
+    A call that was killed resumes with the missing labels.
 
     Args:
-        card: Of the texts to augment.
+        card: Task card of the texts to augment.
         data: Folder of its data, see :func:`read_card_texts`.
-        topics_of: A run's folder with topics.
-        settings: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
-        out: The artifact's folder.
+        topics_of: Folder of a run with topics.
+        settings: How texts are written.
+        out: Folder of the artifact.
         topic: Number of the topic, from 0.
-        general: Keyword pool: files, folders, globs or ``hf:`` names of text without labels.
-        transductive: Let the pool hold test text; without `general`, it is the test text.
+        general: Keyword pool: files, folders, globs or ``hf:`` names of unlabelled text.
+        transductive: Allow test texts in the pool; without `general`, the pool is the test texts.
 
     Returns:
         The artifact: ``synthetic.jsonl`` (:class:`dana.studies.augmentation.synthetic.SyntheticRow`), ``train.jsonl``
         (real and synthetic texts with the card's names of id, text and label), ``dev.jsonl`` and ``test.jsonl``.
 
     Raises:
-        ConfigError: If the card is refused, the topic is not there, there is no pool, or there is one that the control
-            does not look at.
-        DataError: If the pool holds test text, or nothing on the topic.
-        ArtifactError: If there are no topics, or the folder holds something else.
+        ConfigError: If the card is invalid, the topic does not exist, or the pool is missing or has no effect.
+        DataError: If the pool has test texts, or no document on the topic.
+        ArtifactError: If there are no topics, or the folder has another artifact.
     """
     splits, fields = read_card_texts(card, data), (card.id or "id", card.text, card.label)
     model, train = open_topics(topics_of), splits["train"]
     topics = Topics.load(model.path)
     identity = generator_identity(settings.generator)
-    most = max(counts_by_label(train, settings.ratio).values())
+    count = max(counts_by_label(train, settings.ratio).values())
     if settings.control == TOPIC:
         if topic is None or not 0 <= topic < len(topics.beta):
-            allowed = f"a number from 0 to {len(topics.beta) - 1} (dana topics show says what they are)"
-            raise ConfigError(f"topic={topic}: must be {allowed}")
-        on_topic = find_on_topic(_pool(splits["test"], general, transductive), topics, topic, most)
-        prompts = on_topic_prompts(topics, topic, on_topic, settings, most)
+            numbers = f"a number from 0 to {len(topics.beta) - 1} (dana topics show lists them)"
+            raise ConfigError(f"topic={topic}: must be {numbers}")
+        on_topic = find_on_topic(_pool(splits["test"], general, transductive), topics, topic, count)
+        prompts = on_topic_prompts(topics, topic, on_topic, settings, count)
     else:
-        given = "a topic" if topic is not None else "a keyword pool" if general or transductive else ""
-        require(not given, "control", settings.control, f"{TOPIC} where {given} is given")
+        if topic is not None or general or transductive:
+            name = "topic" if topic is not None else "general" if general else "transductive"
+            raise ConfigError(f"{name} has no effect with control={settings.control}; remove it")
         prompts = choose_prompts(topics, train, settings)
     texts = {split: [asdict(row) for row in rows] for split, rows in splits.items()}
     depends_on = {
@@ -135,14 +132,14 @@ def augment_stage(
 
 
 def _pool(test: Sequence[LabelledText], general: Sequence[str], transductive: bool) -> Iterable[Document]:
-    """The keyword pool, checked while it is read."""
+    """Yield the keyword pool; test texts in it are an error."""
     if general:
         documents = read_documents(general, "fail", Tally())
         return documents if transductive else refuse_test_text(documents, test)
     if not transductive:
         raise ConfigError(
-            "general: name the keyword pool, text without labels that holds documents on the topic; or take the test "
-            "texts (transductive), without their labels"
+            "general: must be a keyword pool, unlabelled text with documents on the topic; or the test texts "
+            "(transductive)"
         )
     return [Document(row.id, "test", row.text) for row in test]
 
@@ -151,8 +148,8 @@ def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], row
     write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
     for split, real in splits.items():
         texts = [*real, *(rows if split == "train" else ())]
-        named = (dict(zip(fields, (row.id, row.text, row.label), strict=True)) for row in texts)
-        write_text(draft.path / f"{split}.jsonl", json_lines(named))
+        records = (dict(zip(fields, (row.id, row.text, row.label), strict=True)) for row in texts)
+        write_text(draft.path / f"{split}.jsonl", json_lines(records))
     draft.counts = {
         "real": len(splits["train"]),
         "synthetic": len(rows),
@@ -161,8 +158,8 @@ def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], row
     }
 
 
-def augmented_text(artifact: Artifact) -> str:
-    """What was written: numbers of synthetic texts by label, of real texts, and of documents that gave keywords."""
+def summary_text(artifact: Artifact) -> str:
+    """Format the numbers of synthetic texts by label, of real texts, and of documents with keywords."""
     counts = artifact.manifest["counts"]
     table = aligned([{"label": label, "synthetic": count} for label, count in counts["labels"].items()])
     numbers = f"{counts['real']:,} real and {counts['synthetic']:,} synthetic texts"

@@ -1,23 +1,23 @@
-"""Chat models asked to tell two classes apart from a few examples: back-ends, the script, the parser, the study."""
+"""Few-shot study: ask a chat model to tell two classes apart from examples on and off a text's topic."""
 
 from dataclasses import dataclass
 
 from dana.core.config import require
 from dana.core.studies import Study
 
-# Arm to what its examples are.
+# Arms and their examples.
 ARMS = {"on": "examples of the text's own topic", "off": "examples of other topics"}
 
 
 @dataclass(frozen=True)
 class FewShotSettings:
-    """How a chat model is asked to tell two labels apart.
+    """Chat model and items of a few-shot study.
 
     Attributes:
         chat: The chat model: ``local:MODEL``, ``http:BASE_URL,model=NAME,key_env=VARIABLE`` or ``scripted:FILE``.
-        items: Texts that are asked about, drawn.
+        items: Number of texts to classify, drawn at random.
         shots: Examples of each of the two labels.
-        n: Texts of each label, on topic and off it, that examples are drawn from.
+        n: Texts of each label, on and off topic, that examples are drawn from.
     """
 
     chat: str = ""
@@ -36,7 +36,7 @@ STUDY = Study(
     settings=f"{__name__}:FewShotSettings",
     commands={
         "few-shot": (
-            "Ask a chat model which of two labels a text has, with examples of the text's topic and of others",
+            "Ask a chat model which of two labels a text has, given examples on and off its topic",
             f"{__name__}.command:add_few_shot",
         )
     },

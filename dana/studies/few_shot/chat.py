@@ -1,4 +1,4 @@
-"""Chat models, a conversation so far to the next reply: their contract and specs, a local model, a file of replies."""
+"""Chat models: the interface and its specs, a local transformers model, and replies from a file."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, lo
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
-Message = dict[str, str]  # role ("user" or "assistant", one after the other) and content, as chat templates take them
+Message = dict[str, str]  # role ("user" or "assistant", alternating) and content, as in chat templates
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
 
 
@@ -26,15 +26,15 @@ class ChatModel(Protocol):
     """A chat model: a frozen dataclass of settings, registered under the entry-point group ``dana.chat_models``."""
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint and for transcripts: all that decides a reply, and no key."""
+        """Return plain values for a fingerprint and for transcripts: all that decides a reply, without a key."""
         ...
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
-        """What the model says next. It depends on nothing but the messages and, where it draws, the seed.
+        """Return the model's next reply, a function of the messages and, if it samples, the seed.
 
         Args:
-            messages: The conversation so far; the last one is the user's.
-            seed: Below 2**31, of what is drawn; at temperature 0 nothing is.
+            messages: The conversation so far; the last message is the user's.
+            seed: Seed of the sampling, below 2**31; unused at temperature 0.
 
         Raises:
             DanaError: If there is no reply.
@@ -43,28 +43,27 @@ class ChatModel(Protocol):
 
 
 def open_chat(spec: str) -> ChatModel:
-    """The chat model that a spec names, for example ``http:http://localhost:8000/v1,model=NAME``.
+    """Create a chat model from its spec, for example ``http:http://localhost:8000/v1,model=NAME``.
 
     Raises:
-        PluginError: If there is none of this name.
-        ConfigError: If a setting is refused; a key in a spec is, and is not shown.
+        PluginError: If the name is unknown.
+        ConfigError: If a setting is invalid, or the spec has a key, which is not shown.
     """
     if _KEY.search(spec):
-        remedy = "put it into an environment variable, key_env=NAME"
-        raise ConfigError(f"chat: a spec is written down, so it takes no key; {remedy}")
+        raise ConfigError("chat: must not have a key, as specs are saved; set an environment variable and key_env=NAME")
     return CHAT_MODELS.create(spec)
 
 
 @dataclass(frozen=True)
 class LocalChat:
-    """A causal language model of transformers, from a folder or the Hub, with the chat template that it comes with.
+    """A causal language model of transformers with the chat template of its tokenizer.
 
-    It computes in the precision of its weights, on a GPU where there is one.
+    Runs in the precision of its weights, on a GPU if there is one.
 
     Attributes:
-        model: A folder with safetensors weights, or a Hub name.
-        max_new_tokens: Most tokens of a reply.
-        temperature: 0 takes the likeliest token each time; above it tokens are drawn.
+        model: Folder with safetensors weights, or Hub name.
+        max_new_tokens: Maximum tokens of a reply.
+        temperature: 0 for greedy decoding; above 0 tokens are sampled.
     """
 
     model: str
@@ -78,26 +77,25 @@ class LocalChat:
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`ChatModel`."""
-        decides = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
+        decoding = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
         template = fingerprint(self._tokenizer.get_chat_template())
-        return {"kind": "local", "model": model_identity(self.model), "template": template, **decides}
+        return {"kind": "local", "model": model_identity(self.model), "template": template, **decoding}
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
-        """See :class:`ChatModel`.
+        """Generate a reply.
 
         Raises:
-            DataError: If the conversation and a reply are longer than the model's positions.
+            DataError: If conversation and reply exceed the model's maximum length.
         """
         with loading(f"{self.model}: its chat template"):
             inputs = self._tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
             ).to(self._network.device)
         tokens = inputs["input_ids"].shape[1]
-        most = getattr(self._network.config, "max_position_embeddings", None)
-        if most is not None and tokens + self.max_new_tokens > most:
-            length = f"{tokens:,} tokens so far and {self.max_new_tokens:,} of a reply"
-            raise DataError(f"{self.model}: the conversation has {length}, and the model takes {most:,} in all")
+        max_positions = getattr(self._network.config, "max_position_embeddings", None)
+        if max_positions is not None and tokens + self.max_new_tokens > max_positions:
+            length = f"{tokens:,} tokens and {self.max_new_tokens:,} of a reply"
+            raise DataError(f"{self.model}: a conversation of {length} exceeds the model's {max_positions:,} positions")
         with seeded(seed, self._network.device):
             sequence = self._network.generate(**inputs)[0]
         return self._tokenizer.decode(sequence[tokens:], skip_special_tokens=True)
@@ -106,8 +104,7 @@ class LocalChat:
     def _tokenizer(self) -> Any:
         tokenizer = load_own_tokenizer(self.model)
         if not tokenizer.chat_template:
-            lack = "its tokenizer has no chat template, so it cannot be talked to; take an instruction-tuned model"
-            raise ArtifactError(f"{self.model}: {lack}")
+            raise ArtifactError(f"{self.model}: the tokenizer has no chat template; use an instruction-tuned model")
         return tokenizer
 
     @cached_property
@@ -118,26 +115,26 @@ class LocalChat:
 
         with loading(self.model):
             network = AutoModelForCausalLM.from_pretrained(located(self.model), use_safetensors=True, dtype="auto")
-        own = network.generation_config.eos_token_id
-        ends = self._tokenizer.eos_token_id if own is None else own
+        eos = network.generation_config.eos_token_id
+        ends = self._tokenizer.eos_token_id if eos is None else eos
         fill = self._tokenizer.pad_token_id
-        drawn = {"do_sample": True, "temperature": self.temperature, "top_k": 0}
-        # Of the checkpoint's habits, a repetition penalty say, only what ends a reply stays.
+        sampling = {"do_sample": True, "temperature": self.temperature, "top_k": 0}
+        # Drops the checkpoint's other generation settings, such as a repetition penalty.
         network.generation_config = GenerationConfig(
             max_new_tokens=self.max_new_tokens,
             eos_token_id=ends,
             pad_token_id=fill if fill is not None else ends[0] if isinstance(ends, list) else ends,
-            **(drawn if self.temperature > 0 else {"do_sample": False}),
+            **(sampling if self.temperature > 0 else {"do_sample": False}),
         )
         return network.eval().to(device=device_named())
 
 
 @dataclass(frozen=True)
 class ScriptedChat:
-    """Replies from a JSONL file, the first line that fits: for tests, and to walk through a study without a model.
+    """Replies from a JSONL file, by the first matching line: for tests and dry runs.
 
-    A line has ``reply``, and may have ``turn``, the user's turn that it answers, from 1, and ``contains``, a text that
-    the user has said in this or an earlier turn.
+    A line has ``reply``, and optionally ``turn`` (the user's turn to answer, from 1) and ``contains`` (text that occurs
+    in this or an earlier turn of the user).
 
     Attributes:
         path: The file.
@@ -147,24 +144,23 @@ class ScriptedChat:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        self._lines  # noqa: B018 - a bad file is told before any work
+        self._lines  # noqa: B018 - fail on a bad file before any work
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`ChatModel`."""
         return {"kind": "scripted", "file": file_digest(Path(self.path))}
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
-        """See :class:`ChatModel`.
+        """Return the reply of the first matching line.
 
         Raises:
-            DataError: If no line fits.
+            DataError: If no line matches.
         """
         prompts = [message["content"] for message in messages if message["role"] == "user"]
         for line in self._lines:
             fits = line.get("turn", len(prompts)) == len(prompts)
             if fits and any(line.get("contains", "") in prompt for prompt in prompts):
                 return line["reply"]
-        raise DataError(f"{self.path}: no line answers turn {len(prompts)}: {prompts[-1][:80]!r}")
+        raise DataError(f"{self.path}: no line matches turn {len(prompts)}: {prompts[-1][:80]!r}")
 
     @cached_property
     def _lines(self) -> list[dict[str, Any]]:
@@ -173,7 +169,7 @@ class ScriptedChat:
             kinds = {key: type(value) for key, value in record.fields.items()}
             fits = "reply" in kinds and kinds.items() <= REPLY_KEYS.items()
             if record.problem or not fits:
-                allowed = "allowed are reply (a text, needed), turn (a whole number) and contains (a text)"
-                raise DataError(f"{record.location}: {record.problem or f'{record.fields}: {allowed}'}")
+                remedy = "expected reply (text), and optionally turn (a whole number) and contains (text)"
+                raise DataError(f"{record.location}: {record.problem or f'{record.fields}: {remedy}'}")
             lines.append(record.fields)
         return lines

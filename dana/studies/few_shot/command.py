@@ -1,4 +1,4 @@
-"""The command of the few-shot study with a chat model: ``dana few-shot``."""
+"""The command ``dana few-shot``."""
 
 import argparse
 from pathlib import Path
@@ -23,38 +23,33 @@ FLAGS = [
 
 
 def add_few_shot(add: AddCommand) -> None:
-    """Add the command.
-
-    Args:
-        add: ``add_parser`` of the command line's subparsers.
-    """
+    """Add the command to the command line's subparsers."""
     reads = ("few_shot", "topic_gap", "topics", "inputs", "on_bad_record", "finetune")
     few_shot = add_command(add, "few-shot", _few_shot, FLAGS, reads=reads)
     few_shot.add_argument("card", metavar="CARD", help="a task card's name or YAML file")
 
 
-def _few_shot(parsed: argparse.Namespace) -> None:
-    """Ask a chat model which of two labels a text has, with examples of the text's topic and of others.
+def _few_shot(args: argparse.Namespace) -> None:
+    """Ask a chat model which of two labels a text has, given examples on and off its topic.
 
-    Items are drawn from CARD: a topic, two labels, a text about the topic of either with equal chance, and --shots
-    examples of both, on the topic and off it (the sets are those of dana topic-gap). A conversation an item and
-    arm, of five turns: examples of both labels, which go by Class A and Class B, and the question what sets them apart;
-    three criteria applied to the text, one at a time; and the decision. Abstentions and answers that cannot be parsed
-    are counted apart, and count as wrong. Writes OUT/few-shot: few_shot.md (the answer in words), summary.csv (a row an
-    arm, exact 95 % intervals), paired.csv (exact McNemar test of on against off topic), results.csv, transcripts.jsonl
-    and items.jsonl.
+    Draws items from CARD: a topic, two labels, a text of one of them about the topic, and --shots examples of both, on
+    and off topic (the sets of dana topic-gap). Each item and arm is a conversation of five turns: examples of Class A
+    and Class B, and the question for three criteria that separate them; each criterion applied to the text; the
+    decision. Abstentions and answers that cannot be parsed count as wrong and are reported separately. Writes
+    OUT/few-shot: few_shot.md (the result in words), summary.csv (one row per arm, exact 95 % intervals), paired.csv
+    (exact McNemar test of on against off topic), results.csv, transcripts.jsonl and items.jsonl.
 
     --chat is local:MODEL (transformers, with the tokenizer's chat template), scripted:FILE (replies as JSONL), or
-    http:BASE_URL,model=NAME for any OpenAI-compatible endpoint; its key is read from the environment variable that
-    key_env names, and written nowhere. Killed or cut off, the same command goes on with the next conversation.
+    http:BASE_URL,model=NAME for any OpenAI-compatible endpoint. Its key is read from the environment variable named by
+    key_env and never written. If it is killed or disconnected, the same command resumes with the next conversation.
 
       dana few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
       dana few-shot genre_mix --short keep --chat local:MODEL --out runs/other-model
     """
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 
-    settings = settings_from(parsed)
-    artifact = run_few_shot(settings, parsed.card)
+    settings = settings_from(args)
+    artifact = run_few_shot(settings, args.card)
     keep(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
-    print(f"written: {artifact.path}")
+    print(f"wrote {artifact.path}")

@@ -1,4 +1,4 @@
-"""Items of a few-shot study: a text of a task, two classes it may be of, and examples of both, on and off its topic."""
+"""Draw the items of a few-shot study: a text, two candidate classes, and examples of both on and off its topic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,9 +13,9 @@ from dana.core.rng import generator
 from dana.stages.settings import RunSettings
 from dana.studies.few_shot import ARMS
 from dana.studies.topic_gap.documents import TopicSplit, split_by_topic
-from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, measured_topics, open_documents, prepare_shares
+from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, open_documents, prepare_shares, select_topics
 
-# The texts of a topic by set (``test`` to ask about, and an arm's to show), then by label; none is in two of them.
+# Disjoint texts of a topic by set (``test`` to classify; ``on`` and ``off`` as examples), then by label.
 TopicTexts = Mapping[str, Mapping[str, Sequence["Passage"]]]
 
 
@@ -24,7 +24,7 @@ class Passage:
     """A text.
 
     Attributes:
-        id: Of the document that it is from.
+        id: Id of its document.
         text: Never empty.
     """
 
@@ -34,16 +34,16 @@ class Passage:
 
 @dataclass(frozen=True)
 class Item:
-    """One question: which of two classes a text is of.
+    """A question: which of two classes is a text of?
 
     Attributes:
         id: Unique in the study.
-        topic: Number of the text's.
+        topic: Number of the text's topic.
         label_a: Label of class A.
         label_b: Label of class B.
-        text: To be classified.
-        label: Of the text: one of the two.
-        examples: By arm those of class A, then those of class B, as many; none is the text.
+        text: The text to classify.
+        label: Its true label, one of the two.
+        examples: Examples of class A and of class B by arm, equally many; the text is none of them.
     """
 
     id: str
@@ -56,26 +56,27 @@ class Item:
 
 
 def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], list[Item]]:
-    """All that decides the items of a task, and the items.
+    """Draw the items of a task from the sets of the topic gap: texts from ``test``, examples from ``on`` and ``off``.
 
-    They are drawn from the on- and off-topic sets of a task, which are those of the topic gap: the text is of the set
-    to test, on topic; examples on topic are of the set to train on there, those off topic of the other. The task is
-    read, topics are fitted or opened, and documents get their shares.
+    Reads the task, fits or opens topics, and computes the documents' shares.
 
     Args:
-        settings: Of the run: ``few_shot``, ``topic_gap`` but for its n, arms and validation texts, ``topics``, ...
-        card: A task card's name or YAML file, of one label a text.
+        settings: Settings of the run: ``few_shot``, ``topics``, ``topic_gap`` without n, arms and validation, ...
+        card: Name or YAML file of a task card, with one label per text.
+
+    Returns:
+        Inputs of the fingerprint, and the items.
 
     Raises:
-        ConfigError: If a name or number is not one that there is.
-        DataError: If there are too few documents, or no topic tells them apart.
+        ConfigError: If a name or number is unknown.
+        DataError: If there are too few documents, or no topic separates them.
     """
-    asked, gap, seed = settings.section("few_shot"), settings.section("topic_gap"), settings.selection.seed
+    study, gap, seed = settings.section("few_shot"), settings.section("topic_gap"), settings.selection.seed
     check_task_of_topics(card, settings)
-    split = TopicSplit(asked.n, gap.test, 0, gap.draw, seed)
+    split = TopicSplit(study.n, gap.test, 0, gap.draw, seed)
     grid = prepare_shares(card, settings, [split])
     documents, theta = open_documents(grid)
-    topics, _ = measured_topics(documents, theta, gap.topics, [split])
+    topics, _ = select_topics(documents, theta, gap.topics, [split])
     shares = open_artifact(grid / "shares", SHARES).fingerprint
 
     texts: dict[str, TopicTexts] = {}
@@ -85,19 +86,19 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
             str(part): {str(label): list(map(Passage, of["id"], of["whole"])) for label, of in rows.groupby("label")}
             for part, rows in sets.groupby("set")
         }
-    decides = {"shares": shares, "topics": topics, "split": asdict(split), "items": asked.items, "shots": asked.shots}
-    return decides, draw_items(texts, asked.items, asked.shots, seed)
+    inputs = {"shares": shares, "topics": topics, "split": asdict(split), "items": study.items, "shots": study.shots}
+    return inputs, draw_items(texts, study.items, study.shots, seed)
 
 
-def draw_items(topics: Mapping[str, TopicTexts], items: int, shots: int, seed: int) -> list[Item]:
-    """Draw items: a pair of labels and a topic, which label is class A, a text of either with equal chance, examples.
+def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: int) -> list[Item]:
+    """Draw items: a topic and a pair of labels, the order of the labels, the label and text to classify, examples.
 
-    Triples are drawn without putting back until all were there, and then anew; no text is asked about twice. More items
-    begin with the same ones, and all arms of an item have the same text.
+    Each topic and pair is drawn once before any is drawn again, and each text at most once. A larger count begins with
+    the same items.
 
     Args:
-        topics: By number, all with the same labels, and at least `shots` examples of each.
-        items: How many.
+        topics: Texts by number of the topic, all with the same labels and at least `shots` examples of each.
+        count: Number of items.
         shots: Examples of each label and arm.
         seed: Root seed.
 
@@ -109,29 +110,28 @@ def draw_items(topics: Mapping[str, TopicTexts], items: int, shots: int, seed: i
     """
     triples = [(topic, pair) for topic, sets in topics.items() for pair in combinations(sorted(sets["test"]), 2)]
     if not triples:
-        raise DataError(f"items: {len(topics)} topics with texts of fewer than two labels; there is nothing to part")
-    asked: set[str] = set()
-    drawn: list[Item] = []
-    while len(drawn) < items:
-        order = generator(seed, "few-shot", "triples", len(drawn)).permutation(len(triples))
-        for place in order[: items - len(drawn)]:
-            topic, pair = triples[place]
-            random = generator(seed, "few-shot", "item", len(drawn))
+        raise DataError(f"items: expected texts of two labels or more in {len(topics)} topics")
+    used_ids: set[str] = set()
+    items: list[Item] = []
+    while len(items) < count:
+        order = generator(seed, "few-shot", "triples", len(items)).permutation(len(triples))
+        for number in order[: count - len(items)]:
+            topic, pair = triples[number]
+            random = generator(seed, "few-shot", "item", len(items))
             labels = pair if random.random() < 0.5 else pair[::-1]
             label = labels[0] if random.random() < 0.5 else labels[1]
             of_label = topics[topic]["test"][label]
-            left = [text for text in of_label if text.id not in asked]
-            if not left:
-                texts = f"all {len(of_label)} texts to test of label {label!r} in topic {topic}"
-                remedy = "ask for fewer items, or test more"
-                raise DataError(f"items: {texts} are asked about after {len(drawn)} items; {remedy}")
-            text = left[random.integers(len(left))]
-            examples = {arm: [_shown(topics[topic][arm][name], shots, random) for name in labels] for arm in ARMS}
-            drawn.append(Item(str(len(drawn)), topic, labels[0], labels[1], text, label, examples))
-            asked.add(text.id)
-    return drawn
+            candidates = [text for text in of_label if text.id not in used_ids]
+            if not candidates:
+                texts = f"all {len(of_label)} test texts of label {label!r} in topic {topic} are used"
+                raise DataError(f"items={count}: {texts} after {len(items)} items; lower items or raise test")
+            text = candidates[random.integers(len(candidates))]
+            sets = topics[topic]
+            examples = {arm: [_draw_examples(sets[arm][name], shots, random) for name in labels] for arm in ARMS}
+            items.append(Item(str(len(items)), topic, labels[0], labels[1], text, label, examples))
+            used_ids.add(text.id)
+    return items
 
 
-def _shown(passages: Sequence[Passage], shots: int, random: np.random.Generator) -> list[Passage]:
-    """Examples of a label in an arm, without repeats."""
-    return [passages[place] for place in random.permutation(len(passages))[:shots]]
+def _draw_examples(passages: Sequence[Passage], shots: int, random: np.random.Generator) -> list[Passage]:
+    return [passages[number] for number in random.permutation(len(passages))[:shots]]

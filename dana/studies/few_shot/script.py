@@ -1,4 +1,4 @@
-"""The script of a study: an item to the turns of a conversation, and its last reply to one of two classes or none."""
+"""Hold the scripted conversation about an item and parse the choice of its last reply."""
 
 import re
 import unicodedata
@@ -15,43 +15,43 @@ SCRIPT = Path(__file__).parent / "prompts.yaml"
 
 
 def write_prompts(item: Item, arm: str) -> list[tuple[str, str]]:
-    """Name and prompt of every turn, with the examples of an arm."""
+    """Fill the script with an item and the examples of an arm: name and prompt of each turn."""
     script = read_yaml(SCRIPT)
 
-    def shown(passages: Sequence[Passage]) -> str:
+    def examples_text(passages: Sequence[Passage]) -> str:
         example = Template(script["example"])
         texts = (example.substitute(number=number, text=one.text) for number, one in enumerate(passages, 1))
         return "\n\n".join(text.strip() for text in texts)
 
-    examples_a, examples_b = map(shown, item.examples[arm])
+    examples_a, examples_b = map(examples_text, item.examples[arm])
     values = {"examples_a": examples_a, "examples_b": examples_b, "text": item.text.text}
     return [(turn["name"], Template(turn["prompt"]).substitute(values).strip()) for turn in script["turns"]]
 
 
 def converse(model: ChatModel, item: Item, arm: str, seed: int) -> tuple[list[dict[str, str]], "ForcedChoice"]:
-    """Ask a model about one item, in one conversation.
+    """Ask a model about one item in one conversation.
 
     Args:
-        model: Is shown all of the conversation each time.
+        model: The chat model.
         item: The text, its two classes and their examples.
-        arm: Whose examples are shown.
-        seed: Handed on to the model.
+        arm: Arm whose examples are shown.
+        seed: Seed of the model's sampling.
 
     Returns:
-        ``name``, ``prompt`` and ``reply`` of each turn; and what the last reply chooses.
+        ``name``, ``prompt`` and ``reply`` of each turn; and the choice of the last reply.
     """
     messages: list[Message] = []
     turns = []
     for name, prompt in write_prompts(item, arm):
         messages.append({"role": "user", "content": prompt})
-        reply = model.reply(messages, seed).encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair, say
+        reply = model.reply(messages, seed).encode("utf-8", "replace").decode("utf-8")  # replaces lone surrogates
         messages.append({"role": "assistant", "content": reply})
         turns.append({"name": name, "prompt": prompt, "reply": reply})
     return turns, parse_choice(reply)
 
 
 class ForcedChoice(StrEnum):
-    """What a reply chooses."""
+    """Choice of a reply."""
 
     A = "a"
     B = "b"
@@ -59,12 +59,12 @@ class ForcedChoice(StrEnum):
     UNPARSABLE = "unparsable"
 
 
-LONGEST = 4000  # characters at the end of a reply that are read: a model that repeats itself for ever decides nothing
+LONGEST = 4000  # characters at the end of a reply that are parsed
 _MARKER = r"\b(?:answer|decision|verdict|choice|conclusion|classification|class)\s*(?:is\b|[:=])"
-_ANSWER = re.compile(rf"{_MARKER}([^\w@]*.*)")  # the rest of the line, or the next one where nothing is left of it
+_ANSWER = re.compile(rf"{_MARKER}([^\w@]*.*)")  # the rest of the line, or the next line if that is empty
 _CLASS = re.compile(r"(?<![\w@-])(?:class(?:es)?|category|option)[\s\-(\[]*([ab])(?!\w|-\w)")
 _SECOND = re.compile(r"(@[ab]\s*(?:and|or|nor|&|/|,)\s*)([ab])(?!\w)")  # classes A and B
-# A letter that is no article: alone on its line, or where an answer stands.
+# A letter that is not an article: alone on its line, or in an answer.
 _LETTER = re.compile(rf"(?m)((?:{_MARKER}|^)\W*)(?<![\w@])([ab])(?=\W*$|\s*[.,;:)\]]|\s+\W?(?:rather|not)\b)")
 _QUESTION = re.compile(r"[^.!?\n]*\?")
 _NEGATED = re.compile(
@@ -81,30 +81,30 @@ _ABSTAINS = re.compile(
 
 
 def parse_choice(reply: str) -> ForcedChoice:
-    """Which of two classes a reply chooses: the one that its last answer line names; without such a line, all of it.
+    """Parse which of two classes a reply chooses, from its last answer line or, without one, from the whole reply.
 
-    Case, markdown, quotes and a model's thinking aloud (``<think>``) do not count. A class that is negated ("not class
-    B", "rather than class B") is not named.
+    Case, markdown, quotes and reasoning in ``<think>`` are ignored, and negated classes ("not class B", "rather than
+    class B") do not count.
 
     Args:
-        reply: What the model said last.
+        reply: Last reply of the conversation.
 
     Returns:
-        ABSTAINED if it does not name one class alone and says that it cannot tell, or neither, or both, and also if it
-        says so without an answer line; else UNPARSABLE.
+        The class, if exactly one is named. ABSTAINED if the reply says that it cannot tell, neither, or both, and has
+        no answer line that names one class. Else UNPARSABLE.
     """
     text = _QUESTION.sub(" ", _marked(reply))
     answers = [answer for answer in _ANSWER.findall(text) if answer.strip()]
     decisive = answers[-1] if answers else text
-    named = set(re.findall("@([ab])", _NEGATED.sub(" ", decisive)))
+    classes = set(re.findall("@([ab])", _NEGATED.sub(" ", decisive)))
     abstains = bool(_ABSTAINS.search(decisive))
-    if len(named) == 1 and (answers or not abstains):
-        return ForcedChoice(named.pop())
+    if len(classes) == 1 and (answers or not abstains):
+        return ForcedChoice(classes.pop())
     return ForcedChoice.ABSTAINED if abstains else ForcedChoice.UNPARSABLE
 
 
 def _marked(reply: str) -> str:
-    """Lower case, without thinking, markdown, LaTeX and quotes, where ``@a`` and ``@b`` stand for the classes."""
+    """Normalise a reply: lower case, no reasoning, markdown, LaTeX or quotes; classes become ``@a`` and ``@b``."""
     text = reply.rpartition("</think>")[2].partition("<think>")[0]
     text = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
     text = re.sub(r"\\[a-z]+\s*\{", " ", text)  # \boxed{, \text{

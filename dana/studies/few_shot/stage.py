@@ -1,4 +1,4 @@
-"""``dana few-shot``: a chat model asked which of two labels a text has, with examples on and off the text's topic."""
+"""``dana few-shot``: ask a chat model which of two labels a text has, and compare examples on and off its topic."""
 
 import shutil
 from collections.abc import Sequence
@@ -26,47 +26,47 @@ from dana.studies.few_shot.script import SCRIPT, ForcedChoice, converse
 KIND = "few-shot"
 TEXT = "few_shot.md"
 CONVERSATION = "conversation.json"
-OUTCOMES = ("right", "wrong", "abstained", "unparsable")  # of an item; only the first two are answers
-CHANCE = 0.5  # of two classes, when the text is of either with equal chance
+OUTCOMES = ("right", "wrong", "abstained", "unparsable")  # only the first two are answers
+CHANCE = 0.5  # accuracy of guessing: both classes are equally likely
 ALPHA = 0.05
 Row = dict[str, Any]
 
 
 def run_few_shot(settings: RunSettings, card: str) -> Artifact:
-    """Ask a chat model about every item, once an arm, and say how often it is right.
+    """Ask a chat model about every item in every arm and measure its accuracy.
 
-    Whatever ends the command, finished conversations are kept in ``OUT/few-shot-begun``, an artifact each; the same
-    command goes on with the next one, and the outcome is the same to the byte.
+    Each conversation is an artifact in ``OUT/few-shot-begun`` until all are finished, so an interrupted run resumes
+    with the next one and writes the same bytes.
 
     Args:
-        settings: Of the run.
-        card: A task card's name or YAML file that items are drawn from.
+        settings: Settings of the run.
+        card: Name or YAML file of the task card to draw items from.
 
     Returns:
-        The artifact ``OUT/few-shot``: ``few_shot.md`` (the answer in words), ``summary.csv`` (a row an arm),
-        ``paired.csv`` (arms item by item), ``results.csv`` (a row an item and arm), ``transcripts.jsonl`` (a line a
-        conversation), ``items.jsonl``.
+        The artifact ``OUT/few-shot``: ``few_shot.md`` (the result in words), ``summary.csv`` (one row per arm),
+        ``paired.csv`` (comparison of the arms), ``results.csv`` (one row per item and arm), ``transcripts.jsonl`` (one
+        line per conversation), ``items.jsonl``.
 
     Raises:
-        ConfigError: If the chat model is refused.
+        ConfigError: If the chat model is invalid.
         DataError: If there are too few texts.
         EndpointError: If the model gives no reply.
-        Contradiction: If what is there, or was begun, is of other settings.
+        Contradiction: If the folder has a study with other settings.
     """
-    asked, out, seed = settings.section("few_shot"), Path(settings.out), settings.selection.seed
-    require(bool(asked.chat), "chat", asked.chat, "a chat model, for example scripted:FILE")
-    model = open_chat(asked.chat)
-    # The model's identity comes first: what is wrong with it is told before any text is read.
+    study, out, seed = settings.section("few_shot"), Path(settings.out), settings.selection.seed
+    require(bool(study.chat), "chat", study.chat, "a chat model, for example scripted:FILE")
+    model = open_chat(study.chat)
+    # Fail on a bad model before any text is read.
     depends_on: Row = {"chat": model.identity(), "code": origin_of(model), "script": file_digest(SCRIPT)}
-    decides, items = items_of_task(settings, card)
-    depends_on |= {"items": decides, "seed": seed, "method": 3}
+    inputs, items = items_of_task(settings, card)
+    depends_on |= {"items": inputs, "seed": seed, "method": 3}
     begun = out / f"{KIND}-begun"
 
     def write(draft: Draft) -> None:
         plan = [(item, arm) for item in items for arm in ARMS]
         records = []
         for number, (item, arm) in enumerate(tracked(plan, what="conversations", unit="conversations")):
-            hold = partial(_hold_conversation, model=model, spec=asked.chat, item=item, arm=arm, seed=seed)
+            hold = partial(_hold_conversation, model=model, spec=study.chat, item=item, arm=arm, seed=seed)
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
             records.append(read_json(part.path / CONVERSATION) | {"model": depends_on["chat"]})
         _write_study(draft, items, records)
@@ -78,14 +78,14 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
 
 
 def _hold_conversation(draft: Draft, model: ChatModel, spec: str, item: Item, arm: str, seed: int) -> None:
-    """Ask about one item with the examples of one arm; write all that was said, and what came of it."""
+    """Ask about one item with the examples of one arm; write the conversation and its outcome."""
     of_turns = derive_seed(seed, KIND, item.id, arm) % 2**31
     with blamed("chat model", spec, model):
         turns, choice = converse(model, item, arm, of_turns)
-    chosen = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
-    outcome = choice.value if chosen is None else "right" if chosen == item.label else "wrong"
+    label = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
+    outcome = choice.value if label is None else "right" if label == item.label else "wrong"
     record: Row = {"item": item.id, "arm": arm, "topic": item.topic, "label_a": item.label_a, "label_b": item.label_b}
-    record |= {"label": item.label, "chosen": chosen, "outcome": outcome, "seed": of_turns}
+    record |= {"label": item.label, "chosen": label, "outcome": outcome, "seed": of_turns}
     write_json(draft.path / CONVERSATION, {**record, "turns": turns})
 
 
@@ -106,7 +106,7 @@ def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> Non
 
 
 def exact_interval(right: int, items: int) -> tuple[float, float]:
-    """Exact binomial interval of a share, 95 %; (NaN, NaN) of no items.
+    """Compute the exact 95 % binomial interval of a share; (NaN, NaN) without items.
 
     References:
         Clopper and Pearson 1934, The use of confidence or fiducial limits illustrated in the case of the binomial.
@@ -118,37 +118,35 @@ def exact_interval(right: int, items: int) -> tuple[float, float]:
 
 
 def arm_accuracy(arm: str, outcomes: Sequence[str]) -> Row:
-    """The row of an arm in ``summary.csv``.
+    """Summarise the outcomes of an arm: a row of ``summary.csv``.
 
     Args:
-        arm: Its name.
-        outcomes: Of its items, at least one.
+        arm: Name of the arm.
+        outcomes: Outcomes of its items, at least one.
 
     Returns:
-        ``arm``, ``items``; how many are ``right``, ``wrong``, ``abstained`` (the model would not choose) and
-        ``unparsable``; ``accuracy``, the share of all items that are right (who abstains is wrong, as guessing is
-        always possible), and its exact 95 % interval ``low`` to ``high``; how many are ``answered``, and of these the
-        same: ``accuracy_answered`` (NaN if there are none), ``low_answered``, ``high_answered``.
+        ``arm``, ``items``; counts ``right``, ``wrong``, ``abstained`` and ``unparsable``; ``accuracy``, the share of
+        all items that are right, with its exact 95 % interval ``low`` to ``high``; ``answered``, the count of right and
+        wrong, and among these ``accuracy_answered`` (NaN if there are none), ``low_answered``, ``high_answered``.
     """
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
-    right, answered = counts["right"], counts["right"] + counts["wrong"]
+    right, answers = counts["right"], counts["right"] + counts["wrong"]
     row: Row = {"arm": arm, "items": len(outcomes), **counts, "accuracy": right / len(outcomes)}
     row["low"], row["high"] = exact_interval(right, len(outcomes))
-    row |= {"answered": answered, "accuracy_answered": right / answered if answered else float("nan")}
-    row["low_answered"], row["high_answered"] = exact_interval(right, answered)
+    row |= {"answered": answers, "accuracy_answered": right / answers if answers else float("nan")}
+    row["low_answered"], row["high_answered"] = exact_interval(right, answers)
     return row
 
 
 def compare_on_with_off(results: pd.DataFrame) -> Row:
-    """Compare examples on topic with those off it on the same items; only a right answer counts.
+    """Compare the accuracy with examples on and off topic on the same items, by the exact McNemar test.
 
     Args:
-        results: A row an item and arm, with ``item``, ``arm``, ``outcome``.
+        results: One row per item and arm: ``item``, ``arm``, ``outcome``.
 
     Returns:
-        Items that are right in ``both`` arms, ``only_on``, ``only_off``, ``neither``; ``difference``, the accuracy on
-        topic minus that off it; ``p`` of the exact McNemar test: how often a fair coin would part ``only_on +
-        only_off`` items as unevenly.
+        Counts of items that are right in ``both`` arms, ``only_on``, ``only_off``, ``neither``; ``difference`` of the
+        accuracies, on minus off; two-sided ``p``.
 
     References:
         McNemar 1947, Note on the sampling error of the difference between correlated proportions; exact as binomial.
@@ -163,20 +161,20 @@ def compare_on_with_off(results: pd.DataFrame) -> Row:
 
 
 def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
-    """The study in Markdown, the answer first.
+    """Format the study in Markdown, the result first.
 
     Args:
-        title: What was studied.
-        accuracies: Of the arms, from :func:`arm_accuracy`.
-        difference: Of on against off topic, from :func:`compare_on_with_off`.
+        title: Title of the study.
+        accuracies: Rows of the arms, from :func:`arm_accuracy`.
+        difference: Comparison of on with off topic, from :func:`compare_on_with_off`.
     """
     lines = [f"# {title}", ""]
     for row in accuracies:
         interval = f"exact 95 % interval {row['low'] * 100:.0f} to {row['high'] * 100:.0f} %"
         share = f"{row['right']} of {row['items']} ({row['accuracy'] * 100:.0f} %, {interval})"
-        beside = "more than" if row["low"] > CHANCE else "less than" if row["high"] < CHANCE else "not told from"
-        lines.append(f"With {ARMS[row['arm']]} the model is right about {share} texts: {beside} guessing.")
-    lines.append(f"Guessing is right about {CHANCE * 100:.0f} %, as a text is of either class with equal chance.")
+        verdict = "better than" if row["low"] > CHANCE else "worse than" if row["high"] < CHANCE else "may be"
+        lines.append(f"With {ARMS[row['arm']]} the model is right about {share} texts: {verdict} guessing.")
+    lines.append(f"Guessing is right about {CHANCE * 100:.0f} %, as both classes are equally likely.")
     points = f"{abs(difference['difference']) * 100:.0f} points"
     better, worse = ("on", "off") if difference["difference"] > 0 else ("off", "on")
     verdict = f"It does better with {ARMS[better]} than with {ARMS[worse]}, by {points}"
@@ -185,5 +183,5 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     alone = f"on-topic examples alone {difference['only_on']}, with off-topic examples alone"
     test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
     lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
-    lines += ["", "Who abstains, or says what cannot be parsed, is wrong; answered counts the others.", ""]
+    lines += ["", "Abstentions and replies that cannot be parsed count as wrong; answered counts the others.", ""]
     return "\n".join([*lines, "```", aligned(accuracies), "```", ""])

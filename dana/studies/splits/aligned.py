@@ -163,7 +163,7 @@ def _records(path: Path, sides: Sequence[str]) -> Iterator[Row]:
         for side, text in zip(sides, texts, strict=True):
             if text is MISSING:
                 present = ", ".join(record.fields)
-                raise DataError(f"{record.location}: no field {side!r}; available: {present}; name the fields by --sides")
+                raise DataError(f"{record.location}: no field {side!r}; available: {present}; use --sides")
             if not isinstance(text, str):
                 raise DataError(f"{record.location}: {side!r} must be text, is {type(text).__name__}")
         yield record.line, tuple(texts)

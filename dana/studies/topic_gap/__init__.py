@@ -1,4 +1,4 @@
-"""The topic gap: labelled documents of a task to on- and off-topic sets, and to what a classifier is trained on."""
+"""Measure the topic gap: what a classifier loses if it is trained off the topic that it is tested on."""
 
 from dana.core.studies import Study
 
@@ -7,7 +7,7 @@ STUDY = Study(
     settings=f"{__name__}.settings:TopicGapSettings",
     commands={
         "topic-gap": (
-            "Measure how much a classifier leans on topic: train on texts about one or not, test on texts about it",
+            "Measure how much a classifier relies on topic: train on or off a topic, test on it",
             f"{__name__}.command:add_topic_gap",
         )
     },

@@ -1,7 +1,7 @@
-"""Arms of the topic gap: one topic's sets to the texts that a classifier is trained on.
+"""Arms of the topic gap: how the training texts of a topic are chosen or written.
 
 An arm is a frozen dataclass of settings, registered under the entry-point group ``dana.topic_gap_arms``;
-``augmented:ratio=2`` names one with a setting. A package's own stands beside those that are built in.
+``augmented:ratio=2`` names one with a setting.
 
 References:
     Roussinov and Sharoff 2023, BERT goes off-topic.
@@ -44,15 +44,15 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class TopicCase:
-    """What an arm is given: one topic, one n. Labels of the sets ``test`` and ``unused`` are not to be looked at.
+    """Input of an arm: one topic with its sets. Arms must not use the labels of the sets ``test`` and ``unused``.
 
     Attributes:
-        topic: Its number.
+        topic: Number of the topic.
         n: Texts of each label to train on.
-        documents: All of the pool, a row each: id, label, text, whole, stripped
-            (:func:`dana.studies.topic_gap.documents.pool_documents`), share (of the topic in it) and set
+        documents: One row per document of the pool: id, label, text, whole, stripped
+            (:func:`dana.studies.topic_gap.documents.pool_documents`), share (of the topic) and set
             (:func:`dana.studies.topic_gap.documents.split_by_topic`).
-        topics: Folder that :meth:`dana.studies.topics.model.Topics.load` opens.
+        topics: Folder of the topics, for :meth:`dana.studies.topics.model.Topics.load`.
     """
 
     topic: int
@@ -61,18 +61,18 @@ class TopicCase:
     topics: Path
 
     def texts(self, part: str, view: str = "stripped") -> tuple[LabelledText, ...]:
-        """The documents of a set, as a classifier sees them; by the view ``whole`` as a generator does."""
+        """Return the documents of a set: ``stripped`` as a classifier sees them, ``whole`` as a generator does."""
         rows = self.documents.loc[self.documents["set"] == part, ["id", view, "label"]]
         return tuple(LabelledText(*row) for row in rows.itertuples(index=False, name=None))
 
 
 @dataclass(frozen=True)
 class ArmTexts:
-    """What an arm gives.
+    """Output of an arm.
 
     Attributes:
-        train: To train on; further fields of a subclass of LabelledText are written beside a text.
-        validation: To choose the epoch by; None: the topic's validation set.
+        train: Training texts; fields of subclasses of LabelledText are written, too.
+        validation: Texts to choose the epoch by; None for the topic's validation set.
     """
 
     train: tuple[LabelledText, ...]
@@ -80,82 +80,79 @@ class ArmTexts:
 
 
 class TopicArm(Protocol):
-    """A way to train for a topic.
+    """A choice of training texts for a topic.
 
     Attributes:
-        seeded: Whether its texts depend on the seed; else they are made once for all seeds.
+        seeded: True if its texts depend on the seed; else they are made once for all seeds.
     """
 
     seeded: bool
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint: the settings that decide its texts."""
+        """Return plain values for a fingerprint: the settings that decide the texts."""
         ...
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """The texts of one topic and n; the same arguments give the same texts.
+        """Choose or write the texts of one topic and n, as a function of the arguments.
 
         Args:
-            case: The topic's sets.
-            seed: Root seed of what is drawn.
-            folder: Need not be there. For artifacts (:func:`dana.core.artifacts.make`), such as a fitted generator,
-                that arms of this topic, n and seed share: they are called one after the other, again after a kill.
+            case: The topic and its sets.
+            seed: Root seed of random draws.
+            folder: Folder for artifacts (:func:`dana.core.artifacts.make`), such as a fitted generator, that arms of
+                this topic, n and seed share. Arms are called one after the other, and again after a kill.
         """
         ...
 
 
-def checked_texts(arm: str, case: TopicCase, given: ArmTexts) -> ArmTexts:
-    """What an arm gave, if a classifier can be trained on it and it holds no test text.
+def check_arm_texts(arm: str, case: TopicCase, arm_texts: ArmTexts) -> ArmTexts:
+    """Check that a classifier can be trained on an arm's texts and that none is a test text.
 
     Raises:
-        DataError: Naming the arm and the text.
+        DataError: If not; names the arm and the text.
     """
     test = case.texts("test")
-    known, named, worded = ({getattr(row, field) for row in test} for field in ("label", "id", "text"))
-    for part, texts in (("train", given.train), ("validation", given.validation)):
+    labels, ids, wordings = ({getattr(row, field) for row in test} for field in ("label", "id", "text"))
+    for part, texts in (("train", arm_texts.train), ("validation", arm_texts.validation)):
         if texts is not None and not texts:
-            raise DataError(f"arm {arm}: gave no text to {part} on")
+            raise DataError(f"arm {arm}: returned no {part} texts")
         for one in texts or ():
-            if not one.text.strip() or one.label not in known:
-                raise DataError(f"arm {arm}: {part} text {one.id!r} is empty or of an unknown label {one.label!r}")
-            if one.id in named or one.text in worded:
+            if not one.text.strip() or one.label not in labels:
+                raise DataError(f"arm {arm}: {part} text {one.id!r} is empty or has an unknown label {one.label!r}")
+            if one.id in ids or one.text in wordings:
                 raise DataError(f"arm {arm}: {part} text {one.id!r} is a test text")
-    return given
+    return arm_texts
 
 
 @dataclass(frozen=True)
 class OffTopicArm:
-    """Trained on the documents least about the topic."""
+    """Train on the documents least about the topic."""
 
     version: ClassVar[int] = 1
     seeded: ClassVar[bool] = False
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`TopicArm`."""
         return {"arm": type(self).__name__, **asdict(self)}
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """See :class:`TopicArm`."""
         return ArmTexts(case.texts("off"))
 
 
 @dataclass(frozen=True)
 class OnTopicArm(OffTopicArm):
-    """Trained on the topic's own documents: what could be reached, had they labels."""
+    """Train on documents of the topic: the upper bound."""
 
     version: ClassVar[int] = 1
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """See :class:`TopicArm`."""
         return ArmTexts(case.texts("on"))
 
 
 @dataclass(frozen=True)
 class RepeatedArm(OffTopicArm):
-    """Trained on the texts of ``off``, each several times: what more steps alone do.
+    """Train on the texts of ``off``, each several times: the control for the number of steps.
 
     Attributes:
-        times: How often each text is in the training set; 2 has the steps of synthetic text one to one.
+        times: Copies of each text; 2 has as many steps as one synthetic text per real one.
     """
 
     times: int = 2
@@ -165,20 +162,19 @@ class RepeatedArm(OffTopicArm):
         require(self.times >= 2, "times", self.times, "at least 2")
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """See :class:`TopicArm`."""
         return ArmTexts(case.texts("off") * self.times)
 
 
 @dataclass(frozen=True)
 class AugmentedBaselineArm:
-    """Off-topic documents and synthetic ones of the same labels; generators learn and write without keywords.
+    """Train on off-topic documents and on synthetic texts written without keywords (Table 5, "aug baseline").
 
-    Generators learn from the windows as they are; what they write is stripped to letters as all else. The other arms
-    with synthetic text differ in what that is written from (Table 5, "aug baseline").
+    Generators are fitted to the windows as they are; the texts that they write are stripped to letters. The other arms
+    with synthetic text differ in its keywords.
 
     Attributes:
-        ratio: Synthetic texts of a label for each off-topic document of it.
-        generator: A generator's spec, its settings parted by ``;``: ``t5:model=t5-small;epochs=16``.
+        ratio: Synthetic texts of a label per off-topic document.
+        generator: Spec of a generator, with settings separated by ``;``: ``t5:model=t5-small;epochs=16``.
     """
 
     ratio: float = 1.0
@@ -192,42 +188,41 @@ class AugmentedBaselineArm:
         GENERATORS.create(self.settings(0).generator)
 
     def settings(self, seed: int) -> AugmentSettings:
-        """The settings of the synthetic texts."""
-        given = asdict(self) | {"generator": self.generator.replace(";", ",")}
-        given.pop("pool", None)
-        return AugmentSettings(**given, control=self.control, shuffle_labels=self.shuffle_labels, seed=seed)
+        """Return the settings of the synthetic texts."""
+        fields = asdict(self) | {"generator": self.generator.replace(";", ",")}
+        fields.pop("pool", None)
+        return AugmentSettings(**fields, control=self.control, shuffle_labels=self.shuffle_labels, seed=seed)
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`TopicArm`."""
         component = generator_identity(self.settings(0).generator)
         return {"arm": type(self).__name__, **asdict(self), "made_by": component}
 
     def prompts(
         self, case: TopicCase, topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
     ) -> list[Prompt]:
-        """What the synthetic texts are to be about."""
+        """Make the prompts of the synthetic texts."""
         return choose_prompts(topics, rows, settings)
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """See :class:`TopicArm`; arms of equal keywords and generator share what they write.
+        """Add synthetic texts to those of ``off``; arms with equal keywords and generator share them.
 
-        What is written without a letter, or is a test text by its letters, is left out.
+        Drops synthetic texts that have no letters, or the letters of a test text.
         """
         settings, topics, off = self.settings(seed), Topics.load(case.topics), case.texts("off", "whole")
         prompts = self.prompts(case, topics, off, settings)
         rows = synthesize(topics, off, prompts, settings, folder)
-        written = [replace(row, text=strip_to_letters(row.text)) for row in rows]
-        refused = {"", *(row.text for row in case.texts("test"))}
-        added = [row for row in written if row.text not in refused]
-        if len(added) < len(written):
-            what = "topic %d: %d of %d synthetic texts hold no letter, or are a test text"
-            log.warning(what, case.topic, len(written) - len(added), len(written))
-        return ArmTexts((*case.texts("off"), *added))
+        letters = [replace(row, text=strip_to_letters(row.text)) for row in rows]
+        test_texts = {"", *(row.text for row in case.texts("test"))}
+        synthetic = [row for row in letters if row.text not in test_texts]
+        if len(synthetic) < len(letters):
+            what = "topic %d: dropped %d of %d synthetic texts, which have no letters or are a test text"
+            log.warning(what, case.topic, len(letters) - len(synthetic), len(letters))
+        return ArmTexts((*case.texts("off"), *synthetic))
 
 
 @dataclass(frozen=True)
 class RandomKeywordsArm(AugmentedBaselineArm):
-    """Off-topic documents and synthetic ones, from keywords of off-topic documents of any label at random (Table 6).
+    """Train on off-topic documents and on synthetic texts from keywords of random off-topic documents (Table 6).
 
     Attributes:
         keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
@@ -242,13 +237,13 @@ class RandomKeywordsArm(AugmentedBaselineArm):
 
 @dataclass(frozen=True)
 class AugmentedArm(AugmentedBaselineArm):
-    """Off-topic documents and synthetic ones, written from the keywords of documents on the topic (section 3.2).
+    """Train on off-topic documents and on synthetic texts from keywords of documents on the topic (section 3.2).
 
     Attributes:
         keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
         reading: See there.
-        pool: Where keywords are from, never looking at labels: ``unused``: the documents of no set that are most about
-            the topic; ``test``: the test documents, as in the paper.
+        pool: Documents that keywords are from, without their labels: ``unused`` (documents of no set, those most about
+            the topic) or ``test`` (the test documents, as in the paper).
     """
 
     keywords: int = 10
@@ -264,7 +259,7 @@ class AugmentedArm(AugmentedBaselineArm):
     def prompts(
         self, case: TopicCase, topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
     ) -> list[Prompt]:
-        """Those of as many documents as a label gets texts, those most about the topic first, of equal ones by id."""
+        """Make prompts from the documents of the pool most about the topic, as many as a label gets texts."""
         count = max(counts_by_label(rows, settings.ratio).values())
         pool = case.documents[case.documents["set"] == self.pool]
         best = pool.sort_values(["share", "id"], ascending=[False, True]).head(count)
@@ -274,7 +269,7 @@ class AugmentedArm(AugmentedBaselineArm):
 
 @dataclass(frozen=True)
 class ShuffledArm(AugmentedArm):
-    """What the arm ``augmented`` trains on; its synthetic texts get each other's labels at random (section 4.2)."""
+    """Train as the arm ``augmented``, with shuffled labels of the synthetic texts (section 4.2)."""
 
     version: ClassVar[int] = 1
     shuffle_labels: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The command that measures what a classifier leans on topic: ``dana topic-gap``."""
+"""The command ``dana topic-gap``."""
 
 import argparse
 
@@ -14,43 +14,39 @@ FLAGS = [
     *(flag for flag in FINETUNE if flag.name in OF_FINETUNING.split()),
     Flag("--n", "topic_gap.n", "texts of each label to train on", NUMBERS),
     Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all", TOPICS),
-    Flag("--topics-k", "topics.k", "how many topics are fitted; of several the best is taken", NUMBERS),
-    Flag("--topics-of", "topic_gap.topics_of", "a run's folder with topics (dana topics fit)"),
-    Flag("--general", "general", "text to fit topics to, instead of the task's own", MANY),
-    Flag("--arms", "topic_gap.arms", "what is trained on: on, off, augmented, ..., or a plug-in's", MANY),
+    Flag("--topics-k", "topics.k", "numbers of topics to choose from", NUMBERS),
+    Flag("--topics-of", "topic_gap.topics_of", "folder of a run with topics (dana topics fit)"),
+    Flag("--general", "general", "text to fit topics to, instead of the task's", MANY),
+    Flag("--arms", "topic_gap.arms", "training texts: on, off, augmented, ..., or a plug-in's arm", MANY),
     Flag("--test", "topic_gap.test", "texts of each label to test on, on topic"),
     Flag("--validation", "topic_gap.validation", "texts of each label to choose the epoch by, off topic"),
-    Flag("--labels", "topic_gap.labels", "labels to take (default: all)", MANY),
-    Flag("--window", "topic_gap.window", "characters that are kept of a document"),
+    Flag("--labels", "topic_gap.labels", "labels to use (default: all)", MANY),
+    Flag("--window", "topic_gap.window", "characters of a document to use"),
     Flag("--short", "topic_gap.short", "drop documents shorter than the window, or keep them whole"),
-    Flag("--draw", "topic_gap.draw", "sets by ranks, or random among the same documents"),
+    Flag("--draw", "topic_gap.draw", "split by ranks, or at random among the same documents"),
     Flag("--seed", "selection.seed", "root seed of windows, topics and draws"),
     Flag("--out", "out"),
-    Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
+    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
 ]
 
 
 def add_topic_gap(add: AddCommand) -> None:
-    """Add the command.
-
-    Args:
-        add: ``add_parser`` of the command line's subparsers.
-    """
+    """Add the command to the command line's subparsers."""
     command = add_command(add, "topic-gap", _topic_gap, FLAGS, reads=READS)
-    command.add_argument("card", metavar="CARD", help="a task card's name or YAML file")
+    command.add_argument("card", metavar="CARD", help="name or YAML file of a task card")
 
 
-def _topic_gap(parsed: argparse.Namespace) -> None:
-    """Measure how much a classifier leans on topic: train on texts about one or not, test on texts about it.
+def _topic_gap(args: argparse.Namespace) -> None:
+    """Measure how much a classifier relies on topic: train on or off a topic, test on it.
 
-    Fine-tunes --model on texts about a topic, and on texts that are least about it, and tests both on texts about it:
-    what is lost is what it had learnt of topic instead of label. For every topic, --n and seed. Writes tables over
-    topics with tests, and OUT/topic_gap.html, which says it in words. Killed, the same command goes on.
+    For every topic, --n and seed, fine-tunes --model on texts about the topic and on texts least about it, and tests
+    both on texts about it. The difference is what it learnt of topic instead of label. Writes tables with tests over
+    topics and the page OUT/topic_gap.html. If it is killed, the same command resumes.
 
       dana topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
     """
     from dana.studies.topic_gap.stage import run_topic_gap
 
-    page = run_topic_gap(parsed.card, settings_from(parsed))
+    page = run_topic_gap(args.card, settings_from(args))
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
-    print(f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")
+    print(f"wrote {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")

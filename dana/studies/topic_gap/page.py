@@ -1,4 +1,4 @@
-"""The page of a topic gap: scores by topic, n, arm and seed to differences with tests over topics, and to a report."""
+"""Compare the arms of a topic gap by paired tests over topics, and build the page."""
 
 import math
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 P_VALUES = ("p_t", "p_wilcoxon")
-DIGITS = 12  # differences of printed scores are equal where they differ by less: a tie is a tie
+DIGITS = 12  # differences are rounded, so that ties of printed scores are ties
 
 
 def paired_test(differences: np.ndarray) -> dict[str, float]:
-    """Test whether differences, one a topic, are 0 in the mean; all but the mean is NaN of a single one.
+    """Test whether the mean of differences, one per topic, is 0.
 
     Args:
         differences: Shape (topics,).
 
     Returns:
-        ``difference`` (their mean), ``std`` (ddof 1), ``low`` and ``high`` (95 % interval of the mean, by Student's t),
-        ``hedges_g`` (mean over deviation, corrected for few topics; NaN of two, which say nothing of it), ``p_t``
-        (two-sided, paired t-test) and ``p_wilcoxon`` (two-sided, signed-rank test).
+        ``difference`` (mean), ``std`` (ddof 1), ``low`` and ``high`` (95 % interval of the mean, by Student's t),
+        ``hedges_g`` (effect size, corrected for few topics; NaN for two), ``p_t`` (two-sided paired t-test) and
+        ``p_wilcoxon`` (two-sided signed-rank test). For one topic, all but the mean are NaN.
 
     References:
         Hedges 1981, Distribution theory for Glass's estimator of effect size: the correction 1 − 3 / (4 df − 1).
-        Wilcoxon 1945, Individual comparisons by ranking methods; zeros are left out.
+        Wilcoxon 1945, Individual comparisons by ranking methods; zeros are dropped.
     """
     from scipy.stats import ttest_1samp, wilcoxon
 
@@ -43,9 +43,9 @@ def paired_test(differences: np.ndarray) -> dict[str, float]:
     hedges_g, p_t, p_wilcoxon = math.nan, math.nan, math.nan
     if values.size > 1:
         p_wilcoxon = 1.0 if is_zero else float(wilcoxon(values).pvalue)
-        if np.ptp(values) > 0:  # else there is no deviation: neither an effect size nor a t
+        if np.ptp(values) > 0:  # else the deviation is 0, and effect size and t are undefined
             p_t = float(ttest_1samp(values, 0.0).pvalue)
-            # The correction would be 0 of one degree of freedom.
+            # The correction is 0 for one degree of freedom.
             correction = 1 - 3 / (4 * (values.size - 1) - 1) if values.size > 2 else math.nan
             hedges_g = correction * interval.mean / interval.std
         elif is_zero:
@@ -55,10 +55,13 @@ def paired_test(differences: np.ndarray) -> dict[str, float]:
 
 
 def gap_frame(results: pd.DataFrame) -> pd.DataFrame:
-    """A row a topic and n: topic, words, n, the mean score of each arm over seeds, and ``gap``: on less off topic.
+    """Average the scores of each arm over seeds, and compute ``gap``, the difference of on and off topic.
 
     Args:
-        results: A row a topic, n, arm and seed: topic, words, n, arm, seed, score.
+        results: One row per topic, n, arm and seed: topic, words, n, arm, seed, score.
+
+    Returns:
+        One row per topic and n: topic, words, n, one column per arm, gap.
     """
     arms = list(dict.fromkeys(results["arm"]))
     means = results.groupby(["n", "topic", "arm"])["score"].mean().unstack()[arms].reset_index()
@@ -70,26 +73,27 @@ def gap_frame(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def gap_summary(results: pd.DataFrame) -> pd.DataFrame:
-    """A row an n and arm other than off topic: both means over topics, and the difference with its tests.
-
-    Columns: n, arm, other, topics, mean, mean_other, lower (topics on which the arm scores below the other), those of
-    :func:`paired_test`, and both p after Holm over all rows.
+    """Compare each arm with off topic, over topics.
 
     Args:
         results: As for :func:`gap_frame`.
+
+    Returns:
+        One row per n and arm: n, arm, other, topics, mean, mean_other, lower (topics on which the arm scores below the
+        other), entries of :func:`paired_test`, and both p after Holm over all rows.
     """
     arms = [arm for arm in dict.fromkeys(results["arm"]) if arm != OFF]
     rows = []
-    for (n, own), arm in product(gap_frame(results).groupby("n"), arms):
-        pairs = own.dropna(subset=[arm, OFF])
+    for (n, group), arm in product(gap_frame(results).groupby("n"), arms):
+        pairs = group.dropna(subset=[arm, OFF])
         differences = np.round((pairs[arm] - pairs[OFF]).to_numpy(), DIGITS)
         row = {"n": n, "arm": arm, "other": OFF, "topics": differences.size, "mean": pairs[arm].mean()}
         row |= {"mean_other": pairs[OFF].mean(), "lower": int((differences < 0).sum())}
         rows.append(row | paired_test(differences))
     summary = pd.DataFrame(rows)
     for name in P_VALUES if rows else ():
-        known = summary[name].dropna()
-        summary[f"{name}_holm"] = pd.Series(holm(known.tolist()), index=known.index).reindex(summary.index)
+        p_values = summary[name].dropna()
+        summary[f"{name}_holm"] = pd.Series(holm(p_values.tolist()), index=p_values.index).reindex(summary.index)
     return summary
 
 
@@ -101,42 +105,42 @@ def gap_report(
     left_out: Mapping[int, str],
     words: Mapping[int, str],
 ) -> Report:
-    """All that the page says.
+    """Build the page.
 
     Args:
         task: Name of the task.
         model: Folder or name of the checkpoint.
-        results: A row a topic, n, arm and seed: topic, words, n, arm, seed, score, collapsed, train, dev, test.
-        counts: Of the pool: in, kept, dropped by reason.
-        left_out: Topics that are not measured, with the reason.
-        words: The most probable words of each topic.
+        results: One row per topic, n, arm and seed: topic, words, n, arm, seed, score, collapsed, train, dev, test.
+        counts: Counts of the pool: in, kept, dropped by reason.
+        left_out: Topics that are left out, with the reason.
+        words: Most probable words of each topic.
     """
     gap, summary = gap_frame(results), gap_summary(results)
     verdicts = [_verdict(row, Path(model).name) for row in each(summary)]
     caption = (
-        "Macro-F1, mean over topics, of an arm and, as other, of training off topic; the difference, its 95 % interval "
-        "by Student's t, Hedges' g, and on how many topics it is below 0; p as they are, and by Holm over all rows."
+        "Mean macro-F1 over topics of an arm and of training off topic (other); their difference, its 95 % interval by "
+        "Student's t, Hedges' g, and the number of topics where it is below 0; p without and with Holm over all rows."
     )
     differences = Table("summary", caption, summary, SUMMARY)
-    by_topic = Table("gap", "Means over seeds; the gap is on less off topic.", gap, _topic_columns(gap))
-    measured = _measured(results, counts, left_out, words)
+    by_topic = Table("gap", "Means over seeds; gap: on minus off topic.", gap, _topic_columns(gap))
+    coverage = _coverage(results, counts, left_out, words)
     sections = [
         Section("Differences from training off topic", "\n".join(verdicts), tables=(differences,)),
         Section("Macro-F1 by topic", "", tables=(by_topic,)),
-        Section("What was measured", measured, tables=(Table("results", "", results),)),
+        Section("What was measured", coverage, tables=(Table("results", "", results),)),
     ]
-    return Report(f"{task}: what a classifier loses where the topic changes", verdicts[0], [], sections)
+    return Report(f"{task}: what a classifier loses off topic", verdicts[0], [], sections)
 
 
 def _verdict(row: Any, model: str) -> str:
-    """What a row of the summary says."""
-    trained, points = "on topic" if row.arm == ON else f"on {row.arm}", number(100 * row.difference, 1, True)
-    claim = f"N = {row.n}: trained {trained}, {model} has {points} points of macro-F1 over training off topic"
+    """Put a row of the summary in words."""
+    training, points = "on topic" if row.arm == ON else f"on {row.arm}", number(100 * row.difference, 1, True)
+    claim = f"N = {row.n}: trained {training}, {model} gets {points} points of macro-F1 over training off topic"
     if row.topics < 2:
-        return f"{claim}, on one topic, which says nothing of others."
+        return f"{claim}, on one topic only."
     interval = interval_text(100 * row.low, 100 * row.high, 1)
     p = f"{row.p_t_holm:.1e}" if row.p_t_holm < 0.0005 else number(row.p_t_holm, 4)
-    chance = "" if row.p_t_holm <= ALPHA else "; that may be chance"
+    chance = "" if row.p_t_holm <= ALPHA else "; it may be chance"
     return f"{claim} (95 % interval {interval}, p = {p} by paired t over {row.topics} topics after Holm){chance}."
 
 
@@ -153,39 +157,39 @@ SUMMARY = (
 
 def _topic_columns(gap: pd.DataFrame) -> tuple[Column, ...]:
     def score(name: str) -> Column:
-        at = gap.columns.get_loc(name)  # by place: an arm's spec is no name of an attribute
+        at = gap.columns.get_loc(name)  # by position: the name of an arm is a spec
         return Column(name, lambda row: number(row[at], 3, sign=name == "gap"))
 
     scores = [score(name) for name in gap.columns if name not in ("topic", "words", "n")]
     return (*decimals(0, "n", "topic"), *text_columns("words"), *scores)
 
 
-def _measured(
+def _coverage(
     results: pd.DataFrame, counts: Mapping[str, Any], left_out: Mapping[int, str], words: Mapping[int, str]
 ) -> str:
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
-    seeds, collapsed = results["seed"].nunique(), int(results["collapsed"].sum())
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
+    seeds, collapses = results["seed"].nunique(), int(results["collapsed"].sum())
     lines = [
-        f"{counts['kept']:,} of {counts['in']:,} documents; left out: {dropped}.",
+        f"{counts['kept']:,} of {counts['in']:,} documents; left out: {reasons}.",
         f"Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen on validation texts off topic.",
     ]
-    if collapsed:
-        lines.append(f"{collapsed} of {len(results)} models collapsed: nearly all texts got one label.")
+    if collapses:
+        lines.append(f"{collapses} of {len(results)} models collapsed: they predict one label for nearly all texts.")
     lines += [f"Topic {topic} ({words[topic]}) is left out, {reason}." for topic, reason in left_out.items()]
     return "\n".join(lines)
 
 
 def keyword_curve(points: pd.DataFrame) -> Figure:
-    """Draw the score by number of keywords, a line a run and N, over its score off topic, dashed (Figure 2).
+    """Draw the score by number of keywords, with the score off topic as a dashed line (Figure 2).
 
     Args:
-        points: A row a run, N and number of keywords: run, n, keywords, score, off.
+        points: One row per run, N and number of keywords: run, n, keywords, score, off.
     """
 
     def paint(axes: "Axes") -> None:
-        for at, ((run, n), own) in enumerate(points.groupby(["run", "n"])):
-            axes.plot(own["keywords"], own["score"], "o-", color=f"C{at}", label=f"{Path(str(run)).name}, N = {n}")
-            axes.axhline(own["off"].iloc[0], color=f"C{at}", linestyle="--", linewidth=1)
+        for at, ((run, n), group) in enumerate(points.groupby(["run", "n"])):
+            axes.plot(group["keywords"], group["score"], "o-", color=f"C{at}", label=f"{Path(str(run)).name}, N = {n}")
+            axes.axhline(group["off"].iloc[0], color=f"C{at}", linestyle="--", linewidth=1)
         axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
         axes.legend()
 

@@ -1,4 +1,4 @@
-"""Settings of the topic gap: topics, sizes of their sets, what is trained on, and how documents are cut."""
+"""Settings of the topic gap."""
 
 from dataclasses import dataclass, field
 
@@ -13,21 +13,21 @@ DRAWS = (RANKS, RANDOM)
 
 @dataclass(frozen=True)
 class TopicGapSettings:
-    """Topics, how many texts of each label every set has, and what is trained on.
+    """Topics, sizes of their sets, training texts, and windows of documents.
 
     Attributes:
-        n: Texts of each label to train on, several numbers.
-        topics: Topics by number, from 0; or ``all`` of which the documents' shares differ.
+        n: Texts of each label to train on; several numbers are compared.
+        topics: Topics by number, from 0; or ``all`` that separate the documents.
         test: Texts of each label to test on, on topic.
         validation: Texts of each label to choose the epoch by, off topic.
-        arms: What is trained on: ``on``, ``off``, an arm with synthetic text such as ``augmented``, or a plug-in's;
-            ``off`` is what the others are compared with.
-        labels: Labels of the task to take; empty takes all.
-        window: Characters that are kept of a document, from a place that its id decides.
-        short: Documents shorter than the window: ``drop``, or ``keep`` them whole.
-        draw: Who of a topic's documents is in which set: ``ranks`` tests those most about it and trains on the next;
-            ``random`` deals the same documents to both at random, and so off topic.
-        topics_of: A run's folder with topics (``dana topics fit``); else they are fitted.
+        arms: Training texts: ``on``, ``off``, an arm with synthetic text such as ``augmented``, or a plug-in's; must
+            have ``off``, the baseline of the others.
+        labels: Labels of the task to use; empty for all.
+        window: Characters of a document to use, at a random position.
+        short: ``drop`` documents shorter than the window, or ``keep`` them whole.
+        draw: ``ranks`` tests the documents most about a topic and trains on the next; ``random`` assigns the same
+            documents to the two sets at random, and so off topic.
+        topics_of: Folder of a run with topics (``dana topics fit``); by default topics are fitted.
     """
 
     n: list[int] = field(default_factory=lambda: [30, 100])
@@ -45,8 +45,8 @@ class TopicGapSettings:
         require(bool(self.n) and min(self.n) >= 1, "n", self.n, "whole numbers of at least 1")
         numbers = bool(self.topics) and all(isinstance(topic, int) and topic >= 0 for topic in self.topics)
         require(self.topics == [ALL] or numbers, "topics", self.topics, "all, or numbers of topics from 0")
-        compared = OFF in self.arms and len(self.arms) > 1
-        require(compared, "arms", self.arms, "off and others: off is what they are compared with")
+        has_baseline = OFF in self.arms and len(self.arms) > 1
+        require(has_baseline, "arms", self.arms, "off, the baseline, and at least one other")
         require(len(self.labels) != 1, "labels", self.labels, "at least two labels of the task, or empty for all")
         for name in ("n", "topics", "arms", "labels"):
             values = getattr(self, name)

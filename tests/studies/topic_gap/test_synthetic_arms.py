@@ -12,7 +12,7 @@ from dana.core.errors import ConfigError, DataError, PluginError
 from dana.studies.augmentation import synthetic
 from dana.studies.augmentation.synthetic import AugmentSettings, extract_keywords
 from dana.studies.topic_gap import arms
-from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, checked_texts
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, check_arm_texts
 from dana.studies.topic_gap.documents import strip_to_letters
 from tests.studies.augmentation.few_topics import CELLS, ROWS, few_topics
 
@@ -44,7 +44,7 @@ def case(tmp_path):
 
 def made_by(spec, case, folder, seed=0):
     """The synthetic texts of an arm, after a check of the others."""
-    made = checked_texts(spec, case, TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder))
+    made = check_arm_texts(spec, case, TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder))
     assert made.train[:6] == case.texts("off")
     assert made.validation is None
     return made.train[6:]

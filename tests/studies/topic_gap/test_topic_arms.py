@@ -7,7 +7,7 @@ import pytest
 
 from dana.core.errors import ConfigError, DataError
 from dana.studies.augmentation.synthetic import LabelledText
-from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, ArmTexts, TopicCase, checked_texts
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, ArmTexts, TopicCase, check_arm_texts
 from dana.studies.topic_gap.documents import SETS
 
 
@@ -29,7 +29,7 @@ def test_the_two_natural_arms_give_their_sets(case, name):
     assert made.train[0] == LabelledText(f"{name}-x", f"letters of {name} x", "x")
     assert made.validation is None
     assert not arm.seeded
-    assert checked_texts(name, case, made) is made
+    assert check_arm_texts(name, case, made) is made
 
 
 def test_repeated_is_off_several_times(case):
@@ -64,4 +64,4 @@ GOOD = LabelledText("made-1", "some words", "x")
 )
 def test_what_an_arm_may_not_give(case, texts, says):
     with pytest.raises(DataError, match=says):
-        checked_texts("mine", case, texts)
+        check_arm_texts("mine", case, texts)
