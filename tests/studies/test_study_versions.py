@@ -33,15 +33,15 @@ KEYWORDS = [("word1", "word2"), ("word3",), ()]
 def clusters(spec: str, seed: int) -> dict[str, Any]:
     selector = create_selector(spec, SelectorContext(encoder="hashing:dims=48,words=1"))
     general = sentences(tuple(WORDS[:20]), 60, seed) + sentences(tuple(WORDS[10:]), 60, seed + 1)
-    fitted = selector.fit(sentences(tuple(WORDS[:12]), 20, seed + 2), {"clusters": general}, seed)
+    model = selector.fit(sentences(tuple(WORDS[:12]), 20, seed + 2), {"clusters": general}, seed)
     sizes = [size for units in (60, 4000) for size in selector.samples(units).values()]
-    return {"scores": fitted.score(sentences(tuple(WORDS), 12, seed + 3)), "samples": sizes}
+    return {"scores": model.score(sentences(tuple(WORDS), 12, seed + 3)), "samples": sizes}
 
 
 def topics(spec: str, seed: int) -> dict[str, Any]:
     bags, _, _ = known_topics()
-    fitted = TOPIC_MODELS.create(spec).fit(bags.rows(np.arange(200)), 3, seed)
-    return {"beta": fitted.beta, "theta": fitted.theta(bags.counts[200:208])}
+    model = TOPIC_MODELS.create(spec).fit(bags.rows(np.arange(200)), 3, seed)
+    return {"beta": model.beta, "theta": model.theta(bags.counts[200:208])}
 
 
 def texts(spec: str, seed: int) -> dict[str, Any]:
@@ -56,14 +56,14 @@ def trained_on(spec: str, seed: int) -> dict[str, Any]:
     """The texts of a topic-gap arm, of twelve documents about one of three topics."""
     with TemporaryDirectory() as name:
         few_topics().save(Path(name) / "topics")
-        about = [(f"d{at:02}", f"Enzyme {at} of a yeast cell, verdict {at % 3}", "xy"[at % 2]) for at in range(16)]
-        documents = pd.DataFrame(about, columns=["id", "whole", "label"])
+        rows = [(f"d{at:02}", f"Enzyme {at} of a yeast cell, verdict {at % 3}", "xy"[at % 2]) for at in range(16)]
+        documents = pd.DataFrame(rows, columns=["id", "whole", "label"])
         documents = documents.assign(text=documents["whole"], stripped=documents["whole"].map(strip_to_letters))
         sets = [*["test"] * 2, *["on"] * 4, *["unused"] * 4, *["off"] * 4, *["validation"] * 2]
         documents = documents.assign(share=np.linspace(0.9, 0.1, 16).astype(np.float32), set=sets)
         case = TopicCase(CELLS, 2, documents, Path(name) / "topics")
-        made = TOPIC_GAP_ARMS.create(spec).texts(case, seed, Path(name) / "work")
-        return {"texts": letters([f"{text.id} {text.label} {text.text}" for text in made.train])}
+        outputs = TOPIC_GAP_ARMS.create(spec).texts(case, seed, Path(name) / "work")
+        return {"texts": letters([f"{text.id} {text.label} {text.text}" for text in outputs.train])}
 
 
 # What computes, and the specs by which the parameters show.
@@ -82,22 +82,22 @@ COMPUTED = {
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def spec_paths(tmp_path_factory):
     """What specs name: models, a file of replies, and an endpoint that replies with what it was asked."""
     folder = tmp_path_factory.mktemp("versions")
     lines = [{"reply": f"to w{word}", "contains": f"w{word}", "turn": 2} for word in (9, 4)]
     (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat")}
+    outputs = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat")}
     with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
-        yield {**made, "replies": folder / "replies.jsonl", "url": endpoint.url}
+        yield {**outputs, "replies": folder / "replies.jsonl", "url": endpoint.url}
 
 
 @pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])
-def test_a_version_computes_what_it_always_did_of_studies(group, name, component, places):
+def test_a_version_computes_what_it_always_did_of_studies(group, name, component, spec_paths):
     compute, variants = COMPUTED[name]
 
     def numbers(seed: int) -> dict[str, Any]:
-        specs = {variant: f"{name}:{variant.format_map(places)}" if variant else name for variant in variants}
+        specs = {variant: f"{name}:{variant.format_map(spec_paths)}" if variant else name for variant in variants}
         outcomes = {variant: compute(spec, seed) for variant, spec in specs.items()}
         return {f"{variant} {part}".strip(): outcomes[variant][part] for variant in specs for part in outcomes[variant]}
 

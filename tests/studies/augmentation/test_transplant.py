@@ -8,7 +8,7 @@ TEXT = "The court sat. A COURT, no judge; Judges' court?"
 
 
 @pytest.mark.parametrize(
-    ("own", "new", "expected"),
+    ("old", "new", "result"),
     [
         (("court", "court", "judge"), ("film", "actor", "film"), "The film sat. A FILM, no actor; Judges' film?"),
         (("court", "judge"), ("film", "film"), "The film sat. A FILM, no film; Judges' film?"),
@@ -18,25 +18,17 @@ TEXT = "The court sat. A COURT, no judge; Judges' court?"
         ((), ("film",), TEXT),
     ],
 )
-def test_each_keyword_is_replaced_wherever_it_stands(own, new, expected):
-    assert transplant(TEXT, own, new) == expected
-
-
-def test_swapped_words_are_replaced_at_once():
-    assert transplant("court and judge", ("court", "judge"), ("judge", "court")) == "judge and court"
+def test_each_keyword_is_replaced_wherever_it_stands(old, new, result):
+    assert transplant(TEXT, old, new) == result
 
 
 PAIRS = [(("court",), "one court"), (("judge",), "two judges, a judge"), ((), "no keyword"), (("jury",), "three jury")]
 
 
 def test_a_text_is_drawn_by_its_own_seed():
-    fitted = KeywordTransplant().fit(PAIRS, seed=0)
+    generator = KeywordTransplant().fit(PAIRS, seed=0)
     seeds = list(range(60))
-    together = fitted.generate([("film",)] * 60, seeds)
-    assert together == [fitted.generate([("film",)], [seed])[0] for seed in seeds]
+    together = generator.generate([("film",)] * 60, seeds)
+    assert together == [generator.generate([("film",)], [seed])[0] for seed in seeds]
     assert set(together) == {"one film", "two judges, a film", "three film"}, "no text without a place for keywords"
-    assert set(fitted.generate([()] * 60, seeds)) == {text for _, text in PAIRS}
-
-
-def test_texts_without_any_keyword_stay_as_they_are():
-    assert KeywordTransplant().fit([((), "as it is")], 0).generate([("film",)], [3]) == ["as it is"]
+    assert set(generator.generate([()] * 60, seeds)) == {text for _, text in PAIRS}

@@ -10,7 +10,7 @@ import pytest
 from dana.core.artifacts import make, read_manifest
 from dana.core.schemas import read_table, write_parts
 from dana.stages.report import report_stage
-from dana.studies.clusters.pool import amounts_by_cluster
+from dana.studies.clusters.pool import amounts_by_cluster, pool_table
 from dana.studies.clusters.stage import SCHEMA
 from tests.report.conftest import write_selection
 
@@ -60,3 +60,14 @@ def test_clusters_of_another_corpus_or_of_other_units_are_not_told(run):
     write_parts([table], run / "parts", table.schema, rows_per_part=500)
     for name, is_known in {"shifted": False, "nothing": True, "parts": False}.items():
         assert np.isfinite(amounts_by_cluster(run / "clusters", run / name, 4)[1]).all() == is_known
+
+
+def test_shares_by_hand_those_that_most_is_kept_of_first():
+    pool = pd.DataFrame({"cluster": [0, 1, 2], "name": ["law", "cells", "odds"], "units": [50, 40, 10]})
+    rows = pool_table(pool.assign(kept=[2.0, 18.0, 0.0])).frame.set_index("name")
+    assert rows.index.tolist() == ["cells", "law", "odds"]
+    assert rows["share_of_units"].tolist() == [0.4, 0.5, 0.1]
+    assert rows["share_of_kept"].tolist() == [0.9, 0.1, 0]
+    assert rows["share_of_its_units_kept"].tolist() == [0.45, 0.04, 0]
+    table = pool_table(pool.assign(kept=np.nan))
+    assert [cells[-2:] for cells, _ in table.rows()] == [["–", "–"]] * 3

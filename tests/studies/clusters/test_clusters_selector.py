@@ -1,10 +1,6 @@
 """Clusters selector: minus the log of the task's share of a unit's clusters, by hand, by scikit-learn, bad input."""
 
-import gzip
 import math
-import os
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,21 +125,3 @@ def test_too_few_units_are_refused():
         a_selector().fit(["a cell"], {"clusters": ["the same", "The same!"] * 9})
     with pytest.raises(DataError, match="task"):
         a_selector().fit([], GENERAL)
-
-
-@pytest.mark.skipif("DANA_DATA" not in os.environ, reason="needs the real text under DANA_DATA")
-def test_units_of_the_sample_and_equal_ones_outside_it_score_alike():
-    """Why it is not cross-fitted: half of the law text is fitted on, the other half has its mean score."""
-    domains = {
-        name: gzip.decompress((Path(os.environ["DANA_DATA"]) / f"domains/{name}.en.txt.gz").read_bytes())
-        .decode()
-        .splitlines()[:1200]
-        for name in ("law", "medical", "it")
-    }
-    selector = replace(a_selector(k=5, pca=20), encoder="static").fit(
-        domains["medical"][600:], {"clusters": [line for name in domains for line in domains[name][:600]]}
-    )
-    inside, outside = (selector.score(domains["law"][part]) for part in (slice(600), slice(600, 1200)))
-    error = math.hypot(inside.std(), outside.std()) / math.sqrt(600)
-    assert abs(inside.mean() - outside.mean()) < 3 * error
-    assert min(inside.mean(), outside.mean()) > selector.score(domains["medical"][:600]).mean() + 10 * error

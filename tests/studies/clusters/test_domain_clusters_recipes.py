@@ -13,10 +13,8 @@ import torch
 
 from dana.core.errors import DataError
 from dana.core.schemas import Document
-from dana.selectors.classifier import ClassifierSelector
 from dana.studies.clusters.model import MixtureFits
 from dana.studies.clusters.settings import ClusterSettings
-from tests import toy_task
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "papers" / "domain_clusters"
 WORDS = {
@@ -88,24 +86,6 @@ def test_a_domain_is_the_first_lines_of_its_file_or_drawn_sentences_of_its_docum
     assert {text.split()[0] for text in ships} == {"The", "We"}
 
 
-def test_domains_that_cannot_be_compared_are_refused_by_name(script, files, tmp_path, capsys):
-    table1 = script("table1")
-    for number, (arguments, message) in enumerate(
-        [
-            ([*files, "--most", "81"], "80 distinct sentences; 81 are wanted of each domain"),
-            ([files[0], files[0]], "two or more, each of another name"),
-            ([*files[:2], str(tmp_path / "gone.txt")], "gone.txt"),
-            ([*files, "--most", "60", "--k", "200"], "k=200"),
-        ]
-    ):
-        out = tmp_path / f"out{number}"
-        with pytest.raises(SystemExit) as exit_info:
-            table1.main(["--encoders", ENCODER, "--pca", "4", "--baselines", "--out", str(out), *arguments])
-        assert exit_info.value.code == 2
-        assert message in capsys.readouterr().err
-        assert not (out / "table1.csv").exists()
-
-
 def test_purities_are_those_of_the_fits_counted_by_hand(script, monkeypatch):
     table1 = script("table1")
     documents = [Document(f"{name}-{at}", name, f"sentence {at}") for at, name in enumerate("aabbbb")]
@@ -160,26 +140,6 @@ def test_table_1_goes_on_where_it_was_killed_and_is_what_its_fits_say(script, fi
     other = tmp_path / "other"
     table1.main([*command, "--pca", "4", "0", "--out", str(other)])
     assert (other / "table1.csv").read_bytes() == (out / "table1.csv").read_bytes()
-
-
-def test_baselines_stand_beside_the_papers_without_geometry_or_components(script, files, tmp_path, monkeypatch):
-    table1 = script("table1")
-    monkeypatch.setattr(table1, "DIMS", 12)
-    command = [*files, "--most", str(MOST), "--encoders", "words", "--k", "5", "--seeds", "3", "--pca", "6"]
-    table1.main([*command, "--out", str(tmp_path / "foreign")])
-    assert "published" not in pd.read_csv(tmp_path / "foreign" / "summary.csv"), "of other domains nothing is"
-    monkeypatch.setattr(table1, "PAPERS", set(WORDS))
-    out = tmp_path / "out"
-    table1.main([*command, "--out", str(out)])
-    table = pd.read_csv(out / "summary.csv", keep_default_na=False).set_index(["method", "geometry"])
-    assert table["published"].tolist() == ["", "", "24.31", "15.08"]
-    assert table["seeds"].tolist() == [3, 3, 3, 3]
-    assert table.loc[("words", "none"), "purity"] > 80 > table.loc[("random", ""), "purity"] > 100 / 3
-    fits = pd.read_csv(out / "table1.csv")
-    texts = [text for name in sorted(WORDS) for text in sentences(name, MOST)]
-    clusters = table1.random_clusters(len(texts), 5, table1.derive_seed(0, "table1", "random", 2))
-    again = purity_by_hand(clusters.tolist(), [name for name in sorted(WORDS) for _ in range(MOST)])
-    assert fits[(fits["method"] == "random") & (fits["seed"] == 2)]["purity"].item() == pytest.approx(again)
 
 
 def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, capsys):
@@ -243,27 +203,6 @@ def test_precision_recall_and_ceilings_are_counted_by_hand(script):
     assert table7.measures(scores + 5, np.arange(6) < 2, 4)["cut"].tolist() == ["best 4"]
 
 
-def test_published_precision_stands_beside_as_it_must_have_been_meant(script):
-    table7 = script("table7")
-    rows = [
-        (domain, spec, cut, precision)
-        for domain, precision in (("koran", 0.02), ("it", 0.4))
-        for spec in ("moore_lewis", table7.COSINE, "classifier", "knn")
-        for cut in ("best 1000", "below 0")
-    ]
-    table = table7.beside(pd.DataFrame(rows, columns=["domain", "selector", "cut", "precision"]))
-    table = table.set_index(["domain", "selector", "cut"])
-    assert table.loc[("average", "knn", "best 1000"), "precision"] == pytest.approx(0.21)
-    output = table["published_precision"].dropna()
-    assert output.xs("koran")["moore_lewis"].tolist() == [0.035]
-    assert output.xs("average").round(3).tolist() == [0.537, 0.513, 0.565]
-    assert table["published_recall"].dropna().xs("it").to_dict() == {
-        ("moore_lewis", "best 1000"): 0.985,
-        (table7.COSINE, "best 1000"): 0.857,
-        ("classifier", "best 1000"): 0.998,
-    }
-
-
 def test_table_7_finds_the_domain_that_it_is_fitted_on_and_goes_on_where_it_was_killed(script, files, tmp_path, capsys):
     table7 = script("table7")
     out = tmp_path / "out"
@@ -300,38 +239,3 @@ def test_what_is_below_zero_is_held_against_the_truth_and_the_published_numbers(
     assert table["published_F1"].tolist() == [0.898, 0.967]
     assert table["published_precision"].tolist() == [0.848, 0.955]
     assert table["published_recall"].tolist() == [0.956, 0.98]
-
-
-def test_table_5_holds_out_what_nothing_is_fitted_on(script, files, tmp_path, monkeypatch, capsys):
-    table5 = script("table5")
-    vocabulary = [word for words in WORDS.values() for word in words]
-    model = str(toy_task.write_checkpoint(tmp_path / "tiny", words=vocabulary))
-    out, training_texts = tmp_path / "out", {}
-    fit = ClassifierSelector.fit
-
-    def watched(self, task, general, seed):
-        training_texts[self.negatives] = (task, general)
-        return fit(self, task, general, seed)
-
-    monkeypatch.setattr(ClassifierSelector, "fit", watched)
-    command = [*files, "--most", str(MOST), "--fit", "20", "--held-out", "12", "--scale", "0", "--out", str(out)]
-    command += ["--model", model, "--epochs", "3", "--learning-rate", "5e-3", "--domains", "sea"]
-    table5.main(command)
-    for task, general in training_texts.values():
-        assert task == sentences("sea", MOST)[:20]
-        assert general == [text for name in sorted(WORDS) for text in sentences(name, MOST)[32:]]
-    table = pd.read_csv(out / "table5.csv")
-    assert table["negatives"].tolist() == ["random", "pre_ranked"]
-    domains = script("domains").read_domains([Path(path) for path in files], MOST, out / "texts")
-    texts, cluster = table5.held_out(domains, "sea", 20, 12)
-    assert set(texts) == {text for name in WORDS for text in sentences(name, MOST)[20 : 32 if name == "sea" else 26]}
-    assert cluster.tolist() == [text in sentences("sea", MOST) for text in texts]
-    assert cluster.sum() == 12
-    assert len(cluster) == 24
-    training_texts.clear()
-    table5.main(command)
-    assert not training_texts, "what was made is not made again"
-    with pytest.raises(SystemExit) as exit_info:
-        table5.main([*command[:-1], "see"])
-    assert exit_info.value.code == 2
-    assert "domains='see': must be among court, farm, sea" in capsys.readouterr().err

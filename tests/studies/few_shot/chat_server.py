@@ -29,8 +29,8 @@ def says(content: Any) -> Answer:
     """A reply; a callable makes it of the request."""
 
     def answer(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-        made = content(request) if callable(content) else content
-        message = {"role": "assistant", "content": made}
+        reply = content(request) if callable(content) else content
+        message = {"role": "assistant", "content": reply}
         send(handler, 200, json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
 
     return answer

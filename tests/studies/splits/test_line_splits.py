@@ -72,14 +72,14 @@ def test_nothing_repeats_and_nothing_crosses_in_any_domain_or_between(numbers, d
         dev=2, test=3, cap=data.draw(st.sampled_from([None, 1, 5])), seed=data.draw(st.integers(0, 3))
     )
     try:
-        results = assign_splits({name: hash_lines(lines, sizes.seed) for name, lines in domains.items()}, sizes)
+        results = assign_splits({name: hash_lines(rows, sizes.seed) for name, rows in domains.items()}, sizes)
     except DataError:  # too few are kept
         return
     held_out, train = [], []
-    for name, lines in domains.items():
-        parts = {code: select(lines, results[name], code) for code in (Outcome.TRAIN, Outcome.DEV, Outcome.TEST)}
+    for name, rows in domains.items():
+        parts = {code: select(rows, results[name], code) for code in (Outcome.TRAIN, Outcome.DEV, Outcome.TEST)}
         assert [len(parts[code]) for code in (Outcome.DEV, Outcome.TEST)] == [2, 3]
-        assert 1 <= len(parts[Outcome.TRAIN]) <= (sizes.cap or len(lines))
+        assert 1 <= len(parts[Outcome.TRAIN]) <= (sizes.cap or len(rows))
         for side in (0, 1):
             lines = [row[side] for part in parts.values() for row in part]
             assert "" not in lines

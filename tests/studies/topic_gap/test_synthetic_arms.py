@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dana.core.errors import ConfigError, DataError, PluginError
+from dana.core.errors import ConfigError, PluginError
 from dana.studies.augmentation import synthetic
 from dana.studies.augmentation.synthetic import AugmentSettings, extract_keywords
 from dana.studies.topic_gap import arms
@@ -30,10 +30,10 @@ ON = [
 def case(tmp_path):
     """Six off-topic documents of two labels; documents about cells: two tested, one on topic, five of no set."""
     few_topics().save(tmp_path / "topics")
-    about = [(f"test{n}", f"Test of an enzyme {n} in yeast") for n in range(2)] + [("on", "On a cell")]
-    about += [(f"free{n}", text) for n, text in enumerate(ON)]
-    ids = [*(row.id for row in ROWS), *(name for name, _ in about)]
-    texts = [*(row.text for row in ROWS), *(text for _, text in about)]
+    topic_rows = [(f"test{n}", f"Test of an enzyme {n} in yeast") for n in range(2)] + [("on", "On a cell")]
+    topic_rows += [(f"free{n}", text) for n, text in enumerate(ON)]
+    ids = [*(row.id for row in ROWS), *(name for name, _ in topic_rows)]
+    texts = [*(row.text for row in ROWS), *(text for _, text in topic_rows)]
     labels = [*(row.label for row in ROWS), *(("news", "review") * 4)]
     columns = {"id": ids, "label": labels, "text": texts, "whole": texts, "stripped": map(strip_to_letters, texts)}
     shares = [*[0.0] * 9, 0.5, 0.9, 0.7, 0.95, 0.7]
@@ -44,45 +44,45 @@ def case(tmp_path):
 
 def made_by(spec, case, folder, seed=0):
     """The synthetic texts of an arm, after a check of the others."""
-    made = check_arm_texts(spec, case, TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder))
-    assert made.train[:6] == case.texts("off")
-    assert made.validation is None
-    return made.train[6:]
+    rows = check_arm_texts(spec, case, TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder))
+    assert rows.train[:6] == case.texts("off")
+    assert rows.validation is None
+    return rows.train[6:]
 
 
 @pytest.mark.parametrize("name", ARMS)
 def test_every_label_gets_its_ratio_of_stripped_texts_with_their_origin(name, case, tmp_path):
     for ratio, count in ((1, 3), (2, 6)):
-        made = made_by(f"{name}:ratio={ratio},generator=embedded", case, tmp_path / "work")
-        assert Counter(one.label for one in made) == {"news": count, "review": count}
-        assert all(one.text == strip_to_letters(one.text) for one in made)
-        assert {one.generator for one in made} == {"embedded"}
+        rows = made_by(f"{name}:ratio={ratio},generator=embedded", case, tmp_path / "work")
+        assert Counter(one.label for one in rows) == {"news": count, "review": count}
+        assert all(one.text == strip_to_letters(one.text) for one in rows)
+        assert {one.generator for one in rows} == {"embedded"}
     again = made_by(f"{name}:ratio=2", case, tmp_path / "elsewhere")
-    assert again == made
-    assert made_by(f"{name}:ratio=2", case, tmp_path / "work", seed=1) != made
+    assert again == rows
+    assert made_by(f"{name}:ratio=2", case, tmp_path / "work", seed=1) != rows
 
 
 def test_keywords_are_of_the_unused_documents_most_about_the_topic(case, tmp_path):
-    made = made_by("augmented:keywords=1,ratio=2", case, tmp_path)
+    rows = made_by("augmented:keywords=1,ratio=2", case, tmp_path)
     # free3 is the first by its share but has no keyword; free2 and free4 have equal shares.
-    assert [one.keywords_of for one in made] == ["free1", "free2", "free4", "free0", "free1", "free2"] * 2
-    own = dict(zip(["free1", "free2"], extract_keywords(few_topics(), ON[1:3], AugmentSettings(1)), strict=True))
-    for one in made:
+    assert [one.keywords_of for one in rows] == ["free1", "free2", "free4", "free0", "free1", "free2"] * 2
+    keywords = dict(zip(["free1", "free2"], extract_keywords(few_topics(), ON[1:3], AugmentSettings(1)), strict=True))
+    for one in rows:
         assert one.topic == CELLS
-        if one.keywords_of in own:
-            assert one.keywords == own[one.keywords_of]
-            assert own[one.keywords_of][0] in one.text.split()
+        if one.keywords_of in keywords:
+            assert one.keywords == keywords[one.keywords_of]
+            assert keywords[one.keywords_of][0] in one.text.split()
     few = made_by("augmented:keywords=1", case, tmp_path)
     assert [one.keywords_of for one in few] == ["free1", "free2", "free1"] * 2, "of the first three only"
-    tested = made_by("augmented:keywords=1,pool=test", case, tmp_path)
-    assert {one.keywords_of for one in tested} == {"test0", "test1"}
+    from_test = made_by("augmented:keywords=1,pool=test", case, tmp_path)
+    assert {one.keywords_of for one in from_test} == {"test0", "test1"}
 
 
 def test_the_controls_take_away_one_thing_each(case, tmp_path):
-    plain, shuffled = (made_by(f"{name}:ratio=5", case, tmp_path) for name in ("augmented", "shuffled"))
-    assert [replace(one, label="") for one in plain] == [replace(one, label="") for one in shuffled]
+    plain, permuted = (made_by(f"{name}:ratio=5", case, tmp_path) for name in ("augmented", "shuffled"))
+    assert [replace(one, label="") for one in plain] == [replace(one, label="") for one in permuted]
     assert [one.label for one in plain] == [one.written_for for one in plain]
-    assert [one.label for one in plain] != [one.label for one in shuffled]
+    assert [one.label for one in plain] != [one.label for one in permuted]
     random = made_by("random_keywords:keywords=2", case, tmp_path)
     assert {one.keywords_of for one in random} <= {row.id for row in ROWS}
     assert all(one.topic is None and one.keywords for one in random)
@@ -100,56 +100,34 @@ def test_what_is_written_once_is_found_again(case, tmp_path, monkeypatch):
         made_by("augmented", case, tmp_path, seed=1)
 
 
-def test_identities_and_specs():
-    specs = [
-        *ARMS,
-        "augmented:keywords=9",
-        "augmented:pool=test",
-        "augmented:ratio=2",
-        "augmented:generator=t5:x;epochs=3",
-    ]
-    made = [TOPIC_GAP_ARMS.create(spec) for spec in specs]
-    assert all(arm.seeded for arm in made)
-    assert made[-1].settings(4).generator == "t5:x,epochs=3"
-    assert made[-1].settings(4).seed == 4
-    identities = [arm.identity() for arm in made[:-1]]
-    assert all(one != other for at, one in enumerate(identities) for other in identities[:at])
-
-
 @pytest.mark.parametrize(
-    ("spec", "error", "said"),
+    ("spec", "error", "message"),
     [
         ("augmented:generator=embeded", PluginError, "did you mean 'embedded'"),
         ("augmented:generator=t5:x;epochs=0", ConfigError, "epochs=0"),
-        ("shuffled:pool=free", ConfigError, "pool='free': must be unused or test"),
+        ("shuffled:pool=free", ConfigError, "pool='free'"),
         ("random_keywords:keywords=0", ConfigError, "keywords=0"),
         ("augmented_baseline:keywords=5", ConfigError, "keywords"),
         ("augmented:ratio=0", ConfigError, "ratio"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_any_text(spec, error, said):
-    with pytest.raises(error, match=said):
+def test_what_makes_no_sense_is_refused_before_any_text(spec, error, message):
+    with pytest.raises(error, match=message):
         TOPIC_GAP_ARMS.create(spec)
 
 
-def test_without_documents_on_the_topic_there_is_one_line(case, tmp_path):
-    none = replace(case, documents=case.documents.replace({"set": {"unused": "validation"}}))
-    with pytest.raises(DataError, match="topic 2: the keyword pool has no document"):
-        TOPIC_GAP_ARMS.create("augmented").texts(none, 0, tmp_path)
-
-
 def test_what_is_written_without_letters_or_as_a_test_text_is_left_out(case, tmp_path, monkeypatch, caplog):
-    whole = made_by("augmented", case, tmp_path)
+    all_rows = made_by("augmented", case, tmp_path)
     original = arms.synthesize
 
-    def written(*given):
-        rows = original(*given)
+    def synthesize(*arguments):
+        rows = original(*arguments)
         rows[1], rows[4] = replace(rows[1], text="42!"), replace(rows[4], text="TEST of an enzyme 7, in yeast.")
         return rows
 
-    monkeypatch.setattr(arms, "synthesize", written)
+    monkeypatch.setattr(arms, "synthesize", synthesize)
     monkeypatch.setattr(logging.getLogger("dana"), "propagate", True)
     for name in ("augmented", "shuffled"):
-        made = made_by(name, case, tmp_path)
-        assert [one.id for one in made] == [one.id for at, one in enumerate(whole) if at not in (1, 4)]
-    assert "topic 2: 2 of 6 synthetic texts hold no letter, or are a test text" in caplog.text
+        rows = made_by(name, case, tmp_path)
+        assert [one.id for one in rows] == [one.id for at, one in enumerate(all_rows) if at not in (1, 4)]
+    assert "topic 2: dropped 2 of 6" in caplog.text

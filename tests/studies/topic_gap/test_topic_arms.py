@@ -24,28 +24,22 @@ def case():
 @pytest.mark.parametrize("name", ["on", "off"])
 def test_the_two_natural_arms_give_their_sets(case, name):
     arm = TOPIC_GAP_ARMS.create(name)
-    made = arm.texts(case, 0, Path("nowhere"))
-    assert [one.id for one in made.train] == [f"{name}-x", f"{name}-y"]
-    assert made.train[0] == LabelledText(f"{name}-x", f"letters of {name} x", "x")
-    assert made.validation is None
+    texts = arm.texts(case, 0, Path("nowhere"))
+    assert [one.id for one in texts.train] == [f"{name}-x", f"{name}-y"]
+    assert texts.train[0] == LabelledText(f"{name}-x", f"letters of {name} x", "x")
+    assert texts.validation is None
     assert not arm.seeded
-    assert check_arm_texts(name, case, made) is made
+    assert check_arm_texts(name, case, texts) is texts
 
 
 def test_repeated_is_off_several_times(case):
     off = TOPIC_GAP_ARMS.create("off").texts(case, 0, Path("nowhere"))
     for name, times in (("repeated", 2), ("repeated:times=3", 3)):
-        made = TOPIC_GAP_ARMS.create(name).texts(case, 0, Path("nowhere"))
-        assert made.train == off.train * times
-        assert made.validation is None
-    with pytest.raises(ConfigError, match="times=1: must be at least 2"):
+        texts = TOPIC_GAP_ARMS.create(name).texts(case, 0, Path("nowhere"))
+        assert texts.train == off.train * times
+        assert texts.validation is None
+    with pytest.raises(ConfigError, match="times=1"):
         TOPIC_GAP_ARMS.create("repeated:times=1")
-
-
-def test_arms_have_identities_of_their_own():
-    names = ("on", "off", "repeated", "repeated:times=3")
-    identities = [str(TOPIC_GAP_ARMS.create(name).identity()) for name in names]
-    assert len(set(identities)) == len(names)
 
 
 GOOD = LabelledText("made-1", "some words", "x")
@@ -54,12 +48,12 @@ GOOD = LabelledText("made-1", "some words", "x")
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        (ArmTexts(()), "arm mine: gave no text to train on"),
-        (ArmTexts((GOOD,), ()), "arm mine: gave no text to validation on"),
-        (ArmTexts((LabelledText("made-2", " ", "x"),)), "train text 'made-2' is empty"),
-        (ArmTexts((LabelledText("made-2", "words", "z"),)), "of an unknown label 'z'"),
-        (ArmTexts((GOOD, LabelledText("test-x", "other words", "x"))), "train text 'test-x' is a test text"),
-        (ArmTexts((GOOD,), (LabelledText("made", "letters of test y", "x"),)), "validation text 'made' is a test"),
+        (ArmTexts(()), "arm mine: .*train"),
+        (ArmTexts((GOOD,), ()), "arm mine: .*validation"),
+        (ArmTexts((LabelledText("made-2", " ", "x"),)), "train text 'made-2'"),
+        (ArmTexts((LabelledText("made-2", "words", "z"),)), "unknown label 'z'"),
+        (ArmTexts((GOOD, LabelledText("test-x", "other words", "x"))), "train text 'test-x'"),
+        (ArmTexts((GOOD,), (LabelledText("made", "letters of test y", "x"),)), "validation text 'made'"),
     ],
 )
 def test_what_an_arm_may_not_give(case, texts, says):

@@ -38,33 +38,37 @@ def documents(draw):
 
 @settings(max_examples=60)
 @given(documents(), st.sampled_from(DRAWS), st.integers(0, 5))
-def test_sets_are_disjoint_balanced_and_on_the_right_side(made, draw, seed):
-    ids, labels, shares, given = made
-    sizes = TopicSplit(*given, draw, seed)
+def test_sets_are_disjoint_balanced_and_on_the_right_side(sample, draw, seed):
+    ids, labels, shares, sizes_drawn = sample
+    sizes = TopicSplit(*sizes_drawn, draw, seed)
     split = split_by_topic(ids, labels, shares, sizes)
-    held = [set(split[name].tolist()) for name in (*SETS, "unused")]
-    assert sum(map(len, held)) == len(ids) == len(set.union(*held))
-    wanted = {"test": sizes.test, "on": sizes.n, "off": sizes.n, "validation": sizes.validation}
-    for name, count in wanted.items():
+    rows_by_set = [set(split[name].tolist()) for name in (*SETS, "unused")]
+    assert sum(map(len, rows_by_set)) == len(ids) == len(set.union(*rows_by_set))
+    counts = {"test": sizes.test, "on": sizes.n, "off": sizes.n, "validation": sizes.validation}
+    for name, count in counts.items():
         assert Counter(labels[row] for row in split[name]) == dict.fromkeys(NAMES, count)
     for label in NAMES:
         of = {
             name: sorted(float(shares[row]) for row in split[name] if labels[row] == label)
             for name in (*SETS, "unused")
         }
-        ranked = sorted((float(share) for share, own in zip(shares, labels, strict=True) if own == label), reverse=True)
-        assert sorted(of["test"] + of["on"]) == sorted(ranked[: sizes.test + sizes.n])
-        assert sorted(of["off"] + of["validation"]) == sorted(ranked[len(ranked) - sizes.n - sizes.validation :])
+        shares_sorted = sorted(
+            (float(share) for share, other in zip(shares, labels, strict=True) if other == label), reverse=True
+        )
+        assert sorted(of["test"] + of["on"]) == sorted(shares_sorted[: sizes.test + sizes.n])
+        assert sorted(of["off"] + of["validation"]) == sorted(
+            shares_sorted[len(shares_sorted) - sizes.n - sizes.validation :]
+        )
         if draw == "ranks":
-            assert of["test"] == sorted(ranked[: sizes.test])
-            assert of["off"] == sorted(ranked)[: sizes.n]
+            assert of["test"] == sorted(shares_sorted[: sizes.test])
+            assert of["off"] == sorted(shares_sorted)[: sizes.n]
 
 
 @settings(max_examples=30)
 @given(documents(), st.sampled_from(DRAWS), st.randoms(use_true_random=False))
-def test_the_order_of_the_documents_does_not_matter(made, draw, random):
-    ids, labels, shares, given = made
-    sizes = TopicSplit(*given, draw, 3)
+def test_the_order_of_the_documents_does_not_matter(sample, draw, random):
+    ids, labels, shares, sizes_drawn = sample
+    sizes = TopicSplit(*sizes_drawn, draw, 3)
     split = split_by_topic(ids, labels, shares, sizes)
     order = random.sample(range(len(ids)), len(ids))
     other = split_by_topic([ids[at] for at in order], [labels[at] for at in order], shares[order], sizes)
@@ -76,12 +80,12 @@ def test_ranks_by_hand_and_ties_by_id():
     shares = np.array([0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.3, 0.3], dtype=np.float32)
     ids = ["b", "a", "d", "c", "f", "e", "h", "g"]
     split = split_by_topic(ids, ["x"] * 8, shares, TopicSplit(n=2, test=1, validation=1))
-    named = {name: [ids[row] for row in split[name]] for name in (*SETS, "unused")}
-    assert named["test"] == ["a"], "of equal shares the first id is more about the topic"
-    assert sorted(named["on"]) == ["b", "c"]
-    assert sorted(named["off"]) == ["e", "f"]
-    assert named["validation"] == ["h"]
-    assert sorted(named["unused"]) == ["d", "g"]
+    ids_by_set = {name: [ids[row] for row in split[name]] for name in (*SETS, "unused")}
+    assert ids_by_set["test"] == ["a"], "of equal shares the first id is more about the topic"
+    assert sorted(ids_by_set["on"]) == ["b", "c"]
+    assert sorted(ids_by_set["off"]) == ["e", "f"]
+    assert ids_by_set["validation"] == ["h"]
+    assert sorted(ids_by_set["unused"]) == ["d", "g"]
 
 
 def test_a_random_draw_depends_on_the_seed_and_ranks_do_not():
@@ -103,22 +107,18 @@ def test_a_random_draw_depends_on_the_seed_and_ranks_do_not():
 def test_too_few_documents_say_how_many_there_are_and_the_largest_n():
     labels = ["news"] * 30 + ["blog"] * 17
     require_enough(labels, TopicSplit(n=4, test=5, validation=4))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"n=5: label 'blog' needs 19 .* has 17; n must be at most 4"):
         require_enough(labels, TopicSplit(n=5, test=5, validation=4))
-    assert str(caught.value) == (
-        "n=5: label 'blog' has 17 documents and 19 are needed (5 to test, 4 to validate, 5 on and 5 off topic); "
-        "n=4 is the most that does"
-    )
-    with pytest.raises(DataError, match="no n does, with so many to test and validate"):
+    with pytest.raises(DataError, match="test or validation"):
         require_enough(labels, TopicSplit(n=1, test=10, validation=6))
-    with pytest.raises(DataError, match="n=5: label 'blog' has 17 documents"):
+    with pytest.raises(DataError, match="n=5: label 'blog'"):
         split_by_topic([f"d{at}" for at in range(47)], labels, np.arange(47), TopicSplit(5, 5, 4))
 
 
 def test_a_topic_that_does_not_tell_a_labels_documents_apart_is_named():
     labels = ["a"] * 8 + ["b"] * 8
     shares = np.array([*np.linspace(1, 0, 8), *[0.25] * 8])
-    with pytest.raises(DegenerateTopic, match=r"label 'b': a document to test has a share of 0\.25 .* has 0\.25"):
+    with pytest.raises(DegenerateTopic, match=r"label 'b': .* 0\.25, .* 0\.25"):
         split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, TopicSplit(2, 2, 2))
     shares[8] = 0.5  # the one document to test is more about it than all others
     split_by_topic([f"d{at:02}" for at in range(16)], labels, shares, TopicSplit(2, 1, 2))

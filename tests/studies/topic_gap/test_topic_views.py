@@ -10,14 +10,14 @@ from dana.studies.topic_gap.documents import Window, strip_to_letters
 
 @given(st.text(min_size=1, max_size=60), st.text(max_size=8), st.integers(1, 60), st.integers(0, 9))
 def test_a_window_is_a_piece_of_its_length(text, doc_id, length, seed):
-    found = Window(length, "drop", seed).of(text, doc_id)
+    window = Window(length, "drop", seed).of(text, doc_id)
     if len(text) < length:
-        assert found is None
+        assert window is None
         assert Window(length, "keep", seed).of(text, doc_id) == text
     else:
-        assert len(found) == length
-        assert found in text
-        assert Window(length, "keep", seed).of(text, doc_id) == found
+        assert len(window) == length
+        assert window in text
+        assert Window(length, "keep", seed).of(text, doc_id) == window
 
 
 def test_the_place_is_a_function_of_seed_and_id_and_every_place_is_as_likely():

@@ -20,27 +20,6 @@ def test_coherence_by_hand():
     assert three.tolist() == [pytest.approx((1 - 1 - 1) / 3), pytest.approx(1 / 3)]
 
 
-def test_coherence_is_that_of_gensim():
-    pytest.importorskip("gensim", reason="gensim is not installed")
-    from gensim.corpora import Dictionary
-    from gensim.models.coherencemodel import CoherenceModel
-
-    random = np.random.default_rng(0)
-    counts = random.poisson(0.7, (300, 24)) * random.integers(0, 2, (300, 1))
-    counts[:, 23] *= counts[:, 22] == 0  # never with word 22
-    words = [f"w{number}" for number in range(24)]
-    texts = [[word for word, count in zip(words, row, strict=True) for _ in range(count)] for row in counts]
-    top = np.array([np.arange(10), np.arange(5, 15), [22, 0, 1, 2, 3, 4, 5, 6, 7, 8]])
-    topic_words = [[words[number] for number in row] for row in top]
-    options = {"coherence": "c_npmi", "window_size": 10_000, "processes": 1}
-    model = CoherenceModel(topics=topic_words, texts=texts, dictionary=Dictionary([words]), **options)
-    scores = topic_coherence(top, csr_matrix(counts))
-    np.testing.assert_allclose(scores, model.get_coherence_per_topic(), atol=1e-9)
-    pair = CoherenceModel(topics=[["w22", "w23"]], texts=texts, dictionary=Dictionary([words]), **options)
-    assert topic_coherence(np.array([[22, 23]]), csr_matrix(counts))[0] == -1.0
-    assert pair.get_coherence() == pytest.approx(-1, abs=0.15)  # it adds 1e-12 to the share of documents with both
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12))
 def test_coherence_is_between_minus_one_and_one_and_knows_no_order(seed, width):
     random = np.random.default_rng(seed)

@@ -1,8 +1,6 @@
 """``dana topics``: fit, show and assign from text by their command line; killed or shared, the same bytes."""
 
 import json
-import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -149,44 +147,3 @@ def test_a_killed_fit_goes_on_with_the_fits_that_are_missing(run, pool, tmp_path
     assert main(command) == 0
     assert [k for k, _ in fits_made] == [3, 3]
     assert content(out / "topic-model") == content(run / "topic-model")
-
-
-def test_the_file_of_stop_words_counts_by_its_content(pool, tmp_path):
-    from dana.studies.topics.settings import TopicSettings
-
-    path = tmp_path / "stop.txt"
-    path.write_text("cell\n")
-    one = TopicSettings(stop_words=str(path), k=[5], seeds=3)
-    path.rename(tmp_path / "other.txt")
-    other = replace(one, stop_words=str(tmp_path / "other.txt"), k=[7], seeds=1)
-    first = other.identity()
-    (tmp_path / "other.txt").write_text("cell gene\n")
-    assert other.identity() != first
-    shutil.copy(tmp_path / "other.txt", path)
-    assert one.identity() == other.identity()
-
-
-def test_topics_are_fitted_to_so_many_documents_drawn_by_the_seed(pool, tmp_path):
-    coherences = {}
-    for seed in ("0", "1"):
-        out = tmp_path / seed
-        flags = [
-            "--general",
-            str(pool),
-            "--out",
-            str(out),
-            "--fit",
-            "30",
-            "--seed",
-            seed,
-            "--model",
-            "lda:epochs=1",
-        ]
-        assert main(["topics", "fit", *flags, "--k", "2", *FEW]) == 0
-        counts = json.loads((out / "topic-model/__dana__/manifest.json").read_text())["counts"]
-        assert counts["documents"] == 81
-        assert counts["fitted_on"] in (29, 30), "the document without words may be among those drawn"
-        topics = pd.read_csv(out / "topic-model" / "topics.csv")
-        coherences[seed] = topics["coherence"].tolist()
-        assert topics["documents"].sum() == counts["fitted_on"]
-    assert coherences["0"] != coherences["1"]
