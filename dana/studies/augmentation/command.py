@@ -46,7 +46,7 @@ def _augment(args: argparse.Namespace) -> None:
       dana augment mycard --topics-of runs/pool --control random --out runs/random-keywords
       dana finetune --model dana-mini --task-card mycard --data runs/on-topic-3 --out runs/tuned
     """
-    from dana.studies.augmentation.stage import augment_stage, summary_text
+    from dana.studies.augmentation.stage import augment_stage, augmentation_text
     from dana.studies.augmentation.synthetic import AugmentSettings
     from dana.tasks.card import load_card
 
@@ -61,4 +61,4 @@ def _augment(args: argparse.Namespace) -> None:
         general=args.general,
         transductive=args.transductive,
     )
-    print(f"{summary_text(artifact)}\nwrote {artifact.path}")
+    print(f"{augmentation_text(artifact)}\nwrote {artifact.path}")

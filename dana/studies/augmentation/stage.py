@@ -158,7 +158,7 @@ def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], row
     }
 
 
-def summary_text(artifact: Artifact) -> str:
+def augmentation_text(artifact: Artifact) -> str:
     """Format the numbers of synthetic texts by label, of real texts, and of documents with keywords."""
     counts = artifact.manifest["counts"]
     table = aligned([{"label": label, "synthetic": count} for label, count in counts["labels"].items()])

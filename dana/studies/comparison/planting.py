@@ -66,7 +66,7 @@ def is_lower_cased(texts: Iterable[str]) -> bool:
     return capitals < LOWER_CASED * letters
 
 
-def normalise(text: str, lower: bool = False) -> str:
+def normalise_surface(text: str, lower: bool = False) -> str:
     """Remove the surface marks that distinguish task text from general text; returns one line.
 
     Removes entity markers, tags, double quotation marks, a tokeniser's spaces around punctuation, and the last full
@@ -88,7 +88,7 @@ def split_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) 
 
     Args:
         texts: Documents of the task.
-        lower: See :func:`normalise`.
+        lower: See :func:`normalise_surface`.
         plants: Number of plants, reduced to a quarter of the groups. Half as many texts are held out.
         task: Name of the task, for errors.
 
@@ -99,7 +99,7 @@ def split_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) 
     Raises:
         DataError: If a part has fewer than 20 texts.
     """
-    plain = [replace(document, text=normalise(document.text, lower)) for document in texts]
+    plain = [replace(document, text=normalise_surface(document.text, lower)) for document in texts]
     plain = [document for document in plain if words(document.text)]
     distinct = distinct_rows([document.text for document in plain])
     sample = [plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]]
@@ -244,7 +244,7 @@ def pool_of(
         rows = choose_documents(documents, piece_lengths, source)
         for length, row in zip(piece_lengths.tolist(), rows, strict=True):
             # Cut before normalisation, which removes the capitals and digits that sentences are split by.
-            text = normalise(cut_to(by_source[source][row].text, length, language), lower)
+            text = normalise_surface(cut_to(by_source[source][row].text, length, language), lower)
             if (key := words(text)) and key not in word_sets:
                 word_sets.add(key)
                 pool.append(replace(by_source[source][row], text=text))

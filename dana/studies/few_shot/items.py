@@ -34,7 +34,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Item:
-    """A question: which of two classes is a text of?
+    """A text to classify as one of two classes, with examples.
 
     Attributes:
         id: Unique in the study.

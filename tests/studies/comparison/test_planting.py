@@ -8,7 +8,7 @@ from dana.studies.comparison.planting import (
     choose_documents,
     cut_to,
     is_lower_cased,
-    normalise,
+    normalise_surface,
     pool_of,
     shares_of,
     split_texts,
@@ -130,10 +130,10 @@ def test_a_piece_with_the_words_of_a_plant_is_left_out():
     ],
 )
 def test_text_as_a_task_distributes_it_and_as_people_write_it_become_the_same(as_distributed, plain):
-    assert normalise(as_distributed) == normalise(plain)
+    assert normalise_surface(as_distributed) == normalise_surface(plain)
 
 
 def test_all_is_lower_cased_where_the_task_is():
     assert is_lower_cased(["a film of some wit", "no plot at all"])
     assert not is_lower_cased(["A film of some wit.", "No plot at all."])
-    assert normalise("A Film", lower=True) == "a film"
+    assert normalise_surface("A Film", lower=True) == "a film"
