@@ -1,39 +1,51 @@
-"""Cards by name in the folders of the task path."""
+"""Cards by name in the folders of the task path, and their includes."""
 
 import os
+from pathlib import Path
 
 import pytest
 import toy_task
+import yaml
 
 from dana.core.errors import ConfigError
-from dana.tasks.card import load_card
+from dana.tasks.card import TaskCard, load_card
 from dana.tasks.finder import TASK_PATH, add_to_task_path, card_files, card_names
+from dana.tasks.tables import card_text
 
 
 @pytest.fixture(autouse=True)
-def own_path(monkeypatch):
-    """What a test adds to the task path goes with it."""
+def empty_path(monkeypatch):
+    """Undoes what a test adds to the task path."""
     monkeypatch.setenv(TASK_PATH, "")
 
 
-def test_a_card_in_a_folder_is_found_by_file_name_and_alias_beside_the_shipped(tmp_path):
-    path = toy_task.write_task(tmp_path, name="words", aliases=["vocabulary"])
-    add_to_task_path([str(tmp_path)])
+def write(path, **values):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    return path
+
+
+def refusal(call, *arguments):
+    with pytest.raises(ConfigError) as error:
+        call(*arguments)
+    return str(error.value)
+
+
+def test_cards_in_folders_of_the_path_are_found_by_file_name_and_alias(tmp_path, monkeypatch):
+    path = toy_task.write_task(tmp_path / "a", name="words", aliases=["vocabulary"])
+    toy_task.write_task(tmp_path / "a" / "base").rename(tmp_path / "a" / "_base.yaml")
+    (tmp_path / "a" / "notes.txt").write_text("- no: [mapping")
+    toy_task.write_task(tmp_path / "b", name="second").rename(tmp_path / "b" / "second.yml")
+    monkeypatch.setenv(TASK_PATH, f"{tmp_path / 'a'}{os.pathsep}{os.pathsep}{tmp_path / 'b'}")
     assert {card_files()[name] for name in ("toy", "words", "vocabulary")} == {path.resolve()}
     assert load_card("vocabulary").name == "words"
-    assert load_card("citation_intent").name == "acl_arc"
-    assert "words" in card_names()
+    assert {"words", "second", "chemprot"} < set(card_names())
     assert {"toy", "vocabulary"}.isdisjoint(card_names())
+    assert {"_base", "notes"}.isdisjoint(card_files())
+    assert "did you mean 'vocabulary'" in refusal(load_card, "vocabulry")
 
 
-def test_the_environment_names_several_folders(tmp_path, monkeypatch):
-    toy_task.write_task(tmp_path / "a", name="first").rename(tmp_path / "a" / "first.yml")
-    toy_task.write_task(tmp_path / "b", name="second").rename(tmp_path / "b" / "second.yaml")
-    monkeypatch.setenv(TASK_PATH, f"{tmp_path / 'a'}{os.pathsep}{os.pathsep}{tmp_path / 'b'}")
-    assert {"first", "second", "chemprot"} < set(card_names())
-
-
-def test_folders_are_added_as_absolute_paths_and_once(tmp_path, monkeypatch):
+def test_folders_are_added_once_as_absolute_paths(tmp_path, monkeypatch):
     toy_task.write_task(tmp_path / "cards")
     (tmp_path / "link").symlink_to(tmp_path / "cards")
     monkeypatch.chdir(tmp_path)
@@ -41,52 +53,92 @@ def test_folders_are_added_as_absolute_paths_and_once(tmp_path, monkeypatch):
     add_to_task_path(["cards", "link"])
     add_to_task_path(["cards"])
     assert os.environ[TASK_PATH].split(os.pathsep) == [str(tmp_path / "link"), str(tmp_path / "cards")]
-    assert load_card("toy").name == "toy"  # the link and what it leads to are one folder
+    assert load_card("toy").name == "toy"  # the link and its target are one folder
+
+
+@pytest.mark.parametrize("two", [{"name": "x"}, {"name": "y", "aliases": ["x"]}])
+def test_a_name_of_two_cards_is_refused_with_both_files(tmp_path, two):
+    first = toy_task.write_task(tmp_path / "a", name="x").rename(tmp_path / "a" / "one.yaml")
+    second = toy_task.write_task(tmp_path / "b", **two).rename(tmp_path / "b" / "two.yaml")
+    add_to_task_path([str(tmp_path / "a"), str(tmp_path / "b")])
+    message = refusal(load_card, "x")
+    assert message.startswith(f"{second}: ")
+    assert str(first) in message
+
+
+def test_a_bad_path_or_card_of_the_path_is_refused(tmp_path):
+    add_to_task_path([str(tmp_path)])
+    path = toy_task.write_task(tmp_path, name="scierc")
+    assert "sciie.yaml" in refusal(card_files), "a shipped name"
+    path.write_text("aliases: words")
+    assert "toy.yaml: aliases='words'" in refusal(card_files)
+    (tmp_path / "cards").mkdir()
+    add_to_task_path([str(tmp_path / "crads")])
+    path.unlink()
+    assert f"did you mean '{tmp_path / 'cards'}'" in refusal(card_files)
+
+
+def test_keys_of_the_including_card_win_and_three_mappings_are_merged(tmp_path):
+    base = {"presets": {"quick": {"epochs": 9, "seeds": 1}, "long": {"epochs": 50}}, "tags": ["law"], "notes": "Base."}
+    toy_task.write_task(tmp_path / "base", **base)
+    more = {"presets": {"quick": {"batch_size": 2}}, "splits": {"dev": 31}, "data": {"hub": "org/name"}}
+    path = write(tmp_path / "mine.yaml", include="base/toy.yaml", name="mine", metric="accuracy", tags=["news"], **more)
+    card = TaskCard.read(path)
+    assert (card.name, card.metric, card.tags, card.notes) == ("mine", "accuracy", ["news"], "Base.")
+    assert card.splits == {"train": 120, "dev": 31, "test": 60}
+    assert card.data == {"local": "toy", "hub": "org/name"}
+    assert card.preset("long").epochs == 50
+    quick = card.preset("quick")  # a preset is one value: the base's epochs and seeds are gone
+    assert (quick.epochs, quick.seeds, quick.batch_size) == (3, 3, 2)
+
+
+def test_data_is_searched_beside_the_card_then_beside_the_included_file(tmp_path):
+    base = toy_task.write_task(tmp_path / "base")
+    path = write(tmp_path / "own" / "mine.yaml", include="../base/toy.yaml", name="mine")
+    card = TaskCard.read(path)
+    assert [file.resolve() for file in card.origins] == [path, base]
+    assert card.files(None, ["dev"]) == [str(path.parent / ".." / "base" / "toy" / "dev.jsonl")]
+    toy_task.write_split(tmp_path / "own" / "toy", "dev", [])
+    assert card.files(None, ["dev"]) == [str(tmp_path / "own" / "toy" / "dev.jsonl")]
+
+
+def test_a_shipped_card_is_included_by_name_without_its_names(tmp_path):
+    path = write(tmp_path / "mine.yaml", include="citation_intent", name="mine", metric="micro_f1")
+    card = load_card(str(path))
+    assert (card.name, card.aliases, card.metric) == ("mine", [], "micro_f1")
+    assert card.labels == load_card("acl_arc").labels
+    lines = card_text(card, None).splitlines()
+    assert lines[:2] == [f"# file: {path}", f"# includes: {card.origins[1]}"]
+    assert not [line for line in lines if line.startswith("include:")]
+    write(tmp_path / "outer.yaml", include="mine.yaml", name="outer", title="nearest")
+    assert (load_card(str(tmp_path / "outer.yaml")).title, card.title) == ("nearest", load_card("acl_arc").title)
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
-    [({"name": "x"}, {"name": "x"}), ({"name": "x"}, {"name": "y", "aliases": ["x"]})],
+    ("values", "says"),
+    [
+        ({"include": "bse.yaml", "name": "mine"}, "include='bse.yaml'"),
+        ({"include": "chemprott", "name": "mine"}, "did you mean 'chemprot'"),
+        ({"include": ["base.yaml"], "name": "mine"}, "include=['base.yaml']"),
+        ({"include": None, "name": "mine"}, "include=None"),
+        ({"include": "citation_intent"}, "acl_arc.yaml: the key 'name' is missing"),
+        ({"include": "bad.yaml", "name": "mine"}, "bad.yaml: unknown key 'metrik'"),
+        ({"include": "sub/../mine.yaml"}, "circular"),
+    ],
 )
-def test_a_name_that_two_files_define_is_an_error_that_names_both(tmp_path, one, two):
-    first = toy_task.write_task(tmp_path / "a", **one).rename(tmp_path / "a" / "one.yaml")
-    second = toy_task.write_task(tmp_path / "b", **two).rename(tmp_path / "b" / "two.yaml")
-    add_to_task_path([str(tmp_path / "a"), str(tmp_path / "b")])
-    with pytest.raises(ConfigError) as error:
-        load_card("x")
-    assert str(error.value) == f"{second}: the task 'x' is also defined by {first}; rename one of them"
+def test_a_bad_include_is_refused_with_its_file(tmp_path, values, says):
+    toy_task.write_task(tmp_path).rename(tmp_path / "base.yaml")
+    toy_task.write_task(tmp_path, metrik="accuracy").rename(tmp_path / "bad.yaml")
+    (tmp_path / "sub").mkdir()
+    message = refusal(TaskCard.read, write(tmp_path / "mine.yaml", **values))
+    assert "mine.yaml" in message
+    assert says in message
 
 
-def test_a_shipped_name_is_not_taken(tmp_path):
-    path = toy_task.write_task(tmp_path, name="scierc")
-    add_to_task_path([str(tmp_path)])
-    with pytest.raises(ConfigError, match=rf"{path}: the task 'scierc' is also defined by .*sciie\.yaml"):
-        card_files()
-
-
-def test_files_with_an_underscore_and_other_files_are_no_cards(tmp_path):
-    toy_task.write_task(tmp_path).rename(tmp_path / "_base.yaml")
-    (tmp_path / "notes.txt").write_text("- no: [mapping")
-    add_to_task_path([str(tmp_path)])
-    assert {"_base", "notes", "toy"}.isdisjoint(card_files())
-
-
-def test_a_missing_folder_suggests_the_nearest(tmp_path):
-    (tmp_path / "cards").mkdir()
-    add_to_task_path([str(tmp_path / "crads")])
-    with pytest.raises(ConfigError, match=r"crads: no such folder of task cards .*did you mean '.*cards'\?"):
-        load_card("toy")
-
-
-def test_aliases_that_are_no_list_are_refused(tmp_path):
-    toy_task.write_task(tmp_path, aliases="words")
-    add_to_task_path([str(tmp_path)])
-    with pytest.raises(ConfigError, match=r"toy\.yaml: aliases='words': must be a list of names"):
-        card_files()
-
-
-def test_an_unknown_name_suggests_among_all(tmp_path):
-    toy_task.write_task(tmp_path, name="vocabulary")
-    add_to_task_path([str(tmp_path)])
-    with pytest.raises(ConfigError, match=r"unknown task 'vocabulry'; did you mean 'vocabulary'\?"):
-        load_card("vocabulry")
+def test_includes_in_a_circle_are_refused_with_both_files(tmp_path, monkeypatch):
+    write(tmp_path / "a.yaml", include="b.yaml", name="a")
+    write(tmp_path / "b.yaml", include="a.yaml", name="b")
+    monkeypatch.chdir(tmp_path)
+    message = refusal(TaskCard.read, Path("a.yaml"))
+    assert "b.yaml: " in message
+    assert "a.yaml" in message.replace("b.yaml", "")

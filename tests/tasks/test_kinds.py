@@ -1,0 +1,295 @@
+"""Kinds of targets: reading, loss, predictions, scores, tables, cards and models of each."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import toy_kinds
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, rankdata, spearmanr
+from sklearn.metrics import accuracy_score, f1_score
+
+from dana.core.errors import ConfigError, DataError
+from dana.tasks.card import TaskCard, load_card
+from dana.tasks.examples import Example, read_split
+from dana.tasks.kinds import KINDS, is_error, kind_of_model
+from dana.tasks.kinds.regression import _weighted_ranks
+
+TAGS = ["O", "B-per", "I-per", "B-loc", "I-loc"]
+MULTI, NUMBER, WORDS = KINDS["multi_label"](("a", "b", "c")), KINDS["regression"](()), KINDS["token_labels"]((*TAGS,))
+ONE = KINDS["single_label"](("a", "b", "c"))
+
+
+def sets(*labels):
+    return MULTI.gather([tuple(codes) for codes in labels])
+
+
+def tags(text):
+    """Class numbers of tags with spaces between; ``?`` is a word without a prediction."""
+    return tuple(-1 if tag == "?" else TAGS.index(tag) for tag in text.split())
+
+
+def sentences(*texts):
+    return WORDS.gather([tags(text) for text in texts])
+
+
+SETS, SET_GUESS = sets([0], [0, 1], [], [2], [1, 2]), sets([0], [0], [1], [], [1, 2])
+NUMBERS, NUMBER_GUESS = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 1.0, 5.0, 5.0])
+SENTENCES = sentences("B-per I-per O B-loc", "O O", "B-loc I-loc")
+SENTENCE_GUESS = sentences("B-per I-per O B-per", "O B-loc", "B-loc O")
+
+READ = [
+    (MULTI, [], ()),
+    (MULTI, ["c", "a"], (0, 2)),
+    (MULTI, ("b",), (1,)),
+    (NUMBER, 3, 3.0),
+    (NUMBER, "1e3", 1000.0),
+    (WORDS, ["O", "B-per", 3], (0, 1, 3)),
+]
+REFUSED = [
+    *((MULTI, value) for value in ("a", 3, ["a", "d"], ["a", "b", "a"])),
+    *((NUMBER, value) for value in ("high", "", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)),
+    *((WORDS, value) for value in ("O", ["B-zoo"], [5], [True])),
+]
+
+
+def test_targets_are_read_or_refused_by_value():
+    for kind, value, answer in READ:
+        assert kind.read(value) == answer
+    for kind, value in REFUSED:
+        with pytest.raises(ValueError, match="label"):
+            kind.read(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "says"),
+    [
+        ("multi_label", {"text": "x", "label": "bird"}, "label 'bird' is str"),
+        ("regression", {"text": "x", "label": "warm"}, "label 'warm'"),
+        ("token_labels", {"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 labels"),
+        ("token_labels", {"tokens": ["a", " "], "tags": ["O", "O"]}, "'tokens' has an empty word"),
+        ("token_labels", {"tokens": {"a": 1}, "tags": ["O"]}, "'tokens' is dict"),
+        ("token_labels", {"tokens": ["a", 3], "tags": ["O", "O"]}, "'tokens' is list"),
+        ("token_labels", {"tokens": [], "tags": []}, "the text is empty"),
+    ],
+)
+def test_a_bad_record_is_refused_by_file_and_line(tmp_path, kind, row, says):
+    card = load_card(str(toy_kinds.write_task(tmp_path, kind)))
+    (tmp_path / "toy" / "dev.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match=f"dev.jsonl:1: {says}"):
+        read_split(card, "dev")
+
+
+def test_words_are_a_list_or_split_at_spaces(tmp_path):
+    card = load_card(str(toy_kinds.write_task(tmp_path, "token_labels")))
+    row = {"tokens": ["a", "wren", "St. Ives"], "tags": ["O", "B-bird", 3]}
+    (tmp_path / "toy" / "dev.jsonl").write_text(json.dumps(row) + "\n")
+    assert read_split(card, "dev") == [Example("dev-1", "a wren St. Ives", (0, 1, 3), words=("a", "wren", "St. Ives"))]
+    assert WORDS.read_text(" a  wren ") == ("a wren", ("a", "wren"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        *(("multi_label", change) for change in ({"metric": "accuracy"}, {"direction": "lower"}, {"labels": ["one"]})),
+        *(("regression", change) for change in ({"metric": "f1"}, {"direction": "higher"}, {"labels": ["a", "b"]})),
+        ("token_labels", {"template": "{a} {b}", "text": None}),
+        ("token_labels", {"text_pair": "b"}),
+        ("token_labels", {"metric": "span_f1", "labels": ["noun", "verb"]}),
+        ("token_labels", {"metric": "span_f1", "labels": ["O", "B-", "I-"]}),
+    ],
+)
+def test_a_card_that_does_not_fit_its_kind_is_refused(tmp_path, kind, changes):
+    with pytest.raises(ConfigError, match=rf"toy\.yaml: {next(iter(changes))}="):
+        TaskCard.read(toy_kinds.write_task(tmp_path, kind, **changes))
+
+
+def test_the_direction_of_a_card_is_its_metrics(tmp_path):
+    for metric, direction, sign in (("mae", "lower", -1), ("mse", "lower", -1), ("pearson", "higher", 1)):
+        card = load_card(str(toy_kinds.write_task(tmp_path, "regression", metric=metric)))
+        assert (card.direction, card.sign, card.labels) == (direction, sign, [])
+        assert is_error(metric) == (direction == "lower")
+
+
+def test_losses_by_hand():
+    targets = torch.from_numpy(MULTI.targets([(1,)]))
+    assert targets.tolist() == [[0, 1, 0]]
+    expected = (np.log(2) + np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 3
+    assert MULTI.loss(torch.tensor([[0.0, 2.0, -1.0]]), targets).item() == pytest.approx(expected)
+    numbers = NUMBER.targets([1.0, 5.0])
+    standard = NUMBER.fit(numbers)
+    assert (standard.mean, standard.std) == (3, 2)
+    loss = standard.loss(torch.tensor([[0.0], [2.0]]), torch.from_numpy(numbers))
+    assert loss.item() == pytest.approx(((0 + 1) ** 2 + (2 - 1) ** 2) / 2)
+    assert standard.activate(torch.tensor([[0.5]])).item() == 4
+    assert NUMBER.fit(NUMBER.targets([7.0, 7.0])).std == 1
+
+
+def test_mean_and_deviation_fold_into_the_last_layer():
+    standard = NUMBER.fit(NUMBER.targets([100.0, 300.0]))
+    layer, hidden = torch.nn.Linear(4, 1), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = standard.activate(layer(hidden))
+        plain = standard.fold_into(layer)
+        assert plain == NUMBER
+        assert torch.allclose(plain.activate(layer(hidden)), before, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("O O", set()),
+        ("B-per I-per O B-loc", {("per", 0, 2), ("loc", 3, 4)}),
+        ("B-per B-per", {("per", 0, 1), ("per", 1, 2)}),
+        ("I-per I-per O", {("per", 0, 2)}),  # an I without a B begins a span
+        ("B-per I-loc I-loc", {("per", 0, 1), ("loc", 1, 3)}),  # also one of another type
+        ("I-per B-per I-per", {("per", 0, 1), ("per", 1, 3)}),
+        ("O B-loc I-loc", {("loc", 1, 3)}),  # at the end of the text
+        ("B-per ? I-per", {("per", 0, 1), ("per", 2, 3)}),
+    ],
+)
+def test_spans_by_hand(text, spans):
+    assert WORDS.spans(tags(text)) == spans
+
+
+def test_scores_by_hand():
+    # right: a 2, b 1, c 1; predicted: a 2, b 2, c 1; true: a 2, b 2, c 2
+    expected = {"micro_f1": 2 * 4 / (5 + 6), "macro_f1": (4 / 4 + 2 / 4 + 2 / 3) / 3, "subset_accuracy": 2 / 5}
+    assert MULTI.scores(SET_GUESS, SETS) == pytest.approx(expected)
+    assert MULTI.scores(sets([], []), sets([], [])) == {"micro_f1": 0, "macro_f1": 0, "subset_accuracy": 1}
+    # ranks of the predictions: 2, 1, 3.5, 3.5
+    expected = {"mse": 7 / 4, "mae": 5 / 4, "pearson": 6.5 / np.sqrt(5 * 12.75), "spearman": 3.5 / np.sqrt(5 * 4.5)}
+    assert NUMBER.scores(NUMBER_GUESS, NUMBERS) == pytest.approx(expected)
+    # one span of four predicted and three true is right; five of eight words
+    expected = {"span_f1": 2 * 1 / (4 + 3), "accuracy": 5 / 8}
+    assert WORDS.scores(SENTENCE_GUESS, SENTENCES) == pytest.approx(expected)
+    assert WORDS.scores(SENTENCES, SENTENCES) == {"span_f1": 1, "accuracy": 1}
+    assert WORDS.scores(sentences("O"), sentences("O")) == {"span_f1": 0, "accuracy": 1}
+    assert WORDS.scores(sentences("O ?"), sentences("O O"))["accuracy"] == 0.5
+    nouns = KINDS["token_labels"](("noun", "verb"))
+    assert nouns.scores(nouns.gather([(0, 1)]), nouns.gather([(0, 0)])) == {"accuracy": 0.5}, "not BIO: no spans"
+
+
+def test_scores_of_several_labels_agree_with_sklearn():
+    true, guess = np.random.default_rng(0).random((2, 200, 3)) < 0.3
+    answers = [MULTI.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
+    f1 = {f"{how}_f1": f1_score(true, guess, average=how, zero_division=0) for how in ("micro", "macro")}
+    assert MULTI.scores(*answers) == pytest.approx(f1 | {"subset_accuracy": accuracy_score(true, guess)})
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
+def test_correlations_agree_with_scipy(pairs):
+    one, other = np.array(pairs, dtype=np.float64).T
+    scores = NUMBER.scores(one, other)
+    expected = (0, 0)
+    if np.ptp(one) and np.ptp(other):
+        expected = (pearsonr(one, other).statistic, spearmanr(one, other).statistic)
+    assert (scores["pearson"], scores["spearman"]) == pytest.approx(expected, abs=1e-9)
+
+
+MODELS = [
+    (ONE, np.array([0, 1, 2, 2, 1]), np.array([[0, 1, 1, 2, 1], [2, 2, 2, 0, 1]])),
+    (MULTI, SETS, np.stack([SET_GUESS, sets([0, 1], [1], [], [2], [0])])),
+    (NUMBER, NUMBERS, np.stack([NUMBER_GUESS, np.array([3.0, 3.0, 1.0, 2.0])])),
+    (WORDS, SENTENCES, np.stack([SENTENCE_GUESS, sentences("O O O B-loc", "B-loc O", "B-loc I-loc")])),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "true", "models", "metric"), [(*row, metric) for row in MODELS for metric in row[0].metrics]
+)
+def test_a_text_with_count_two_is_a_text_that_occurs_twice(kind, true, models, metric):
+    draws = np.random.default_rng(1).integers(0, 4, (5, true.size))
+    draws[:, 0] += 1
+    scores = kind.scorer(models, true, metric)(draws.astype(float))
+    for row, counts in zip(scores, draws, strict=True):
+        repeated = np.repeat(np.arange(true.size), counts)
+        assert row == pytest.approx([kind.scores(model[repeated], true[repeated])[metric] for model in models])
+
+
+def test_ranks_of_repeated_values_are_their_mean_ranks():
+    values, counts = np.array([3.0, 1.0, 3.0, 2.0]), np.array([1, 2, 3, 1])
+    repeated = np.repeat(np.arange(4), counts)
+    [ranks] = _weighted_ranks(values, counts[None].astype(float))
+    assert ranks[repeated].tolist() == rankdata(values[repeated]).tolist()
+
+
+def test_nearly_one_answer_for_every_text_is_a_collapse():
+    many = sets(*[[0], [1], [2], [0, 1]] * 10)
+    assert MULTI.is_collapsed(sets(*[[]] * 40), many)
+    assert MULTI.is_collapsed(sets(*[[0, 1]] * 39, [2]), many)
+    assert not MULTI.is_collapsed(many, many)
+    true = np.random.default_rng(0).normal(50, 10, 200)
+    collapsed = [NUMBER.is_collapsed(50 + (true - 50) * ratio, true) for ratio in (0, 0.09, 0.11)]
+    assert collapsed == [True, True, False]
+    words = sentences(*["B-per I-per O O"] * 20)
+    assert WORDS.is_collapsed(sentences(*["O O O O"] * 20), words)
+    assert not WORDS.is_collapsed(words, words)
+
+
+HALVES = np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]], dtype=np.float32)  # a label is predicted from a half on
+VALUES = np.array([[1.5], [2.25]], dtype=np.float32)
+TOKENS = np.zeros((5, 5), dtype=np.float32)
+TOKENS[[0, 1, 2, 3], [1, 2, 0, 3]] = 0.75  # the last word was truncated
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "true", "answers", "shown"),
+    [
+        (MULTI, HALVES, sets([1], []), [(0, 2), ()], [{"label": ["a", "c"], "probability": [0.5, 0.9]}]),
+        (NUMBER, VALUES, np.array([1.0, 2.0]), [1.5, 2.25], [{"value": 1.5}]),
+        (
+            *(WORDS, TOKENS, sentences("B-per I-per", "O O O"), [(1, 2), (0, 3, -1)]),
+            [{"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}],
+        ),
+    ],
+)
+def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, answers, shown):
+    table = pa.table(kind.columns(outputs, true))
+    assert kind.answers(table["label"]).tolist() == true.tolist()
+    assert kind.answers(table["prediction"]).tolist() == answers
+    assert np.array_equal(kind.outputs_from({name: table[name] for name in table.column_names}), outputs)
+    rows = pa.table(kind.prediction_columns(outputs, kind.sizes(true.tolist()))).to_pylist()
+    assert rows[0] == {name: pytest.approx(value) if name != "label" else value for name, value in shown[0].items()}
+    if kind is WORDS:
+        assert rows[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
+    if kind is not NUMBER:
+        with pytest.raises(ValueError, match="a class outside 0 to 1"):
+            type(kind)(("a", "b")).answers(table["prediction"])
+
+
+def test_values_that_are_not_finite_are_no_answers():
+    with pytest.raises(ValueError, match="not finite"):
+        NUMBER.answers(pa.chunked_array([[1.0, float("nan")]]))
+
+
+def test_labels_and_ranges_of_values_are_counted():
+    assert MULTI.counts(SETS, SETS) == [("a", 2, 5), ("b", 2, 5), ("c", 2, 5)]
+    assert MULTI.absent([(0,), (0, 2)]) == ["b"]
+    train = list(sentences("B-per I-per O O"))
+    assert WORDS.counts(train, train)[:3] == [("O", 2, 4), ("B-per", 1, 4), ("I-per", 1, 4)]
+    assert WORDS.absent(train) == ["B-loc", "I-loc"]
+    fifths = NUMBER.counts([-7, 19, 20, 99, 1000], list(range(100)))
+    assert [count for _, count, _ in fifths] == [2, 1, 0, 0, 2]
+    assert [fifths[at][0] for at in (0, 1, -1)] == ["below 19.8", "19.8 to below 39.6", "79.2 and above"]
+    assert {name for name, _, _ in NUMBER.counts([1.0], [3.0, 3.0])} == {"below 3", "3 and above"}
+    assert NUMBER.absent([1.0]) == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem_type", "per_word", "kind"),
+    [
+        (["a", "b", "c"], None, False, ONE),
+        (["a", "b", "c"], "multi_label_classification", False, MULTI),
+        (["a", "b"], "something_else", False, None),
+        (["LABEL_0"], None, False, NUMBER),
+        (["value"], "regression", False, NUMBER),
+        (["a", "b"], "regression", False, None),
+        (TAGS, None, True, WORDS),
+    ],
+)
+def test_the_kind_of_a_transformers_model(labels, problem_type, per_word, kind):
+    assert kind_of_model(labels, problem_type, per_word) == kind
