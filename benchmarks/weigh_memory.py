@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import make
-from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, parts, write_parts
+from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, part_files, write_parts
 
 UNIT = 5  # characters
 
@@ -106,7 +106,7 @@ def weigh(run: Path, given: dict[str, str | int], units: int) -> None:
     seconds, digest = time.monotonic() - began, blake2b(digest_size=8)
     ended.set()
     watching.join()
-    for part in parts(made.path):
+    for part in part_files(made.path):
         digest.update(part.read_bytes())
     print(f"{units:>13,} {given['policy']:>9} {seconds:8.1f} s {peak(own):6.0f} MB {imports:6.0f} MB", end=" ")
     print(digest.hexdigest(), *(f"{helpers[number]:.0f}" for number in sorted(helpers)), flush=True)

@@ -56,17 +56,17 @@ def judged(data: Path) -> Iterator[str]:
 def write_text(folder: Path) -> None:
     """Everything that ``dana score`` needs besides DANA_DATA."""
     from dana.core.config import load
-    from dana.core.files import write_packed_lines
+    from dana.core.files import write_gzip_lines
     from dana.stages.harvest import harvest_stage
     from dana.stages.settings import RunSettings
 
     data = Path(os.environ["DANA_DATA"])
     (folder / "others").mkdir(parents=True, exist_ok=True)
-    print(write_packed_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
+    print(write_gzip_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
     harvest_stage(folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest)
     rows = ({"text": text, "label": "none"} for text in judged(data))
-    count = write_packed_lines(folder / "others" / "test.jsonl.gz", rows)
-    write_packed_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
+    count = write_gzip_lines(folder / "others" / "test.jsonl.gz", rows)
+    write_gzip_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
     card = {
         "name": "others",
         "title": "Texts of the experiments on genre, domain clusters and Moore-Lewis selection",

@@ -1,22 +1,24 @@
-"""Machinery of the cases that users get wrong: a place to work in, changes that break it, and the check of a refusal.
+"""Check that a command line with a mistake is refused: exit code 2, one line that names the mistake, nothing written.
 
-A case is a command line and a part of what is said; ``{name}`` stands for a path of :class:`Place`, and a third entry
-breaks something first. Nothing on disk may differ afterwards.
+In a command line ``{name}`` stands for a path of :class:`Workspace`.
 """
 
 import json
 import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
+from dana.core.logging import progress
 from dana.stages.texts import held_out_stage
 from tests.toy_task import write_checkpoint, write_task
 
@@ -30,18 +32,8 @@ TOPICS = {  # words that the small checkpoint's tokenizer knows
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a case works: paths that its command line names.
-
-    Attributes:
-        folder: Everything below is in here.
-        task: A task's text.
-        pool: General text.
-        labeller: A small classifier.
-        run: A run's folder with corpus, task, ranking, scores and weights.
-        model: A small checkpoint.
-        card: A labelled task's YAML.
-    """
+class Workspace:
+    """A folder with a task's text, general text, a run, a checkpoint, a classifier and a task card."""
 
     folder: Path
 
@@ -62,127 +54,128 @@ class Place:
 
 def sentences(topic: str, number: int) -> str:
     words = TOPICS[topic].split()
-    picked = [[words[(number * 7 + line * 3 + place * place) % 10] for place in range(6)] for line in range(3)]
-    return " ".join(" ".join(line).capitalize() + f" {number}." for line in picked)
+    lines = [[words[(number * 7 + line * 3 + word * word) % 10] for word in range(6)] for line in range(3)]
+    return " ".join(" ".join(line).capitalize() + f" {number}." for line in lines)
 
 
 def write_lines(path: Path, records: list) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
-def write_labeller(place: Place) -> None:
+def write_labeller(workspace: Workspace) -> None:
     """The checkpoint as a sequence classifier."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    AutoModelForSequenceClassification.from_pretrained(place.model, num_labels=3).save_pretrained(place.labeller)
-    AutoTokenizer.from_pretrained(place.model).save_pretrained(place.labeller)
+    AutoModelForSequenceClassification.from_pretrained(workspace.model, num_labels=3).save_pretrained(
+        workspace.labeller
+    )
+    AutoTokenizer.from_pretrained(workspace.model).save_pretrained(workspace.labeller)
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory) -> Place:
-    """Texts, a checkpoint, a card and a run that has come as far as weights, made by the commands themselves."""
-    place = Place(tmp_path_factory.mktemp("place"))
-    write_lines(place.task, [{"id": f"t{n}", "text": sentences("fruit", n)} for n in range(40)])
+def workspace(tmp_path_factory) -> Workspace:
+    """Texts, a checkpoint, a card and a run with weights, written by the commands; tests leave it as it is."""
+    workspace = Workspace(tmp_path_factory.mktemp("workspace"))
+    write_lines(workspace.task, [{"id": f"t{n}", "text": sentences("fruit", n)} for n in range(40)])
     topics = ["fruit" if n % 5 == 0 else "metal" for n in range(100)]
     write_lines(
-        place.pool,
+        workspace.pool,
         [{"id": f"p{n}", "source": topic, "text": sentences(topic, n + 50)} for n, topic in enumerate(topics)],
     )
-    write_task(place.card.parent)
-    write_checkpoint(place.model)
-    write_labeller(place)
+    write_task(workspace.card.parent)
+    write_checkpoint(workspace.model)
+    write_labeller(workspace)
     for line in (
         f"rank --task {{task}} --general {{pool}} --out {{run}} {HASHING} --detectors knn,pca --seeds 2",
         f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --detector knn",
         "weigh {run} --beta 0.3 --gamma 3",
     ):
-        assert main(place.line(line)) == 0
-    (place.folder / "notes.txt").write_text("An iron word0 word1.\n")
-    (place.folder / "other.vec").write_text("1 2\nyouth 1 0\n")
-    (place.folder / "nan.vec").write_text("apple 1 0\npear nan 0\n")
-    write_lines(place.folder / "same.jsonl", [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)])
+        assert main(workspace.line(line)) == 0
+    (workspace.folder / "notes.txt").write_text("An iron word0 word1.\n")
+    (workspace.folder / "other.vec").write_text("1 2\nyouth 1 0\n")
+    (workspace.folder / "nan.vec").write_text("apple 1 0\npear nan 0\n")
+    write_lines(workspace.folder / "same.jsonl", [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)])
     for side in ("de", "en"):
-        (place.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
-    held_out_stage(place.run / "corpus", place.run / "held_out")
-    write_lines(place.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
-    return place
+        (workspace.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
+    held_out_stage(workspace.run / "corpus", workspace.run / "held_out")
+    write_lines(workspace.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
+    return workspace
 
 
 @pytest.fixture
-def place(made, tmp_path) -> Place:
-    """A copy that a case may break."""
-    shutil.copytree(made.folder, tmp_path / "place")
-    return Place(tmp_path / "place")
+def workspace_copy(workspace, tmp_path) -> Workspace:
+    """A copy that a test may damage."""
+    shutil.copytree(workspace.folder, tmp_path / "workspace")
+    return Workspace(tmp_path / "workspace")
 
 
 @pytest.fixture(autouse=True)
-def own_task_path(monkeypatch):
-    """What a case adds to the task path goes with it."""
+def empty_task_path(monkeypatch):
     monkeypatch.setenv("DANA_TASK_PATH", "")
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder with a digest, and every folder."""
-    found = {}
+    """Digest every file below a folder; folders have an empty digest."""
+    digests = {}
     for path in sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts):
         is_file = path.is_file() and not path.is_symlink()
         digest = blake2b(path.read_bytes()).hexdigest() if is_file else ""
-        found[str(path.relative_to(folder))] = digest
-    return found
+        digests[str(path.relative_to(folder))] = digest
+    return digests
 
 
-def text(name: str, content: str | bytes) -> Callable[[Place], None]:
+def text(name: str, content: str | bytes) -> Callable[[Workspace], None]:
     """Write a file before the command runs."""
 
-    def write(place: Place) -> None:
-        path = place.folder / name
+    def write(workspace: Workspace) -> None:
+        path = workspace.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     return write
 
 
-def cut(name: str, keep: int = 40) -> Callable[[Place], None]:
-    """Keep the first bytes of a file only."""
-    return lambda place: (place.folder / name).write_bytes((place.folder / name).read_bytes()[:keep])
+def truncate(name: str, keep: int = 40) -> Callable[[Workspace], None]:
+    """Truncate a file to its first bytes."""
+    return lambda workspace: (workspace.folder / name).write_bytes((workspace.folder / name).read_bytes()[:keep])
 
 
-def remove(name: str) -> Callable[[Place], None]:
+def remove(name: str) -> Callable[[Workspace], None]:
     """Remove a file or a folder."""
 
-    def work(place: Place) -> None:
-        path = place.folder / name
+    def work(workspace: Workspace) -> None:
+        path = workspace.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     return work
 
 
-def unreadable(name: str) -> Callable[[Place], None]:
+def unreadable(name: str) -> Callable[[Workspace], None]:
     """A file that opens and cannot be read, whoever runs the tests: this process's memory, from its first byte on."""
 
-    def link(place: Place) -> None:
-        path = place.folder / name
+    def link(workspace: Workspace) -> None:
+        path = workspace.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to("/proc/self/mem")
 
     return link
 
 
-def card(**changes: object) -> Callable[[Place], None]:
+def card(**changes: object) -> Callable[[Workspace], None]:
     """Change a card's keys; None removes one."""
 
-    def write(place: Place) -> None:
-        values = yaml.safe_load(place.card.read_text()) | changes
-        place.card.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+    def write(workspace: Workspace) -> None:
+        values = yaml.safe_load(workspace.card.read_text()) | changes
+        workspace.card.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
 
     return write
 
 
-def config(**changes: object) -> Callable[[Place], None]:
+def config(**changes: object) -> Callable[[Workspace], None]:
     """Change the checkpoint's config.json."""
 
-    def write(place: Place) -> None:
-        path = place.model / "config.json"
+    def write(workspace: Workspace) -> None:
+        path = workspace.model / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     return write
@@ -200,31 +193,59 @@ AUTO = f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --sele
 PREDICT = "predict {labeller} {pool} --out {out}.jsonl "
 
 
-def _parts(folder: Path) -> list[Path]:
-    """What lies in a run's folder, that of the folders of a grid that hold artifacts instead of these."""
-    named = [path for path in folder.glob("*") if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()]
-    return [path for path in folder.glob("*") if path not in named] + [part for path in named for part in _parts(path)]
+def _artifacts(folder: Path) -> list[Path]:
+    """List the folders of a run; of a grid, those of its cells."""
+    nested = [path for path in folder.glob("*") if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()]
+    direct = [path for path in folder.glob("*") if path not in nested]
+    return direct + [path for inner in nested for path in _artifacts(inner)]
 
 
 def refuse(
-    line: str, says: str, place: Place, capfd: pytest.CaptureFixture[str], stays: tuple[str, ...] = ("task",)
+    line: str,
+    names: str | tuple[str, ...],
+    workspace: Workspace,
+    capfd: pytest.CaptureFixture[str],
+    stays: tuple[str, ...] = ("task",),
+    error: type[Exception] | None = None,
 ) -> None:
-    """Run a command line that must be refused; of the run's folder only `stays`, read before, may be there, whole."""
-    before = contents(place.folder)
+    """Run a command line that must be refused.
+
+    Args:
+        line: The command line.
+        names: The key, value or file that the message must name.
+        workspace: Nothing in it may change; of the run's folder, new ones may hold complete artifacts only.
+        capfd: Captures what is printed.
+        stays: Artifacts that may have been completed before the mistake was met.
+        error: The type of the error.
+    """
+    before = contents(workspace.folder)
+    types = []
+    write = progress.write
+
+    def record(message: str, file=sys.stderr) -> None:
+        types.append(sys.exc_info()[0])
+        write(message, file=file)
+
     try:
-        code = main(place.line(line))
+        with patch.object(progress, "write", record):
+            code = main(workspace.line(line))
         captured = capfd.readouterr()
-        after = contents(place.folder)
-        left = [path for path in _parts(place.out) if str(path.relative_to(place.folder)) not in before]
-        whole = [path.name for path in left if path.name == "embeddings" or (path / MANIFEST).is_file()]
+        after = contents(workspace.folder)
+        artifacts = [
+            path for path in _artifacts(workspace.out) if str(path.relative_to(workspace.folder)) not in before
+        ]
+        complete = {path.name for path in artifacts if path.name == "embeddings" or (path / MANIFEST).is_file()}
     finally:
-        shutil.rmtree(place.out, ignore_errors=True)  # the next case finds the place as it was
-    errors = [said for said in captured.err.splitlines() if said.startswith("dana: error:")]
+        shutil.rmtree(workspace.out, ignore_errors=True)  # the next test finds the workspace as it was
+    errors = [message for message in captured.err.splitlines() if message.startswith("dana: error:")]
     assert code == 2, captured.err
     assert len(errors) == 1, captured.err
-    assert says.replace("{folder}", str(place.folder)).lower() in errors[0].lower()
+    for name in (names,) if isinstance(names, str) else names:
+        assert name.replace("{folder}", str(workspace.folder)).lower() in errors[0].lower()
+    if error is not None:
+        assert types[-1] is error, f"{types[-1]}: {errors[0]}"
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert {name: after.get(name) for name in before} == before
     assert all(name.split("/")[0] == "out" for name in after.keys() - before.keys())
-    assert {path.name for path in left} == set(whole) <= set(stays)
+    assert {path.name for path in artifacts} == complete <= set(stays)

@@ -1,8 +1,4 @@
-"""What a user can get wrong, over all commands: exit code 2, one line that says what to mend, nothing half-written.
-
-A case is a command line and a part of what is said; ``{name}`` stands for a path of :class:`Place`, and a third entry
-breaks something first. Nothing on disk may differ afterwards.
-"""
+"""What a user can get wrong, one row per rule: exit code 2, one line that names key or file, nothing half-written."""
 
 # ruff: noqa: F811  fixtures are imported by name
 
@@ -14,6 +10,9 @@ import pytest
 
 from dana.cli.main import main
 from dana.core import registry
+from dana.core.config import load
+from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError, PluginError
+from dana.stages.settings import RunSettings
 from tests.bad_input import (  # noqa: F401
     AUTO,
     EVALUATE,
@@ -27,553 +26,254 @@ from tests.bad_input import (  # noqa: F401
     WEIGH,
     card,
     config,
-    cut,
-    made,
-    own_task_path,
-    place,
+    empty_task_path,
     refuse,
     remove,
     text,
+    truncate,
     unreadable,
+    workspace,
+    workspace_copy,
 )
 
-FLAGS = [
-    # What is named is not there, or is nothing.
-    ("rank --general {pool} --out {out}", "task"),
-    ("rank --task {task} --out {out}", "general"),
-    ("rank --task '' --general {pool} --out {out}", "task"),
-    ("rank --task {task} --general '' --out {out}", "general"),
-    ("rank --task {task} --general {pool} --out ''", "out"),
-    ("rank --task {folder}/nope.txt --general {pool} --out {out}", "nope.txt"),
-    ("rank --task {task} --general {folder}/nope.jsonl --out {out}", "nope.jsonl"),
-    ("rank --task {task} --general '{folder}/*.nope' --out {out}", "*.nope"),
-    ("rank --task chemport --general {pool} --out {out}", "did you mean 'chemprot'?"),
-    ("rank --task {folder}/nope.yaml --general {pool} --out {out}", "nope.yaml"),
-    (RANK + "--data {folder}/nope --task chemprot", "nope"),
-    (RANK + "--config {folder}/nope.yaml", "nope.yaml"),
-    (RANK + "--config {folder}", "place"),
-    # Specs and numbers.
-    (RANK + "--detectors ifrest", "did you mean 'iforest'?"),
-    (RANK + "--detectors knn:k=0", "k"),
-    (RANK + "--detectors knn:k=2.5", "k"),
-    (RANK + "--detectors knn:k=many", "k"),
-    (RANK + "--detectors knn:kay=3", "kay"),
-    (RANK + "--detectors knn:k=.nan", "k"),
-    (RANK + "--detectors 'knn:k=[1'", "knn"),
-    (RANK + "--detectors knn,knn", "twice"),
-    (RANK + "--detectors ''", "detectors"),
-    (RANK + "--detectors iforest:trees=0", "trees"),
-    (RANK + "--detectors iforest:samples=-1", "samples"),
-    (RANK + "--detectors ocsvm:nu=2", "nu"),
-    (RANK + "--detectors ocsvm:nu=.nan", "nu"),
-    (RANK + "--detectors lof:k=-3", "k"),
-    (RANK + "--detectors pca:share=7", "pca"),
-    (RANK + "--detectors pyod:Nope", "Nope"),
-    (RANK + "--detectors pyod", "pyod"),
-    (RANK + "--encoder hashng", "did you mean 'hashing'?"),
-    (RANK + "--encoder hashing:dims=0", "dims"),
-    (RANK + "--encoder hashing:dims=-4", "dims"),
-    (RANK + "--encoder hashing:dims=2.5", "dims"),
-    (RANK + "--encoder transformer", "transformer"),
-    (RANK + "--encoder transformer:{folder}/nope", "nope"),
-    (RANK + "--encoder transformer:{task}", "task.jsonl"),
-    (RANK + "--encoder ''", "encoder"),
-    (RANK + "--geometry center+l3", "geometry"),
-    (RANK + "--geometry whiten:0", "whiten"),
-    (RANK + "--geometry whiten:many", "whiten"),
-    (RANK + "--geometry ''", "geometry"),
-    (RANK + "--units chapter", "units"),
-    (RANK + "--units window:0", "window"),
-    (RANK + "--units window:-5", "window"),
-    (RANK + "--units window:x", "window"),
-    (RANK + "--units window:64", "tokenizer"),
-    (RANK + "--seeds 0", "seeds"),
-    (RANK + "--seeds -1", "seeds"),
-    (RANK + "--seeds many", "seeds"),
-    (RANK + "--seeds 2.5", "seeds"),
-    (RANK + "--seed x", "seed"),
-    (RANK + "--seed 1.5", "seed"),
-    (RANK + "--seed ''", "--seed"),
-    (RANK + "--out=", "--out"),
-    (RANK + "--set out=''", "out"),
-    (RANK + "--beta 7", "beta"),
-    (RANK + "--store ''", "--store"),
-    (RANK + "--language ''", "--language"),
-    (RANK + "--language english", "english"),
-    (RANK + "--language 7", "language"),
-    (RANK + "--text-field nope", "nope"),
-    (RANK + "--text-field ''", "--text-field"),
-    (RANK + "--id-field nope", "nope"),
-    (RANK + "--id-field ''", "--id-field"),
-    (RANK + "--text-documents page", "text_documents"),
-    (RANK + "--set selection.general_share=2", "general_share"),
-    (RANK + "--set selection.general_share=.nan", "general_share"),
-    (RANK + "--set selection.store_dtype=float8", "store_dtype"),
-    (RANK + "--set ranking.protocol=mine", "protocol"),
-    (RANK + "--set ranking.folds=1", "folds"),
-    (RANK + "--set ranking.prevalence=1", "prevalence"),
-    (RANK + "--set hygiene.ngram=0", "ngram"),
-    (RANK + "--on-bad-record ignore", "on_bad_record"),
-    (RANK + "--near-duplicates 1.5", "near_duplicates"),
-    (RANK + "--near-duplicates .nan", "near_duplicates"),
-    (RANK + "--sample 0", "sample"),
-    (RANK + "--sample 1.01", "sample"),
-    (RANK + "--sample .nan", "sample"),
-    (RANK + "--decontaminate nope", "nope"),
-    (RANK + "--set selection.max_task_units=0", "max_task_units"),
-    (RANK + "--set selection.nope=1", "nope"),
-    (RANK + "--set nope", "key=value"),
-    (RANK + "--set selection=3", "selection"),
-    (RANK + "--set =3", "''"),
-    (RANK + "--set 'selection.units=[1'", "YAML"),
-    (SCORE + "--detector ''", "detector"),
-    (SCORE + "--detector knm", "did you mean 'knn'?"),
-    (SCORE + "--selector nope", "nope"),
-    (SCORE + "--selector ''", "selector"),
-    (SELECT + "cascade:keep=2", "keep"),
-    (SELECT + "cascade:keep=.nan", "keep"),
-    (SELECT + "cascade:keep=yes", "keep"),
-    (SELECT + "cascade:detector=knm", "did you mean 'knn'?"),
-    (SELECT + "random --detector knn", "--detector"),
-    (SCORE + "--detector knn:k=2.5", "k"),
-    (SCORE + "--detector dana:knm", "did you mean 'knn'?"),
-    (SCORE + "--detector ocsvm:gamma=.inf", "gamma"),
-    (SCORE + "--detector iforest:trees=ten", "trees"),
-    (SCORE + "--detector pyod:LODA,bins=3", "bins"),
-    (SCORE + "--detector lof:20,30", "lof"),
-    (SCORE + "--shard 1/0", "1/0"),
-    (SCORE + "--shard 1.5/2", "1.5/2"),
-    (SCORE + "--shard 0/4", "0/4"),
-    (SCORE + "--shard 5/4", "5/4"),
-    (SCORE + "--shard x", "x"),
-    (SCORE + "--shard 1/2", "no task here"),
-    (SCORE + "--merge", "no task here"),
-    ("weigh {folder}/nope", "nope"),
-    ("weigh {task}", "task.jsonl"),
-    (WEIGH + "--policy best", "policy"),
-    (WEIGH + "--policy ''", "policy"),
-    (WEIGH + "--beta 0", "beta"),
-    (WEIGH + "--beta 1.4", "beta"),
-    (WEIGH + "--beta -0.1", "beta"),
-    (WEIGH + "--beta .nan", "beta"),
-    (WEIGH + "--beta many", "beta"),
-    (WEIGH + "--beta ''", "beta"),
-    (WEIGH + "--balance nowhere:0=", "balance='nowhere:0=': must be a table of groups, or TABLE:GROUP=SHARE"),
-    (WEIGH + "--balance genres:0=0.5,1=0.6", "shares above 0 that sum to 1"),
-    (WEIGH + "--balance genres --policy sigmoid", "needs policy=segments or sampled"),
-    (WEIGH + "--balance genres --below 0", "spreads a budget"),
-    (WEIGH + "--balance genres --beta auto", "chosen by the scores alone"),
-    (WEIGH + "--balance genres", "genres: no table of groups"),
-    (WEIGH + "--gamma 0", "gamma"),
-    (WEIGH + "--gamma -3", "gamma"),
-    (WEIGH + "--gamma 1.5", "gamma"),
-    (WEIGH + "--gamma 1e12", "gamma"),
-    (WEIGH + "--gamma 9223372036854775808", "gamma"),
-    (WEIGH + "--policy sigmoid --sharpness .nan", "sharpness"),
-    (WEIGH + "--policy sigmoid --sharpness .inf", "sharpness"),
-    (WEIGH + "--policy sigmoid --midpoint .nan", "midpoint"),
-    (WEIGH + "--policy sigmoid --midpoint .inf", "midpoint"),
-    (WEIGH + "--budget 50", "budget"),
-    (WEIGH + "--budget '50 pages'", "budget"),
-    (WEIGH + "--budget '0 units'", "budget"),
-    (WEIGH + "--budget '.nan tokens'", "budget"),
-    (WEIGH + "--budget ''", "budget"),
-    ("weigh {run} --to {run}/corpus", "corpus"),
-    ("weigh {run} --to {task}", "task.jsonl"),
-    ("weigh {run} --beta 0.5", "beta"),
-    (WEIGH + "--set weigh.min_tail=99", "min_tail"),
-    (WEIGH + "--set weigh.shrink=perhaps", "shrink"),
-    (WEIGH + "--budget '5 units' --beta 0.2", "--beta is not looked at with budget"),
-    (EVALUATE + "{folder}/nope", "nope"),
-    (EVALUATE + "a={model} a={labeller}", "different names"),
-    (EVALUATE + "a/b={model}", "a/b"),
-    (EVALUATE + "{model} --tasks {card} {card}", "called alike"),
-    (EVALUATE + "a=", "NAME=MODEL"),
-    (EVALUATE + "{task}", "task.jsonl"),
-    (EVALUATE + "{model} --tasks nope", "nope"),
-    ("evaluate {model} --out {out}", "tasks"),
-    ("weigh {run} {run} --proportions 0.5,0.5 --to {out}", "each once"),
-    ("weigh {run} {folder}/nope --proportions 0.5,0.5 --to {out}", "nope"),
-    ("weigh {run} --proportions 0.5,0.5 --to {out}", "proportions"),
-    ("weigh {run} {folder}/other --to {out}", "proportions"),
-    ("score --general {pool} --out {out}", "task"),
-    ("score --task {task} --out {out}", "general"),
-    ("score --task {task} --general {folder}/nope.jsonl --out {out}", "nope.jsonl"),
-    (WEIGH + "--below 0 --beta 0.2", "--beta is not looked at with below"),
-    (WEIGH + "--below 0 --budget '5 units'", "below"),
-    (WEIGH + "--below 0 --policy sampled", "below"),
-    (WEIGH + "--below .nan", "below"),
-    (WEIGH + "--below -1000", "below=-1000"),
-    (WEIGH + "--budget '5 tokens'", "tokenizer"),
-    (WEIGH + "--budget '5 tokens' --set weigh.tokenizer={folder}/nope", "nope"),
-    (WEIGH + "--sharpness 3", "--sharpness"),
-    ("weigh {run}/corpus --to {out}", "scores"),
-    ("adapt {run} --steps 2", "--model"),
-    (TRAIN + "--model ''", "model"),
-    (TRAIN + "--model {folder}/nope", "nope"),
-    (TRAIN + "--model {task}", "task.jsonl"),
-    (TRAIN + "--model {folder}/cards", "cards"),
-    (TRAIN + "--weights {folder}/nope", "nope"),
-    (TRAIN + "--weights {run}/corpus", "corpus"),
-    ("adapt {folder}/nope --model {model}", "nope"),
-    (TRAIN + "--steps 0", "steps"),
-    (TRAIN + "--steps -4", "steps"),
-    (TRAIN + "--steps many", "steps"),
-    (TRAIN + "--tokens 0", "tokens"),
-    (TRAIN + "--batch-size 0", "batch_size"),
-    (TRAIN + "--max-tokens 2", "max_tokens"),
-    (TRAIN + "--max-tokens 4096", "max_tokens"),
-    (TRAIN + "--learning-rate 0", "learning_rate"),
-    (TRAIN + "--learning-rate -1", "learning_rate"),
-    (TRAIN + "--learning-rate .nan", "learning_rate"),
-    (TRAIN + "--learning-rate .inf", "learning_rate"),
-    (TRAIN + "--tokens 100 --steps 2", "tokens"),
-    ("adapt {run} --model {model} --to {out} --epochs 0", "epochs"),
-    ("adapt {run} --model {model} --to {out} --epochs .inf", "epochs"),
-    (TRAIN + "--epochs 1", "epochs"),
-    (TRAIN + "--schedule cubic", "schedule"),
-    (TRAIN + "--replay 1", "replay"),
-    (TRAIN + "--replay .nan", "replay"),
-    (TRAIN + "--objective masked:whole_word=perhaps", "whole_word"),
-    (TRAIN + "--objective caussal", "caussal"),
-    (TRAIN + "--objective masked:rate=0.3", "mask_rate"),
-    (TRAIN + "--set adapt.mask_rate=0.3", "unknown key 'adapt.mask_rate'"),
-    (TRAIN + "--set adapt.whole_word=true", "unknown key 'adapt.whole_word'"),
-    (TRAIN + "--extend {folder}/nope", "schedule"),
-    (TRAIN + "--schedule constant --set adapt.warmup=0 --extend {folder}/nope", "nope"),
-    (TRAIN + "--schedule constant --set adapt.warmup=0 --extend {run}/corpus", "corpus"),
-    (TRAIN + "--unweighted --weights {run}/weights", "--unweighted"),
-    (TRAIN + "--set adapt.floor=2", "floor"),
-    (TRAIN + "--set adapt.cooldown=0", "cooldown"),
-    (TRAIN + "--set adapt.betas=[1]", "betas"),
-    (TRAIN + "--set adapt.betas=[.nan,0.9]", "betas"),
-    (TRAIN + "--set adapt.eps=0", "eps"),
-    (TRAIN + "--set adapt.dropout=1", "dropout"),
-    (TRAIN + "--set adapt.eval_every=0", "eval_every"),
-    (TRAIN + "--set adapt.batch_tokens=3", "batch_tokens"),
-    (TRAIN + "--denominator sum", "denominator"),
-    (TRAIN + "--layout dense", "layout"),
-    (TRAIN + "--resume maybe", "resume"),
-    (TRAIN + "--set adapt.warmup=2", "warmup"),
-    (TRAIN + "--set adapt.warmup=.nan", "warmup"),
-    (TRAIN + "--objective masked:mask_rate=0", "mask_rate"),
-    (TRAIN + "--objective masked:mask_rate=1.5", "mask_rate"),
-    (TRAIN + "--objective masked:mask_rate=.nan", "mask_rate"),
-    (TRAIN + "--set adapt.clip=0", "clip"),
-    (TRAIN + "--set adapt.clip=.nan", "clip"),
-    (TRAIN + "--set adapt.weight_decay=-1", "weight_decay"),
-    (TRAIN + "--set adapt.evaluations=-1", "evaluations"),
-    (TRAIN + "--set adapt.final=middle", "final"),
-    (TRAIN + "--set adapt.execution.micro_batch_tokens=0", "micro_batch_tokens"),
-    (TRAIN + "--set adapt.execution.save_every=-1", "save_every"),
-    (TRAIN + "--set adapt.execution.trackers=[nope]", "nope"),
-    (TRAIN + "--objective next_sentence --layout unpadded", "next_sentence"),
-    (TRAIN + "--set adapt.next_sentence=true", "unknown key 'adapt.next_sentence'"),
-    (TRAIN + "--set adapt.head_warmup.steps=-1", "steps"),
-    ("adapt {run} --model {model} --to {run}/corpus", "corpus"),
-    ("pack {run}", "--model"),
-    ("pack {run} --model {folder}/nope", "nope"),
-    ("pack {folder}/nope --model {model}", "nope"),
-    ("pretrain {run} --to {out} --size huge", "size"),
-    ("pretrain {run} --to {out} --size ''", "size"),
-    ("pretrain {folder}/nope --to {out}", "nope"),
-    ("pretrain {run} --to {out} --set pretrain.vocabulary=3", "vocabulary"),
-    ("pretrain {run} --to {out} --set pretrain.max_tokens=4000", "max_tokens"),
-    ("pretrain {run} --to {out} --set pretrain.dropout=2", "dropout"),
-    ("pretrain {task} --to {out}", "task.jsonl"),
-    ("pack {run} --model {folder}/cards", "cards"),
-    ("finetune --task-card {card} --out {out}", "--model"),
-    ("finetune --model {model} --out {out}", "--task-card"),
-    (TUNE + "--task-card nope", "nope"),
-    (TUNE + "--task-card {folder}/nope.yaml", "nope.yaml"),
-    (TUNE + "--task-card {task}", "task.jsonl"),
-    (TUNE + "--task-card ''", "task"),
-    (TUNE + "--model {folder}/nope", "nope"),
-    (TUNE + "--model {folder}/cards", "cards"),
-    (TUNE + "--data {folder}/nope", "nope"),
-    (TUNE_ONLY + "--preset nope", "nope"),
-    (TUNE_ONLY + "--seeds 0", "seeds"),
-    (TUNE_ONLY + "--seeds -2", "seeds"),
-    (TUNE_ONLY + "--seeds many", "seeds"),
-    (TUNE + "--set finetune.epochs=0", "epochs"),
-    (TUNE + "--set finetune.batch_size=0", "batch_size"),
-    (TUNE + "--set finetune.learning_rate=.nan", "learning_rate"),
-    (TUNE + "--set finetune.max_tokens=1", "max_tokens"),
-    (TUNE + "--set finetune.max_tokens=4096", "max_tokens"),
-    (TUNE + "--set finetune.max_train=0", "max_train"),
-    (TUNE + "--set finetune.evaluate=middle", "evaluate"),
-    (TUNE_ONLY + "--seeds [0,0]", "seeds"),
-    (TUNE + "--text-field nope", "nope"),
-    (TUNE + "--label-field nope", "nope"),
-    (TUNE + "--id-field nope", "nope"),
-    (TUNE + "--label-field ''", "--label-field"),
-    (TUNE + "--set finetune.warmup=1", "warmup"),
-    (TUNE + "--set finetune.save=perhaps", "save"),
-    (TUNE + "--set finetune.learning_rate=.inf", "learning_rate"),
-    ("finetune --model {model} --task-card {card} --out ''", "out"),
-    ("predict {folder}/nope {pool}", "nope"),
-    ("predict {model} {pool}", "not a sequence classifier"),
-    ("predict {task} {pool}", "task.jsonl"),
-    ("predict {folder}/cards {pool}", "cards"),
-    ("predict '' {pool}", "predict"),
-    ("predict {labeller} {folder}/nope.txt", "nope.txt"),
-    (PREDICT + "--text-pair-field nope", "nope"),
-    ("predict {labeller} '{folder}/*.nope'", "*.nope"),
-    ("predict {labeller} ''", "labeller"),
-    (PREDICT + "--text-field nope", "nope"),
-    (PREDICT + "--text-field ''", "--text-field"),
-    (PREDICT + "--id-field nope", "nope"),
-    ("predict {labeller} {folder}/notes.txt --text-documents page", "text_documents"),
-    (PREDICT + "--on-bad-record ignore", "--on-bad-record"),
-    (PREDICT + "--out {out}.csv", "--out"),
-    (PREDICT + "--out {pool}", "pool.jsonl"),
-    (PREDICT + "--out {folder}/cards", "cards"),
-    (PREDICT + "--out {task}/deeper.jsonl", "deeper.jsonl"),
-    ("report {folder}/nope", "nope"),
-    ("report {task}", "task.jsonl"),
-    ("report {folder}/cards", "cards"),
-    ("report", "DIR"),
-    ("report {run} --out {out}", "--compare"),
-    ("report {run} --compare {run} {folder}", "--compare"),
-    ("report --compare {run} --out {out}", "two runs"),
-    ("report --compare {run} {folder}/cards --out {out}", "cards"),
-    ("report --compare {run} {folder}/nope --out {out}", "nope"),
-    ("report --compare {run} {folder}/cards/../run --out {out}", "once"),
-    ("report --compare {run} {run}/weights/.. --out {out}", "once"),
-    ("run {folder}/nope.yaml", "nope.yaml"),
-    ("run {card}", "unknown key"),
-    ("run {folder}", "place"),
-    ("run quickstart.yaml arms=[nope]", "nope"),
-    ("run quickstart.yaml nope=1", "nope"),
-    ("run quickstart.yaml out=", "out"),
-    ("run quickstart.yaml model=null size=huge harvest=null", "task"),
-    ("quickstart --set nope=1", "nope"),
-    ("quickstart --out ''", "out"),
-    ("detectors check nope", "unknown detector 'nope'"),
-    ("selectors check randm", "did you mean 'random'?"),
-    ("selectors check cascade:keep=2", "keep"),
-    ("encoders check hashng", "did you mean 'hashing'?"),
-    ("encoders check hashing:dims=0", "dims"),
-    ("detectors check ''", "check"),
-    ("verify {folder}/nope", "nope"),
-    ("verify {task}", "task.jsonl"),
-    ("verify {folder}/cards", "cards"),
-    ("verify ''", "verify"),
-    ("weigh ''", "weigh"),
-    ("report ''", "report"),
-    ("quickstart --config {folder}/nope.yaml", "nope.yaml"),
-    ("run quickstart.yaml weigh.beta=7", "beta"),
-    ("run quickstart.yaml adapt.steps=0 adapt.tokens=null", "steps"),
-    ("run quickstart.yaml finetune.seeds=0", "seeds"),
-    ("run quickstart.yaml arms=[dana,dana]", "distinct"),
-    ("run quickstart.yaml selection.encoder=hashng", "hashing"),
-    ("run quickstart.yaml ranking.detectors=[knm]", "knn"),
-    ("detectors check knn:k=2.5", "k"),
-    ("tasks list --tag chemistri", "--tag 'chemistri'"),
-    ("tasks show chemport", "did you mean 'chemprot'?"),
-    ("tasks show {folder}/nope.yaml", "nope.yaml"),
-    ("tasks list --task-path {folder}/crads", "did you mean"),
-    (RANK + "--task toys --task-path {folder}/cards", "did you mean 'toy'?"),
-    (TUNE + "--task-card toys --task-path {folder}/cards", "did you mean 'toy'?"),
-    ("tasks check {card} --data {folder}/nope", "nope"),
-    ("tasks check {card} --corpus {folder}/nope.jsonl", "nope.jsonl"),
+COMMANDS = [
+    # A required argument is missing or empty.
+    ("rank --general {pool} --out {out}", "task", ConfigError),
+    ("rank --task {task} --out {out}", "general", ConfigError),
+    ("adapt {run} --steps 2", "--model", ConfigError),
+    ("finetune --model {model} --out {out}", "--task-card", ConfigError),
+    ("evaluate {model} --out {out}", "tasks", ConfigError),
+    (RANK + "--encoder ''", "--encoder", ConfigError),
+    (RANK + "--out=", "--out", ConfigError),
+    ("weigh ''", "weigh", ConfigError),
+    ("run quickstart.yaml model=null size=huge harvest=null", "task", ConfigError),
+    # A path does not exist.
+    ("rank --task {folder}/nope.txt --general {pool} --out {out}", "nope.txt", DataError),
+    ("rank --task {task} --general '{folder}/*.nope' --out {out}", "*.nope", DataError),
+    (RANK + "--data {folder}/nope --task chemprot", "nope", DataError),
+    (RANK + "--config {folder}/nope.yaml", "nope.yaml", ConfigError),
+    (RANK + "--encoder transformer:{folder}/nope", "nope", ArtifactError),
+    ("weigh {folder}/nope", "nope", ArtifactError),
+    (TRAIN + "--model {folder}/nope", "nope", ArtifactError),
+    (TRAIN + "--weights {folder}/nope", "nope", ArtifactError),
+    (TUNE + "--task-card {folder}/nope.yaml", "nope.yaml", ConfigError),
+    (EVALUATE + "{folder}/nope", "nope", ArtifactError),
+    ("predict {labeller} {folder}/nope.txt", "nope.txt", DataError),
+    ("report {folder}/nope", "nope", ArtifactError),
+    ("verify {folder}/nope", "nope", ArtifactError),
+    ("run {folder}/nope.yaml", "nope.yaml", ConfigError),
+    ("tasks list --task-path {folder}/crads", ("crads", "did you mean", "cards"), ConfigError),
+    # A path is something else.
+    ("weigh {task}", "task.jsonl", ArtifactError),
+    ("weigh {run}/corpus --to {out}", "scores", ArtifactError),
+    (TRAIN + "--model {folder}/cards", "cards", ArtifactError),
+    (TRAIN + "--weights {run}/corpus", "corpus", ArtifactError),
+    ("adapt {run} --model {model} --to {run}/corpus", "corpus", ArtifactError),
+    (TUNE + "--task-card {task}", "task.jsonl", ConfigError),
+    ("predict {model} {pool}", "model", ArtifactError),
+    ("report {folder}/cards", "cards", ArtifactError),
+    ("verify {folder}/cards", "cards", ArtifactError),
+    ("run {card}", "unknown key", ConfigError),
+    # A name is unknown; the nearest is suggested.
+    ("rank --task chemport --general {pool} --out {out}", "did you mean 'chemprot'?", DataError),
+    (RANK + "--task toys --task-path {folder}/cards", "did you mean 'toy'?", DataError),
+    (RANK + "--detectors ifrest", "did you mean 'iforest'?", PluginError),
+    (RANK + "--encoder hashng", "did you mean 'hashing'?", PluginError),
+    (SELECT + "casade", "did you mean 'cascade'?", PluginError),
+    (SELECT + "cascade:detector=knm", "did you mean 'knn'?", PluginError),
+    (TRAIN + "--objective maskd", "did you mean 'masked'?", PluginError),
+    (RANK + "--detectors pyod:Nope", "Nope", PluginError),
+    (RANK + "--set selection.encodr=1", "did you mean 'encoder'?", ConfigError),
+    (RANK + "--text-field nope", "nope", DataError),
+    (PREDICT + "--id-field nope", "nope", DataError),
+    (RANK + "--decontaminate nope", "nope", ConfigError),
+    (TUNE_ONLY + "--preset quik", "quik", ConfigError),
+    (TRAIN + "--set adapt.execution.trackers=[nope]", "nope", ConfigError),
+    ("pretrain {run} --to {out} --size huge", "size", ConfigError),
+    ("tasks list --tag chemistri", "chemistri", ConfigError),
+    ("run quikstart", "did you mean 'quickstart'?", ConfigError),
+    ("run quickstart.yaml arms=[nope]", "nope", ConfigError),
+    # A parameter of a component is wrong.
+    (RANK + "--detectors knn:k=0", "k=0", ConfigError),
+    (RANK + "--detectors knn:k=many", "k", ConfigError),
+    (RANK + "--detectors knn:kay=3", "kay", ConfigError),
+    (RANK + "--detectors 'knn:k=[1'", "knn", ConfigError),
+    (RANK + "--detectors knn,knn", "knn", ConfigError),
+    (RANK + "--geometry center+l3", "l3", ConfigError),
+    (RANK + "--units window:0", "window:0", ConfigError),
+    (RANK + "--units window:64", "tokenizer", ConfigError),
+    ("selectors check cascade:keep=2", "keep", ConfigError),
+    # A number or a word is not allowed where text is read first; see SETTINGS for the others.
+    (RANK + "--seeds many", "seeds", ConfigError),
+    (RANK + "--set nope", "nope", ConfigError),
+    (RANK + "--set 'selection.units=[1'", "selection.units", ConfigError),
+    (SCORE + "--shard 5/4", "5/4", ConfigError),
+    (SCORE + "--shard 1/2", "task", ArtifactError),
+    (TRAIN + "--max-tokens 4096", "max_tokens", ConfigError),
+    (TUNE + "--set finetune.max_tokens=4096", "max_tokens", ConfigError),
+    (WEIGH + "--below -1000", "below=-1000", DataError),
+    (WEIGH + "--balance genres", "genres", ConfigError),
+    # A flag has no effect, or contradicts another.
+    (SELECT + "random --detector knn", ("--detector", "selector=random"), ConfigError),
+    (WEIGH + "--budget '5 units' --beta 0.2", ("--beta", "budget"), ConfigError),
+    (WEIGH + "--budget '5 tokens'", "tokenizer", ConfigError),
+    (WEIGH + "--below 0 --policy sampled", "below", ConfigError),
+    ("weigh {run} --beta 0.5", "beta", Contradiction),
+    ("weigh {run} {run} --proportions 0.5,0.5 --to {out}", "run", ConfigError),
+    ("weigh {run} {folder}/other --to {out}", "proportions", ConfigError),
+    (TRAIN + "--tokens 100 --steps 2", "tokens", ConfigError),
+    (TRAIN + "--unweighted --weights {run}/weights", "--unweighted", ConfigError),
+    (TRAIN + "--extend {folder}/nope", "schedule", ConfigError),
+    (TRAIN + "--objective next_sentence --layout unpadded", "next_sentence", ConfigError),
+    (EVALUATE + "a={model} a={labeller}", "a", ConfigError),
+    ("report {run} --out {out}", "--compare", ConfigError),
+    ("report --compare {run} {run}/weights/.. --out {out}", "run", ConfigError),
+    (PREDICT + "--out {out}.csv", "--out", ConfigError),
+    (PREDICT + "--out {pool}", "pool.jsonl", ArtifactError),
 ]
 
-BROKEN = [
-    # Text that is no text.
-    (RANK, "task.jsonl", text("task.jsonl", "")),
-    (RANK, "task.jsonl:1", text("task.jsonl", "{not json\n")),
-    (RANK, "task.jsonl:1", text("task.jsonl", "[1, 2]\n")),
-    (RANK, "text", text("task.jsonl", '{"body": "x"}\n')),
-    (RANK, "task.jsonl:1", text("task.jsonl", '{"text": 7}\n')),
-    (RANK, "task.jsonl", text("task.jsonl", b'{"text": "\xff\xfe"}\n')),
-    (RANK, "too few", text("task.jsonl", '{"text": "Only one sentence."}\n')),
-    (RANK, "pool.jsonl", text("pool.jsonl", "")),
-    (RANK, "pool.jsonl", text("pool.jsonl", '{"text": "   "}\n')),
-    (RANK, "pool.jsonl", text("pool.jsonl", b"\x00\x01\x02\x03" * 50)),
-    (RANK + "--general {bad}.jsonl.gz", "bad.jsonl.gz", text("bad.jsonl.gz", b"no gzip")),
+SETTINGS = """
+selection=3 selection.general_share=2 selection.general_share=.nan selection.store_dtype=float8
+selection.language=english selection.max_task_units=0 selection.encoder=null inputs.text_documents=page
+on_bad_record=ignore arms=[dana,dana]
+hygiene.ngram=0 hygiene.near_duplicates=1.5 hygiene.sample=0 hygiene.sample=1.01
+ranking.seeds=0 ranking.folds=1 ranking.prevalence=1 ranking.protocol=mine
+weigh.policy=best weigh.beta=0 weigh.beta=1.4 weigh.beta=.nan weigh.gamma=0 weigh.gamma=1.5 weigh.gamma=1e12
+weigh.sharpness=.inf weigh.midpoint=.nan weigh.below=.nan weigh.min_tail=99 weigh.shrink=perhaps
+weigh.balance=nowhere:0= weigh.budget=50 weigh.budget=50pages weigh.budget=0units
+adapt.steps=0 adapt.steps=-4 adapt.tokens=0 adapt.epochs=0 adapt.batch_size=0 adapt.max_tokens=2 adapt.learning_rate=0
+adapt.learning_rate=.nan adapt.schedule=cubic adapt.replay=1 adapt.floor=2 adapt.cooldown=0 adapt.betas=[1] adapt.eps=0
+adapt.dropout=1 adapt.eval_every=0 adapt.batch_tokens=3 adapt.denominator=sum adapt.warmup=2 adapt.clip=0
+adapt.weight_decay=-1 adapt.evaluations=-1 adapt.final=middle adapt.execution.micro_batch_tokens=0
+adapt.execution.layout=dense adapt.execution.save_every=-1 adapt.head_warmup.steps=-1
+pretrain.vocabulary=3 pretrain.max_tokens=4000 pretrain.dropout=2
+finetune.seeds=0 finetune.seeds=[0,0] finetune.epochs=0 finetune.batch_size=0 finetune.max_tokens=1 finetune.max_train=0
+finetune.evaluate=middle finetune.warmup=1 finetune.save=perhaps finetune.learning_rate=.inf
+"""
+
+FILES = [
+    # Text.
+    (RANK, "task.jsonl", text("task.jsonl", ""), DataError),
+    (RANK, "task.jsonl:1", text("task.jsonl", "{not json\n"), DataError),
+    (RANK, ("task.jsonl:1", "'text'"), text("task.jsonl", '{"body": "x"}\n'), DataError),
+    (RANK, "task.jsonl:1", text("task.jsonl", '{"text": 7}\n'), DataError),
+    (RANK, "task.jsonl", text("task.jsonl", b'{"text": "\xff\xfe"}\n'), DataError),
+    (RANK, "task", text("task.jsonl", '{"text": "Only one sentence."}\n'), DataError),
+    (RANK, "pool.jsonl", text("pool.jsonl", '{"text": "   "}\n'), DataError),
+    (RANK, "pool.jsonl", text("pool.jsonl", b"\x00\x01\x02\x03" * 50), DataError),
     (
         RANK + "--general {bad}.jsonl.gz",
         "bad.jsonl.gz",
         text("bad.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99)[:-9]),
+        DataError,
     ),
-    (RANK + "--general {bad}.jsonl.zst", "bad.jsonl.zst", text("bad.jsonl.zst", b"no zstandard")),
-    (RANK + "--general {bad}.parquet", "bad.parquet", text("bad.parquet", b"PAR1 and no more")),
-    (RANK + "--general {bad}.parquet", "bad.parquet", text("bad.parquet", b"")),
-    (RANK + "--general {bad}.csv", "bad.csv", text("bad.csv", "a,b\n1,2\n")),
-    (RANK + "--general {bad}.csv", "bad.csv", text("bad.csv", 'text\n"never closed\n' + "line\n" * 50)),
-    (RANK + "--general {bad}.docx", "bad.docx", text("bad.docx", "what is this")),
-    (RANK + "--general {bad}.jsonl", "bad.jsonl", lambda place: (place.folder / "bad.jsonl").mkdir()),
-    (RANK + "--task {bad}.txt", "bad.txt", lambda place: (place.folder / "bad.txt").mkdir()),
-    (RANK + "--general {bad}", "bad", unreadable("bad/x.jsonl")),
-    (RANK + "--general {bad}.txt", "bad.txt", unreadable("bad.txt")),
-    (RANK + "--task {bad}.jsonl", "bad.jsonl", unreadable("bad.jsonl")),
-    (RANK + "--config {bad}.yaml", "bad.yaml", unreadable("bad.yaml")),
-    (RANK + "--general {bad}.jsonl", "bad.jsonl", lambda place: (place.folder / "bad.jsonl").symlink_to("gone")),
-    (RANK + "--general {bad}", "bad", lambda place: place.bad.mkdir()),
-    (RANK + "--general {bad}", "bad", lambda place: place.bad.symlink_to(place.folder / "gone")),
-    (RANK + "--config {bad}.yaml", "bad.yaml", text("bad.yaml", "a: [1\n")),
-    (RANK + "--config {bad}.yaml", "bad.yaml", text("bad.yaml", "- a\n")),
-    (RANK + "--config {bad}.yaml", "bad.yaml", text("bad.yaml", "")),
-    (RANK + "--config {bad}.yaml", "bad.yaml", text("bad.yaml", b"\xff\xfe\x00")),
-    ("rank --task {task} --out {out} --config {bad}.yaml", "general", text("bad.yaml", "general: 7\n")),
-    (RANK + "--config {bad}.yaml", "beata", text("bad.yaml", "weigh: {beata: 1}\n")),
-    # Places where nothing can be written.
-    (RANK + "--out {task}", "task.jsonl", lambda place: None),
-    (RANK + "--out {task}/deeper", "task.jsonl", lambda place: None),
-    (RANK + "--out /proc/nope", "/proc/nope", lambda place: None),
-    (RANK + "--out /dev/null/x", "/dev/null", lambda place: None),
-    (RANK + "--out {folder}/" + "x" * 300, "too long", lambda place: None),
-    (RANK + "--store {task}", "task.jsonl", lambda place: None),
-    (RANK, "not made by dana", text("out/corpus/mine.txt", "somebody's own file")),
-    (RANK, "not made by dana", text("out/task/mine.txt", "somebody's own file")),
-    (WEIGH + "--to /proc/nope", "/proc/nope", lambda place: None),
-    (TRAIN + "--to /proc/nope", "/proc/nope", lambda place: None),
-    (TUNE + "--out /proc/nope", "/proc/nope", lambda place: None),
-    (PREDICT + "--out /proc/nope.jsonl", "/proc/nope.jsonl", lambda place: None),
-    ("pack {run} --model {model}", "tokens", text("run/tokens", "in the way")),
-    # What dana wrote, damaged.
-    ("weigh {run}", "settings.yaml", text("run/settings.yaml", "a: [1")),
-    ("weigh {run}", "settings.yaml", text("run/settings.yaml", "- 1")),
-    ("weigh {run}", "settings.yaml", text("run/settings.yaml", "weigh: {beata: 1}")),
-    ("weigh {run}", "settings.yaml", text("run/settings.yaml", b"\xff\xfe")),
-    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "")),
-    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "{")),
-    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "[]")),
-    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "{}")),
-    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", b"\xff\xfe")),
-    ("weigh {run} --to {out}", "part-00000.parquet", cut("run/scores/part-00000.parquet")),
-    ("weigh {run} --to {out}", "part-00000.parquet", remove("run/scores/part-00000.parquet")),
-    ("weigh {run} --to {out}", "corpus", remove("run/corpus")),
-    ("weigh {run} --to {out}", "part-00000.parquet", cut("run/corpus/part-00000.parquet")),
-    (AUTO, "ranking", text("run/ranking/__dana__/manifest.json", "")),
-    (AUTO, "ranking", text("run/ranking/__dana__/manifest.json", "[]")),
-    (RANK + "--out {run}", "ranking", text("run/ranking/__dana__/manifest.json", "{")),
-    (TRAIN, "part-00000.parquet", cut("run/weights/part-00000.parquet")),
-    (TRAIN, "weights", remove("run/weights")),
-    (TRAIN, "task", remove("run/task")),
-    (TRAIN, "manifest.json", text("run/weights/__dana__/manifest.json", "null")),
-    (TRAIN, "manifest.json", text("run/corpus/__dana__/manifest.json", "null")),
+    (RANK + "--general {bad}.jsonl.zst", "bad.jsonl.zst", text("bad.jsonl.zst", b"no zstandard"), DataError),
+    (RANK + "--general {bad}.parquet", "bad.parquet", text("bad.parquet", b"PAR1 and no more"), DataError),
+    (RANK + "--general {bad}.csv", ("bad.csv", "'text'"), text("bad.csv", "a,b\n1,2\n"), DataError),
+    (RANK + "--general {bad}.docx", "bad.docx", text("bad.docx", "what is this"), DataError),
+    (RANK + "--general {bad}", "bad", lambda at: at.bad.mkdir(), DataError),
+    (RANK + "--general {bad}", "bad", lambda at: at.bad.symlink_to(at.folder / "gone"), DataError),
+    (RANK + "--task {bad}.jsonl", "bad.jsonl", unreadable("bad.jsonl"), DataError),
+    # Recipes.
+    (RANK + "--config {bad}.yaml", "bad.yaml:2", text("bad.yaml", "a: [1\n"), ConfigError),
+    (RANK + "--config {bad}.yaml", "bad.yaml", text("bad.yaml", "- a\n"), ConfigError),
+    (RANK + "--config {bad}.yaml", "bad.yaml", text("bad.yaml", b"\xff\xfe\x00"), ConfigError),
+    (RANK + "--config {bad}.yaml", ("bad.yaml", "weigh.beata"), text("bad.yaml", "weigh: {beata: 1}\n"), ConfigError),
+    # Folders that cannot be written.
+    (RANK + "--out {task}/deeper", "task.jsonl", lambda at: None, None),
+    (RANK + "--out /proc/nope", "/proc/nope", lambda at: None, None),
+    (RANK + "--store {task}", "task.jsonl", lambda at: None, ConfigError),
+    (RANK, "corpus", text("out/corpus/mine.txt", "somebody's own file"), ArtifactError),
+    (TRAIN + "--to /proc/nope", "/proc/nope", lambda at: None, None),
+    (PREDICT + "--out /proc/nope.jsonl", "/proc/nope", lambda at: None, None),
+    # Damaged artifacts.
+    ("weigh {run}", "settings.yaml", text("run/settings.yaml", "a: [1"), ConfigError),
+    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "{"), ArtifactError),
+    ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "{}"), ArtifactError),
+    ("weigh {run} --to {out}", "part-00000.parquet", truncate("run/scores/part-00000.parquet"), ArtifactError),
+    ("weigh {run} --to {out}", "part-00000.parquet", remove("run/scores/part-00000.parquet"), ArtifactError),
+    ("weigh {run} --to {out}", "corpus", remove("run/corpus"), ArtifactError),
+    (AUTO, "ranking", text("run/ranking/__dana__/manifest.json", "[]"), ArtifactError),
+    (TRAIN, "weights", remove("run/weights"), ArtifactError),
+    (TRAIN, "manifest.json", text("run/corpus/__dana__/manifest.json", "null"), ArtifactError),
+    ("report {run}", "metrics.json", text("run/finetune/toy/base/metrics.json", "{"), ArtifactError),
     # Checkpoints.
-    (TRAIN, "model", cut("model/model.safetensors")),
-    (TRAIN, "model", cut("model/config.json")),
-    (TRAIN, "model", text("model/config.json", "[]")),
-    (TRAIN, "model", config(model_type="nope")),
-    (TRAIN, "model", remove("model/config.json")),
-    (TRAIN, "model", remove("model/model.safetensors")),
-    (TRAIN, "tokenizer", remove("model/tokenizer.json")),
-    (TRAIN, "tokenizer", cut("model/tokenizer.json")),
-    (TRAIN, "model", config(vocab_size=8)),
-    (TRAIN, "model", config(hidden_size=64)),
-    (TUNE, "model", cut("model/model.safetensors")),
-    (TUNE, "model", text("model/config.json", "")),
-    (TUNE, "tokenizer", remove("model/tokenizer.json")),
-    # Cards and their data.
-    (TUNE, "toy.yaml", text("cards/toy.yaml", "")),
-    (TUNE, "labels", card(labels=["fruit"])),
-    (TUNE, "labels", card(labels="fruit")),
-    (TUNE, "labels", card(labels=["fruit", "fruit", "metal"])),
-    (TUNE, "metric", card(metric="bleu")),
-    (TUNE, "metric", card(metric=None)),
-    (TUNE, "nope", card(nope=1)),
-    (TUNE, "splits", card(splits={"dress": 4})),
-    (TUNE, "presets", card(presets=[1])),
-    (TUNE, "epochs", card(presets={"quick": {"epochs": 0}})),
-    (TUNE, "bird", card(labels=["fruit", "metal"])),
-    (TUNE, "train.jsonl:1: no 'hypothesis'", card(text_pair="hypothesis")),
-    (TUNE, "text_pair", card(text_pair="")),
-    (TUNE, "template", card(template="{text")),
-    (TUNE, "kind", card(kind="pairs")),
-    (TUNE, "metric", card(kind="multi_label", metric="accuracy")),
-    (TUNE, "labels", card(kind="regression", metric="mae")),
-    (TUNE, "train.jsonl:1: label 'fruit'", card(kind="multi_label", metric="micro_f1")),
-    (TUNE, "train.jsonl:1: label 'fruit'", card(kind="regression", metric="mae", labels=None)),
-    (TUNE, "train.jsonl:1: label 'fruit'", card(kind="token_labels", metric="accuracy")),
-    (TUNE, "direction", card(direction="lower")),
-    (TUNE, "train.jsonl:1: no 'title'", card(template="{title} {text}")),
-    (TUNE, "dev", remove("cards/toy/dev.jsonl")),
-    (TUNE, "train", text("cards/toy/train.jsonl", "")),
-    (TUNE, "train.jsonl:1", text("cards/toy/train.jsonl", "{\n")),
-    (TUNE, "label", text("cards/toy/train.jsonl", '{"text": "iron"}\n')),
-    (TUNE, "test", text("cards/toy/test.jsonl", "")),
-    (TUNE, "text", text("cards/toy/train.jsonl", '{"label": "fruit"}\n')),
-    (TUNE, "train.jsonl", text("cards/toy/train.jsonl", b"\xff\xfe\n")),
-    (PREDICT, "labeller", cut("labeller/model.safetensors")),
-    (PREDICT, "labeller", text("labeller/config.json", "[]")),
-    (PREDICT, "tokenizer", cut("labeller/tokenizer.json")),
-    (PREDICT, "pool.jsonl:1", text("pool.jsonl", "{\n")),
-    (PREDICT, "pool.jsonl", text("pool.jsonl", "")),
-    ("report {run}", "ranking", text("run/ranking/__dana__/manifest.json", "")),
-    ("report {run}", "ranking", text("run/ranking/__dana__/manifest.json", "[]")),
-    ("report {run}", "metrics.json", text("run/finetune/toy/base/metrics.json", "{")),
-    ("report {run}", "part-00000.parquet", cut("run/scores/part-00000.parquet")),
-    ("tasks check {card}", "label 'bird'", card(labels=["fruit", "metal"])),
-    ("tasks check {card}", "test.jsonl", remove("cards/toy/test.jsonl")),
-    ("tasks check {card}", "holds no examples", text("cards/toy/dev.jsonl", "\n")),
-    ("tasks show {card}", "tags=['Not Lower']", card(tags=["Not Lower"])),
-    ("tasks show {card}", "in a circle", card(include="toy.yaml")),
-    ("tasks list --task-path {folder}/cards", "also defined by", text("cards/sst2.yaml", "name: toy")),
-    (TUNE, "include='toyy.yaml'", card(include="toyy.yaml")),
+    (TRAIN, "model", truncate("model/model.safetensors"), ArtifactError),
+    (TRAIN, "model", text("model/config.json", "[]"), ArtifactError),
+    (TRAIN, "model", config(hidden_size=64), ArtifactError),
+    (TRAIN, "tokenizer", remove("model/tokenizer.json"), ArtifactError),
+    (TUNE, "model", truncate("model/model.safetensors"), ArtifactError),
+    (PREDICT, "labeller", truncate("labeller/model.safetensors"), ArtifactError),
+    # Task cards and their data; tests/tasks has a row per key.
+    (TUNE, "toy.yaml", text("cards/toy.yaml", ""), ConfigError),
+    (TUNE, "metric", card(metric="bleu"), ConfigError),
+    (TUNE, "bird", card(labels=["fruit", "metal"]), DataError),
+    (TUNE, ("train.jsonl:1", "fruit"), card(kind="regression", metric="mae", labels=None), DataError),
+    (TUNE, "include='toyy.yaml'", card(include="toyy.yaml"), ConfigError),
+    (TUNE, "dev", remove("cards/toy/dev.jsonl"), DataError),
+    (TUNE, "train.jsonl:1", text("cards/toy/train.jsonl", "{\n"), DataError),
+    (PREDICT, "pool.jsonl:1", text("pool.jsonl", "{\n"), DataError),
+    ("tasks check {card}", "dev.jsonl", text("cards/toy/dev.jsonl", "\n"), DataError),
 ]
 
 ENVIRONMENT = [
-    ("WORLD_SIZE", "abc", RANK, "WORLD_SIZE"),
-    ("WORLD_SIZE", "0", RANK, "WORLD_SIZE"),
-    ("RANK", "x", RANK, "RANK"),
-    ("RANK", "-1", "detectors list", "RANK"),
-    ("WORLD_SIZE", "1.5", TRAIN, "WORLD_SIZE"),
-    ("DANA_DATA", "/nope", RANK + "--task chemprot", "/nope"),
-    ("DANA_TASK_PATH", "/nope", RANK + "--task words", "/nope: no such folder of task cards"),
+    ("WORLD_SIZE", "1.5", TRAIN, "WORLD_SIZE", ConfigError),
+    ("RANK", "-1", "detectors list", "RANK", ConfigError),
+    ("DANA_DATA", "/nope", RANK + "--task chemprot", "/nope", DataError),
+    ("DANA_TASK_PATH", "/nope", RANK + "--task words", "/nope", ConfigError),
 ]
 
 
 @pytest.mark.parametrize("line", [TRAIN, TUNE, PREDICT, SELECT + "random"])
-def test_what_the_cases_change_is_accepted(line, place, capfd):
-    """Else they would be refused for another reason; the lines of rank, score and weigh made the place."""
-    assert main(place.line(line)) == 0
+def test_what_the_rows_change_is_accepted(line, workspace_copy, capfd):
+    """Else they would be refused for another reason; the lines of rank, score and weigh made the workspace."""
+    assert main(workspace_copy.line(line)) == 0
 
 
-@pytest.mark.parametrize(("line", "says"), FLAGS, ids=[line.replace("{", "").replace("}", "") for line, _ in FLAGS])
-def test_flags_that_are_refused(line, says, made, capfd, monkeypatch):
-    monkeypatch.chdir(made.folder)
-    refuse(line, says, made, capfd)
+@pytest.mark.parametrize(("line", "names", "error"), COMMANDS, ids=[row[0] for row in COMMANDS])
+def test_command_lines_that_are_refused(line, names, error, workspace, capfd, monkeypatch):
+    monkeypatch.chdir(workspace.folder)
+    refuse(line, names, workspace, capfd, error=error)
 
 
-@pytest.mark.parametrize(("line", "says", "damage"), BROKEN, ids=[f"{at}-{case[1]}" for at, case in enumerate(BROKEN)])
-def test_files_that_are_refused(line, says, damage, place, capfd, monkeypatch):
-    monkeypatch.chdir(place.folder)
-    damage(place)
-    refuse(line, says, place, capfd)
+@pytest.mark.parametrize("setting", SETTINGS.split())
+def test_a_value_that_is_not_allowed_is_refused_by_its_key(setting):
+    key = setting.partition("=")[0].rpartition(".")[2]
+    with pytest.raises(ConfigError) as error:
+        load(RunSettings, {}, [setting])
+    assert f"{key}=" in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "value", "line", "says"), ENVIRONMENT)
-def test_environments_that_are_refused(name, value, line, says, made, capfd, monkeypatch):
+@pytest.mark.parametrize(
+    ("line", "names", "damage", "error"), FILES, ids=[f"{at}-{row[1]}" for at, row in enumerate(FILES)]
+)
+def test_files_that_are_refused(line, names, damage, error, workspace_copy, capfd, monkeypatch):
+    monkeypatch.chdir(workspace_copy.folder)
+    damage(workspace_copy)
+    refuse(line, names, workspace_copy, capfd, error=error)
+
+
+@pytest.mark.parametrize(("name", "value", "line", "names", "error"), ENVIRONMENT)
+def test_environments_that_are_refused(name, value, line, names, error, workspace, capfd, monkeypatch):
     monkeypatch.setenv(name, value)
-    refuse(line, says, made, capfd)
+    refuse(line, names, workspace, capfd, error=error)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the size of files as Linux does")
-@pytest.mark.parametrize("line", [RANK, SCORE, WEIGH])
-def test_a_full_disk_is_one_line(line, made, capfd):
+@pytest.mark.parametrize("line", [SCORE, WEIGH])
+def test_a_full_disk_is_one_line(line, workspace, capfd):
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        refuse(line, "too large", made, capfd)
+        refuse(line, "too large", workspace, capfd)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-LATE = [
-    (RANK + "--store /proc/nope", "/proc/nope"),
-    (SELECT + "moore_lewis:min_count=9999", "min_count=9999"),
-]
-
-
-@pytest.mark.parametrize(("line", "says"), LATE)
-def test_what_is_refused_once_the_texts_are_read(line, says, made, capfd):
-    refuse(line, says, made, capfd, stays=("task", "corpus", "pool", "topic-model", "shares"))
+def test_a_store_that_cannot_be_written_is_refused_after_the_texts(workspace, capfd):
+    refuse(RANK + "--store /proc/nope", "/proc/nope", workspace, capfd, stays=("task", "corpus"))
 
 
 PLUG_IN = """
@@ -591,15 +291,11 @@ class FailsToEncode(Encodes):
     def encode(self, texts):
         return 1 / 0
 
-class GivesNaN(Encodes):
-    def encode(self, texts):
-        return torch.full((len(texts), 3), torch.nan)
-
 class GivesOneRow(Encodes):
     def encode(self, texts):
         return torch.ones(1, 3)
 
-class FailsToSayWhatItIs(Encodes):
+class FailsToIdentify(Encodes):
     def identity(self):
         return 1 / 0
 
@@ -630,25 +326,22 @@ class IsNoSelector:
         return self
 """
 PLUG_INS = [
-    *((f"{RANK} --encoder {name}", "somebody") for name in ("FailsToEncode", "GivesOneRow", "FailsToSayWhatItIs")),
-    (f"{RANK} --encoder FailsToBeMade", "somebody"),
-    *((f"{RANK} --detectors {name}", "somebody") for name in ("FailsToFit", "FailsToScore")),
-    (SELECT + "FailsToSelect", "somebody"),
-    (SELECT + "IsNoSelector", "somebodys: IsNoSelector is no subclass of dana.selectors.base.Selector"),
-    (f"{RANK} --encoder NotThere", "somebody"),
+    *(
+        f"{RANK} --encoder {name}"
+        for name in ("FailsToEncode", "GivesOneRow", "FailsToIdentify", "FailsToBeMade", "NotThere")
+    ),
+    *(f"{RANK} --detectors {name}" for name in ("FailsToFit", "FailsToScore")),
+    *(SELECT + name for name in ("FailsToSelect", "IsNoSelector")),
 ]
 
 
-@pytest.mark.parametrize(("line", "says"), PLUG_INS, ids=[line.split()[-1] for line, _ in PLUG_INS])
-def test_plug_ins_that_fail_are_named_with_their_package(line, says, place, tmp_path, capfd, monkeypatch):
+@pytest.mark.parametrize("line", PLUG_INS, ids=[line.split()[-1] for line in PLUG_INS])
+def test_plug_ins_that_fail_are_named_with_their_package(line, workspace_copy, tmp_path, capfd, monkeypatch):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "somebodys.py").write_text(PLUG_IN)
     monkeypatch.syspath_prepend(tmp_path / "site")
     installed = registry.entry_points
     name = line.split()[-1]
-    monkeypatch.setattr(
-        registry,
-        "entry_points",
-        lambda group: [*installed(group=group), EntryPoint(name, f"somebodys:{name}", group)],
-    )
-    refuse(line, says, place, capfd, stays=("task", "corpus", "embeddings"))
+    entry = EntryPoint(name, f"somebodys:{name}", "")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [*installed(group=group), entry])
+    refuse(line, ("somebody", name), workspace_copy, capfd, stays=("task", "corpus", "embeddings"), error=PluginError)

@@ -18,7 +18,7 @@ import yaml
 from scipy.stats import ttest_rel
 
 from dana.cli.main import build_parser
-from dana.core.config import load, read_yaml, recipe
+from dana.core.config import find_recipe, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
 from dana.core.studies import missing_studies
@@ -83,7 +83,7 @@ def test_the_first_lines_of_a_recipe_are_commands_that_take_it(path, monkeypatch
     assert commands, "no command that names the recipe"
     for words in commands:
         given = build_parser().parse_args(words)
-        assert recipe(getattr(given, "recipe", None) or given.config) == path
+        assert find_recipe(getattr(given, "recipe", None) or given.config) == path
         load(RunSettings, read_yaml(path), given.overrides, origin=_name(path))
 
 
@@ -109,11 +109,11 @@ def test_a_recipe_is_found_by_name_and_a_misspelt_one_is_suggested(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     table = ROOT / "recipes" / "papers" / "dana" / "table4.yaml"
     for name in ("papers/dana/table4", "papers/dana/table4.yaml", "recipes/papers/dana/table4.yaml"):
-        assert recipe(name) == table
+        assert find_recipe(name) == table
     with pytest.raises(ConfigError, match="papers/dana/table4"):
-        recipe("papers/dana/tabel4")
+        find_recipe("papers/dana/tabel4")
     with pytest.raises(ConfigError):
-        recipe("../recipes/papers/dana/table4")
+        find_recipe("../recipes/papers/dana/table4")
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)

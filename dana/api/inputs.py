@@ -16,7 +16,7 @@ import yaml
 from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
-from dana.core.files import replacing
+from dana.core.files import temp_file
 from dana.core.storage import is_url
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, field_at
@@ -86,7 +86,7 @@ def stored_text(path: Path, made: Path) -> Iterator[IO[str]]:
     fresh = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with replacing(path) as temporary:
+        with temp_file(path) as temporary:
             # A lone surrogate, which UTF-8 has not, becomes the escape that JSON has for it.
             with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 yield stream

@@ -27,14 +27,14 @@ def add_components(add: AddCommand) -> None:
 def _list(parsed: argparse.Namespace) -> None:
     """List them, a line each: name, the package it is from, the first line of its docstring."""
     from dana.core.errors import PluginError
-    from dana.core.registry import Registry, is_present
+    from dana.core.registry import Registry, is_importable
 
     registry = Registry(f"dana.{parsed.kind}")
     for name, claims in registry.entries().items():
         try:
             says = (registry.load(name).__doc__ or "").strip().partition("\n")[0]
         except PluginError as error:
-            absent = [claim.module for claim in claims if not is_present(claim.module)]
+            absent = [claim.module for claim in claims if not is_importable(claim.module)]
             says = f"missing: there is no module {absent[0]}" if absent else f"broken: {error}"
         print(f"{name:<20} {claims[0].dist.name if claims[0].dist else '?':<12} {says}")
 

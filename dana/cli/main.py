@@ -14,8 +14,8 @@ from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks
 from dana.cli.training import add_training
-from dana.core.errors import ConfigError, DanaError, EndedElsewhere, without_secrets
-from dana.core.launch import ending_when_told, leave_launch, one_voice, processes, use_all_cores
+from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
+from dana.core.launch import leave_launch, processes, report_errors_once, stop_on_signal, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
 from dana.core.studies import load_object, missing_studies, studies
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     parsed = argparse.Namespace()
     try:
-        with one_voice():
+        with report_errors_once():
             with nullcontext() if is_main_process() else redirect_stderr(io.StringIO()):  # usage is told once
                 build_parser(given).parse_args(given, parsed)
             _check_not_empty(given)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             use_all_cores()
             _run(parsed)
         return 0
-    except EndedElsewhere as error:
+    except FirstProcessError as error:
         return error.exit_code
     except DanaError as error:
         progress.write(f"dana: error: {error}", file=sys.stderr)
@@ -61,10 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.write(f"dana: error: {without_secrets(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return DanaError.exit_code
     except KeyboardInterrupt:
-        print(
-            "dana: interrupted; what was finished is kept, the same command goes on from there",
-            file=sys.stderr,
-        )
+        print("dana: interrupted; finished work is saved, and the same command resumes", file=sys.stderr)
         return 130
 
 
@@ -76,7 +73,7 @@ def _run(parsed: argparse.Namespace) -> None:
         log.info("launch    %d processes were launched; this is work for one, the others end", processes())
         leave_launch()
     # Not None: DeepSpeed flushes it when it builds its kernels.
-    with nullcontext() if is_main_process() else redirect_stdout(io.StringIO()), ending_when_told():
+    with nullcontext() if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
         parsed.run(parsed)
 
 
@@ -110,13 +107,7 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add = commands.add_parser
 
-    for group in (
-        add_runs,
-        add_selection,
-        add_training,
-        add_tasks,
-        add_components,
-    ):
+    for group in (add_runs, add_selection, add_training, add_tasks, add_components):
         group(add)
     left_out = dict(missing_studies())
     for study in studies():

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
-from dana.cli.given import settings_from
+from dana.cli.settings import settings_from
 from dana.core.errors import ConfigError
 
 

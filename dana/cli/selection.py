@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
-from dana.cli.given import keep, next_command, settings_from
+from dana.cli.settings import keep, next_command, settings_from
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings

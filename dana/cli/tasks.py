@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command, add_group
-from dana.cli.given import keep, next_command, settings_folder, settings_from
-from dana.core.errors import Warned
+from dana.cli.settings import keep, next_command, settings_folder, settings_from
+from dana.core.errors import CheckWarning
+from dana.core.text_table import tabulate
 
 FINETUNE = [
     Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
@@ -165,11 +166,10 @@ def _list(parsed: argparse.Namespace) -> None:
     Metric, number of labels, expected examples by split, whether its data is here (or named on the Hub, or missing),
     tags.
     """
-    from dana.core.text_table import aligned
     from dana.tasks import card, finder, tables
 
     finder.add_to_task_path(parsed.task_path or [])
-    print(aligned(tables.card_rows(map(card.load_card, finder.card_names()), parsed.data, parsed.tag)))
+    print(tabulate(tables.card_rows(map(card.load_card, finder.card_names()), parsed.data, parsed.tag)))
 
 
 def _show(parsed: argparse.Namespace) -> None:
@@ -194,4 +194,4 @@ def _check(parsed: argparse.Namespace) -> None:
     check = check_task(parsed.name, parsed.data, parsed.corpus)
     print(check)
     if parsed.strict and check.warnings:
-        raise Warned(f"{parsed.name}: the check has warnings, see above ({len(check.warnings)})")
+        raise CheckWarning(f"{parsed.name}: the check has warnings, see above ({len(check.warnings)})")

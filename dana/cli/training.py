@@ -3,7 +3,7 @@
 import argparse
 
 from dana.cli.flags import AddCommand, Flag, add_command, local_folder
-from dana.cli.given import keep, next_command, settings_from
+from dana.cli.settings import keep, next_command, settings_from
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 

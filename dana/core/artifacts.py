@@ -1,9 +1,9 @@
-"""Artifacts: folders with a manifest, written aside, committed by one rename, reused only if nothing changed.
+"""Write, reuse and open artifacts: folders with a manifest that are committed by one rename.
 
-An artifact is a folder with a ``__dana__/manifest.json``. The folder is built beside its final place and renamed
-when whole, so a reader sees all of it or nothing, whenever the process dies. The manifest holds the
-fingerprint of everything the content depends on (settings, inputs, dana's schema version), never of what
-it must not depend on (workers, devices, paths of this machine).
+An artifact is a folder with a ``__dana__/manifest.json``. It is written under a temporary name and renamed when
+complete, so a reader sees all of it or nothing, even if the process dies. The manifest holds the fingerprint of all
+that the content depends on (settings, inputs, dana's schema version) and of nothing else (workers, devices, paths).
+An artifact is reused only if its fingerprint is that of the command.
 """
 
 import json
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
-from dana.core.files import aside, flaws, locked, replacing, room_for, seal, strangers, sync
-from dana.core.launch import first, leads
+from dana.core.files import find_damage, find_strays, folder_lock, make_parent, seal, sync, temp_dir, temp_file
+from dana.core.launch import is_writer, on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import package_versions
 
 log = get_logger(__name__)
 
 SCHEMA = 2
-# Pandas, pyarrow, Spark and datasets pass over a folder of such a name, so that they open a table's folder as it is.
-OWN = "__dana__"
-MANIFEST = f"{OWN}/manifest.json"
+# pandas, pyarrow, Spark and datasets skip folders whose name begins with an underscore, so they read a table's folder.
+META_DIR = "__dana__"
+MANIFEST = f"{META_DIR}/manifest.json"
 MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
-HELD_BY_ALL = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
+STANDARD_KEYS = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ class Artifact:
 
 @dataclass
 class Draft:
-    """A folder being written, with its ``__dana__/``; `counts`, `seeds` and `notes` go into the manifest."""
+    """An artifact while it is written; `counts`, `seeds` and `notes` go into the manifest."""
 
     path: Path
     counts: dict[str, Any] = field(default_factory=dict)
     seeds: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
-    began: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=time.monotonic)
 
 
 def fingerprint(depends_on: Any) -> str:
-    """Hex digest of a JSON-able value (or dataclass); key order does not matter."""
+    """Compute the hex digest of a value that JSON can hold, or of a dataclass; key order does not matter."""
     return blake2b(canonical(depends_on).encode(), digest_size=16).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys, so that equal values give equal text."""
+    """Format a value as JSON with sorted keys, so that equal values give equal text."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=_plain)
 
 
@@ -77,14 +77,14 @@ def _plain(value: Any) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: aside first, then one rename."""
+    """Write a text file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    with temp_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON that people read: indented, whole or not at all.
+    """Write indented JSON atomically.
 
     Raises:
         ValueError: If a number is not finite, which JSON cannot hold; nothing is written.
@@ -92,62 +92,62 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
 
 
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object with a digest of its own content, for :func:`is_sealed`."""
+def add_seal(content: dict[str, Any]) -> dict[str, Any]:
+    """Add a ``digest`` of its content to a JSON object."""
     return {**content, "digest": fingerprint(json.loads(canonical(content)))}
 
 
-def is_sealed(content: dict[str, Any]) -> bool:
-    """Whether what :func:`sealed` gave is as it was; True of what has no digest."""
+def is_intact(content: dict[str, Any]) -> bool:
+    """Return True if the content still has the digest of :func:`add_seal`, or has no digest."""
     rest = {key: value for key, value in content.items() if key != "digest"}
     return "digest" not in content or fingerprint(rest) == content["digest"]
 
 
 def read_json(path: Path) -> Any:
-    """What :func:`write_json` wrote.
+    """Read a JSON file.
 
     Raises:
-        ArtifactError: If it is missing or broken; names the line.
+        ArtifactError: If the file is missing or not JSON; names the line.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        said = error.strerror if isinstance(error, OSError) else error
-        raise ArtifactError(f"{path}{line}: cannot be read: {said}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ArtifactError(f"{path}{line}: cannot be read: {reason}") from error
 
 
 def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
-    """Open a committed folder.
+    """Open an artifact.
 
     Args:
         path: The folder.
-        kind: What it must hold, for example ``scores``.
-        hint: The command that makes one, shown when it is missing.
+        kind: Required kind, for example ``scores``.
+        hint: The command that makes one, shown if it is missing.
 
     Raises:
-        ArtifactError: If there is no manifest, or it is of another kind or schema version, or a file is missing, cut
-            short or not its own.
+        ArtifactError: If there is no manifest, its kind or schema version is another, or a file is missing, truncated
+            or without a seal.
     """
     if not (path / MANIFEST).is_file():
-        made_by = f"; make one with: {hint}" if hint else ""
-        raise ArtifactError(f"{path}: no {kind} here (no {MANIFEST}){nearest_path(path)}{made_by}")
+        advice = f"; make one with: {hint}" if hint else ""
+        raise ArtifactError(f"{path}: no {kind} here (no {MANIFEST}){nearest_path(path)}{advice}")
     manifest = read_manifest(path)
     if manifest["kind"] != kind:
         raise ArtifactError(f"{path}: holds {manifest['kind']!r}, not {kind!r}")
     files = manifest["files"]
-    if flaw := next(chain(flaws(path, files, digests=False), strangers(path, files)), None):
+    if problem := next(chain(find_damage(path, files, digests=False), find_strays(path, files)), None):
         raise ArtifactError(
-            f"{flaw}. dana verify {path} names all that is damaged; remove the folder and make it again"
+            f"{problem}; dana verify {path} lists all damage; remove the folder and run its command again"
         )
     return Artifact(path, manifest)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A folder's manifest, whatever its kind; empty if it has none.
+    """Read a folder's manifest of any kind; empty if it has none.
 
     Raises:
-        ArtifactError: If it is not what :func:`make` writes, or of another schema version.
+        ArtifactError: If it is not a manifest, or of another schema version.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -155,14 +155,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(path)
     if not isinstance(manifest, dict):
         raise ArtifactError(
-            f"{path}: holds a {type(manifest).__name__}, not a manifest; remove {folder}, make it again"
+            f"{path}: holds a {type(manifest).__name__}, not a manifest; remove {folder} and run its command again"
         )
     if manifest.get("schema") != SCHEMA:
-        raise ArtifactError(f"{folder}: schema {manifest.get('schema')}, this dana reads {SCHEMA}; make it again")
-    for key, allowed in MANIFEST_KEYS.items():
-        if not isinstance(manifest.get(key), allowed):
+        raise ArtifactError(f"{folder}: schema {manifest.get('schema')}, expected {SCHEMA}; make it again")
+    for key, kind in MANIFEST_KEYS.items():
+        if not isinstance(manifest.get(key), kind):
             raise ArtifactError(
-                f"{path}: {key!r} is {manifest.get(key)!r}; not a manifest; remove {folder}, make it again"
+                f"{path}: {key!r} is {manifest.get(key)!r}, not a manifest; remove {folder} and run its command again"
             )
     return manifest
 
@@ -173,87 +173,92 @@ def make(
     depends_on: dict[str, Any],
     write: Callable[[Draft], None],
 ) -> Artifact:
-    """Return the artifact at ``path``, writing it first unless it is there with the same fingerprint.
+    """Open the artifact at ``path`` if it has the same fingerprint, else write it.
 
-    One process writes: of the processes of a launch the first, for which the others wait; another command is refused
-    while this one writes (:func:`dana.core.files.locked`). The folder gets its name when all is on the disk.
+    The first process of a launch writes while the others wait. Other commands are refused meanwhile
+    (:func:`dana.core.files.folder_lock`). The folder is renamed to ``path`` after all of it is on disk.
 
     Args:
         path: Final folder.
-        kind: What it holds.
+        kind: Kind of artifact, for example ``scores``.
         depends_on: Settings, input fingerprints and seeds that decide the content; shown on a mismatch.
         write: Fills the draft's folder.
 
     Raises:
-        ArtifactError: If the folder holds the outcome of other settings; both sides are shown and
-            nothing is touched. If another process goes on writing it, or the disk is full.
+        ArtifactError: If the folder was made from other settings, which are shown, and it is left unchanged; if another
+            process does not stop writing it; or if the disk is full.
     """
-    return first(lambda: make_together(path, kind, depends_on, cast(Any, write)))
+    return on_rank_0(lambda: make_on_all_ranks(path, kind, depends_on, cast(Any, write)))
 
 
-def make_together(
+def make_on_all_ranks(
     path: Path,
     kind: str,
     depends_on: dict[str, Any],
     write: Callable[[Draft | None], None],
 ) -> Artifact:
-    """Like :func:`make`, of work that all processes of a launch do together, such as training.
+    """Like :func:`make`, for work of all processes of a launch, such as training.
 
     Args:
         path: Final folder.
-        kind: What it holds.
-        depends_on: What decides the content.
-        write: Called by every process: by the first with the draft, whose folder it fills, by the others with None.
+        kind: Kind of artifact.
+        depends_on: All that decides the content.
+        write: Called on every process: on the first with the draft to fill, on the others with None.
     """
-    wanted = json.loads(canonical(depends_on))
-    with ExitStack() as held:
-        if (artifact := first(lambda: reused(path, kind, wanted) or _claim(path, kind, wanted, held))) is not None:
+    inputs = json.loads(canonical(depends_on))
+    with ExitStack() as stack:
+        artifact = on_rank_0(lambda: find_reusable(path, kind, inputs) or _claim(path, kind, inputs, stack))
+        if artifact is not None:
             return artifact
-        draft = Draft(held.enter_context(aside(path))) if leads() else None
+        draft = Draft(stack.enter_context(temp_dir(path))) if is_writer() else None
         if draft is not None:
-            (draft.path / OWN).mkdir()
+            (draft.path / META_DIR).mkdir()
         write(draft)
-        return first(lambda: _commit(path, kind, wanted, draft))
+        return on_rank_0(lambda: _commit(path, kind, inputs, draft))
 
 
-def _claim(path: Path, kind: str, wanted: dict[str, Any], held: ExitStack) -> Artifact | None:
-    """Hold the lock of a folder; what another process made of it while this one waited, if that is the same."""
-    held.enter_context(room_for(path))
-    held.enter_context(locked(path))
-    return reused(path, kind, wanted)
+def _claim(path: Path, kind: str, inputs: dict[str, Any], stack: ExitStack) -> Artifact | None:
+    """Lock a folder; return the artifact that another process may have committed meanwhile."""
+    stack.enter_context(make_parent(path))
+    stack.enter_context(folder_lock(path))
+    return find_reusable(path, kind, inputs)
 
 
-def reused(path: Path, kind: str, wanted: dict[str, Any]) -> Artifact | None:
-    """What is there already, if it is the same; None if nothing is there. Another thing is an ArtifactError."""
+def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | None:
+    """Return the artifact at ``path`` if it has the same fingerprint, or None if the folder is missing or empty.
+
+    Raises:
+        ArtifactError: If anything else is there.
+    """
     if (path / MANIFEST).is_file():
         existing = open_artifact(path, kind)
-        if existing.fingerprint == fingerprint(wanted):
+        if existing.fingerprint == fingerprint(inputs):
             log.info("%-9s reused   %s", kind, path)
             return existing
-        raise Contradiction(path, differing(existing.manifest["depends_on"], wanted))
+        raise Contradiction(path, list_differences(existing.manifest["depends_on"], inputs))
     if path.exists() and not path.is_dir():
-        raise ArtifactError(f"{path}: is a file, and a folder is to be written; choose another name")
+        raise ArtifactError(f"{path}: is a file, not a folder; choose another path")
     if path.exists() and any(path.iterdir()):
         raise ArtifactError(f"{path}: not empty and not made by dana; choose another folder")
     return None
 
 
-def _commit(path: Path, kind: str, wanted: dict[str, Any], draft: Draft | None) -> Artifact:
-    """Write the manifest of a full draft and give it its name."""
+def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) -> Artifact:
+    """Write the manifest of a complete draft and rename its folder."""
     assert draft is not None
     manifest = {
         "kind": kind,
         "schema": SCHEMA,
-        "fingerprint": fingerprint(wanted),
-        "depends_on": wanted,
+        "fingerprint": fingerprint(inputs),
+        "depends_on": inputs,
         "counts": draft.counts,
         "seeds": draft.seeds,
         **draft.notes,
         "files": seal(draft.path),
         "versions": package_versions(),
-        "seconds": round(time.monotonic() - draft.began, 3),
+        "seconds": round(time.monotonic() - draft.start, 3),
     }
-    write_json(draft.path / MANIFEST, sealed(manifest))
+    write_json(draft.path / MANIFEST, add_seal(manifest))
     if path.exists():
         path.rmdir()
     draft.path.rename(path)
@@ -262,16 +267,16 @@ def _commit(path: Path, kind: str, wanted: dict[str, Any], draft: Draft | None) 
     return open_artifact(path, kind)
 
 
-def notes_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a stage noted in a manifest, without what every manifest holds."""
-    return {name: value for name, value in manifest.items() if name not in HELD_BY_ALL}
+def get_notes(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a manifest that the stage added, without the standard ones."""
+    return {name: value for name, value in manifest.items() if name not in STANDARD_KEYS}
 
 
-def differing(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """Name each key whose value differs, with both values, depth first."""
+def list_differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """Yield each key whose value differs, with both values, depth first."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            yield from differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+            yield from list_differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
     elif old != new:
         yield f"{where}: {_short(old)} there, {_short(new)} now"
 

@@ -1,4 +1,4 @@
-"""Torch devices: find a device by its name, and measure whether bfloat16 is faster than float32 there."""
+"""Find a torch device by name, and measure whether bfloat16 is faster than float32 on it."""
 
 import time
 from functools import cache
@@ -6,32 +6,32 @@ from functools import cache
 import torch
 
 TURNS = 6  # of each precision; all of them take a tenth of a second
-WORTHWHILE = 1.2  # times float32's speed, from which bfloat16 is taken
+WORTHWHILE = 1.2  # minimum speed relative to float32 at which bfloat16 is used
 
 
-def device_named(name: str = "auto") -> torch.device:
-    """The device of a name; ``auto`` is this process's CUDA device, or the CPU where there is none."""
+def find_device(name: str = "auto") -> torch.device:
+    """Return the device of a name; ``auto`` is this process's CUDA device, or the CPU if there is none."""
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device multiplies in bfloat16 by instructions of its own, and these are faster than float32.
+    """Return True if a device has bfloat16 matrix instructions that are faster than float32.
 
-    A CPU that only imitates them is slower than in float32. One that has them may be, too: seen are twice the speed of
-    float32 or more where AMX runs them, and half of it under a hypervisor that shows AVX512-BF16 and hides AMX. So a
-    CPU is timed, once in a process; both kinds lie so far from the bound that load does not decide it.
+    A CPU is timed once per process, because its instructions do not tell: with AMX bfloat16 was at least twice as fast
+    as float32, but half as fast under a hypervisor that offers AVX512-BF16 and hides AMX. Both ratios are so far from
+    the threshold that load on the machine does not change the result.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
-    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return any(supported() for supported in asked if supported) and speed_of_bf16() > WORTHWHILE
+    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return any(check() for check in checks if check) and bf16_speedup() > WORTHWHILE
 
 
 @cache
-def speed_of_bf16() -> float:
-    """How many times as fast as in float32 this CPU multiplies in bfloat16, by the fastest of interleaved turns."""
+def bf16_speedup() -> float:
+    """Measure the speed of bfloat16 relative to float32 on this CPU, by the fastest of interleaved products."""
     operands = [
         (torch.zeros(2048, 256, dtype=dtype), torch.zeros(1024, 256, dtype=dtype))
         for dtype in (torch.float32, torch.bfloat16)
@@ -39,8 +39,8 @@ def speed_of_bf16() -> float:
     seconds = [float("inf")] * len(operands)
     with torch.no_grad():
         for _ in range(TURNS):
-            for place, (rows, weights) in enumerate(operands):
+            for index, (rows, weights) in enumerate(operands):
                 start = time.perf_counter()
                 torch.nn.functional.linear(rows, weights)
-                seconds[place] = min(seconds[place], time.perf_counter() - start)
+                seconds[index] = min(seconds[index], time.perf_counter() - start)
     return seconds[0] / seconds[1]

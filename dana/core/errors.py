@@ -3,15 +3,15 @@
 ::
 
     DanaError            exit code 2, one line, never a traceback for the user
-    ├── ConfigError      a key, flag or value: names it, says what is allowed
+    ├── ConfigError      a key, flag or value: names it and what is allowed
     ├── DataError        a record or an array: names file and line, or the array and index
-    ├── ArtifactError    something on disk that dana wrote, or should have
-    │   └── Contradiction    it is there, and was made from other settings
-    ├── PluginError      a detector, encoder or selector that cannot be found or loaded
-    ├── EndpointError    a service on the network that gives no answer of use
-    ├── Warned           a check found what it warns of, and was told to be strict; exit code 1
-    ├── Preempted        told to stop, and what was done is saved; exit code 75
-    └── EndedElsewhere   another process of the launch failed and has said why; nothing is printed
+    ├── ArtifactError    an artifact on disk is missing, damaged or of another kind
+    │   └── Contradiction    it was made from other settings or inputs
+    ├── PluginError      a component is unknown, or fails to load or to run
+    ├── EndpointError    a network service fails
+    ├── CheckWarning     a strict check has warnings; exit code 1
+    ├── Preemption       stopped by a signal after saving; the same command resumes; exit code 75
+    └── FirstProcessError    the first process of the launch failed and reported why; nothing is printed
 """
 
 import re
@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 class DanaError(Exception):
-    """Base of all errors a user can cause and mend; its message shows no secret of a URL."""
+    """Base of the errors that a user can cause and mend; secrets in URLs are removed from the message."""
 
     exit_code = 2
 
@@ -34,11 +34,11 @@ class ConfigError(DanaError):
 
 
 class DataError(DanaError):
-    """Input text, labels or arrays are not what they must be."""
+    """Input text, labels or arrays are invalid."""
 
 
 class Damage(Exception):
-    """Where the content of a file cannot be read any further, and why."""
+    """A file is damaged from a line on; the records before it are valid."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(problem)
@@ -46,22 +46,22 @@ class Damage(Exception):
 
 
 class ArtifactError(DanaError):
-    """A stage's output is missing, incomplete, or was made from something else."""
+    """A stage's output is missing, damaged, or was made from other settings or inputs."""
 
 
 class Contradiction(ArtifactError):
-    """What is on disk was made from something else than is asked for.
+    """An artifact was made from other settings or inputs than those of this command.
 
     Args:
-        path: What is there.
-        differences: Each key that differs, with both values; of many the first are named.
+        path: Folder of the artifact.
+        differences: Each key that differs, with both values; the message shows the first four.
     """
 
     def __init__(self, path: Path, differences: Iterable[str]) -> None:
-        named = list(differences)
-        more = [f"and {len(named) - 4} more"] if len(named) > 4 else []
-        there = "; ".join(named[:4] + more)
-        super().__init__(f"{path} was made from something else ({there}). Remove it or choose another folder")
+        keys = list(differences)
+        more = [f"and {len(keys) - 4} more"] if len(keys) > 4 else []
+        summary = "; ".join(keys[:4] + more)
+        super().__init__(f"{path} was made from other settings ({summary}); remove it or choose another folder")
 
 
 class PluginError(DanaError):
@@ -72,58 +72,59 @@ class EndpointError(DanaError):
     """A service on the network does not answer, refuses, or answers with something else than it must."""
 
 
-class Warned(DanaError):
-    """A check that was told to be strict found something to warn of; the warnings are printed."""
+class CheckWarning(DanaError):
+    """A strict check has warnings, which were printed."""
 
     exit_code = 1
 
 
-class Preempted(DanaError):
-    """Told to stop; what was done is saved, and the same command goes on from there."""
+class Preemption(DanaError):
+    """A signal stopped the command after it saved its work; the same command resumes."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: try again
 
 
-class EndedElsewhere(DanaError):
-    """The first process of the launch failed, has said why, and ends with `exit_code`."""
+class FirstProcessError(DanaError):
+    """The first process of the launch failed with `exit_code` and reported why."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the first process ended with exit code {exit_code}")
         self.exit_code = exit_code
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """The tail of an "unknown name" error: the nearest known name, and all that are allowed."""
-    known = sorted(known)
-    return f"{nearest(name, known) or '.'} Known: {', '.join(known) or 'none'}."
+def suggestion(name: str, available: Iterable[str]) -> str:
+    """Format the end of an "unknown NAME" message: the nearest name, if any is similar, and all available names."""
+    names = sorted(available)
+    near = nearest(name, names)
+    return f"{f'{near} A' if near else '; a'}vailable: {', '.join(names) or 'none'}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known name that is most like the given one; empty if none is like it."""
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def nearest(name: str, available: Iterable[str]) -> str:
+    """Format ``; did you mean 'x'?`` for the most similar available name; empty if none is similar."""
+    matches = get_close_matches(name, list(available), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def nearest_path(path: str | Path) -> str:
-    """:func:`nearest` for the first part of a missing path that is not there, among its neighbours on disk."""
+    """Like :func:`nearest`, for the first missing part of a path, among the entries of its parent folder."""
     missing = Path(path)
     while not missing.parent.exists():
         missing = missing.parent
     try:
-        there = [] if missing.exists() else [entry.name for entry in missing.parent.iterdir()]
+        names = [] if missing.exists() else [entry.name for entry in missing.parent.iterdir()]
     except OSError:
-        there = []
-    near = get_close_matches(missing.name, there, n=1, cutoff=0.6)
-    return f"; did you mean {str(missing.with_name(near[0]))!r}?" if near else ""
+        names = []
+    matches = get_close_matches(missing.name, {*names} - {missing.name}, n=1, cutoff=0.6)  # it may be a dangling link
+    return f"; did you mean {str(missing.with_name(matches[0]))!r}?" if matches else ""
 
 
 SECRET = r"[\w.-]*(?:token|secret|password|passwd|credential|signature|sig|key)[\w.-]*"
-# Of a URL that became a path one slash is left. A key of S3 may hold slashes; but after the colon of a host stands a
-# port, and the name of an S3 access point begins with arn.
+# A URL that was turned into a path has one slash left. An S3 secret may contain slashes, but "host:1234/" is a port and
+# "arn:" begins the name of an S3 access point.
 USER = r"(?:[^/@\s]+|(?!arn:)[^/@\s:]+:(?!\d+/)[^@\s]*)"
 SECRETS = re.compile(rf"(:/{{1,2}}){USER}@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNORECASE)
 
 
 def without_secrets(text: str) -> str:
-    """A text with ``***`` in place of what its URLs hold of user names, passwords, keys, tokens and signatures."""
-    return SECRETS.sub(lambda found: f"{found[1] or found[2]}***{'@' if found[1] else ''}", text)
+    """Replace user names, passwords, keys, tokens and signatures in the URLs of a text by ``***``."""
+    return SECRETS.sub(lambda match: f"{match[1] or match[2]}***{'@' if match[1] else ''}", text)

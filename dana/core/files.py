@@ -1,11 +1,13 @@
-"""Write files and folders whole or not at all, by one process at a time, and check later that nothing has changed.
+"""Write files and folders atomically under a lock, and detect later changes to them.
 
-A file or folder is filled beside its place, put on the disk and renamed. What is being filled is called
-``.NAME.tmp-HOST-PID-BEGAN``, so that whoever comes next can tell what a process that died has left from what a live one
-is writing. One process writes a folder: it holds a lock of the kernel (POSIX record locks, which NFS and most cluster
-file systems pass on), which is freed when its owner dies, however it dies; what the lock's file says is only for the
-message. Seals (size, digest and, of tables, rows of each file) are compared when a folder is opened, digests by
-``dana verify``.
+A file or folder is written under the temporary name ``.NAME.tmp-HOST-PID-START`` in the same parent, synced to disk and
+renamed. Host, process and start time in the name tell leftovers of dead processes from the work of live ones.
+
+The lock of a folder is a POSIX record lock, which NFS and most cluster file systems support. The kernel frees it when
+its owner dies; the content of the lock file is for messages only.
+
+A seal records size, digest and, for Parquet, row count of each file. Opening a folder compares sizes and row counts;
+``dana verify`` compares digests, too.
 """
 
 import errno
@@ -35,12 +37,12 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def slug(text: str) -> str:
-    """A spec or path as a word that names a folder."""
+    """Convert a spec or path to a folder name."""
     return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII).strip("-.") or "-"
 
 
 def file_digest(path: Path) -> str:
-    """Hex digest of a file's bytes; a moved file keeps its digest."""
+    """Compute the hex digest of a file's bytes."""
     digest = blake2b(digest_size=16)
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -49,7 +51,7 @@ def file_digest(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Put a file, or the names in a folder, on the disk: only then do they survive a power cut."""
+    """Flush a file, or the entries of a folder, to disk, so that they survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -58,13 +60,13 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` for a file to write; it replaces `path` at the end, and is removed if anything was raised.
+def temp_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; rename it to `path` on success, remove it on an error.
 
-    Those that dead processes of this machine left for the same `path` are removed first, as by :func:`aside`.
+    Temporary files that dead processes of this machine left for `path` are removed first.
 
     Args:
-        path: The file; its folder must be there.
+        path: The final file; its folder must exist.
     """
     for leftover in _abandoned(path):
         leftover.unlink(missing_ok=True)
@@ -79,15 +81,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def room_for(path: Path) -> Iterator[None]:
-    """Make the folder that will hold `path`, empty ones go again; turn a full disk into one line.
+def make_parent(path: Path) -> Iterator[None]:
+    """Create the parent folder of `path`; remove it again if it stays empty.
 
     Raises:
-        ArtifactError: If there is no room, or `path` is the working directory, whose place nothing else can take.
+        ArtifactError: If the disk is full, the parent cannot be created, or `path` is the working directory or one of
+            its parents, which cannot be replaced.
     """
     if Path.cwd().is_relative_to(path.resolve()):
-        raise ArtifactError(f"{path}: is the working directory or around it; name a folder that is not there yet")
-    made = not path.parent.exists()
+        raise ArtifactError(f"{path}: is the working directory or one of its parents; name a new folder")
+    is_new = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -97,22 +100,22 @@ def room_for(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise ArtifactError(f"{path}: cannot be written: {os.strerror(error.errno)}; nothing is left of it") from error
+        raise ArtifactError(f"{path}: cannot be written: {os.strerror(error.errno)}; nothing is left") from error
     finally:
-        if made:
-            with suppress(OSError):  # something is in it
+        if is_new:
+            with suppress(OSError):  # not empty
                 path.parent.rmdir()
 
 
 @contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A fresh folder beside `path` to fill and rename; removed if it is still there afterwards.
+def temp_dir(path: Path) -> Iterator[Path]:
+    """Create a temporary folder in the same parent, to be filled and renamed to `path`; remove it if it was not.
 
-    Those that dead processes of this machine left for the same `path` are removed first. One of a live process, or of
-    another machine, stays.
+    Temporary folders that dead processes of this machine left for `path` are removed first; those of live processes
+    and of other machines stay.
 
     Args:
-        path: The folder's final place; its parent must be there.
+        path: The final folder; its parent must exist.
     """
     for leftover in _abandoned(path):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -124,11 +127,11 @@ def aside(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def began(pid: int) -> str | None:
-    """When a process of this machine began, in clock ticks since the machine did.
+def start_ticks(pid: int) -> str | None:
+    """Return the start time of a process of this machine, in clock ticks since boot.
 
     Returns:
-        None if there is no such process; "0" where the system does not say, as on a Mac.
+        None if there is no such process; "0" if the system does not report start times (macOS).
     """
     try:
         os.kill(pid, 0)
@@ -147,55 +150,54 @@ def _begins(path: Path) -> str:
 
 
 def _this_process() -> str:
-    return f"{os.uname().nodename}-{os.getpid()}-{began(os.getpid())}"
+    return f"{os.uname().nodename}-{os.getpid()}-{start_ticks(os.getpid())}"
 
 
 def _abandoned(path: Path) -> Iterator[Path]:
-    """What dead processes left half-written for a path; of what may be a live one's a warning tells."""
+    """Yield temporary files and folders that dead processes left for a path; warn of those that may be in use."""
     for leftover in path.parent.glob(f"{escape(_begins(path))}*"):
         if _is_abandoned(leftover.name.removeprefix(_begins(path))):
             yield leftover
         else:
-            log.warning("%s: left alone, its process may be alive; if it is not, remove it", leftover)
+            log.warning("%s: not removed, its process may be alive; if it is not, remove it", leftover)
 
 
 def _is_abandoned(tag: str) -> bool:
-    """Whether the process that named a folder so is dead, or is this one, which has done with it."""
     match = re.fullmatch(rf"{re.escape(os.uname().nodename)}-(\d+)-(\d+)", tag)
     if match is None:
         return False
-    return tag == _this_process() or began(int(match[1])) not in (match[2], "0")
+    return tag == _this_process() or start_ticks(int(match[1])) not in (match[2], "0")
 
 
 def text_digest(text: str) -> bytes:
-    """16 bytes that stand for a text; equal texts have equal digests."""
+    """Compute a 16-byte digest of a text."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as JSON, a line a row."""
+def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Format rows as JSON Lines."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def write_packed_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write rows as gzipped JSON lines, without name and time in them; says how many."""
+def write_gzip_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write rows as gzipped JSON Lines and return their number; the header holds no name or time, so bytes repeat."""
     count = 0
     with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream:
         for row in rows:
-            stream.write(json_lines([row]).encode())
+            stream.write(to_json_lines([row]).encode())
             count += 1
     return count
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Be the only process that writes `path`; its parent must be there.
+def folder_lock(path: Path) -> Iterator[None]:
+    """Hold the lock ``.NAME.lock`` of `path`, so that no other process writes it.
 
     Args:
-        path: What is written; the lock is ``.NAME.lock`` beside it, and gone afterwards.
+        path: The file or folder to write; its parent must exist.
 
     Raises:
-        ArtifactError: If another process still holds it after :data:`PATIENCE`; says which, where and since when.
+        ArtifactError: If another process still holds the lock after :data:`PATIENCE`; names its id, host and start.
     """
     file = path.with_name(f".{path.name}.lock")
     handle = _acquire(file, path)
@@ -203,13 +205,12 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(FileNotFoundError):
-            file.unlink()  # before it is freed, so that nobody locks a file without a name
+            file.unlink()  # before the lock is freed, so that no process locks a file without a name
         os.close(handle)
 
 
 def _acquire(file: Path, path: Path) -> int:
-    """A handle that holds the lock."""
-    deadline, waits = time.monotonic() + PATIENCE, False
+    deadline, is_waiting = time.monotonic() + PATIENCE, False
     while True:
         try:
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -221,27 +222,27 @@ def _acquire(file: Path, path: Path) -> int:
             owner = os.pread(handle, 4096, 0).decode("utf-8", "replace") or "another process"
             os.close(handle)
         except OSError as error:
-            log.warning("%s: no locks on this file system (%s); run one command at a time", path, error.strerror)
+            log.warning("%s: this file system has no locks (%s); run one command at a time", path, error.strerror)
             return handle
         else:
             if _is_named(file, handle):
                 os.truncate(handle, 0)
                 command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
-                about = f"process {os.getpid()} on {os.uname().nodename} (since {time.strftime('%F %T')}: {command})"
-                os.write(handle, about.encode())
+                owner = f"process {os.getpid()} on {os.uname().nodename} (since {time.strftime('%F %T')}: {command})"
+                os.write(handle, owner.encode())
                 return handle
-            os.close(handle)  # its last owner removed it between our two steps
+            os.close(handle)  # its last owner removed it between open and lock
             continue
         if time.monotonic() >= deadline:
-            raise ArtifactError(f"{path}: {owner} is writing it; wait until it is done, or stop it")
-        if not waits:
+            raise ArtifactError(f"{path}: {owner} is writing it; wait for it or stop it")
+        if not is_waiting:
             log.info("waiting   for %s, which is writing %s", owner, path)
-            waits = True
+            is_waiting = True
         time.sleep(POLL)
 
 
 def _is_named(file: Path, handle: int) -> bool:
-    """Whether an open file still has its name."""
+    """Return True if an open file still exists under its name."""
     try:
         return os.path.samestat(file.stat(), os.fstat(handle))
     except FileNotFoundError:
@@ -252,60 +253,60 @@ Seals = Mapping[str, Mapping[str, Any]]
 
 
 def seal(folder: Path) -> dict[str, dict[str, Any]]:
-    """Put all of a folder on the disk and say what it is: ``bytes``, ``digest`` and, of Parquet, ``rows`` of each file.
+    """Flush a folder to disk and return ``bytes``, ``digest`` and, for Parquet, ``rows`` of each file.
 
-    Keys are places in the folder, with slashes, sorted.
+    Keys are sorted paths within the folder, with slashes.
     """
-    found = {}
+    seals = {}
     for path in sorted(folder.rglob("*")):
         sync(path)
         if path.is_file():
-            about: dict[str, Any] = {"bytes": path.stat().st_size, "digest": file_digest(path)}
+            entry: dict[str, Any] = {"bytes": path.stat().st_size, "digest": file_digest(path)}
             if path.suffix == ".parquet":
-                about["rows"] = _rows(path)
-            found[path.relative_to(folder).as_posix()] = about
+                entry["rows"] = _rows(path)
+            seals[path.relative_to(folder).as_posix()] = entry
     sync(folder)
-    return found
+    return seals
 
 
-def flaws(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
-    """What is wrong with a folder, a line each, naming the file; nothing if it is whole.
+def find_damage(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
+    """Yield one message per missing or changed file of a folder.
 
     Args:
-        folder: Where the files are.
+        folder: Folder of the files.
         seals: From :func:`seal`.
-        digests: Whether to read every byte.
+        digests: Whether to read every byte and compare digests.
     """
-    for name, expected in seals.items():
+    for name, entry in seals.items():
         path = folder / name
         if not path.is_file():
             yield f"{path}: is missing"
-        elif (size := path.stat().st_size) != expected["bytes"]:
-            yield f"{path}: {size:,} bytes, {expected['bytes']:,} were written"
-        elif "rows" in expected and (rows := _rows(path)) != expected["rows"]:
-            found = "damaged" if rows is None else f"{rows:,} rows, {expected['rows']:,} were written"
-            yield f"{path}: {found}"
-        elif digests and file_digest(path) != expected["digest"]:
+        elif (size := path.stat().st_size) != entry["bytes"]:
+            yield f"{path}: {size:,} bytes, {entry['bytes']:,} were written"
+        elif "rows" in entry and (rows := _rows(path)) != entry["rows"]:
+            problem = "damaged" if rows is None else f"{rows:,} rows, {entry['rows']:,} were written"
+            yield f"{path}: {problem}"
+        elif digests and file_digest(path) != entry["digest"]:
             yield f"{path}: its bytes are not those that were written"
 
 
-def refuse_damage(folder: Path, seals: Seals, then: str) -> None:
-    """Read every byte of files that decide others, or are copied into a folder that will be sealed anew.
+def check_digests(folder: Path, seals: Seals, then: str) -> None:
+    """Compare the digests of files, before others are computed from them or they are copied and sealed again.
 
     Args:
-        folder: Where the files are.
-        seals: Of those files.
-        then: For the message: what to do.
+        folder: Folder of the files.
+        seals: Seals of those files.
+        then: Advice for the message.
 
     Raises:
-        ArtifactError: Naming the first file that is not what was written.
+        ArtifactError: If a file is missing or changed; names the first one.
     """
-    if flaw := next(flaws(folder, seals, digests=True), None):
+    if flaw := next(find_damage(folder, seals, digests=True), None):
         raise ArtifactError(f"{flaw}; {then}")
 
 
-def strangers(folder: Path, seals: Seals) -> Iterator[str]:
-    """Each part of a table that was not written with the others, a line each."""
+def find_strays(folder: Path, seals: Seals) -> Iterator[str]:
+    """Yield one message per Parquet part that has no seal."""
     for path in sorted(folder.rglob("part-*.parquet")):
         if path.relative_to(folder).as_posix() not in seals:
             yield f"{path}: does not belong there"

@@ -1,8 +1,8 @@
-"""The processes of one launch: how many there are, which one this is, what the first does for all, and signals to stop.
+"""Coordinate the processes of a launch: count, rank, work of the first process for all, and signals to stop.
 
-Reads what ``accelerate launch``, ``torchrun`` or a batch system say in the environment; torch is imported only when
-several processes have to meet. Told to stop (SIGTERM, SIGUSR1), a training finishes its step and saves; any other work
-is left at once. Exit code 75.
+Count and rank come from the environment variables of ``accelerate launch``, ``torchrun`` or a batch system. torch is
+imported only if several processes communicate. On SIGTERM or SIGUSR1 training finishes its step and saves; all other
+work stops at once. Both end with exit code 75.
 """
 
 import atexit
@@ -22,65 +22,65 @@ from types import FrameType
 from typing import Any, Self, TypeVar
 
 from dana.core.config import require
-from dana.core.errors import ConfigError, DanaError, EndedElsewhere, Preempted
+from dana.core.errors import ConfigError, DanaError, FirstProcessError, Preemption
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(days=1)  # to wait for the first process, which may read and tokenise a corpus
-POLL = 0.02  # seconds between two looks, so that a signal is answered while others are waited for
-GRACE = 3.0  # seconds in which the first process may tell an error that all have
-SKEW = 30.0  # the same before they have met: they may have started so far apart
-LAST_MOMENT = 0.2  # seconds; freeing takes milliseconds
-LOST = re.compile("(closed|reset) by peer|Broken pipe")  # gloo, when another process is gone
+PATIENCE = timedelta(days=1)  # to wait for the first process, which may tokenise a corpus
+POLL = 0.02  # seconds between two checks while waiting, so that signals are handled
+GRACE = 3.0  # seconds by which other processes delay an error, so that the first reports it
+SKEW = 30.0  # the same before they are connected, because they may have started at different times
+SHUTDOWN = 0.2  # seconds; freeing tensors takes milliseconds
+LOST = re.compile("(closed|reset) by peer|Broken pipe")  # gloo's messages if another process is gone
 LAUNCHERS = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
 
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def processes() -> int:
-    """How many processes were launched together; 1 without a launcher.
+    """Return the number of processes of the launch; 1 without a launcher.
 
     Raises:
-        ConfigError: If ``WORLD_SIZE`` is no number, or a launcher was asked for several processes and started one.
+        ConfigError: If ``WORLD_SIZE`` is invalid, or a launcher started one process instead of several.
     """
-    given = os.environ.get("WORLD_SIZE") or "1"
-    if not given.isdigit() or int(given) < 1:
-        raise ConfigError(f"WORLD_SIZE={given!r}: must be the number of processes that were launched")
-    # accelerate launch says where processes meet only if it was asked for several, and how many only if it
-    # starts them. On a CPU it starts one, whatever it was asked for, which would train alone with exit code 0.
+    size = os.environ.get("WORLD_SIZE") or "1"
+    if not size.isdigit() or int(size) < 1:
+        raise ConfigError(f"WORLD_SIZE={size!r}: must be the number of processes of the launch")
+    # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it starts them. On a CPU it
+    # starts one process in any case, which would train alone and end with exit code 0.
     if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
         raise ConfigError(
-            "accelerate launch was asked for several processes and started one, as it does on CPUs. On one machine: "
+            "accelerate launch started one process instead of several, as it does on CPUs. On one machine: "
             "torchrun --standalone --nproc_per_node N -m dana ...; for one: --num_processes 1, and unset MASTER_ADDR"
         )
-    return int(given)
+    return int(size)
 
 
 def process_rank() -> int:
-    """Which of the processes that were launched together this is, from 0.
+    """Return the rank of this process in its launch, from 0.
 
     Raises:
-        ConfigError: If ``RANK`` is no number.
+        ConfigError: If ``RANK`` is invalid.
     """
-    given = os.environ.get("RANK") or "0"
-    if not given.isdigit():
-        raise ConfigError(f"RANK={given!r}: must be the number of this process, from 0, as a launcher sets it")
-    return int(given)
+    rank = os.environ.get("RANK") or "0"
+    if not rank.isdigit():
+        raise ConfigError(f"RANK={rank!r}: must be the number of this process, from 0, as a launcher sets it")
+    return int(rank)
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a work that is cut into shards: every `of`-th one, from the `number`-th on (numbers begin with 0)."""
+    """One share of work in shards: every `of`-th shard, beginning with shard `number` (from 0)."""
 
     number: int = 0
     of: int = 1
 
     @classmethod
     def parse(cls, spec: str) -> "Share":
-        """Read ``i/N``, for example ``1/8`` … ``8/8``.
+        """Parse ``i/N``, for example ``1/8`` … ``8/8``.
 
         Raises:
-            ConfigError: If it is not that.
+            ConfigError: If it is of another form.
         """
         number, slash, of = spec.partition("/")
         fits = bool(slash) and number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)
@@ -89,27 +89,27 @@ class Share:
 
     @classmethod
     def of_launch(cls) -> "Share":
-        """This process's part of the work of a launch; all of it without a launcher."""
+        """Return this process's share of a launch; all of the work without a launcher."""
         return cls(process_rank(), processes())
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_all_cores() -> None:
-    """Give a process that no launcher limits the cores it may use; must run before torch is imported."""
+    """Let torch use all cores unless a launcher set a limit; call it before torch is imported."""
     os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
-    # Waiting threads sleep rather than spin, which leaves a shared machine to the others.
+    # Idle threads sleep instead of spinning, so that they do not slow down other jobs of the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
 def leave_launch() -> None:
-    """Forget the launcher's environment: from here on this is one process that was started by itself.
+    """Remove the launcher's environment variables, so that this process works as if it had been started alone.
 
-    For commands whose work one process does. The others of the launch end, and nobody waits for them.
+    For commands that run on one process; the other processes of the launch end, and none waits for them.
     """
     for name in list(os.environ):
         if name.startswith(LAUNCHERS):
@@ -117,19 +117,19 @@ def leave_launch() -> None:
     os.environ["WORLD_SIZE"] = "1"
 
 
-def together() -> bool:
-    """Whether other processes of the launch do the same work at this moment, so that one has to write."""
+def has_peers() -> bool:
+    """Return True if other processes of the launch do the same work now, so that one of them must write."""
     return processes() > 1 and not _alone.get()
 
 
-def leads() -> bool:
-    """Whether this process is the one that writes: the first of the launch, or one that works :func:`alone`."""
-    return not together() or process_rank() == 0
+def is_writer() -> bool:
+    """Return True on the process that writes: the first of the launch, or one inside :func:`single_process`."""
+    return not has_peers() or process_rank() == 0
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Inside, this process works for itself, and :func:`first` waits for nobody: for work that is shared out."""
+def single_process() -> Iterator[None]:
+    """Within the block this process works alone: :func:`on_rank_0` does not wait. For work divided into shares."""
     token = _alone.set(True)
     try:
         yield
@@ -137,49 +137,49 @@ def alone() -> Iterator[None]:
         _alone.reset(token)
 
 
-def first(act: Callable[[], T]) -> T:
-    """What `act` returns: the first process calls it, :func:`alone`; the others wait and get the same.
+def on_rank_0(act: Callable[[], T]) -> T:
+    """Call a function on the first process of the launch and return its value on all.
 
-    Every process of the launch must come here, in the same order.
+    Every process of the launch must make this call, in the same order.
 
     Args:
-        act: What one process is to do; returns what can be pickled.
+        act: The function; its value must be picklable.
 
     Raises:
-        EndedElsewhere: On the others, where it failed on the first, which raises the error itself.
+        FirstProcessError: On the other processes, if it failed on the first, which raises the error itself.
     """
-    if not together():
+    if not has_peers():
         return act()
     value = None
     if process_rank() == 0:
         _meet()
         try:
-            with alone():
+            with single_process():
                 value = act()
         except BaseException as error:
-            with suppress(RuntimeError):  # the others are gone
+            with suppress(RuntimeError):  # the other processes have ended
                 _sum(getattr(error, "exit_code", 1))
             raise
     if code := _sum(0):
-        raise EndedElsewhere(code)
-    return _sent(value)
+        raise FirstProcessError(code)
+    return _broadcast(value)
 
 
 def wait_for_all() -> None:
-    """Until every process of the launch has come here."""
-    if together():
+    """Wait until every process of the launch has made this call."""
+    if has_peers():
         _sum(0)
 
 
 def _sum(number: int) -> int:
-    """The sum of one number of each process; all wait for all, and answer signals meanwhile."""
+    """Sum one number per process; handles signals while it waits for the others."""
     import torch
 
     total = torch.tensor([number], device=_meet().device)
     work = torch.distributed.all_reduce(total, async_op=True)
     try:
         _poll(work, PATIENCE.total_seconds())
-    except BaseException:  # told to stop, as the first is, which comes here soon; torch aborts with an open operation
+    except BaseException:  # a signal, which the first process has, too; torch aborts if an operation is pending
         _poll(work, GRACE)
         raise
     work.wait()
@@ -192,8 +192,7 @@ def _poll(work: Any, seconds: float) -> None:
         time.sleep(POLL)
 
 
-def _sent(value: Any) -> Any:
-    """What the first process gave."""
+def _broadcast(value: Any) -> Any:
     import torch
 
     box = [value]
@@ -202,75 +201,72 @@ def _sent(value: Any) -> Any:
 
 
 def _meet() -> Any:
-    """Accelerate's record of the launch, in which the processes have found each other.
+    """Connect the processes of the launch and return Accelerate's state.
 
     Raises:
-        ConfigError: If they have not.
+        ConfigError: If fewer or more processes joined than were launched.
     """
     from accelerate import PartialState
 
     _let_threads_finish()
-    state = PartialState(**meeting())
+    state = PartialState(**rendezvous_options())
     if state.num_processes != processes():
-        raise ConfigError(f"{processes()} processes were launched, but {state.num_processes} found each other")
+        raise ConfigError(f"{processes()} processes were launched, but {state.num_processes} joined")
     return state
 
 
 @cache
 def _let_threads_finish() -> None:
-    """Before this process ends, give the threads of its group a moment in which they can have the interpreter.
+    """Wait briefly at exit for the threads of the process group.
 
-    One that frees the tensors of the last operation while the interpreter ends is ended by it, and takes the process
-    along: exit code -6, with all work done.
+    A thread that frees tensors while the interpreter shuts down aborts the process: exit code -6 after all work.
     """
-    atexit.register(time.sleep, LAST_MOMENT)
+    atexit.register(time.sleep, SHUTDOWN)
 
 
-def meeting() -> dict[str, Any]:
-    """How processes meet, as arguments of Accelerate's ``PartialState``.
+def rendezvous_options() -> dict[str, Any]:
+    """Return the arguments of Accelerate's ``PartialState`` with which the processes connect.
 
-    Where there is no accelerator that is gloo, which Accelerate takes by itself for plain data parallelism only.
+    Without an accelerator the backend is gloo, which Accelerate chooses by itself for plain data parallelism only.
     """
     import torch
 
-    has_device = torch.accelerator.is_available() and not is_set("ACCELERATE_USE_CPU")
-    deepspeed = is_set("ACCELERATE_USE_DEEPSPEED")
+    has_device = torch.accelerator.is_available() and not env_flag("ACCELERATE_USE_CPU")
+    uses_deepspeed = env_flag("ACCELERATE_USE_DEEPSPEED")
     return {
-        "cpu": processes() > 1 and not has_device and not deepspeed,
-        "backend": "gloo" if deepspeed and not has_device else None,
+        "cpu": processes() > 1 and not has_device and not uses_deepspeed,
+        "backend": "gloo" if uses_deepspeed and not has_device else None,
         "timeout": PATIENCE,
     }
 
 
-def is_set(name: str) -> bool:
-    """Whether a variable of the environment says yes, as Accelerate reads it."""
+def env_flag(name: str) -> bool:
+    """Return True if an environment variable is set to a true value, as Accelerate reads it."""
     return os.environ.get(name, "").lower() in ("1", "true", "yes")
 
 
 @contextmanager
-def one_voice() -> Iterator[None]:
-    """Hold an error of another process than the first back for a moment.
-
-    What is wrong for all of them is told by the first; a launcher then ends the others before they tell it again.
+def report_errors_once() -> Iterator[None]:
+    """Delay errors on ranks above 0, so that rank 0 reports a common error first and the launcher ends the others.
 
     Raises:
-        DanaError: Where another process ended while this one waited for it: that one has said why, or was killed.
+        DanaError: If another process ended while this one waited for it.
     """
     try:
         yield
-    except (EndedElsewhere, Preempted):
+    except (FirstProcessError, Preemption):
         raise
     except (Exception, SystemExit) as error:
         if process_rank() > 0:
-            time.sleep(GRACE if _have_met() else SKEW)
+            time.sleep(GRACE if _is_connected() else SKEW)
         if processes() > 1 and isinstance(error, RuntimeError) and LOST.search(str(error)):
             raise DanaError(
-                "another process of this launch has ended, so this one ends, too; see what it said"
+                "another process of this launch has ended, so this one ends, too; see its message"
             ) from error
         raise
 
 
-def _have_met() -> bool:
+def _is_connected() -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and torch.distributed.is_initialized()
 
@@ -279,11 +275,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 @contextmanager
-def ending_when_told() -> Iterator[None]:
-    """Raise Preempted wherever the process is when a signal comes, so that locks and temporary folders go.
+def stop_on_signal() -> Iterator[None]:
+    """Raise :class:`Preemption` on a signal to stop, so that locks and temporary folders are removed.
 
     Raises:
-        Preempted: When told to stop.
+        Preemption: On SIGTERM or SIGUSR1.
     """
     process = os.getpid()
 
@@ -292,14 +288,14 @@ def ending_when_told() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        raise Preempted("told to stop; what was finished is kept, the same command goes on from there")
+        raise Preemption("stopped by a signal; finished work is saved, and the same command resumes")
 
     with _listening(end):
         yield
 
 
 class StopRequest(ExitStack):
-    """Remembers SIGTERM and SIGUSR1 while it is entered; any rank's request counts for all."""
+    """Record SIGTERM and SIGUSR1 within its block; a signal to any rank counts for all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +309,7 @@ class StopRequest(ExitStack):
         self.received = True
 
     def on_any_rank(self, accelerator: Any) -> bool:
-        """Whether some rank was asked to stop; every rank must ask together."""
+        """Return True if any rank received a signal; every rank must make this call."""
         if accelerator.num_processes == 1:
             return self.received
         import torch
@@ -324,7 +320,7 @@ class StopRequest(ExitStack):
 
 @contextmanager
 def _listening(handler: Any) -> Iterator[None]:
-    """Let a handler answer the signals; Python allows it in the main thread alone, elsewhere nothing changes."""
+    """Handle the signals to stop within the block; outside the main thread, where Python refuses to, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Log lines and progress bars on standard error, of the first process only; bars with unit, rate and time left."""
+"""Write log lines and progress bars to standard error, on the first process only."""
 
 import logging
 import sys
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 def is_main_process() -> bool:
-    """Whether this is the first process of the launch, or the only one: it logs and prints."""
+    """Return True on the first process of the launch, which logs and prints."""
     return process_rank() == 0
 
 
 def get_logger(name: str) -> logging.Logger:
-    """A logger; :func:`setup` decides where its lines go."""
+    """Return a logger; :func:`setup` configures its output."""
     return logging.getLogger(name)
 
 
@@ -47,8 +47,8 @@ _label: ContextVar[str] = ContextVar("label", default="")
 
 
 @contextmanager
-def labelled(text: str) -> Iterator[None]:
-    """Put a text before the name of every progress bar that begins inside."""
+def progress_label(text: str) -> Iterator[None]:
+    """Prefix the name of every progress bar that starts within the block."""
     token = _label.set(text)
     try:
         yield
@@ -57,9 +57,9 @@ def labelled(text: str) -> Iterator[None]:
 
 
 class progress(tqdm):
-    """A tqdm bar with dana's settings: rate and time left, quiet off rank zero, sparse when not a terminal."""
+    """A tqdm bar with rate and time left, shown on rank 0 only, and updated rarely if the output is no terminal."""
 
-    # tqdm's own lock is a semaphore that all forks share: one killed while it holds it would stop all others for ever.
+    # tqdm's own lock is a semaphore shared by all forks: one killed while holding it would block all others.
     _lock = threading.RLock()
 
     def __init__(
@@ -85,8 +85,8 @@ _bars: ContextVar["progress | None"] = ContextVar("bar", default=None)
 
 
 @contextmanager
-def ticking(bar: "progress") -> Iterator[None]:
-    """Let whoever works inside move a bar by :func:`tick`, without knowing of it."""
+def report_ticks(bar: "progress") -> Iterator[None]:
+    """Let functions called within the block advance a bar by :func:`tick`."""
     token = _bars.set(bar)
     try:
         yield
@@ -95,12 +95,12 @@ def ticking(bar: "progress") -> Iterator[None]:
 
 
 def tick(count: int) -> None:
-    """Move the bar of :func:`ticking`, if there is one. An encoder calls it for each batch that is done."""
+    """Advance the bar of :func:`report_ticks`, if there is one; an encoder calls it after each batch."""
     if (bar := _bars.get()) is not None:
         bar.update(count)
 
 
-def tracked(items: Iterable[T], *, what: str, unit: str, total: float | None = None) -> Iterator[T]:
+def track(items: Iterable[T], *, what: str, unit: str, total: float | None = None) -> Iterator[T]:
     """Iterate with a progress bar."""
     with progress(what=what, unit=unit, total=total) as bar:
         for item in items:
@@ -108,8 +108,8 @@ def tracked(items: Iterable[T], *, what: str, unit: str, total: float | None = N
             bar.update(1)
 
 
-def minutes(seconds: float) -> str:
-    """Seconds in words, for example 45 s, 3 min or 2.5 h."""
+def format_duration(seconds: float) -> str:
+    """Format seconds, for example 45 s, 3 min or 2.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

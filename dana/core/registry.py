@@ -1,14 +1,14 @@
-"""Registry: a spec to a component object, through the entry points of dana and of installed plug-ins alike.
+"""Create components from specs, through the entry points of dana and of installed plug-ins.
 
 A component is named by a *spec*, the same text on the command line and in YAML::
 
     knn                      the class registered as ``knn``, with its defaults
     knn:k=10                 with a parameter
-    transformer:bert-base-uncased,layer=-2    a bare value fills the first field
-    other-package:knn        which distribution's ``knn``, where two claim the name
+    transformer:bert-base-uncased,layer=-2    a value without a key is the first parameter
+    other-package:knn        the ``knn`` of a distribution, if two define the name
 
-Listing imports nothing; a broken plug-in breaks only itself. Whose code a component is, and which version of it
-(:func:`origin_of`), is what a fingerprint holds of code.
+Listing imports nothing, so a broken plug-in does not affect others. In fingerprints, code is represented by the
+package, class and version of a component (:func:`origin_of`).
 """
 
 import inspect
@@ -27,7 +27,7 @@ from typing import Any, get_args
 
 import yaml
 
-from dana.core.config import KINDS, require, typed
+from dana.core.config import KINDS, convert, require
 from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
 
 
@@ -38,22 +38,21 @@ class Registry:
     group: str
 
     def entries(self) -> dict[str, list[EntryPoint]]:
-        """Name to every entry point that claims it, sorted by name. Nothing is imported."""
-        found: dict[str, list[EntryPoint]] = {}
+        """Map each name, sorted, to its entry points, without importing any."""
+        entries: dict[str, list[EntryPoint]] = {}
         for entry in entry_points(group=self.group):
-            claims = found.setdefault(entry.name, [])
+            claims = entries.setdefault(entry.name, [])
             if all(entry.value != other.value for other in claims):  # one package can be on the path twice
                 claims.append(entry)
-        return dict(sorted(found.items()))
+        return dict(sorted(entries.items()))
 
     def load(
         self, name: str, distribution: str | None = None, entries: dict[str, list[EntryPoint]] | None = None
     ) -> type:
-        """The class registered as ``name``; `entries` are those of :meth:`entries`, whose search takes milliseconds.
+        """Load the class registered as ``name``; pass `entries` of :meth:`entries` to avoid searching again.
 
         Raises:
-            PluginError: If the name is unknown (the nearest is suggested), claimed twice, or its
-                package does not import.
+            PluginError: If the name is unknown (suggests the nearest) or ambiguous, or its module does not import.
         """
         entries = entries or self.entries()
         if name not in entries:
@@ -64,7 +63,7 @@ class Registry:
             claims = [entry for entry in claims if entry.dist and entry.dist.name == distribution]
         if len(claims) != 1:
             owners = ", ".join(sorted(entry.dist.name if entry.dist else "?" for entry in entries[name]))
-            raise PluginError(f"{name!r} in {self.group} is claimed by {owners}; write DISTRIBUTION:{name}")
+            raise PluginError(f"{name!r} in {self.group} is defined by {owners}; write DISTRIBUTION:{name}")
         try:
             return claims[0].load()
         except Exception as error:
@@ -74,11 +73,11 @@ class Registry:
             ) from error
 
     def create(self, spec: str) -> Any:
-        """The component a spec names, built with the parameters it gives.
+        """Create the component of a spec with its parameters.
 
         Raises:
             PluginError: See :meth:`load`.
-            ConfigError: If a parameter is unknown or its value is refused.
+            ConfigError: If a parameter is unknown or its value is not allowed.
         """
         require(isinstance(spec, str), "spec", spec, "text: a name, or name:parameter=value,...")
         head, _, tail = spec.partition(":")
@@ -91,33 +90,33 @@ class Registry:
         return build(cls, spec, *parse_arguments(tail, spec))
 
 
-def is_present(module: str) -> bool:
-    """Whether a module can be found; nothing but the packages above it is imported."""
+def is_importable(module: str) -> bool:
+    """Return True if a module is installed; imports only its parent packages."""
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # not even the package above it, or no name of a module
+    except (ImportError, ValueError):  # its parent is missing, or the name is invalid
         return False
 
 
 def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
-    """Split ``bert-base-uncased,layer=-2`` into positional and named values, typed as YAML reads them."""
+    """Parse ``bert-base-uncased,layer=-2`` into positional and keyword arguments, with YAML types."""
     positional: list[Any] = []
-    named: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not equals:
-            if named:
-                raise ConfigError(f"{spec!r}: the bare value {part!r} follows a named one")
+            if keywords:
+                raise ConfigError(f"{spec!r}: {part!r} has no key; put it before the parameters with keys")
             positional.append(_typed(part, spec))
-        elif key in named:
+        elif key in keywords:
             raise ConfigError(f"{spec!r}: {key!r} is given twice")
         else:
-            named[key] = _typed(value, spec)
-    return positional, named
+            keywords[key] = _typed(value, spec)
+    return positional, keywords
 
 
 def _typed(text: str, spec: str) -> Any:
-    """A value as YAML reads it, and 1e-3 as a number, which YAML 1.1 takes for text."""
+    """Parse a value as YAML, and 1e-3 as a number, which YAML 1.1 reads as text."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -127,26 +126,26 @@ def _typed(text: str, spec: str) -> Any:
     return value
 
 
-def build(cls: type, spec: str, positional: list[Any], named: dict[str, Any]) -> Any:
-    """Call ``cls`` with a spec's arguments, turning what it refuses into a ConfigError that shows the spec."""
+def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
+    """Call ``cls`` with the arguments of a spec; errors in them become a ConfigError that shows the spec."""
     signature = inspect.signature(cls)
     try:
-        given = signature.bind(*positional, **named).arguments
+        arguments = signature.bind(*positional, **keywords).arguments
     except TypeError as error:
         parameters = [part for part in signature.parameters.values() if part.kind != part.KEYWORD_ONLY]
-        allowed = ", ".join(map(str, parameters))
-        raise ConfigError(f"{spec!r}: {error}. {cls.__name__} takes: {allowed or 'nothing'}") from error
-    for name, value in given.items():
+        names = ", ".join(map(str, parameters))
+        raise ConfigError(f"{spec!r}: {error}. {cls.__name__} takes: {names or 'nothing'}") from error
+    for name, value in arguments.items():
         hint = signature.parameters[name].annotation
-        if {*(get_args(hint) or [hint])} <= KINDS.keys():  # of other kinds the component knows more
-            typed(hint, value, f"{spec!r}: {name}")
+        if {*(get_args(hint) or [hint])} <= KINDS.keys():  # other types are checked by the component
+            convert(hint, value, f"{spec!r}: {name}")
     try:
-        return cls(*positional, **named)
+        return cls(*positional, **keywords)
     except DanaError:
         raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{spec!r}: {error}") from error
-    except Exception as error:  # whatever a plug-in raises
+    except Exception as error:  # a plug-in may raise anything
         raise PluginError(f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}") from error
 
 
@@ -164,17 +163,17 @@ RECORDED_PACKAGES = (
 
 
 def origin_of(component: Any) -> dict[str, Any]:
-    """Whose code a component is, and which version of it: what a fingerprint holds of code.
+    """Identify the code of a component for fingerprints, by package, class and version.
 
-    A class that says ``version`` in its own body is known by that number, which is raised whenever the numbers that it
-    gives change, and by nothing else: not by its module, its comments or the release it came in. One that does not say
-    is known by the version of its distribution; one of no distribution by a digest of its source.
+    The version is the ``version`` attribute that the class itself defines; it is raised whenever the numbers that the
+    class computes change, so moving, commenting or releasing the code changes no fingerprint. Without one it is the
+    version of the distribution; without a distribution, a digest of the source.
 
     Args:
-        component: An object or a class. If it wraps another's object, its ``made_by`` is that one.
+        component: An object or a class. A wrapper names the wrapped object in its ``made_by``.
 
     Returns:
-        ``package``, ``class``, ``version`` and, where it wraps, ``made_by``, the same of what is wrapped.
+        ``package``, ``class``, ``version`` and, for a wrapper, ``made_by``: the same of the wrapped object.
     """
     origin = dict(_origin_of_class(component if isinstance(component, type) else type(component)))
     inner = getattr(component, "made_by", None)
@@ -182,16 +181,16 @@ def origin_of(component: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def blamed(kind: str, spec: str, component: Any) -> Iterator[None]:
-    """Tell whatever goes wrong inside, dana's own errors apart, with the component's name and package.
+def plugin_errors(kind: str, spec: str, component: Any) -> Iterator[None]:
+    """Turn errors of a component's code into a PluginError that names the component and its package.
 
     Args:
         kind: ``detector`` or ``encoder``.
-        spec: How it was named.
-        component: Whose code runs inside.
+        spec: Spec of the component.
+        component: The object whose code runs in the block.
 
     Raises:
-        PluginError: Instead of the error.
+        PluginError: For any error but those of dana.
     """
     try:
         yield
@@ -199,38 +198,38 @@ def blamed(kind: str, spec: str, component: Any) -> Iterator[None]:
         raise
     except Exception as error:
         package = type(getattr(component, "candidate", component)).__module__.partition(".")[0]
-        said = " ".join(str(error).split())
-        raise PluginError(f"{kind} {spec!r} of {package}: {type(error).__name__}: {said}") from error
+        message = " ".join(str(error).split())
+        raise PluginError(f"{kind} {spec!r} of {package}: {type(error).__name__}: {message}") from error
 
 
 @cache
 def _origin_of_class(cls: type) -> dict[str, str | int]:
     top = cls.__module__.partition(".")[0]
     owner = next(iter(packages_distributions().get(top, [])), None)
-    own = vars(cls).get("version")  # not a base's: a plug-in's subclass gives other numbers than ours
-    if not isinstance(own, str | int):
-        own = version(owner) if owner else f"source {_source_digest(cls)}"
+    number = vars(cls).get("version")  # not inherited: a subclass computes other numbers
+    if not isinstance(number, str | int):
+        number = version(owner) if owner else f"source {_source_digest(cls)}"
         bases = [(base.__qualname__, vars(base).get("version")) for base in cls.__mro__[1:]]
-        own += "".join(f", {name} {number}" for name, number in bases if isinstance(number, str | int))
-    return {"package": owner or top, "class": cls.__qualname__, "version": own}
+        number += "".join(f", {name} {base}" for name, base in bases if isinstance(base, str | int))
+    return {"package": owner or top, "class": cls.__qualname__, "version": number}
 
 
 def _source_digest(cls: type) -> str:
-    """Digest of the file that a class is of, a script say; of its own text in a notebook."""
+    """Compute a digest of the file that defines a class, or of the text of the class in a notebook."""
     try:
         file = inspect.getsourcefile(cls)
         text = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(cls).encode()
         return blake2b(text, digest_size=16).hexdigest()
     except (OSError, TypeError):
-        return token_hex(16)  # nothing is known of it: it is never what another process had
+        return token_hex(16)  # unknown source: never equal to that of another process
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the packages that decide results, and of Python."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages that decide results."""
+    versions = {"python": platform.python_version()}
     for name in RECORDED_PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

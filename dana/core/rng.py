@@ -1,6 +1,6 @@
-"""Derive seeds, generators and hashes from a root seed and labels, without global state but torch's, which is put back.
+"""Derive seeds, generators and hashes from a root seed and labels; torch's global state is restored.
 
-Two consumers never share a stream by accident, because each names itself:
+Consumers never share a stream by accident, because each has its own labels:
 ``generator(seed, "ranking", "negatives", 3)``. The same labels give the same numbers on every machine.
 """
 
@@ -19,25 +19,25 @@ UNIT_STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
 
 def derive_seed(root: int, *labels: str | int) -> int:
-    """A 63-bit seed that depends on the root seed and every label, in order.
+    """Derive a 63-bit seed from the root seed and the labels, in order.
 
     Args:
         root: The experiment's seed.
-        labels: What the stream is for; strings and integers.
+        labels: Purpose of the stream.
     """
     text = "\x1f".join([str(root), *(str(label) for label in labels)])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def generator(root: int, *labels: str | int) -> np.random.Generator:
-    """A numpy generator seeded with :func:`derive_seed`."""
+    """Create a numpy generator seeded with :func:`derive_seed`."""
     return np.random.Generator(np.random.Philox(derive_seed(root, *labels)))
 
 
 @contextmanager
 def seeded(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
-    """Seed torch's global generator (and the CUDA device's, if given), and put its state back afterwards."""
-    import torch  # many who need seeds need no torch
+    """Seed torch's global generator (and that of a CUDA device), and restore its state afterwards."""
+    import torch  # most callers of this module need no torch
 
     with torch.random.fork_rng(devices=[device] if device and device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -45,10 +45,9 @@ def seeded(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
 
 
 def hash_uniform(seed: int, keys: np.ndarray) -> np.ndarray:
-    """One uniform number in [0, 1) per key: a pure function of (seed, key), in any order or batch.
+    """Hash each key to a uniform number in [0, 1), a pure function of (seed, key).
 
-    This is SplitMix64's finaliser over ``key + seed``, so a key's number never depends on which other
-    keys are asked for.
+    This is SplitMix64's finaliser over ``key + seed``, so the number of a key does not depend on the other keys.
 
     Args:
         seed: 64-bit seed, from :func:`derive_seed`.
@@ -69,16 +68,16 @@ def hash_uniform(seed: int, keys: np.ndarray) -> np.ndarray:
 
 
 def document_key(doc_id: str) -> int:
-    """A stable uint64 for a document."""
+    """Hash a document id to a uint64."""
     return int.from_bytes(blake2b(doc_id.encode(), digest_size=8).digest(), "little")
 
 
 def unit_keys(doc_id: str, numbers: np.ndarray) -> np.ndarray:
-    """One stable uint64 a unit of a document."""
-    return keyed_units(np.uint64(document_key(doc_id)), numbers)
+    """Hash each unit of a document to a uint64, without collisions within the document."""
+    return unit_keys_of(np.uint64(document_key(doc_id)), numbers)
 
 
-def keyed_units(documents: np.ndarray | np.uint64, numbers: np.ndarray) -> np.ndarray:
-    """What :func:`unit_keys` gives of units whose documents have these keys (:func:`document_key`)."""
+def unit_keys_of(documents: np.ndarray | np.uint64, numbers: np.ndarray) -> np.ndarray:
+    """Compute :func:`unit_keys` from the keys of the units' documents (:func:`document_key`)."""
     with np.errstate(over="ignore"):
         return documents + numbers.astype(np.uint64) * UNIT_STRIDE

@@ -1,7 +1,6 @@
-"""Schemas of the Parquet tables that stages exchange, and their reading and writing. Keys are (doc_id, unit).
+"""Define the Parquet tables that stages exchange, and read and write them. Keys are (doc_id, unit).
 
-Every table is Parquet and opens with pandas alone. Change a schema only together with
-:data:`dana.core.artifacts.SCHEMA`.
+pandas opens every table. Change a schema only together with :data:`dana.core.artifacts.SCHEMA`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,31 +13,31 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import OWN, fingerprint, read_manifest
+from dana.core.artifacts import META_DIR, fingerprint, read_manifest
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 
-NESTED = "nested"  # folder of a run with the results, models and scores of single seeds, which others join
+NESTED = "nested"  # folder of a run with results, models and scores of single seeds
 
 
 def table_schema(**columns: pa.DataType) -> pa.Schema:
-    """A schema of columns that hold no nulls."""
+    """Build a schema of columns without nulls."""
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
-# doc_id: given, or blake2b of source and text.  source: file stem, dataset name, or the record's own.
+# doc_id: from the record, or blake2b of source and text.  source: from the record, or file stem or data set name.
 # text: NFC, stripped, never empty.
 DOCUMENTS = table_schema(doc_id=pa.string(), source=pa.string(), text=pa.string())
 
 # unit: position in its document, from 0.  start, end: character span in the document's text.
 UNIT = {"doc_id": pa.string(), "source": pa.string(), "unit": pa.int32(), "start": pa.int64(), "end": pa.int64()}
 
-# score: anomaly score, higher = more foreign to the task, in the selector's own unit.
+# score: anomaly score, higher = more foreign to the task, on the selector's scale.
 SCORES = table_schema(**UNIT, score=pa.float64())
 
-HELD_OUT_TASK = f"{OWN}/held_out_task.parquet"  # in a scores folder: SCORES of task units nothing was fitted on
+HELD_OUT_TASK = f"{META_DIR}/held_out_task.parquet"  # in a scores folder: SCORES of held-out task units
 
-# segment: position in its document, from 0; -1 for a unit that no segment holds (a dropped tail).
+# segment: position in its document, from 0; -1 for a unit in no segment (a dropped tail).
 # weight: relevance in [0, 1]; 1 = in-domain, 0 = leave out.
 WEIGHTS = table_schema(**UNIT, segment=pa.int32(), weight=pa.float32())
 
@@ -48,8 +47,8 @@ class Document:
     """One input record.
 
     Attributes:
-        doc_id: Stable name, unique in its corpus.
-        source: Where it came from, the grouping of every "kept by source" table.
+        doc_id: Stable id, unique in its corpus.
+        source: Origin of the text, by which tables group documents.
         text: NFC text, stripped, never empty.
     """
 
@@ -58,34 +57,34 @@ class Document:
     text: str
 
 
-def parts(folder: Path) -> list[Path]:
-    """The Parquet files of a table's folder, in order; of a file itself."""
+def part_files(folder: Path) -> list[Path]:
+    """List the Parquet files of a table's folder, in order; a file is its own only part."""
     return [folder] if folder.is_file() else sorted(folder.glob("part-*.parquet"))
 
 
 def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
-    """The fingerprint of a table's folder: its manifest's, or a digest of its parts.
+    """Return the fingerprint of a table: that of its manifest, or a digest of its parts.
 
     Args:
-        folder: Where its parts are; or a Parquet file.
-        schema: What they must hold, if anything is known of it.
+        folder: Folder of the parts; or a Parquet file.
+        schema: Columns that the table must have; None checks none.
 
     Raises:
-        ArtifactError: If there is no table, a part is damaged, or it is another table.
+        ArtifactError: If there is no table, a part is damaged, or a column is missing.
     """
-    if not parts(folder):
-        raise ArtifactError(f"{folder}: holds no part-*.parquet, so neither documents nor weights")
-    for part in parts(folder):
+    if not part_files(folder):
+        raise ArtifactError(f"{folder}: no table here (no part-*.parquet); name a folder with documents or weights")
+    for part in part_files(folder):
         with _damaged(part):
-            found = pq.read_schema(part).names
-        if missing := [name for name in (schema.names if schema else ()) if name not in found]:
-            raise ArtifactError(f"{part}: holds {', '.join(found)}, not {', '.join(missing)}; is it the right folder?")
-    made = read_manifest(folder) if folder.is_dir() else {}
-    return made.get("fingerprint") or fingerprint({part.name: file_digest(part) for part in parts(folder)})
+            columns = pq.read_schema(part).names
+        if missing := [name for name in (schema.names if schema else ()) if name not in columns]:
+            raise ArtifactError(f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}")
+    manifest = read_manifest(folder) if folder.is_dir() else {}
+    return manifest.get("fingerprint") or fingerprint({part.name: file_digest(part) for part in part_files(folder)})
 
 
 def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
-    """Stream a corpus artifact's documents in order, `rows` in memory at a time."""
+    """Yield the documents of a corpus in order, reading `rows` at a time."""
     for batch in read_rows(folder, DOCUMENTS.names, rows=rows):
         columns = [batch.column(name).to_pylist() for name in DOCUMENTS.names]
         for doc_id, source, text in zip(*columns, strict=True):
@@ -93,52 +92,52 @@ def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
 
 
 ROWS_PER_PART = 1 << 20
-# Rows that are written, and must be read, together: few where rows are whole texts.
+# Rows of a row group, which is read as a whole: fewer if rows hold whole texts.
 ROWS_PER_GROUP = {True: 1 << 10, False: 1 << 14}
 
 
 def write_parts(
     batches: Iterable[pa.Table], folder: Path, schema: pa.Schema, rows_per_part: int = ROWS_PER_PART
 ) -> int:
-    """Write a stream of tables as ``part-00000.parquet`` …, zstd; returns the rows written.
+    """Write a stream of tables as ``part-00000.parquet`` … with zstd, and return the number of rows.
 
-    Parts and groups are cut by row count alone, so the bytes do not depend on how the stream was batched. No more
-    than a group waits in memory.
+    Parts and row groups have fixed row counts, so the bytes do not depend on the batches of the stream. At most one
+    group is buffered.
     """
     folder.mkdir(parents=True, exist_ok=True)
     group = min(ROWS_PER_GROUP["text" in schema.names], rows_per_part)
-    written, waiting = 0, schema.empty_table()
+    count, buffer = 0, schema.empty_table()
     writer: pq.ParquetWriter | None = None
 
     def write(table: pa.Table) -> None:
-        nonlocal writer, written
-        if written % rows_per_part == 0:
+        nonlocal writer, count
+        if count % rows_per_part == 0:
             if writer is not None:
                 writer.close()
-            path = folder / f"part-{written // rows_per_part:05d}.parquet"
+            path = folder / f"part-{count // rows_per_part:05d}.parquet"
             writer = pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
         writer.write_table(table.combine_chunks(), row_group_size=group)  # type: ignore[union-attr]
-        written += table.num_rows
+        count += table.num_rows
 
     for batch in batches:
-        waiting = pa.concat_tables([waiting, batch.cast(schema)])
-        while waiting.num_rows >= (size := min(group, rows_per_part - written % rows_per_part)):
-            write(waiting.slice(0, size))
-            waiting = waiting.slice(size)
-    if waiting.num_rows or written == 0:
-        write(waiting)
+        buffer = pa.concat_tables([buffer, batch.cast(schema)])
+        while buffer.num_rows >= (size := min(group, rows_per_part - count % rows_per_part)):
+            write(buffer.slice(0, size))
+            buffer = buffer.slice(size)
+    if buffer.num_rows or count == 0:
+        write(buffer)
     if writer is not None:
         writer.close()
-    return written
+    return count
 
 
 def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
-    """A whole table in memory, parts in order.
+    """Read a whole table into memory, parts in order.
 
     Raises:
         ArtifactError: If a part is damaged.
     """
-    return pa.concat_tables([_read(part, columns) for part in parts(folder)])
+    return pa.concat_tables([_read(part, columns) for part in part_files(folder)])
 
 
 def _read(part: Path, columns: list[str] | None) -> pa.Table:
@@ -149,13 +148,13 @@ def _read(part: Path, columns: list[str] | None) -> pa.Table:
 def read_rows(
     folder: Path, columns: list[str], first: int = 0, last: int | None = None, rows: int = 1 << 16
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of the rows `first` to before `last` of a table, at most so many rows in memory at a time.
+    """Yield columns of the rows from `first` up to, not including, `last` of a table, in batches of at most `rows`.
 
     Raises:
         ArtifactError: If a part is damaged.
     """
     before = 0
-    for part in parts(folder):
+    for part in part_files(folder):
         if last is not None and before >= last:
             return
         count = count_rows(part)
@@ -166,17 +165,17 @@ def read_rows(
 
 
 def count_rows(part: Path) -> int:
-    """Rows of one part.
+    """Count the rows of one part.
 
     Raises:
         ArtifactError: If it is damaged.
     """
-    about = part.stat()
-    return _count_rows(part, about.st_mtime_ns, about.st_size)
+    stat = part.stat()
+    return _count_rows(part, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=1 << 16)
-def _count_rows(part: Path, changed: int, size: int) -> int:
+def _count_rows(part: Path, mtime: int, size: int) -> int:
     with _damaged(part):
         return int(pq.read_metadata(part).num_rows)
 
@@ -184,13 +183,13 @@ def _count_rows(part: Path, changed: int, size: int) -> int:
 def read_batches(
     part: Path, columns: list[str], rows: int = 1 << 16, first: int = 0, last: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of the rows `first` to before `last` of one part, at most so many rows in memory at a time.
+    """Yield columns of the rows from `first` up to, not including, `last` of one part, in batches of at most `rows`.
 
     Raises:
         ArtifactError: If it is damaged.
     """
     with _damaged(part):
-        file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)  # else it is all read ahead
+        file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)  # else all is read ahead
         sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         ends = list(accumulate(sizes))
         last = sum(sizes) if last is None else last
@@ -208,5 +207,5 @@ def _damaged(part: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        said = str(error).splitlines()[0]
-        raise ArtifactError(f"{part}: damaged: {said}; remove its folder and make it again") from error
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{part}: damaged: {reason}; remove its folder and run its command again") from error

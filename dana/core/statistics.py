@@ -1,7 +1,7 @@
-"""Statistics of arrays that come in shards (moments), and of results: intervals, paired tests, resampling.
+"""Compute moments of sharded arrays, confidence intervals, paired tests and bootstraps.
 
-Results of two arms are paired by the seeds that they share, so only differences count. Every interval by resampling
-takes how often each thing is drawn from here, and its ends, too.
+Two arms are compared by the differences of the seeds that they share. All bootstraps of dana draw their counts and
+compute their percentile intervals here.
 """
 
 import math
@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from dana.core.rng import generator
 
-ALPHA = 0.05  # largest adjusted p of a verdict
+ALPHA = 0.05  # significance level of a verdict, after adjustment
 EXACT_AT_MOST = 12  # pairs: 4,096 sign patterns
 RANDOM_FLIPS = 20_000
 RESAMPLES = 2000  # of a two-level bootstrap
@@ -34,14 +34,14 @@ class Moments:
 
     @classmethod
     def of(cls, scores: np.ndarray) -> "Moments":
-        """Moments of one shard."""
+        """Compute the moments of one shard."""
         if scores.size == 0:
             return cls()
         mean = float(np.mean(scores, dtype=np.float64))
         return cls(scores.size, mean, float(np.square(scores - mean, dtype=np.float64).sum()))
 
     def merge(self, other: "Moments") -> "Moments":
-        """Moments of both shards together."""
+        """Combine the moments of two shards."""
         count = self.count + other.count
         if count == 0:
             return self
@@ -56,21 +56,21 @@ class Moments:
 
 
 def effective_sample_size(weights: np.ndarray) -> float:
-    """(Σλ)² / Σλ²: how many fully weighted units these are worth; 0 if all weights are 0. Kish 1965."""
+    """Compute Kish's effective sample size (Σλ)² / Σλ² of weights; 0 if all weights are 0. Kish 1965."""
     squares = float(np.square(weights, dtype=np.float64).sum())
     return float(weights.sum(dtype=np.float64)) ** 2 / squares if squares else 0.0
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its uncertainty. Without at least two values, all but `mean` and `n` are NaN.
+    """A mean with its uncertainty. With fewer than two values all fields but `mean` and `n` are NaN.
 
     Attributes:
         mean: Arithmetic mean.
         std: Sample standard deviation, ddof 1 (of a bootstrap: of the resampled means).
         low: Lower end of the interval.
         high: Upper end.
-        n: Values it stands on.
+        n: Number of values.
     """
 
     mean: float
@@ -81,10 +81,10 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Mean, sample standard deviation and Student's t interval of 95 % of the mean.
+    """Compute mean, sample standard deviation and the 95 % Student's t interval of the mean.
 
     Args:
-        values: One score a seed.
+        values: One score per seed.
 
     Raises:
         ValueError: If there are no values.
@@ -101,25 +101,25 @@ def mean_interval(values: Sequence[float]) -> Interval:
 
 
 def paired_differences(scores: dict[int, float], other: dict[int, float]) -> list[float]:
-    """`scores` minus `other` for every seed that both have, in the order of the seeds.
+    """Subtract `other` from `scores` for every seed that both have, in the order of the seeds.
 
     Raises:
         ValueError: If they share no seed.
     """
-    shared = sorted(scores.keys() & other.keys())
-    if not shared:
+    seeds = sorted(scores.keys() & other.keys())
+    if not seeds:
         raise ValueError(f"no seed in common: {sorted(scores)} and {sorted(other)}")
-    return [scores[seed] - other[seed] for seed in shared]
+    return [scores[seed] - other[seed] for seed in seeds]
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
-    """Two-sided p that a mean so far from 0 comes about when each pair's sign is a coin toss.
+    """Compute the two-sided p value of the sign-flip (paired permutation) test that the mean difference is 0.
 
-    Exact up to 12 pairs, else from 20,000 seeded random patterns. The least it can be is 2 / 2ⁿ: 0.0625 with
+    Exact up to 12 pairs, else from 20,000 seeded random sign patterns. The smallest possible p is 2 / 2ⁿ: 0.0625 with
     5 seeds, 0.0078 with 8, so fewer than 6 seeds never reach 0.05.
 
     Args:
-        differences: One a seed.
+        differences: One per seed.
 
     Raises:
         ValueError: If there are none.
@@ -135,28 +135,28 @@ def sign_flip_p(differences: Sequence[float]) -> float:
         signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
     else:
         signs = generator(0, "report", "sign_flips").choice([-1.0, 1.0], (RANDOM_FLIPS, n))
-    observed = abs(values.sum())
-    # Equal sums differ in their last bits by the order of addition.
-    extreme = int((np.abs(signs @ values) >= observed - 1e-9 * np.abs(values).sum()).sum())
+    total = abs(values.sum())
+    # Sums that are equal in exact arithmetic differ in their last bits by the order of addition.
+    extreme = int((np.abs(signs @ values) >= total - 1e-9 * np.abs(values).sum()).sum())
     return extreme / len(signs) if n <= EXACT_AT_MOST else (extreme + 1) / (len(signs) + 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p values adjusted for testing several hypotheses at once, in the order given.
+    """Adjust p values for multiple testing by Holm's method; the order stays.
 
     References:
         Holm 1979, A simple sequentially rejective multiple test procedure.
     """
-    adjusted = [0.0] * len(p_values)
+    adjusted_values = [0.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = highest
-    return adjusted
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted_values[index] = highest
+    return adjusted_values
 
 
 def fewest_seeds(questions: int) -> int:
-    """The least n at which one of so many questions can be decided: where m · 2 / 2ⁿ is at most :data:`ALPHA`.
+    """Compute the smallest n at which the sign-flip test can decide one of m questions: m · 2 / 2ⁿ ≤ :data:`ALPHA`.
 
     Six for one question, seven for two, eight for four, nine for eight.
     """
@@ -164,33 +164,39 @@ def fewest_seeds(questions: int) -> int:
 
 
 def percentile_interval(replicates: np.ndarray) -> tuple[float, float]:
-    """The ends of the 95 % percentile interval.
+    """Compute the ends of the 95 % percentile interval.
 
     Args:
-        replicates: Estimates of the resamples alone, without that of the data as they are.
+        replicates: Estimates of the resamples, without that of the original sample.
     """
     low, high = np.percentile(replicates, [2.5, 97.5])
     return float(low), float(high)
 
 
 def draw_counts(random: np.random.Generator, counts: np.ndarray, draws: int) -> np.ndarray:
-    """How often things of each sort are drawn, with replacement, as many as there are: float64 of (draws, sorts).
+    """Draw bootstrap counts of categories: how often each category occurs in a resample of the same size.
 
     Args:
-        random: Where the draws come from.
-        counts: How many there are of each sort.
-        draws: Resamples.
+        random: Generator of the draws.
+        counts: Size of each category.
+        draws: Number of resamples.
+
+    Returns:
+        float64 of shape (draws, categories).
     """
     return random.multinomial(int(counts.sum()), counts / counts.sum(), draws).astype(np.float64)
 
 
 def draw_groups(random: np.random.Generator, groups: np.ndarray, draws: int) -> np.ndarray:
-    """How often each thing is drawn where its whole group is, with replacement: float64 of shape (draws, things).
+    """Draw cluster-bootstrap counts: how often each item occurs when whole groups are resampled.
 
     Args:
-        random: Where the draws come from.
-        groups: Number of each thing's group (a text's document, say), from 0 without a gap.
-        draws: Resamples.
+        random: Generator of the draws.
+        groups: Group of each item (a text's document, say), numbered from 0 without gaps.
+        draws: Number of resamples.
+
+    Returns:
+        float64 of shape (draws, items).
 
     References:
         Davison and Hinkley 1997, Bootstrap methods and their application, section 2.4 (clusters).
@@ -200,35 +206,35 @@ def draw_groups(random: np.random.Generator, groups: np.ndarray, draws: int) -> 
 
 @dataclass(frozen=True)
 class TwoLevelInterval(Interval):
-    """The interval over seeds and test examples, and what of it comes from the examples.
+    """An interval over seeds and test examples, with the standard deviations due to the examples.
 
     Attributes:
-        examples: Standard deviation over test sets of the difference, the part that all seeds share: the root of the
-            covariance of two seeds' differences. Not a number with one seed.
-        mixed: The same of the part that is a seed's own.
+        examples: Standard deviation of the difference over test sets, in the part common to all seeds: the root of the
+            covariance between two seeds' differences. NaN with one seed.
+        interaction: The same for the part that varies between seeds.
     """
 
     examples: float
-    mixed: float
+    interaction: float
 
 
 def paired_bootstrap(
     scorer: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> TwoLevelInterval:
-    """Difference in mean score between two arms, with a percentile interval over seeds and test examples.
+    """Bootstrap the difference in mean score between two arms over seeds and test examples.
 
-    An interval over seeds alone takes the test set as given; with a few hundred examples that is the larger half of the
-    uncertainty. So in every resample seeds and examples are drawn with replacement, the same for both arms.
+    An interval over seeds alone treats the test set as fixed, which ignores the larger half of the uncertainty with a
+    few hundred examples. So each resample draws seeds and examples with replacement, the same for both arms.
 
     Args:
-        scorer: From how often each example counts, (draws, sorts), to the scores of models, (draws, 2 seeds): the
-            first arm's seeds, then the other's.
-        counts: How many examples there are of each sort, shape (sorts,); examples of a sort are interchangeable.
-        resamples: How many times to draw.
-        seed: Decides the draws.
+        scorer: Maps counts of examples, shape (draws, categories), to scores, shape (draws, 2 seeds): first the seeds
+            of the first arm, then those of the other.
+        counts: Examples of each category, shape (categories,); examples of a category are interchangeable.
+        resamples: Number of resamples.
+        seed: Seed of the draws.
 
     Returns:
-        `mean` is the difference observed, not the mean of the resamples; `n` is the number of seeds.
+        `mean` is the difference in the original sample, not the mean of the resamples; `n` is the number of seeds.
 
     References:
         Efron and Tibshirani 1993, An introduction to the bootstrap; Sellam et al. 2022, The MultiBERTs.
@@ -238,8 +244,8 @@ def paired_bootstrap(
         scores = scorer(examples).reshape(len(examples), 2, -1)
         return scores[:, 0] - scores[:, 1]
 
-    observed = differences(counts[None].astype(np.float64))
-    seeds = observed.shape[1]
+    estimates = differences(counts[None].astype(np.float64))
+    seeds = estimates.shape[1]
     random = generator(seed, "report", "bootstrap")
     means, by_seed = [], []
     for begin in range(0, resamples, BATCH):
@@ -247,17 +253,17 @@ def paired_bootstrap(
         weights = draw_counts(random, np.ones(seeds), draws)
         by_seed.append(differences(draw_counts(random, counts, draws)))
         means.append((by_seed[-1] * weights).sum(1) / seeds)
-    drawn = np.concatenate(means)
-    ends = float(observed.mean()), float(drawn.std(ddof=1)), *percentile_interval(drawn)
+    replicates = np.concatenate(means)
+    ends = float(estimates.mean()), float(replicates.std(ddof=1)), *percentile_interval(replicates)
     return TwoLevelInterval(*ends, seeds, *_variance_parts(np.concatenate(by_seed)))
 
 
 def _variance_parts(by_seed: np.ndarray) -> tuple[float, float]:
-    """Standard deviations over draws of examples: what seeds share, and what is a seed's own; (draws, seeds) in."""
+    """Split the deviation over examples, shape (draws, seeds), into the part common to all seeds and the rest."""
     seeds = by_seed.shape[1]
     if seeds < 2:
         return float("nan"), float("nan")
     covariance = np.cov(by_seed, rowvar=False)
-    each = float(np.trace(covariance)) / seeds
-    shared = (float(covariance.sum()) - each * seeds) / (seeds * (seeds - 1))
-    return float(np.sqrt(max(shared, 0.0))), float(np.sqrt(max(each - max(shared, 0.0), 0.0)))
+    variance = float(np.trace(covariance)) / seeds
+    common = (float(covariance.sum()) - variance * seeds) / (seeds * (seeds - 1))
+    return float(np.sqrt(max(common, 0.0))), float(np.sqrt(max(variance - max(common, 0.0), 0.0)))

@@ -1,7 +1,7 @@
-"""Files at URLs, by fsspec: listed, identified by what their file system tells of the content, and read in blocks.
+"""List, identify and read files at URLs through fsspec.
 
-A URL holds no credentials: they come from where the file system's own package looks for them. Dropped connections are
-tried again, errors told in a line.
+A URL must not hold credentials: the file system's own package finds them. Files are read in blocks, and failed
+connections are tried again.
 """
 
 import io
@@ -20,13 +20,13 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of dana, by protocol
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # protocol to optional dependency of dana
 WAITS = (0.5, 2.0, 8.0)  # seconds before a second, third and fourth attempt
 CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError")  # botocore's
 FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ValueError)
 BLOCK = 1 << 23  # bytes of a request
-BEHIND = 1 << 16  # bytes of a request behind what a reader asked for; twice as many each time that is too few
-# What file systems say of a file's content, the surest first; then the times at which it was written.
+BEHIND = 1 << 16  # bytes of a request beyond `until`; doubled each time that is too few
+# Keys that identify a file's content, the most reliable first; then times of modification.
 MARKS = (
     *("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c"),
     *("mtime", "LastModified", "Last-Modified", "last_modified", "created"),
@@ -34,27 +34,27 @@ MARKS = (
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is a URL of fsspec: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://`` and so on."""
+    """Return True for a URL of fsspec: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://`` and so on."""
     return bool(URL.match(name))
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that holds credentials, which would come to stand in logs and manifests, or is a chain of URLs.
+    """Refuse chained URLs, and URLs with credentials, which would appear in logs and manifests.
 
     Raises:
-        ConfigError: If it is one, without showing what is secret.
+        ConfigError: If the URL is one of these; credentials are not shown.
     """
     if without_secrets(url) != url:
         raise ConfigError(
-            f"{without_secrets(url)}: holds credentials; leave them to the environment or to the configuration of the"
-            " file system's package, where no log or manifest shows them"
+            f"{without_secrets(url)}: holds credentials, which logs and manifests would show; set them in the"
+            " environment or in the configuration of the file system's package"
         )
     if "::" in url:
-        raise ConfigError(f"{url}: a chain of URLs is not read; name the file itself (.gz and .zst are unpacked)")
+        raise ConfigError(f"{url}: chained URLs are not supported; name the file itself (.gz and .zst are unpacked)")
 
 
-def place_of(url: str) -> tuple[Any, str]:
-    """The file system of a URL and the path in it; nothing is asked of it yet.
+def open_file_system(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL and the path in it, without a request.
 
     Raises:
         ConfigError: If the protocol is unknown or its package is missing, or the URL holds credentials.
@@ -67,77 +67,77 @@ def place_of(url: str) -> tuple[Any, str]:
         return fsspec.url_to_fs(url)
     except ImportError as error:
         extra = EXTRAS.get(protocol)
-        install = f"pip install 'dana[{extra}]'" if extra else said(error)
+        install = f"pip install 'dana[{extra}]'" if extra else error_line(error)
         raise ConfigError(f"{url}: {protocol}:// needs a package that is not installed: {install}") from error
     except ValueError as error:
-        raise ConfigError(f"{url}: {said(error)}") from error
+        raise ConfigError(f"{url}: {error_line(error)}") from error
 
 
-def attempt(work: Callable[[], T], url: str, after: str = "") -> T:
-    """What `work` reads; where the connection fails it is done again, up to three times, after 0.5, 2 and 8 seconds.
+def with_retries(work: Callable[[], T], url: str, after: str = "") -> T:
+    """Call a function that reads from a URL; if the connection fails, try again after 0.5, 2 and 8 seconds.
 
     Args:
-        work: Done as a whole each time.
-        url: What it is about.
-        after: What the same command will do if it is run again, for the message.
+        work: The function; repeated as a whole.
+        url: The URL, for messages.
+        after: What a rerun of the command does, for the message.
 
     Raises:
-        DataError: If it fails for good: nothing of the name is there, it may not be read, or the last attempt failed.
+        DataError: If the URL does not exist or may not be read, or the last attempt failed.
     """
     for wait in (*WAITS, None):
         try:
             return work()
         except DanaError:
             raise
-        except Exception as raised:  # of whatever package the file system is
-            error = _answer(raised)
-            if why := _final(error):
-                raise DataError(f"{url}: cannot be read: {why}") from error
+        except Exception as raised:  # the package of the file system decides the type
+            error = _server_error(raised)
+            if reason := _permanent_reason(error):
+                raise DataError(f"{url}: cannot be read: {reason}") from error
             if wait is None:
-                going = f"; {after}" if after else ""
-                tried = f"{said(error)} ({len(WAITS) + 1} attempts){going}"
-                raise DataError(f"{url}: cannot be read: {tried}") from error
-            log.info("storage   %s: %s; again in %.1f s", url, said(error), wait)
+                advice = f"; {after}" if after else ""
+                attempts = f"{error_line(error)} ({len(WAITS) + 1} attempts)"
+                raise DataError(f"{url}: cannot be read: {attempts}{advice}") from error
+            log.info("storage   %s: %s; again in %.1f s", url, error_line(error), wait)
             time.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _answer(error: Exception) -> Exception:
-    """What a server of HTTP answered, where fsspec says instead, whatever it was, that nothing is there."""
+def _server_error(error: Exception) -> Exception:
+    """Return the HTTP error behind a FileNotFoundError, which fsspec raises for every status."""
     cause = error.__cause__
-    told = isinstance(error, FileNotFoundError) and type(cause).__module__.startswith("aiohttp")
-    return cause if told and isinstance(cause, Exception) else error
+    is_http = isinstance(error, FileNotFoundError) and type(cause).__module__.startswith("aiohttp")
+    return cause if is_http and isinstance(cause, Exception) else error
 
 
-def _final(error: Exception) -> str:
-    """Why another attempt would fail, too; empty if it might not."""
+def _permanent_reason(error: Exception) -> str:
+    """Return why another attempt would fail, too; empty if it may succeed."""
     kind = type(error).__name__
     status = getattr(error, "status", 0) or getattr(getattr(error, "response", None), "status_code", 0)
     if status in (401, 403) or isinstance(error, PermissionError) or kind in CREDENTIALS:
-        return f"no permission: {said(error)}"
+        return f"no permission: {error_line(error)}"
     if status in (404, 410) or isinstance(error, FileNotFoundError):
         return "no such file, folder or bucket"
     if kind == "OfflineModeIsEnabled":
-        return "the Hub is not asked while HF_HUB_OFFLINE is set"
-    refused = 400 <= status < 500 and status not in (408, 429)
-    return said(error) if refused or isinstance(error, FINAL) else ""
+        return "HF_HUB_OFFLINE is set; unset it to read from the Hub"
+    is_refusal = 400 <= status < 500 and status not in (408, 429)
+    return error_line(error) if is_refusal or isinstance(error, FINAL) else ""
 
 
-def said(error: BaseException) -> str:
-    """What an error of another package says, in a line without secrets."""
+def error_line(error: BaseException) -> str:
+    """Return the first line of another package's error message, without secrets."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return without_secrets(lines[0])
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on another file system, with as much of a :class:`~pathlib.Path` as reading one takes.
+    """A file at a URL, with the part of the interface of :class:`~pathlib.Path` that readers use.
 
     Attributes:
         url: Its URL.
         size: Bytes.
-        mark: What its file system says of its content without reading it: a checksum, an ETag, a generation, a Hub
-            blob, or the time it was written; empty if it says nothing.
+        mark: Identifies the content without reading it: a checksum, an ETag, a generation, a Hub blob, or the time of
+            modification; empty if the file system has none.
     """
 
     url: str
@@ -152,45 +152,45 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """What stands behind the last slash."""
+        """The part of the URL behind the last slash."""
         return PurePosixPath(self.url).name
 
     @property
     def suffix(self) -> str:
-        """The last ending of the name, with its dot."""
+        """The last extension, with its dot."""
         return PurePosixPath(self.url).suffix
 
     @property
     def suffixes(self) -> list[str]:
-        """All endings of the name."""
+        """All extensions."""
         return PurePosixPath(self.url).suffixes
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether no other process can read it."""
+        """True if other processes cannot read the file."""
         return self.url.startswith("memory://")
 
     def open(self, mode: str = "rb", until: int | None = None) -> io.BufferedReader:
-        """The file's bytes, from any place, in blocks of 8 MB that are asked for again if the connection drops.
+        """Open the file for reading, with random access, in blocks of 8 MB that are read again if the connection fails.
 
         Args:
             mode: Only ``rb``.
-            until: The byte behind the last that is wanted: no block goes beyond it, and blocks behind it are small.
+            until: End of the bytes that will be read: no block crosses it, and blocks beyond it are small.
         """
         if mode != "rb":
-            raise ValueError(f"{self.url}: mode {mode!r}; a remote file is only read")
+            raise ValueError(f"{self.url}: mode={mode!r}: must be 'rb'")
         return io.BufferedReader(_Blocks(self, self.size if until is None else until), BLOCK)
 
     @property
     def identity(self) -> str:
-        """What a fingerprint depends on: the mark and the size; a digest of the bytes where there is no mark.
+        """The file's entry in fingerprints: mark and size, or a digest of the bytes if there is no mark.
 
         Raises:
             DataError: If it cannot be read.
         """
         if self.mark:
             return f"{self.mark}, {self.size} bytes"
-        log.info("storage   %s: its file system tells no checksum; the file is read once to know its content", self.url)
+        log.info("storage   %s: its file system has no checksum; reading the file once to compute one", self.url)
         digest = blake2b(digest_size=16)
         with self.open() as stream:
             while block := stream.read(BLOCK):
@@ -201,23 +201,23 @@ class RemoteFile:
 File = Path | RemoteFile
 
 
-def size_of(file: File) -> int:
-    """Bytes of a file."""
+def file_size(file: File) -> int:
+    """Return the size of a file in bytes."""
     return file.size if isinstance(file, RemoteFile) else file.stat().st_size
 
 
 def open_until(file: File, until: int) -> BinaryIO:
-    """The bytes of a file, for one who wants those before a place: see :meth:`RemoteFile.open`."""
+    """Open a file to read the bytes before `until`; see :meth:`RemoteFile.open`."""
     return file.open(until=until) if isinstance(file, RemoteFile) else file.open("rb")
 
 
-def readable(file: File, until: int | None = None) -> Any:
-    """What pyarrow takes to read a file; for `until` see :meth:`RemoteFile.open`."""
+def pyarrow_source(file: File, until: int | None = None) -> Any:
+    """Return the path or stream from which pyarrow reads a file; for `until` see :meth:`RemoteFile.open`."""
     return file.open(until=until) if isinstance(file, RemoteFile) else str(file)
 
 
 class _Blocks(io.RawIOBase):
-    """The bytes of a remote file, a request a read."""
+    """The bytes of a remote file, one request per read."""
 
     def __init__(self, file: RemoteFile, until: int) -> None:
         self._file, self._until, self._at = file, until, 0
@@ -236,28 +236,28 @@ class _Blocks(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        wanted = self._until - self._at
-        size = max(0, min(len(buffer), self._file.size - self._at, wanted if wanted > 0 else max(BEHIND, -wanted)))
+        rest = self._until - self._at
+        size = max(0, min(len(buffer), self._file.size - self._at, rest if rest > 0 else max(BEHIND, -rest)))
         if size:
-            buffer[:size] = attempt(lambda: self._fetch(size), self._file.url, "a rerun reads it again")
+            buffer[:size] = with_retries(lambda: self._fetch(size), self._file.url, "run it again")
             self._at += size
         return size
 
     def readall(self) -> bytes:
-        return b"".join(iter(lambda: self.read(BLOCK) or b"", b""))  # by itself it would ask for 8 KB at a time
+        return b"".join(iter(lambda: self.read(BLOCK) or b"", b""))  # the default requests 8 KB at a time
 
     def _fetch(self, size: int) -> bytes:
-        fs, path = place_of(self._file.url)
-        found = fs.cat_file(path, start=self._at, end=self._at + size)
-        if len(found) > size:
-            raise NotImplementedError("the server gives no parts of files (HTTP byte ranges); copy the file here first")
-        if len(found) != size:
-            raise ConnectionError(f"{len(found):,} of {size:,} bytes came from byte {self._at:,} on")
-        return found
+        fs, path = open_file_system(self._file.url)
+        block = fs.cat_file(path, start=self._at, end=self._at + size)
+        if len(block) > size:
+            raise NotImplementedError("the server does not support HTTP byte ranges; download the file first")
+        if len(block) != size:
+            raise ConnectionError(f"got {len(block):,} of {size:,} bytes from byte {self._at:,} on")
+        return block
 
 
 class Listing(NamedTuple):
-    """What a URL names: ``file``, ``folder`` or ``glob``, and the files, in order of name, hidden ones included."""
+    """The kind of a URL (``file``, ``folder`` or ``glob``) and its files by name, including hidden ones."""
 
     kind: str
     root: str
@@ -265,58 +265,58 @@ class Listing(NamedTuple):
 
 
 def list_url(url: str) -> Listing:
-    """Ask a file system what a URL names.
+    """List the files of a URL.
 
     Args:
-        url: Of a file; of a folder, of which all below it is listed; or with ``*``, ``?`` or ``[`` in it, a glob.
+        url: A file; a folder, which is listed recursively; or a glob with ``*``, ``?`` or ``[``.
 
     Raises:
-        ConfigError: See :func:`place_of`.
-        DataError: If there is nothing of the name, or the file system cannot be asked.
+        ConfigError: See :func:`open_file_system`.
+        DataError: If it does not exist, holds no file, or cannot be listed.
     """
     from glob import has_magic
 
-    fs, path = place_of(url)
+    fs, path = open_file_system(url)
 
     def ask() -> Listing:
         fs.invalidate_cache()
         if has_magic(path):
             return Listing("glob", url, _files(fs, fs.glob(path, detail=True)))
-        about = fs.info(path)
-        if about["type"] == "file":
-            return Listing("file", url, [_remote(url, about)])
+        info = fs.info(path)
+        if info["type"] == "file":
+            return Listing("file", url, [_remote(url, info)])
         root = fs.unstrip_protocol(path).rstrip("/")
         return Listing("folder", root, _files(fs, fs.find(path, detail=True)))
 
-    found = attempt(ask, url, "a rerun asks again")
-    if not found.files:
+    listing = with_retries(ask, url, "run it again")
+    if not listing.files:
         raise DataError(f"{url}: no file there")
-    return found
+    return listing
 
 
 def check_unchanged(files: Iterable[RemoteFile]) -> None:
-    """Ask the file system of each file once more: what was read in several requests must have been one content.
+    """Check that files have not changed since they were listed, because each is read in several requests.
 
     Raises:
-        DataError: If a file is not what it was when it was listed, or is gone.
+        DataError: If a file changed or was removed.
     """
     for file in files:
         if list_url(file.url).files != [file]:
-            raise DataError(f"{file}: was written to while it was read; a rerun reads what is there now")
+            raise DataError(f"{file}: changed while it was read; run it again")
 
 
-def _files(fs: Any, found: dict[str, dict[str, Any]]) -> list[RemoteFile]:
-    files = ((name, about) for name, about in found.items() if about["type"] == "file" and not name.endswith("/"))
-    return sorted(_remote(fs.unstrip_protocol(name), about) for name, about in files)
+def _files(fs: Any, entries: dict[str, dict[str, Any]]) -> list[RemoteFile]:
+    files = ((name, info) for name, info in entries.items() if info["type"] == "file" and not name.endswith("/"))
+    return sorted(_remote(fs.unstrip_protocol(name), info) for name, info in files)
 
 
-def _remote(url: str, about: dict[str, Any]) -> RemoteFile:
-    lfs = about.get("lfs") or {}
-    marks = {**about, "blob_id": lfs.get("sha256") or about.get("blob_id")}
+def _remote(url: str, info: dict[str, Any]) -> RemoteFile:
+    lfs = info.get("lfs") or {}
+    marks = {**info, "blob_id": lfs.get("sha256") or info.get("blob_id")}
     key = next((key for key in MARKS if marks.get(key)), "")
-    size = about.get("size")
+    size = info.get("size")
     if size is None:
-        raise DataError(f"{url}: its file system does not tell its size, so it cannot be read in parts")
+        raise DataError(f"{url}: its file system does not report its size, so it cannot be read in blocks")
     mark: Any = marks.get(key)
-    said = str(mark.timestamp() if hasattr(mark, "timestamp") else mark)  # listings and single answers differ in form
-    return RemoteFile(url, int(size), f"{key} {said.strip(chr(34))}" if key else "")
+    text = str(mark.timestamp() if hasattr(mark, "timestamp") else mark)  # listings and single files differ in type
+    return RemoteFile(url, int(size), f"{key} {text.strip(chr(34))}" if key else "")

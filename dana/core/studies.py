@@ -1,7 +1,7 @@
-"""Studies: experiments that stand on the core, found by entry points of the group ``dana.studies``.
+"""Find studies: experiments on top of the core, registered as entry points of the group ``dana.studies``.
 
-The core names none of them. What a study brings to the command line, to recipes and to the report it says in its
-:class:`Study`, as ``module:object`` strings that are loaded where they are used.
+The core names no study. A :class:`Study` lists what it adds to the command line, to recipes and to the report, as
+``module:object`` strings that are loaded when they are used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,16 +22,16 @@ STUDIES = Registry("dana.studies")
 
 @dataclass(frozen=True)
 class Study:
-    """What one study brings. What has code is named by ``module:object`` strings.
+    """The parts of one study; code is named by ``module:object`` strings.
 
     Attributes:
-        name: Of the study: of its entry point, and of its section of the settings.
+        name: Name of the study, its entry point and its section of the settings.
         settings: Dataclass of that section of :class:`dana.stages.settings.RunSettings`.
-        commands: Name of each command to its line in ``dana --help`` and the function that adds it to the parser.
-        cells: Function that yields the cells which the study adds to ``dana run``, see :mod:`dana.stages.run`.
-        sections: Function that gives the sections which the study adds to a report, see :mod:`dana.report.sections`.
-        groups: Kinds of artifact that the study writes and ``dana weigh --balance`` takes, to the column that names the
-            group of each unit.
+        commands: Maps each command to its line in ``dana --help`` and the function that adds it to the parser.
+        cells: Function that yields the cells of the study in ``dana run``, see :mod:`dana.stages.run`.
+        sections: Function that returns the sections of the study in a report, see :mod:`dana.report.sections`.
+        groups: Maps each kind of artifact that ``dana weigh --balance`` can read to its column with the group of each
+            unit.
     """
 
     name: str
@@ -43,18 +43,18 @@ class Study:
 
 
 def studies() -> tuple[Study, ...]:
-    """The installed studies in the order of their names, without those of :func:`missing_studies`."""
-    return tuple(found for found in _installed().values() if isinstance(found, Study))
+    """Return the studies that load, sorted by name."""
+    return tuple(study for study in _installed().values() if isinstance(study, Study))
 
 
 def missing_studies() -> dict[str, str]:
-    """Each study that an entry point tells of and that does not load, with the reason: nothing else fails of it."""
-    return {name: found for name, found in _installed().items() if isinstance(found, str)}
+    """Map each study that does not load to the reason."""
+    return {name: reason for name, reason in _installed().items() if isinstance(reason, str)}
 
 
 @cache
 def _installed() -> dict[str, Study | str]:
-    """Name of each entry point, sorted, to its study, or to why there is none."""
+    """Map each entry point, sorted by name, to its study or to the reason why it does not load."""
     entries = STUDIES.entries()
     return {name: _study(name, entries) for name in entries}
 
@@ -65,13 +65,13 @@ def _study(name: str, entries: dict[str, list[EntryPoint]]) -> Study | str:
     except PluginError as error:
         return str(error)
     is_one = isinstance(study, Study) and study.name == name and name.isidentifier()
-    return study if is_one else "what its entry point names is no Study of this name"
+    return study if is_one else "its entry point is not a Study of this name"
 
 
-def loaded(part: str) -> Iterator[tuple[Study, Any]]:
-    """The studies that have some part, for example ``cells``, each with it; one whose part does not load is left out.
+def load_parts(part: str) -> Iterator[tuple[Study, Any]]:
+    """Yield each study that has a part, for example ``cells``, with the loaded part.
 
-    It counts as missing from then on.
+    A study whose part does not load is skipped with a warning, and counts as missing from then on.
     """
     for study in studies():
         if target := getattr(study, part):
@@ -79,11 +79,11 @@ def loaded(part: str) -> Iterator[tuple[Study, Any]]:
                 yield study, load_object(target)
             except PluginError as error:
                 _installed()[study.name] = str(error)
-                log.warning("study     %s is left out: %s", study.name, error)
+                log.warning("study     %s is skipped: %s", study.name, error)
 
 
 def load_object(target: str) -> Any:
-    """The object that ``module:object`` names.
+    """Import the object that ``module:object`` names.
 
     Raises:
         PluginError: If it does not import.

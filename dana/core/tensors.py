@@ -1,4 +1,4 @@
-"""Frozen dataclasses of tensors and plain values, on disk (safetensors and JSON), and arrays that are read in place."""
+"""Save dataclasses of tensors as safetensors and JSON; write and memory-map large arrays."""
 
 import json
 import shutil
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def save_tensors(value: Any, folder: Path, name: str, **about: Any) -> None:
+def save_tensors(value: Any, folder: Path, name: str, **extra: Any) -> None:
     """Write ``name.safetensors`` and ``name.json``; equal values give equal bytes.
 
     Args:
         value: A dataclass whose fields are tensors or JSON values; those with ``saved: False`` in their metadata
             are left out.
-        folder: Where; made if missing.
+        folder: Target folder, created if missing.
         name: File stem.
-        about: Further JSON values, such as the registered name.
+        extra: Further JSON values, such as the registered name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = {field.name: getattr(value, field.name) for field in fields(value) if field.metadata.get("saved", True)}
     tensors = {key: part.detach().cpu().contiguous().numpy() for key, part in parts.items() if hasattr(part, "detach")}
     save_file(tensors, folder / f"{name}.safetensors")
-    write_json(folder / f"{name}.json", {**about, "parameters": {k: v for k, v in parts.items() if k not in tensors}})
+    write_json(folder / f"{name}.json", {**extra, "parameters": {k: v for k, v in parts.items() if k not in tensors}})
 
 
 def load_tensors(cls: type[T], folder: Path, name: str) -> T:
@@ -43,11 +43,11 @@ def load_tensors(cls: type[T], folder: Path, name: str) -> T:
     Raises:
         ArtifactError: If a file is missing or damaged.
     """
-    about = read_json(folder / f"{name}.json")
+    content = read_json(folder / f"{name}.json")
     file = folder / f"{name}.safetensors"
     try:
         tensors = {key: _tensor(array) for key, array in load_file(file).items()}
-        return cls(**about["parameters"], **tensors)
+        return cls(**content["parameters"], **tensors)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{file}: damaged: {error}") from error
     except (KeyError, TypeError) as error:
@@ -55,13 +55,13 @@ def load_tensors(cls: type[T], folder: Path, name: str) -> T:
 
 
 def _tensor(array: np.ndarray) -> "torch.Tensor":
-    import torch  # not at the top: what has no tensors is saved and loaded without it
+    import torch  # dataclasses without tensors need no torch
 
     return torch.from_numpy(array)
 
 
 def to_device(value: T, device: "torch.device | str") -> T:
-    """The same dataclass with its tensors on a device; itself if they are there."""
+    """Move the tensors of a dataclass to a device; returns the same object if they are there already."""
     import torch
 
     moved = {}
@@ -73,11 +73,11 @@ def to_device(value: T, device: "torch.device | str") -> T:
 
 
 class ArrayWriter:
-    """Appends to named one-dimensional arrays on disk and joins them into one safetensors file at the end.
+    """Append to named one-dimensional arrays on disk, and join them into one safetensors file.
 
     Args:
-        path: The file to be.
-        dtypes: Name to numpy type of each array: whole numbers or floats.
+        path: The file to write.
+        dtypes: Name and numpy type of each array: integers or floats.
     """
 
     def __init__(self, path: Path, dtypes: dict[str, str]) -> None:
@@ -87,21 +87,21 @@ class ArrayWriter:
         self._streams = {name: raw.open("wb") for name, raw in self._raw.items()}
 
     def append(self, **arrays: np.ndarray) -> None:
-        """Add to the end of every array, in row order."""
+        """Append rows to every array."""
         for name, array in arrays.items():
             self._streams[name].write(np.ascontiguousarray(array, dtype=self._dtypes[name]).data)
 
     def close(self) -> None:
-        """Write the file, header first, and remove the pieces."""
+        """Write the file, header first, and remove the temporary files."""
         header, end = {}, 0
         for name, stream in self._streams.items():
             stream.close()
             size, dtype = self._raw[name].stat().st_size, self._dtypes[name]
-            kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # what safetensors calls it
+            kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # safetensors' name of the type
             header[name] = {"dtype": kind, "shape": [size // dtype.itemsize], "data_offsets": [end, end + size]}
             end += size
         text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)  # data begin at a multiple of 8, as the format asks
+        text += b" " * (-len(text) % 8)  # the format aligns data to 8 bytes
         with self._path.open("wb") as out:
             out.write(len(text).to_bytes(8, "little") + text)
             for raw in self._raw.values():
@@ -112,23 +112,23 @@ class ArrayWriter:
 
 
 def map_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file of :class:`ArrayWriter`, read-only, paged in as they are used.
+    """Memory-map the arrays of a file of :class:`ArrayWriter`, read-only.
 
     Raises:
-        ArtifactError: If the file is missing, its header is damaged, or its size is not what that says.
+        ArtifactError: If the file is missing, or its header is damaged or does not match its size.
     """
     try:
-        mapped = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
-        begin = end = 8 + int(mapped[:8].view("<u8")[0])
+        data = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
+        begin = end = 8 + int(data[:8].view("<u8")[0])
         arrays = {}
-        for name, about in json.loads(mapped[8:begin].tobytes()).items():
-            first, end = (begin + offset for offset in about["data_offsets"])
-            dtype = f"<{about['dtype'][0].lower()}{int(about['dtype'][1:]) // 8}"
-            arrays[name] = mapped[first:end].view(dtype).reshape(about["shape"])
-        if end != len(mapped):
-            raise ValueError(f"it has {len(mapped):,} bytes, its header says {end:,}")
+        for name, entry in json.loads(data[8:begin].tobytes()).items():
+            first, end = (begin + offset for offset in entry["data_offsets"])
+            dtype = f"<{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
+            arrays[name] = data[first:end].view(dtype).reshape(entry["shape"])
+        if end != len(data):
+            raise ValueError(f"{len(data):,} bytes, expected {end:,} by its header")
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ArtifactError(f"{path}: damaged: not a safetensors file as it was written ({error})") from error
+        raise ArtifactError(f"{path}: damaged: not a safetensors file ({error})") from error
     return arrays

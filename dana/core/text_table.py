@@ -1,16 +1,16 @@
-"""Rows of named values to aligned lines of text: numbers to the right, all else to the left."""
+"""Format rows as a text table: numbers aligned right, all else left."""
 
 from collections.abc import Mapping, Sequence
 
 Value = str | int | float | None
 
 
-def aligned(rows: Sequence[Mapping[str, Value]]) -> str:
-    """A heading and a line a row.
+def tabulate(rows: Sequence[Mapping[str, Value]]) -> str:
+    """Format rows as text: a heading and one line per row.
 
     Args:
-        rows: All with the keys of the first, in its order. Integers get thousands separators, other numbers three
-            decimals, or one digit where these would be zeros; None is ``-``.
+        rows: Mappings with the keys of the first, in its order. Integers get thousands separators, floats three
+            decimals, or one significant digit if these would be zeros; None is ``-``.
     """
     columns = []
     for name in rows[0]:

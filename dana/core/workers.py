@@ -1,4 +1,4 @@
-"""Worker processes and a reading thread: calls of functions to their results, in order, a few in advance."""
+"""Call functions in worker processes, and read ahead in a thread; results come in the order of the calls."""
 
 import os
 import signal
@@ -13,56 +13,53 @@ from typing import Any, TypeVar
 
 from dana.core.errors import DanaError
 
-IDLE = 5  # seconds after which a process without work ends, half a minute later where its owner was killed
-AHEAD = 2  # calls that wait beside those that run
-DEPTH = 4  # batches that wait to be read; more only cost memory
-POLL = 0.2  # seconds between two looks at whether the owner lives
+IDLE = 5  # seconds after which an idle process ends; half a minute later if its owner was killed
+AHEAD = 2  # calls queued beyond those that run
+DEPTH = 4  # batches read ahead; more only cost memory
+POLL = 0.2  # seconds between two checks that the owner is alive
 
 T = TypeVar("T")
 
 
 @contextmanager
-def workers(count: int) -> Iterator[Executor]:
-    """Processes for independent calls, which end with the block.
+def worker_pool(count: int) -> Iterator[Executor]:
+    """Start processes for independent calls; they end with the block.
 
-    They import the modules of what they call, not the program that runs, so a script needs no guard around its main
-    part.
+    They import the modules of the functions, not the main program, so a script needs no ``__main__`` guard.
 
     Raises:
-        DanaError: If one was killed.
+        DanaError: If a process was killed.
     """
     from loky import ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"})  # cores have one each
+    pool = ProcessPoolExecutor(count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"})  # one core each
     try:
         yield pool
     except BaseException as error:
         pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenExecutor):
-            raise DanaError(
-                "a process that helped was killed, perhaps for want of memory; run the command again"
-            ) from error
+            raise DanaError("a worker process was killed, perhaps for lack of memory; run the command again") from error
         raise
     pool.shutdown()
 
 
-def shared_out(function: Callable[..., T], calls: Iterable[tuple], count: int) -> Iterator[T]:
-    """What a function returns, in the order of its calls; from several processes or, of one, from this one.
+def map_calls(function: Callable[..., T], calls: Iterable[tuple], count: int) -> Iterator[T]:
+    """Call a function in worker processes and yield its values in the order of the calls.
 
     Args:
-        function: It, its arguments and what it returns can be pickled.
-        calls: Arguments.
-        count: How many processes.
+        function: Picklable, as are its arguments and values.
+        calls: Arguments of each call.
+        count: Number of processes; 1 calls it in this process.
 
     Raises:
-        DanaError: If one was killed.
+        DanaError: If a process was killed.
     """
     if count == 1:
         for arguments in calls:
             yield function(*arguments)
         return
     waiting: deque[Future[T]] = deque()
-    with workers(count) as pool:
+    with worker_pool(count) as pool:
         for arguments in calls:
             waiting.append(pool.submit(function, *arguments))
             if len(waiting) == count + AHEAD:
@@ -72,7 +69,7 @@ def shared_out(function: Callable[..., T], calls: Iterable[tuple], count: int) -
 
 
 class Worker:
-    """One process with an environment of its own, for one call at a time; it is started anew where it died."""
+    """One process with its own environment variables, for one call at a time; restarted if it died."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -82,32 +79,32 @@ class Worker:
     def _start(self) -> None:
         from loky import ProcessPoolExecutor
 
-        # loky starts a process anew whose memory grew by 300 MB, between two calls: harmless, and no news to users.
+        # Between calls loky restarts a process whose memory grew by 300 MB; users need not be warned.
         warnings.filterwarnings("ignore", "A worker was restarted while some jobs", UserWarning)
         self._pool = ProcessPoolExecutor(1, env=self._environment, initializer=_end_with, initargs=(os.getpid(),))
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call runs."""
+        """True if no call runs."""
         return self._call is None or self._call.done()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
-        """Call a function there; the future raises :class:`~concurrent.futures.BrokenExecutor` if its process died."""
+        """Call a function in the process; its future raises ``BrokenExecutor`` if that died."""
         try:
             self._call = self._pool.submit(function, *arguments)
-        except BrokenExecutor:  # it died in the call before, or after it
+        except BrokenExecutor:  # it died during the last call, or afterwards
             self._start()
             self._call = self._pool.submit(function, *arguments)
         return self._call
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in what is called."""
-        for process in list(self._pool._processes):  # loky restarts one whose memory grew, so none is known by name
+        """Raise KeyboardInterrupt in the running call."""
+        for process in list(self._pool._processes):  # loky may have restarted it, so its id is not known
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGINT)
 
     def stop(self, patience: float) -> None:
-        """End the process, `patience` seconds after it was interrupted at the latest."""
+        """End the process, at most `patience` seconds after it was interrupted."""
         until = time.monotonic() + patience
         while not self.is_idle and time.monotonic() < until:
             time.sleep(0.05)
@@ -115,9 +112,9 @@ class Worker:
 
 
 def _end_with(owner: int) -> None:
-    """Interrupt this process when its owner dies, however it dies."""
-    os.setsid()  # Ctrl-C reaches the owner alone, which then interrupts this process
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with it ignored
+    """Interrupt this process when its owner dies."""
+    os.setsid()  # Ctrl-C reaches only the owner, which then interrupts this process
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
 
     def watch() -> None:
         while os.getppid() == owner:
@@ -128,9 +125,9 @@ def _end_with(owner: int) -> None:
 
 
 def prefetch(items: Iterable[T], depth: int = DEPTH) -> Generator[T, None, None]:
-    """The same items, iterated in another thread, at most `depth` of them in advance.
+    """Iterate in another thread, at most `depth` items ahead.
 
-    An error is raised after the items before it; a reader that stops early, or closes the iterator, stops the thread.
+    An error is raised after the items before it. Closing the iterator stops the thread.
     """
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:

@@ -19,9 +19,9 @@ from urllib.parse import quote, unquote
 from dana.core.artifacts import fingerprint, read_json, write_json
 from dana.core.config import require
 from dana.core.errors import DanaError, DataError
-from dana.core.files import replacing
+from dana.core.files import temp_file
 from dana.core.logging import get_logger
-from dana.core.storage import attempt, is_url, said
+from dana.core.storage import error_line, is_url, with_retries
 from dana.corpus.inputs import Record
 
 log = get_logger(__name__)
@@ -105,7 +105,7 @@ def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
     if key not in known:
         from huggingface_hub import HfApi
 
-        found = attempt(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source)
+        found = with_retries(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source)
         known[key] = str(found.sha)
         write_json(path, known)
         log.info("input     %s: commit %s, which %s remembers", source, known[key], path)
@@ -132,7 +132,7 @@ def read_hub(source: str | HubSet) -> Iterator[Record]:
     except DanaError:
         raise
     except Exception as error:  # of any library that the dataset's format needs
-        raise DataError(f"{source}: cannot be read: {said(error)}; a rerun goes on from here") from error
+        raise DataError(f"{source}: cannot be read: {error_line(error)}; a rerun goes on from here") from error
 
 
 def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
@@ -174,6 +174,6 @@ def _keep(folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]
     except (TypeError, ValueError):
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / f"{len(list(folder.glob('*.json.gz'))):06d}.json.gz") as temporary:
+    with temp_file(folder / f"{len(list(folder.glob('*.json.gz'))):06d}.json.gz") as temporary:
         temporary.write_bytes(gzip.compress(text.encode(), 1, mtime=0))
     return folder

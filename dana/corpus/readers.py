@@ -19,7 +19,7 @@ from typing import Any
 
 from dana.core.errors import Damage, DataError
 from dana.core.lines import read_lines
-from dana.core.storage import File, RemoteFile, readable, size_of
+from dana.core.storage import File, RemoteFile, file_size, pyarrow_source
 from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.inputs import Record
 from dana.corpus.sources import Source, expand, format_of
@@ -59,7 +59,7 @@ def read_file(
     `errors` is that of :func:`dana.core.lines.read_lines`.
     """
     try:
-        if size_of(path) == 0:
+        if file_size(path) == 0:
             raise Damage(1, "the file is empty")
         match format_of(path):
             case ".parquet":
@@ -180,7 +180,7 @@ def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     row = 0
     try:
         about = metadata_of(path) if groups else None
-        wanted = readable(path, _end_of(about.row_group(groups[-1])) if about and groups else None)
+        wanted = pyarrow_source(path, _end_of(about.row_group(groups[-1])) if about and groups else None)
         file = pq.ParquetFile(wanted, metadata=about, pre_buffer=False)  # else the whole file is read ahead
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
         for group in groups or range(file.num_row_groups):  # a batch of two would be lost with either
@@ -202,7 +202,7 @@ def metadata_of(path: File) -> Any:
 def _metadata(path: File) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(readable(path))
+    return pq.read_metadata(pyarrow_source(path))
 
 
 _fetched = lru_cache(maxsize=1)(_metadata)  # slices come in the order of their files

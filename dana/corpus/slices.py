@@ -16,10 +16,10 @@ from typing import Any
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
-from dana.core.lines import COMPRESSIONS, may_be_cut
+from dana.core.lines import COMPRESSIONS, is_sliceable
 from dana.core.schemas import Document
-from dana.core.storage import BEHIND, File, RemoteFile, open_until, size_of
-from dana.core.workers import workers
+from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
+from dana.core.workers import worker_pool
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.readers import metadata_of, parse_json_lines, read_file, read_records
@@ -87,7 +87,7 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
     if processes == 1:
         yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
         return
-    with workers(processes) as pool:
+    with worker_pool(processes) as pool:
         for of_hub, some in groupby(sources, is_hub):
             if of_hub:
                 yield from _all_parsed(read_records(list(some)), inputs)
@@ -172,7 +172,7 @@ class Slice:
     def is_small(self) -> bool:
         """Whether all of its records may be in memory at once, so that another process can read it."""
         packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or size_of(self.path) <= (PACKED_BYTES if packed else WHOLE_BYTES)
+        return self.after is not None or file_size(self.path) <= (PACKED_BYTES if packed else WHOLE_BYTES)
 
 
 def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
@@ -187,12 +187,12 @@ def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
 
 
 def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    length, kind = size_of(path), format_of(path)
+    length, kind = file_size(path), format_of(path)
     if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
         yield Slice(path)
     elif kind == ".parquet":
         yield from _row_groups(path, size)
-    elif not may_be_cut(path):
+    elif not is_sliceable(path):
         yield Slice(path)
     else:
         yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
@@ -244,11 +244,11 @@ def reading_processes(files: Sequence[File]) -> int:
     count = min(cores(), MOST_READERS)
     if any(isinstance(path, RemoteFile) and path.is_of_this_process for path in files):
         return 1
-    if count < SHARED_CORES or sum(size_of(path) for path in files) < SHARED_FROM:
+    if count < SHARED_CORES or sum(file_size(path) for path in files) < SHARED_FROM:
         return 1
     shared = 0
     for path in files:  # no more of them are looked into than it takes
-        shared += size_of(path) if next(_slices(path)).is_small else 0
+        shared += file_size(path) if next(_slices(path)).is_small else 0
         if shared >= SHARED_FROM:
             return count
     return 1

@@ -12,7 +12,7 @@ from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from dana.core.artifacts import OWN
+from dana.core.artifacts import META_DIR
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.lines import COMPRESSIONS
@@ -117,7 +117,7 @@ def _walk(root: Path, run: Path | None, passed: Counter[str]) -> Iterator[Path]:
             continue
         seen.add(real)
         written = {name for name in below if _is_written(Path(folder, name), run)}
-        passed[WRITTEN] += len(written - {OWN})
+        passed[WRITTEN] += len(written - {META_DIR})
         below[:] = sorted(name for name in below if name not in written and not name.startswith("."))
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
@@ -128,9 +128,9 @@ def _raise(error: OSError) -> None:
 
 def _is_written(folder: Path, run: Path | None) -> bool:
     """Whether dana wrote a folder: the run's, one with a manifest, or the folder of another run."""
-    if folder.name == OWN or (run and folder.resolve() == run):
+    if folder.name == META_DIR or (run and folder.resolve() == run):
         return True
-    return any((folder / part / OWN).is_dir() for part in ("", "corpus"))
+    return any((folder / part / META_DIR).is_dir() for part in ("", "corpus"))
 
 
 def _at_url(url: str, passed: Counter[str]) -> list[RemoteFile]:
@@ -140,13 +140,13 @@ def _at_url(url: str, passed: Counter[str]) -> list[RemoteFile]:
         return found.files
     if found.kind == "glob":
         shown = [file for file in found.files if "/." not in file.url or "/." in url]
-        return [file for file in shown if f"/{OWN}/" not in file.url]
+        return [file for file in shown if f"/{META_DIR}/" not in file.url]
     ways = {file: PurePosixPath(file.url.removeprefix(f"{found.root}/")).parts for file in found.files}
-    manifests = {way[: way.index(OWN)] for way in ways.values() if OWN in way}
+    manifests = {way[: way.index(META_DIR)] for way in ways.values() if META_DIR in way}
     runs = {way[:-1] for way in manifests if way[-1:] == ("corpus",)}
     written = {way for way in manifests | runs if way}  # but the source itself
     passed[WRITTEN] += sum(not _is_below(way, written) for way in written)
-    read = (file for file, way in ways.items() if OWN not in way and not _is_below(way, written))
+    read = (file for file, way in ways.items() if META_DIR not in way and not _is_below(way, written))
     return list(_known((file for file in read if not any(part.startswith(".") for part in ways[file])), passed))
 
 
@@ -175,7 +175,7 @@ def _globbed(pattern: str, run: Path | None, passed: Counter[str]) -> list[Path]
         real = Path(name).resolve()
         if run and not within and real.is_relative_to(run):
             passed["of the run's own folder"] += real.is_file()
-        elif real.is_file() and OWN not in Path(name).parts:
+        elif real.is_file() and META_DIR not in Path(name).parts:
             files.setdefault(real, Path(name))
     return list(files.values())
 

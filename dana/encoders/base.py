@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dana.core.registry import blamed, origin_of
+from dana.core.registry import origin_of, plugin_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
     own = encoder
     while hasattr(own, "encoder"):  # a store's, or that of a memory of vectors
         own = own.encoder
-    with blamed("encoder", spec, own):
+    with plugin_errors("encoder", spec, own):
         found = encoder.encode(texts)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(texts):
             shape = tuple(getattr(found, "shape", ()))
@@ -53,6 +53,6 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
 
 def encoder_identity(encoder: Encoder) -> dict[str, Any]:
     """All that decides an encoder's vectors: its own identity and whose code it is."""
-    with blamed("encoder", type(encoder).__name__, encoder):
+    with plugin_errors("encoder", type(encoder).__name__, encoder):
         identity = encoder.identity()
     return identity if "code" in identity else {**identity, "code": origin_of(encoder)}

@@ -88,9 +88,9 @@ class StoredEncoder:
     @cached_property
     def _device(self) -> "torch.device":
         """Where the encoder itself would have left its vectors."""
-        from dana.core.device import device_named
+        from dana.core.device import find_device
 
-        return device_named(getattr(self.encoder, "device", "cpu"))
+        return find_device(getattr(self.encoder, "device", "cpu"))
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
         """See :class:`dana.encoders.base.Encoder`. A text that comes twice is encoded once.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.core.device import device_named
+from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.encoders.transformer import minilm_folder
 from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
@@ -90,7 +90,7 @@ class StaticEncoder:
         known = zipf(self.tokenizer)[: len(rows)]
         probability[: len(known)] = torch.from_numpy(known)
         weight = torch.where(probability > 0, self.a / (self.a + probability), 0.0)
-        return without_leading(rows * weight[:, None], probability).float().to(device_named(self.device))
+        return without_leading(rows * weight[:, None], probability).float().to(find_device(self.device))
 
     def identity(self) -> dict[str, Any]:
         """See :class:`dana.encoders.base.Encoder`. A folder is known by the digest of its weights."""

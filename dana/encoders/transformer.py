@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.core.device import device_named
+from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.logging import tick
 from dana.core.workers import prefetch
@@ -78,7 +78,7 @@ class TransformerEncoder:
     def _network(self) -> Any:
         from dana.models.folder import load_backbone
 
-        return load_backbone(self.model).to(device_named(self.device)).eval()
+        return load_backbone(self.model).to(find_device(self.device)).eval()
 
     @cached_property
     def _cls_place(self) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.errors import ArtifactError, Damage, DataError, nearest_path
-from dana.core.files import file_digest, replacing
+from dana.core.files import file_digest, temp_file
 from dana.core.lines import read_lines
 from dana.core.rng import generator
 from dana.models.ngram.vocabulary import MARKS, Vocabulary, split_words
@@ -92,7 +92,7 @@ class WordVectors:
 
         Nine digits a number: what is read back has the same bits.
         """
-        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        with temp_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
             stream.write(f"{len(self.words)} {self.vectors.shape[1]}\n")
             for word, row in zip(self.words, self.vectors.tolist(), strict=True):
                 stream.write(f"{word} {' '.join(f'{value:.9g}' for value in row)}\n")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
-from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, parts
+from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, part_files
 from dana.report.cells import ArmResult, adaptations, read_cell
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
 from dana.report.page import Shown
@@ -165,12 +165,12 @@ def _arm_folders(path: Path) -> list[Path]:
 def weight_folders(path: Path) -> dict[str, Path]:
     """Return the folder of each arm's weights, the run's own first, controls last."""
     folders = {ADAPTED if arm == path else arm.name: arm / "weights" for arm in _arm_folders(path)}
-    return {name: folder for name, folder in folders.items() if parts(folder)}
+    return {name: folder for name, folder in folders.items() if part_files(folder)}
 
 
 def scores_folder(path: Path) -> Path | None:
     """Return the folder of the run's scores, or of the first arm that has scores."""
-    return next((arm_folder / "scores" for arm_folder in _arm_folders(path) if parts(arm_folder / "scores")), None)
+    return next((arm_folder / "scores" for arm_folder in _arm_folders(path) if part_files(arm_folder / "scores")), None)
 
 
 def read_scores(path: Path) -> ScoreFrames | None:
@@ -188,7 +188,7 @@ def read_scores(path: Path) -> ScoreFrames | None:
     manifest: dict[str, Any] = {}
     fingerprints = (None, _manifest(scores).get("fingerprint"))
     for weights in (arm_folder / "weights" for arm_folder in _arm_folders(path)):
-        if parts(weights) and _manifest(weights).get("depends_on", {}).get("scores") in fingerprints:
+        if part_files(weights) and _manifest(weights).get("depends_on", {}).get("scores") in fingerprints:
             manifest, units["weight"] = _manifest(weights), _weights(weights, table)
             break
     weight = units["weight"].to_numpy() if "weight" in units else None
@@ -201,7 +201,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path, schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([read_columns(part, schema.names) for part in parts(folder)])
+    return pa.concat_tables([read_columns(part, schema.names) for part in part_files(folder)])
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.core.studies import loaded
+from dana.core.studies import load_parts
 from dana.report import figures, provenance, tables
 from dana.report.page import Finding, Report, Section, Table, each, interval_text, number, percent
 from dana.report.run import RunFrames
@@ -75,7 +75,7 @@ def analyse(run: RunFrames) -> Analysis:
 def build_report(run: RunFrames) -> Report:
     """Build the report of a run, one section per question."""
     analysis = analyse(run)
-    study_sections = [section for _, build in loaded("sections") for section in build(run)]
+    study_sections = [section for _, build in load_parts("sections") for section in build(run)]
     sections = [build(analysis) for build in (_choice_section, _scores_section, _selection_section)] + study_sections
     sections += [build(analysis) for build in (_losses_section, _results_section, _cost_section, _steps_section)]
     name = run.path.resolve().name

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.artifacts import write_text
-from dana.core.files import replacing
+from dana.core.files import temp_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,7 @@ class Figure:
     def write(self, folder: Path) -> None:
         """Write ``NAME.svg`` and ``NAME.png``."""
         write_text(folder / f"{self.name}.svg", self.svg + "\n")
-        with replacing(folder / f"{self.name}.png") as temporary:
+        with temp_file(folder / f"{self.name}.png") as temporary:
             temporary.write_bytes(self.png)
 
     def _save(self, form: str, **how: Any) -> bytes:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dana.core.schemas import parts
+from dana.core.schemas import part_files
 from dana.report.page import Shown, SourceExamples, UnitExample, number
 
 SOURCES = 4  # number of sources shown
@@ -31,7 +31,7 @@ def documents_of(corpus: Path, doc_ids: pa.Array) -> dict[str, str]:
         doc_ids: Ids; missing ones are left out.
     """
     texts: dict[str, str] = {}
-    for part in parts(corpus):
+    for part in part_files(corpus):
         file = pq.ParquetFile(part)
         for group in range(file.num_row_groups):
             matches = pc.is_in(file.read_row_group(group, columns=["doc_id"])["doc_id"], value_set=doc_ids)
@@ -52,7 +52,7 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
         corpus: Folder of the documents; without it there are no examples.
         weights: Weight of each unit in [0, 1], of shape (units,).
     """
-    if not parts(corpus) or not scores.num_rows:
+    if not part_files(corpus) or not scores.num_rows:
         return (), ()
     source = scores["source"].combine_chunks().dictionary_encode()
     codes = source.indices.to_numpy()

@@ -227,7 +227,8 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     # Examples with the same answers of all models are interchangeable: the bootstrap draws them as one with a count.
     answers, labels, counts = ours.kind.group_alike(np.vstack([ours.answers, others.answers]), ours.labels)
     both = paired_bootstrap(ours.kind.scorer(answers, labels, cell.metric), counts)
-    return replace(row, error=both.std, low=both.low, high=both.high, examples=both.examples, interaction=both.mixed)
+    row = replace(row, examples=both.examples, interaction=both.interaction)
+    return replace(row, error=both.std, low=both.low, high=both.high)
 
 
 def _judge(row: ArmComparison, cell: ArmResult, count: int) -> ArmComparison:

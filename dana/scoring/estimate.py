@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.core.logging import minutes
+from dana.core.logging import format_duration
 from dana.core.schemas import Document
-from dana.core.storage import readable, size_of
+from dana.core.storage import file_size, pyarrow_source
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
@@ -70,14 +70,14 @@ def estimate(
     scoring = kept * splitting + (total / rate if rate else 0.0)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     disk = (kept * characters * CORPUS_SHARE + total * SCORE_BYTES) / 1e9
-    parts = f"reading {minutes(reading)}, scoring {minutes(scoring)} over {processes} process(es)"
+    parts = f"reading {format_duration(reading)}, scoring {format_duration(scoring)} over {processes} process(es)"
     fits = f"encodes up to {fitted:,.0f} units of task and general text; the fits come on top" if rate else "the fits"
     rows = [
         ("documents", f"{kept:,.0f}", f"sampled {len(documents)}, {characters:,.0f} characters each"),
         ("units", f"{total:,.0f}", f"{units:.1f} a document"),
         ("encoding", f"{rate:,.0f} units/s" if rate else "none", f"{selection.encoder}, one process, after a warm-up"),
-        ("fitting", minutes(fitting) if rate else "unknown", fits),
-        ("time", minutes(reading + fitting + scoring / processes), f"{parts}, and fitting"),
+        ("fitting", format_duration(fitting) if rate else "unknown", fits),
+        ("time", format_duration(reading + fitting + scoring / processes), f"{parts}, and fitting"),
         ("memory", f"{memory * 1.3:,.0f} MB a process", "1.3 times what the sample took; the corpus adds none"),
         ("disk", f"{disk:,.2f} GB", "corpus and scores"),
     ]
@@ -106,11 +106,11 @@ def _sample(
         if len(some) < each:
             expected += len(some)
         elif format_of(file) == ".parquet":
-            expected += pq.read_metadata(readable(file)).num_rows
+            expected += pq.read_metadata(pyarrow_source(file)).num_rows
         else:
             text = "\n".join(document.text for document in some).encode("utf-8", "replace")
             size = len(zlib.compress(text, 6)) if file.suffix in PACKED else len(text) * 1.05
-            expected += size_of(file) / (size / len(some))
+            expected += file_size(file) / (size / len(some))
     if not documents:
         raise ConfigError(f"{', '.join(sources)}: no document in the sample")
     return documents, expected, expected * seconds / len(documents)

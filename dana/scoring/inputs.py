@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from dana.core.artifacts import Artifact, open_artifact
 from dana.core.rng import generator
-from dana.core.schemas import parts
+from dana.core.schemas import part_files
 from dana.corpus.text import distinct_rows, wording
 from dana.corpus.unit_stream import Units, iterate_units
 from dana.corpus.units import WholeDocuments
@@ -63,7 +63,7 @@ class GeneralCorpus:
     @cached_property
     def documents(self) -> int:
         """Number of documents."""
-        return sum(pq.read_metadata(part).num_rows for part in parts(self.artifact.path))
+        return sum(pq.read_metadata(part).num_rows for part in part_files(self.artifact.path))
 
     def units(self, selection: Selection | WholeDocuments) -> Iterator[Units]:
         """Batches of units, in corpus order."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dana.core.artifacts import OWN, canonical, differing, is_sealed, read_json, sealed, write_json
+from dana.core.artifacts import META_DIR, add_seal, canonical, is_intact, list_differences, read_json, write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError, nearest_path
-from dana.core.files import refuse_damage, seal
+from dana.core.files import check_digests, seal
 from dana.core.logging import get_logger
-from dana.core.registry import OURS, blamed, origin_of, package_versions
+from dana.core.registry import OURS, origin_of, package_versions, plugin_errors
 from dana.core.schemas import SCORES, Document
 from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise
@@ -37,7 +37,7 @@ log = get_logger(__name__)
 
 SAVED = "saved.json"
 FORMAT = 1  # raise it when a reader of the old one would go wrong
-LEARNED = f"{OWN}/selector"  # where a scores folder has it
+LEARNED = f"{META_DIR}/selector"  # where a scores folder has it
 PLACES = (".", LEARNED, f"scores/{LEARNED}")
 SHARED = ("units", "language", "encoder", "geometry", "general_share", "store_dtype")
 
@@ -96,7 +96,7 @@ def score_table(units: Units, fitted: FittedSelector) -> pa.Table:
     Raises:
         PluginError: If the selector gives other than a finite number a unit.
     """
-    with blamed("selector", type(fitted).__qualname__, fitted):
+    with plugin_errors("selector", type(fitted).__qualname__, fitted):
         scores = checked_scores(fitted.score(units), len(units))
     return pa.Table.from_arrays([*key_columns(units), pa.array(scores)], schema=SCORES)
 
@@ -120,7 +120,7 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         "dana": package_versions().get(OURS),
         "files": seal(folder),
     }
-    write_json(folder / SAVED, sealed(description))
+    write_json(folder / SAVED, add_seal(description))
 
 
 def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelector:
@@ -159,12 +159,12 @@ def _read(path: Path) -> dict[str, Any]:
         ArtifactError: Naming what is amiss.
     """
     description = read_json(path)
-    if not isinstance(description, dict) or "digest" not in description or not is_sealed(description):
+    if not isinstance(description, dict) or "digest" not in description or not is_intact(description):
         raise ArtifactError(f"{path}: damaged: its content is not what was written; score again or copy it again")
     if description["format"] != FORMAT:
         writer = f"format {description['format']}, written by dana {description.get('dana')}"
         raise ArtifactError(f"{path}: {writer}; this dana reads format {FORMAT}; score again")
-    refuse_damage(path.parent, description["files"], "score again or copy the folder again")
+    check_digests(path.parent, description["files"], "score again or copy the folder again")
     return description
 
 
@@ -175,10 +175,10 @@ def _check_same(place: Path, description: dict[str, Any], identity: dict[str, An
         ArtifactError: Naming the first difference.
     """
     now, before = json.loads(canonical(identity)), description["identity"]
-    if difference := next(differing(_without_code(before), _without_code(now)), None):
+    if difference := next(list_differences(_without_code(before), _without_code(now)), None):
         needs = f"it needs the encoder {description['selection']['encoder']!r}, the same to the last weight"
         raise ArtifactError(f"{place}: {difference}; {needs}")
-    if of_code := ", ".join(differing(before, now)):
+    if of_code := ", ".join(list_differences(before, now)):
         log.warning("%s: fitted by other code (%s); scores may differ", place, of_code)
 
 

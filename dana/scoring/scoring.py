@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import OWN, Artifact, Draft, notes_of, write_json
+from dana.core.artifacts import META_DIR, Artifact, Draft, get_notes, write_json
 from dana.core.errors import DataError
-from dana.core.logging import progress, ticking
-from dana.core.registry import blamed, origin_of
+from dana.core.logging import progress, report_ticks
+from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed
 from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments
@@ -25,7 +25,7 @@ from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector
 
 MIN_TASK_UNITS = 20
-SAMPLES = f"{OWN}/samples.json"
+SAMPLES = f"{META_DIR}/samples.json"
 
 
 def build_selector(selector: str, detector: str, selection: Selection) -> Selector:
@@ -93,8 +93,8 @@ class Scoring(ShardedTable):
         }
         units, samples = self.draw_samples(wanted, self.selector.runs()) if wanted else (None, {})
         total = sum(map(len, [task, *samples.values()]))
-        blame = blamed("selector", type(self.selector).__name__, self.selector)
-        with progress(what="fitting", unit="units", total=total) as bar, ticking(bar), blame:
+        blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
+        with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
             fitted = self.selector.fit(task, samples, self.selection.seed)
             bar.update(total - bar.n)
         fitted.save(draft.path / LEARNED)
@@ -138,5 +138,5 @@ def write_scores(draft: Draft, prepared: Artifact, shards: Iterable[pa.Table]) -
             yield shard
 
     units = write_parts(watched(), draft.path, SCORES)
-    draft.notes |= notes_of(prepared.manifest) | {"mean": moments.mean, "std": moments.std}
+    draft.notes |= get_notes(prepared.manifest) | {"mean": moments.mean, "std": moments.std}
     return units

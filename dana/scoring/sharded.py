@@ -20,12 +20,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
+from dana.core.artifacts import MANIFEST, META_DIR, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
 from dana.core.errors import ArtifactError
-from dana.core.files import locked, refuse_damage, replacing
-from dana.core.launch import Share, first, wait_for_all
-from dana.core.logging import get_logger, progress, ticking
-from dana.core.schemas import DOCUMENTS, Document, parts
+from dana.core.files import check_digests, folder_lock, temp_file
+from dana.core.launch import Share, on_rank_0, wait_for_all
+from dana.core.logging import get_logger, progress, report_ticks
+from dana.core.schemas import DOCUMENTS, Document, part_files
 from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
@@ -66,7 +66,7 @@ class Shard:
 def shards_of(corpus: Path) -> list[Shard]:
     """All shards of a corpus folder, in order."""
     found: list[Shard] = []
-    for part in parts(corpus):
+    for part in part_files(corpus):
         about = pq.read_metadata(part)
         for group in range(about.num_row_groups):
             found.append(Shard(len(found), part, group, about.row_group(group).num_rows))
@@ -106,7 +106,7 @@ class ShardFolder:
         """
         timed = table.replace_schema_metadata({SECONDS: f"{seconds:.3f}".encode()})
         try:
-            with replacing(self.file(number)) as temporary:
+            with temp_file(self.file(number)) as temporary:
                 pq.write_table(timed, temporary, compression="zstd", write_page_checksum=True)
         except FileNotFoundError as error:
             raise ArtifactError(f"{self.path}: is gone; another process has merged or removed the shards") from error
@@ -208,7 +208,7 @@ class ShardedTable(ABC):
         """
         learned = make(self.shards.path / self.model_name, self.model_name, self.depends_on, self.learn)
         self._refuse_damage(learned)
-        return self.load(learned.path / OWN / self.model_name)
+        return self.load(learned.path / META_DIR / self.model_name)
 
     def load_prepared(self) -> Any:
         """What :meth:`prepare` left.
@@ -221,7 +221,7 @@ class ShardedTable(ABC):
         return self.prepare()
 
     def _refuse_damage(self, made: Artifact) -> None:
-        refuse_damage(made.path, made.manifest["files"], f"remove {made.path}, then prepare it again: {self.command}")
+        check_digests(made.path, made.manifest["files"], f"remove {made.path}, then prepare it again: {self.command}")
 
     def draw_samples(
         self, wanted: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
@@ -252,7 +252,7 @@ class ShardedTable(ABC):
         if len(missing) < len(mine):
             log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
         busy, done = 0.0, 0
-        with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, ticking(bar):
+        with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, report_ticks(bar):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
                 began = time.monotonic()
                 rows = [self.schema.empty_table()]
@@ -285,11 +285,11 @@ class ShardedTable(ABC):
             ArtifactError: If another command is at it.
         """
         with ExitStack() as held:
-            first(lambda: held.enter_context(self._alone()))
-            if not first(lambda: self.is_done):
+            on_rank_0(lambda: held.enter_context(self._alone()))
+            if not on_rank_0(lambda: self.is_done):
                 self.score(self.prepare(), Share.of_launch())
                 wait_for_all()
-            return first(self._merge)
+            return on_rank_0(self._merge)
 
     def merge(self) -> Artifact:
         """Join all shards, in corpus order, and remove them.
@@ -303,7 +303,7 @@ class ShardedTable(ABC):
     def _alone(self) -> AbstractContextManager[None]:
         """Held by whoever merges: it removes the shards, under the hands of any other."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        return locked(self.shards.path)
+        return folder_lock(self.shards.path)
 
     def _merge(self) -> Artifact:
         every = shards_of(self.general.artifact.path)
@@ -323,4 +323,4 @@ class ShardedTable(ABC):
         units = self.join(draft, prepared, self.shards.tables(every))
         draft.counts = {"units": units, **prepared.manifest["counts"]}
         draft.seeds = prepared.manifest["seeds"]
-        draft.began -= prepared.manifest["seconds"] + self.shards.seconds(every)  # rows take more than joining them
+        draft.start -= prepared.manifest["seconds"] + self.shards.seconds(every)  # rows take more than joining them

@@ -234,7 +234,7 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
 
 
 def checked_scores(scores: Any, count: int) -> np.ndarray:
-    """Scores of a component as float64; inside :func:`dana.core.registry.blamed`, which names the component.
+    """Scores of a component as float64; inside :func:`dana.core.registry.plugin_errors`, which names the component.
 
     Raises:
         ValueError: If they are other than a finite number a unit.

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import DanaError, DataError
-from dana.core.registry import DETECTORS, ENCODERS, blamed, origin_of
+from dana.core.registry import DETECTORS, ENCODERS, origin_of, plugin_errors
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, split_documents
 from dana.detectors.base import background_units, fit_detector
@@ -88,7 +88,7 @@ def check_selector(candidate: Any) -> list[CheckResult]:
     """Run every check of selectors, with the encoder ``hashing``; for what it takes and raises see above."""
     named = isinstance(candidate, str)
     selector = create_selector(candidate, CONTEXT) if named else replace(candidate, context=CONTEXT)
-    with blamed("selector", str(candidate), selector):
+    with plugin_errors("selector", str(candidate), selector):
         selector.identity()  # finds the components that its parameters name
     return _run(SelectorChecks, selector, getattr(selector, "exemptions", {}))
 

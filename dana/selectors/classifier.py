@@ -14,9 +14,9 @@ from torch import Tensor
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
-from dana.core.device import device_named
+from dana.core.device import find_device
 from dana.core.errors import DataError
-from dana.core.logging import tracked
+from dana.core.logging import track
 from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator, seeded
 from dana.corpus.unit_stream import Units
@@ -97,7 +97,7 @@ class ClassifierSelector(Selector):
         if not len(task):
             raise DataError("the task has no unit")
         negatives = self.draw_negatives(task.texts, general["background"].texts, seed)
-        device = device_named()
+        device = find_device()
         with seeded(derive_seed(seed, "selector", "classifier"), device):
             network, tokenizer = _open(self._model, num_labels=2, id2label={0: "general", 1: "task"})
             self._train(network.to(device), tokenizer, task.texts, negatives, seed)
@@ -138,13 +138,13 @@ class ClassifierSelector(Selector):
         epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
         taken = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
-        list(tracked(taken, what="classifier", unit="steps", total=steps))
+        list(track(taken, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
         """See :meth:`dana.selectors.base.Selector.load`."""
         network, tokenizer = _open(str(folder / "model"))
         notes = {"classifier": read_json(folder / "selector.json")["units"]}
-        return FittedClassifier(self, network.to(device_named()).eval(), tokenizer, notes)
+        return FittedClassifier(self, network.to(find_device()).eval(), tokenizer, notes)
 
     def identity(self) -> dict[str, Any]:
         """See :meth:`dana.selectors.base.Selector.identity`; the model's weights, too."""

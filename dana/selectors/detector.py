@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dana.core.artifacts import write_json
-from dana.core.registry import DETECTORS, blamed, origin_of
+from dana.core.registry import DETECTORS, origin_of, plugin_errors
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units
 from dana.detectors.base import FittedDetector, background_units, fit_detector
@@ -86,7 +86,7 @@ class DetectorSelector(Selector):
         geometry = parse_geometry(self.settings.geometry).fit(general["geometry"] if background is None else background)
         rows = geometry.apply(torch.cat([task, *(general[name] for name in wanted if name == "contamination")]))
         others = None if background is None else geometry.apply(background)
-        with blamed("detector", self.settings.detector, self._detector):
+        with plugin_errors("detector", self.settings.detector, self._detector):
             fitted = fit_detector(self._detector, rows, derive_seed(seed, "selector", "detector"), others)
         return FittedDetectorSelector(self, geometry, fitted)
 
@@ -121,7 +121,10 @@ class FittedDetectorSelector(FittedSelector):
         Raises:
             PluginError: If the detector fails in a way that is not of dana, or gives other than a finite number a unit.
         """
-        with blamed("detector", self.selector.settings.detector, self.selector._detector), torch.inference_mode():
+        with (
+            plugin_errors("detector", self.selector.settings.detector, self.selector._detector),
+            torch.inference_mode(),
+        ):
             scores = self.detector.to(embeddings.device).score(self.geometry.apply(embeddings))
             return checked_scores(scores.cpu(), len(embeddings))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dana.core.logging import get_logger
-from dana.core.text_table import Value, aligned
+from dana.core.text_table import Value, tabulate
 from dana.corpus.documents import Tally, read_documents
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import stream_examples
@@ -29,7 +29,7 @@ class TaskCheck:
 
     def __str__(self) -> str:
         shown = {**self.tables, "labels": _by_split(self.tables["labels"])}
-        parts = [f"{name}\n{aligned(rows)}" for name, rows in shown.items()]
+        parts = [f"{name}\n{tabulate(rows)}" for name, rows in shown.items()]
         return "\n\n".join([*parts, "\n".join(f"warning: {said}" for said in self.warnings) or "no warnings"])
 
 

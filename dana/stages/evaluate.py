@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dana.core.artifacts import read_json, read_manifest, write_json, write_text
 from dana.core.config import require
 from dana.core.files import slug
-from dana.core.launch import first
+from dana.core.launch import on_rank_0
 from dana.core.statistics import mean_interval
-from dana.core.text_table import aligned
+from dana.core.text_table import tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
@@ -69,7 +69,7 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
     refuse_mixed_precision(grid)
     made = run_grid(grid, settings.jobs)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
-    return first(lambda: _collect(grid, made, origins))
+    return on_rank_0(lambda: _collect(grid, made, origins))
 
 
 def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Grid:
@@ -128,7 +128,7 @@ def leaderboard(table: "pd.DataFrame") -> str:
     board = table.pivot(index="checkpoint", columns="column", values="shown")
     board = board.loc[means.index, table["column"].unique()]
     board.insert(0, "mean rank" if by_rank else "mean", means.map("{:.1f}".format if by_rank else "{:.4f}".format))
-    return aligned(board.reset_index().to_dict("records"))  # type: ignore[arg-type]
+    return tabulate(board.reset_index().to_dict("records"))  # type: ignore[arg-type]
 
 
 def _shown(row: Mapping[Any, Any]) -> str:

@@ -14,17 +14,17 @@ from dana.core.artifacts import (
     Artifact,
     Draft,
     canonical,
+    find_reusable,
     make,
-    make_together,
+    make_on_all_ranks,
     open_artifact,
     read_json,
     read_manifest,
-    reused,
 )
 from dana.core.config import require
-from dana.core.errors import Preempted
-from dana.core.files import locked
-from dana.core.launch import StopRequest, alone, first
+from dana.core.errors import Preemption
+from dana.core.files import folder_lock
+from dana.core.launch import StopRequest, on_rank_0, single_process
 from dana.core.logging import get_logger
 from dana.corpus.documents import source_digests
 from dana.finetuning.loop import EncodedSplit, run_seed
@@ -63,7 +63,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
         DataError: If the data is missing or does not fit the card.
         ArtifactError: If the model cannot be used, or `out` or ``OUT-seeds`` hold something else.
-        Preempted: If a signal asked to stop; finished seeds are kept.
+        Preemption: If a signal asked to stop; finished seeds are kept.
     """
     task = settings.fields_of(load_card(card))
     preset = settings.resolve(task)
@@ -75,7 +75,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
-    identity, digests = first(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
+    identity, digests = on_rank_0(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
     origin = {
         "model": identity,
         "task": {**decisive, "data": digests},
@@ -119,11 +119,11 @@ class _Finetuning:
     def run(self, depends_on: dict[str, Any]) -> Artifact:
         """Commit the artifact; the first process writes it, the others bring their seeds."""
         with ExitStack() as held:
-            first(lambda: self.out.parent.mkdir(parents=True, exist_ok=True))
-            first(lambda: held.enter_context(locked(self.seeds.folder)))  # those of two commands would lie in one
-            folder, missing = first(lambda: self._begin(depends_on))
-            make_together(folder, "finetune", depends_on, lambda draft: self._write(draft, missing))
-            return first(lambda: self._end(folder))
+            on_rank_0(lambda: self.out.parent.mkdir(parents=True, exist_ok=True))
+            on_rank_0(lambda: held.enter_context(folder_lock(self.seeds.folder)))  # two commands may share it
+            folder, missing = on_rank_0(lambda: self._begin(depends_on))
+            make_on_all_ranks(folder, "finetune", depends_on, lambda draft: self._write(draft, missing))
+            return on_rank_0(lambda: self._end(folder))
 
     def _begin(self, depends_on: dict[str, Any]) -> tuple[Path, list[int]]:
         """Where to write, and which seeds to run."""
@@ -200,7 +200,7 @@ class _Finetuning:
         from accelerate.utils import gather_object
 
         own = missing[self.accelerator.process_index :: self.accelerator.num_processes]
-        with StopRequest() as stop, alone():
+        with StopRequest() as stop, single_process():
             for seed in own:
                 classifier, result = self._seed(seed, encoded, stop)
                 if self.settings.save:
@@ -219,7 +219,7 @@ class _Finetuning:
         def check_in() -> None:
             if stop.received:
                 kept = f"{self.seeds.count()} finished before are kept in {self.seeds.folder}"
-                raise Preempted(f"told to stop in seed {seed}; {kept}: the same command goes on with the others")
+                raise Preemption(f"told to stop in seed {seed}; {kept}: the same command goes on with the others")
 
         name = f"{self.task.name} {arm_name(self.out, self.model)}"
         return run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, name, check_in)
@@ -235,7 +235,7 @@ class _Finetuning:
             ArtifactError: Naming the difference.
         """
         there = read_manifest(self.model_folder).get("depends_on", {})
-        reused(self.model_folder, "classifier", self._model_of(there.get("seed")))
+        find_reusable(self.model_folder, "classifier", self._model_of(there.get("seed")))
 
     @property
     def model_folder(self) -> Path:

@@ -18,7 +18,7 @@ import yaml
 
 from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
-from dana.core.files import text_digest, write_packed_lines
+from dana.core.files import text_digest, write_gzip_lines
 from dana.core.rng import derive_seed
 from dana.corpus.harvest import PackageText, distinct, docstrings, installed, package_texts, without_near_duplicates
 from dana.tasks.settings import HarvestSettings
@@ -79,7 +79,7 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
 
 def _write_lines(path: Path, rows: Rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_packed_lines(path, sorted(rows, key=lambda row: text_digest(row["id"])))
+    write_gzip_lines(path, sorted(rows, key=lambda row: text_digest(row["id"])))
 
 
 def _ordered(seed: int, items: Iterable[PackageText]) -> list[PackageText]:

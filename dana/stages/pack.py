@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, fingerprint, make
-from dana.core.schemas import DOCUMENTS, iterate_documents, parts, table_identity
+from dana.core.schemas import DOCUMENTS, iterate_documents, part_files, table_identity
 from dana.models.folder import check_checkpoint, load_own_tokenizer, tokenizer_identity
 from dana.train.tokens import write_tokens
 
@@ -36,7 +36,7 @@ def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
     def write(draft: Draft) -> None:
         import pyarrow.parquet as pq
 
-        total = sum(pq.ParquetFile(part).metadata.num_rows for part in parts(corpus))
+        total = sum(pq.ParquetFile(part).metadata.num_rows for part in part_files(corpus))
         draft.counts["tokens"] = write_tokens(iterate_documents(corpus), tokenizer, draft.path, total)
         draft.counts["documents"] = total
 

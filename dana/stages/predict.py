@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
-from dana.core.files import json_lines, replacing
+from dana.core.files import temp_file, to_json_lines
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
@@ -195,7 +195,7 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
     first = next(tables)  # no folder is made before something is labelled
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as temporary, ExitStack() as stack:
+        with temp_file(out) as temporary, ExitStack() as stack:
             if out.suffix == ".parquet":
                 parquet = stack.enter_context(pq.ParquetWriter(temporary, first.schema))
             else:
@@ -210,7 +210,7 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
 
 def to_lines(table: pa.Table) -> str:
     """A table as JSON, a line a row; numbers to six places."""
-    return json_lines({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
+    return to_json_lines({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
 
 
 def _rounded(value: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 from dana.core.artifacts import Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError
-from dana.core.launch import first
+from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.core.schemas import DOCUMENTS, iterate_documents, parts, write_parts
-from dana.core.studies import loaded
+from dana.core.schemas import DOCUMENTS, iterate_documents, part_files, write_parts
+from dana.core.studies import load_parts
 from dana.corpus.documents import document_tables
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.scoring import build_selector
@@ -66,7 +66,7 @@ def run_recipe(settings: RunSettings) -> Path:
     run_grid(grid, settings.jobs)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
-    return first(lambda: report_stage(out))
+    return on_rank_0(lambda: report_stage(out))
 
 
 def plan_run(settings: RunSettings) -> Grid:
@@ -132,7 +132,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
         )
         yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
-    brought = [cell for _, cells in loaded("cells") for cell in cells(read, texts)]
+    brought = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
     yield from brought
     tables = {cell.name for cell in brought}
     yield from _weights(settings, selectors, tables)
@@ -191,7 +191,7 @@ def _weights(
         arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
         if arm.weigh and arm.weigh.balance:
             table = parse_balance(arm.weigh.balance).table
-            there = table in tables or parts(out / table) or parts(Path(table))
+            there = table in tables or part_files(out / table) or part_files(Path(table))
             require(bool(there), "balance", arm.weigh.balance, f"a table of groups, in {out} or at a path")
             arguments |= {"groups": Made(table)} if table in tables else {}
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}

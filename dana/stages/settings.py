@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import require
 from dana.core.errors import PluginError
 from dana.core.storage import check_url, is_url
-from dana.core.studies import loaded, missing_studies
+from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.settings import RankSettings, Selection
@@ -122,7 +122,7 @@ class CoreSettings:
 
 def _with_studies() -> type[CoreSettings]:
     """The core's settings with a section of every study that has settings."""
-    added = [(study.name, section, field(default_factory=section)) for study, section in loaded("settings")]
+    added = [(study.name, section, field(default_factory=section)) for study, section in load_parts("settings")]
     about = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
     return make_dataclass("RunSettings", added, bases=(CoreSettings,), namespace=about, frozen=True)
 

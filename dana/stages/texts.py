@@ -10,8 +10,8 @@ from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.known_sources import KnownSources
-from dana.core.launch import first
-from dana.core.logging import get_logger, tracked
+from dana.core.launch import on_rank_0
+from dana.core.logging import get_logger, track
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
@@ -55,7 +55,7 @@ def corpus_stage(
     """
     cleaner = cleaner or Cleaner(Hygiene())
     inputs = inputs or Inputs()
-    found = first(lambda: find_files(sources, folder.parent))
+    found = on_rank_0(lambda: find_files(sources, folder.parent))
     known = KnownSources(folder)
 
     def identity() -> dict[str, Any]:
@@ -67,16 +67,16 @@ def corpus_stage(
         tally = Tally()
         cut = [file for source in found if not is_hub(source) for file in expand(source)]
         read = read_documents(found, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
-        documents = tracked(read, what="reading", unit="documents")
+        documents = track(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)
 
-    made = make(folder, "corpus", first(identity), write)
-    first(known.keep)
-    first(lambda: forget_rows(found))
+    made = make(folder, "corpus", on_rank_0(identity), write)
+    on_rank_0(known.save)
+    on_rank_0(lambda: forget_rows(found))
     return made
 
 
@@ -228,7 +228,7 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
             expand(source, out)
     # The task first: it is read in no time, and what is wrong with it should not be said after an hour of the corpus.
     seed, inputs = settings.selection.seed, settings.inputs
-    task = first(lambda: task_stage(settings.task, out / "task", settings.data, seed, cleaner, inputs))
+    task = on_rank_0(lambda: task_stage(settings.task, out / "task", settings.data, seed, cleaner, inputs))
     return TaskText(task), _read_general(settings, cleaner)
 
 
@@ -244,7 +244,7 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
         DataError: If a record is bad, or no document is left.
     """
     folder = Path(settings.out) / "corpus"
-    if not is_named and first(lambda: (folder / MANIFEST).is_file()):
+    if not is_named and on_rank_0(lambda: (folder / MANIFEST).is_file()):
         return GeneralCorpus.open(folder)
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     return _read_general(settings, Cleaner(settings.hygiene, settings.data, settings.selection.language))
@@ -252,4 +252,4 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
 
 def _read_general(settings: RunSettings, cleaner: Cleaner) -> GeneralCorpus:
     folder, bad = Path(settings.out) / "corpus", settings.on_bad_record
-    return GeneralCorpus(first(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs)))
+    return GeneralCorpus(on_rank_0(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs)))

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, make_together, open_artifact, read_manifest, write_text
+from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ArtifactError
-from dana.core.launch import first
+from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
 from dana.core.schemas import DOCUMENTS, WEIGHTS, iterate_documents, table_identity
@@ -125,13 +125,13 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
         out: The artifact's folder.
 
     Raises:
-        Preempted: If a signal asked to stop; what was done is saved.
+        Preemption: If a signal asked to stop; what was done is saved.
     """
     execution = job.settings.execution
     check_trackers(execution.trackers)
     job.data.given()  # what is missing is said before several processes wait for each other
     accelerator = make_accelerator(execution.trackers, out.parent / "logs")  # its own folder is committed whole
-    first(job.data.hold_out)
+    on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
     checkpoints = Checkpoints(out.with_name(f"{out.name}-checkpoints"), depends_on)
 
@@ -139,8 +139,8 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
         saved = find_checkpoint(checkpoints, execution, accelerator)
         _train(job, TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, saved, out), draft)
 
-    made = make_together(out, "model", depends_on, write)
-    first(checkpoints.remove)
+    made = make_on_all_ranks(out, "model", depends_on, write)
+    on_rank_0(checkpoints.remove)
     return made
 
 
@@ -315,7 +315,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         if draft is not None:
             draft.counts, draft.notes = counts, {"head_loss": loss}
 
-    return str(make_together(out, "model", depends_on, write).path)
+    return str(make_on_all_ranks(out, "model", depends_on, write).path)
 
 
 def publish_stage(folder: Path, name: str) -> str:

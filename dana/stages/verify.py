@@ -5,11 +5,11 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from dana.core.artifacts import MANIFEST, OWN, is_sealed, read_manifest
+from dana.core.artifacts import MANIFEST, META_DIR, is_intact, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
-from dana.core.files import Seals, flaws, strangers
-from dana.core.logging import tracked
+from dana.core.files import Seals, find_damage, find_strays
+from dana.core.logging import track
 from dana.encoders.cache import META, PATTERN, read_meta
 from dana.stages.remember import remembered
 
@@ -30,10 +30,10 @@ def verify(folder: Path) -> Iterator[str]:
     if not artifacts:
         raise ArtifactError(f"{folder}: nothing made by dana there (no {MANIFEST})")
     damaged = 0
-    for path, kind, seals, problems in tracked(artifacts, what="verifying", unit="folders", total=len(artifacts)):
-        problems += flaws(path, seals, digests=True)
+    for path, kind, seals, problems in track(artifacts, what="verifying", unit="folders", total=len(artifacts)):
+        problems += find_damage(path, seals, digests=True)
         if seals:  # what opening a folder refuses is named in any case
-            problems += [line for line in strangers(path, seals) if line not in problems]
+            problems += [line for line in find_strays(path, seals) if line not in problems]
         damaged += bool(problems)
         size = sum(about["bytes"] for about in seals.values())
         yield f"{'DAMAGED' if problems else 'ok':<8} {path} ({kind}: {len(seals)} files, {size:,} bytes)"
@@ -55,7 +55,7 @@ def _artifacts(folder: Path) -> Iterator[Sealed]:
         except ArtifactError as error:
             yield path, "?", {}, [str(error)]
             continue
-        problems = [] if is_sealed(manifest) else [f"{file}: its bytes are not those that were written"]
+        problems = [] if is_intact(manifest) else [f"{file}: its bytes are not those that were written"]
         problems += _unknown(path, manifest["files"], folders - {path})
         yield path, manifest["kind"], manifest["files"], problems
 
@@ -63,10 +63,10 @@ def _artifacts(folder: Path) -> Iterator[Sealed]:
 def _unknown(artifact: Path, sealed: Collection[str], others: set[Path]) -> Iterator[str]:
     """Files among those of an artifact that are neither sealed nor of another one below it, a line each.
 
-    What begins with a dot, and :data:`dana.core.artifacts.OWN`, where steps remember things, is passed over.
+    What begins with a dot, and :data:`dana.core.artifacts.META_DIR`, where steps remember things, is passed over.
     """
     for folder, below, names in os.walk(artifact):
-        below[:] = sorted(name for name in below if name[0] != "." and name != OWN and Path(folder, name) not in others)
+        below[:] = sorted(one for one in below if one[0] != "." and one != META_DIR and Path(folder, one) not in others)
         for path in (Path(folder, name) for name in sorted(names) if name[0] != "."):
             if path.relative_to(artifact).as_posix() not in sealed:
                 yield f"{path}: does not belong there"

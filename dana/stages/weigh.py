@@ -10,13 +10,13 @@ import pandas as pd
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from dana.core.artifacts import OWN, Artifact, Draft, make, open_artifact, read_manifest, write_text
+from dana.core.artifacts import META_DIR, Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.logging import get_logger
 from dana.core.rng import generator
-from dana.core.schemas import WEIGHTS, parts, table_identity, write_parts
+from dana.core.schemas import WEIGHTS, part_files, table_identity, write_parts
 from dana.core.studies import studies
-from dana.core.text_table import Value, aligned
+from dana.core.text_table import Value, tabulate
 from dana.weighting.mixture import describe_purity, estimate_purity, held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-CURVE = f"{OWN}/beta.csv"
+CURVE = f"{META_DIR}/beta.csv"
 LARGEST_POOL = 1_000_000  # units whose in-domain share is estimated; of more, a part of the documents is taken
 TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: no target takes the unit
 SCORE_FIRST = "dana score --task ... --general ... --out DIR"
@@ -239,9 +239,9 @@ def _write_text(draft: Draft, scores: Mapping[str, Path], corpus: Path, settings
 def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
     """The table of groups that a balance names: in the run's folder, or wherever its path leads."""
     name, run = parse_balance(balance).table, corpus.path.parent
-    path = path or next((place for place in (run / name, Path(name)) if parts(place)), run / name)
+    path = path or next((place for place in (run / name, Path(name)) if part_files(place)), run / name)
     hint = f"; make it with: dana {name} --out {run}" if any(name in study.commands for study in studies()) else ""
-    if not parts(path):
+    if not part_files(path):
         raise ConfigError(f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}")
     general = (read_manifest(path) if path.is_dir() else {}).get("depends_on", {}).get("general", corpus.fingerprint)
     if general != corpus.fingerprint:
@@ -332,4 +332,4 @@ def _kept_table(by_source: dict[str, dict[str, float]]) -> str:
         }
         for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"])
     ]
-    return aligned(shown)
+    return tabulate(shown)

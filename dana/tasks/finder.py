@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dana.core.config import read_yaml, resource
+from dana.core.config import find_shipped, read_yaml
 from dana.core.errors import ConfigError, nearest_path, suggestion
 
 TASK_PATH = "DANA_TASK_PATH"
@@ -52,7 +52,7 @@ def card_names() -> list[str]:
 def _cards() -> Iterator[tuple[Path, list[str]]]:
     yield from _shipped()
     folders = [Path(folder) for folder in os.environ.get(TASK_PATH, "").split(os.pathsep) if folder]
-    visited_folders = {resource("tasks").resolve()}
+    visited_folders = {find_shipped("tasks").resolve()}
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: no such folder of task cards (task path){nearest_path(folder)}")
@@ -63,7 +63,7 @@ def _cards() -> Iterator[tuple[Path, list[str]]]:
 
 @cache
 def _shipped() -> list[tuple[Path, list[str]]]:
-    return list(_cards_in(resource("tasks")))
+    return list(_cards_in(find_shipped("tasks")))
 
 
 def _cards_in(folder: Path) -> Iterator[tuple[Path, list[str]]]:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from dana.core.artifacts import OWN, Draft
+from dana.core.artifacts import META_DIR, Draft
 from dana.core.errors import ConfigError, DataError
-from dana.core.files import json_lines, text_digest
+from dana.core.files import text_digest, to_json_lines
 from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests
@@ -19,7 +19,7 @@ from dana.tasks.settings import Hygiene
 log = get_logger(__name__)
 
 EVALUATION = ("dev", "test")
-REMOVED = f"{OWN}/removed.jsonl"
+REMOVED = f"{META_DIR}/removed.jsonl"
 DOCUMENTS_AT_ONCE = 256
 CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
 
@@ -110,7 +110,7 @@ class Cleaner:
 
             def remove(document: Document, reason: str, *matches: dict[str, Any]) -> None:
                 tally.drop(document, reason)
-                stream.write(json_lines({"doc_id": document.doc_id, **match} for match in matches))
+                stream.write(to_json_lines({"doc_id": document.doc_id, **match} for match in matches))
 
             if self._cards:
                 documents = self._without_overlap(documents, remove, sharing, drops)

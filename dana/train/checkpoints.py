@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dana.core.artifacts import differing, write_json
-from dana.core.errors import ArtifactError, Preempted
-from dana.core.files import aside, flaws, seal, sync
-from dana.core.launch import first
+from dana.core.artifacts import list_differences, write_json
+from dana.core.errors import ArtifactError, Preemption
+from dana.core.files import find_damage, seal, sync, temp_dir
+from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.train.execution import Precision, refuse_precision
 from dana.train.loop import TrainingState
@@ -82,7 +82,7 @@ class Checkpoints:
         final = self.folder / name
         with explain_write_errors(final):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with aside(self.folder / "saving") as draft:
+            with temp_dir(self.folder / "saving") as draft:
                 write(draft)
                 write_json(draft / MANIFEST, {"depends_on": self.depends_on, **notes, "files": seal(draft)})
                 shutil.rmtree(final, ignore_errors=True)
@@ -117,14 +117,14 @@ class Checkpoints:
             return None
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            for flaw in flaws(path, manifest["files"], digests=True):
+            for flaw in find_damage(path, manifest["files"], digests=True):
                 raise OSError(flaw)
             inputs = manifest["depends_on"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             why = f"its manifest has no {error}" if isinstance(error, KeyError) else error
             log.warning("checkpoint %s is damaged (%s) and is not used", path, why)
             return None
-        if differences := "; ".join(differing(inputs, self.depends_on)):
+        if differences := "; ".join(list_differences(inputs, self.depends_on)):
             self.refuse(path, inputs, differences)
         return RunCheckpoint(path, manifest)
 
@@ -167,7 +167,7 @@ class CheckpointPolicy:
         """Yield the records, and save a checkpoint whenever one is due.
 
         Raises:
-            Preempted: After saving, if a signal asked the run to stop.
+            Preemption: After saving, if a signal asked the run to stop.
         """
         every = self.settings.execution.save_every
         try:
@@ -179,10 +179,10 @@ class CheckpointPolicy:
                         self.save(state, self.checkpoints, BEST)
                 elif every and record.step % every == 0:
                     self.save(state, self.checkpoints)
-        except Preempted as stop:
+        except Preemption as stop:
             if self.records and self.records[-1].step > 0:
                 self.save(state, self.checkpoints)
-            raise Preempted(f"{stop}; saved, the same command resumes from there") from stop
+            raise Preemption(f"{stop}; saved, the same command resumes from there") from stop
 
     def finish(self, state: TrainingState) -> None:
         """Restore the best weights under ``final=best``."""
@@ -257,7 +257,7 @@ def find_checkpoint(checkpoints: Checkpoints, execution: Execution, accelerator:
             )
         return replace(checkpoint, manifest={**checkpoint.manifest, "extends": True})
 
-    checkpoint = first(newest)
+    checkpoint = on_rank_0(newest)
     if checkpoint is not None:
         precision = checkpoint.manifest["notes"]["execution"]["precision"]
         refuse_precision(checkpoint.path, precision, Precision.of(accelerator).name)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from dana.core.config import require
 from dana.core.errors import DataError
-from dana.core.logging import tracked
+from dana.core.logging import track
 from dana.core.rng import derive_seed
-from dana.core.schemas import parts, read_batches
+from dana.core.schemas import part_files, read_batches
 from dana.train.tokens import DocumentSpan, Tokens
 
 
@@ -164,7 +164,7 @@ def weighted_documents(tokens: Tokens, weights: Path | None) -> Iterator[tuple[D
 def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
     """Stream each document's rows of a weights folder, in order."""
     columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
-    pieces = (piece for part in parts(weights) for batch in read_batches(part, columns) for piece in _split(batch))
+    pieces = (piece for part in part_files(weights) for batch in read_batches(part, columns) for piece in _split(batch))
     for doc_id, group in groupby(pieces, key=itemgetter(0)):  # a document may span batches
         yield doc_id, pa.Table.from_batches([rows for _, rows in group])
 
@@ -235,7 +235,7 @@ def build_examples(
     require(room >= 1, "max_tokens", max_tokens, f"at least {special_tokens.size + 1} for this tokenizer")
     counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)
     starts, sizes, means, ids = [], [], [], list[int]()
-    for document, rows in tracked(weighted_documents(tokens, weights), what="cut into examples", unit="documents"):
+    for document, rows in track(weighted_documents(tokens, weights), what="cut into examples", unit="documents"):
         counts["documents_in"] += 1
         if document.doc_id in exclude:
             counts["documents_excluded"] += 1

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from dana.core.device import device_named, has_bf16
+from dana.core.device import find_device, has_bf16
 from dana.core.errors import ConfigError
-from dana.core.launch import cores, is_set, meeting, processes
+from dana.core.launch import cores, env_flag, processes, rendezvous_options
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
@@ -45,7 +45,7 @@ class Precision:
     @classmethod
     def of(cls, accelerator: Any = None) -> "Precision":
         """Read the precision from an accelerator, or from the environment and the device."""
-        name, device = os.environ.get(LAUNCH), accelerator.device if accelerator else device_named()
+        name, device = os.environ.get(LAUNCH), accelerator.device if accelerator else find_device()
         if accelerator and (name or accelerator.mixed_precision != "no"):
             name = accelerator.mixed_precision
         return cls(device, name or ("bf16" if has_bf16(device) else "no"), bool(name))
@@ -91,12 +91,12 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
     precision = os.environ.get(LAUNCH, "no")
     if precision not in PRECISIONS:
         raise ConfigError(f"{LAUNCH}={precision}: must be one of {', '.join(PRECISIONS)}")
-    engine = next((kind for kind in ("DEEPSPEED", "FSDP") if is_set(f"ACCELERATE_USE_{kind}")), "DATA")
-    if engine == "DEEPSPEED" and is_set("ACCELERATE_USE_CPU"):
+    engine = next((kind for kind in ("DEEPSPEED", "FSDP") if env_flag(f"ACCELERATE_USE_{kind}")), "DATA")
+    if engine == "DEEPSPEED" and env_flag("ACCELERATE_USE_CPU"):
         raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; unset it, or DeepSpeed ({LAUNCH_HINT})")
     if engine == "FSDP" and not torch.accelerator.is_available():
         raise ConfigError(f"FSDP needs a GPU; use accelerate_configs/cpu.yaml or a zero*.yaml ({LAUNCH_HINT})")
-    meets = meeting()
+    meets = rendezvous_options()
     share_cores()
     accelerator = Accelerator(
         cpu=meets.pop("cpu"),

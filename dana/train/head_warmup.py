@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from dana.core.device import device_named
-from dana.core.logging import get_logger, tracked
+from dana.core.device import find_device
+from dana.core.logging import get_logger, track
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Examples
 from dana.train.layout import BatchLayout, micro_batches
@@ -38,7 +38,7 @@ def warm_up_head(
         return None
     model = language_model.model
     frozen = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in language_model.new]
-    device = device_named()
+    device = find_device()
     module = settings.make_objective().module(model).to(device).eval()  # no dropout: nothing here can overfit
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in frozen))
@@ -59,7 +59,7 @@ def warm_up_head(
 
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
     with explain_out_of_memory("head_warmup", shape.budget):
-        *_, loss = tracked(steps, what="warm up the head", unit="steps", total=warmup.steps)
+        *_, loss = track(steps, what="warm up the head", unit="steps", total=warmup.steps)
     model.requires_grad_(True)
     log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, loss)
     return loss

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dana.core.errors import DanaError, Preempted
+from dana.core.errors import DanaError, Preemption
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed, seeded
@@ -108,7 +108,7 @@ def train(
 
     Raises:
         DanaError: If no gradient is finite for :data:`MAX_SKIPPED_IN_A_ROW` steps in a row, or memory runs out.
-        Preempted: If a signal asked to stop; the model is in the state of the last record.
+        Preemption: If a signal asked to stop; the model is in the state of the last record.
     """
     plan = Plan.of(examples, settings)
     last = next((record for record in reversed(before) if isinstance(record, StepRecord)), None)
@@ -132,7 +132,7 @@ def train(
             if next_batch is None:
                 return
             if stop.on_any_rank(state.accelerator):
-                raise Preempted(f"told to stop after step {index} of {len(plan)}")
+                raise Preemption(f"told to stop after step {index} of {len(plan)}")
             step_start = time.monotonic()
             batch = next_batch.result()
             next_batch = prefetcher.submit(load_step, index + 1) if index + 1 < len(plan) else None
@@ -240,7 +240,7 @@ def _backward(state: TrainingState, batch: StepBatch, index: int, settings: Trai
 def _evaluate(state: TrainingState, heldout: HeldOut, step: int, tokens: int, stop: StopRequest) -> EvaluationRecord:
     def check_in() -> None:
         if stop.on_any_rank(state.accelerator):
-            raise Preempted(f"told to stop while evaluating after step {step}")
+            raise Preemption(f"told to stop while evaluating after step {step}")
 
     with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
         how = (heldout.collator, state.shape, state.accelerator, check_in)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dana.core.errors import ConfigError, DanaError
-from dana.core.launch import first
+from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.models.varlen import NAME, has_kernel, register
 from dana.train.examples import Examples
@@ -44,7 +44,7 @@ def choose_execution(
     model, precision, execution = model.to(accelerator.device), Precision.of(accelerator), settings.execution
     autocast = precision.name == "bf16" and not precision.from_launcher  # Accelerate does not apply it
     source = "set by the launch (no = fp32)" if precision.from_launcher else f"default of {precision.device.type}"
-    layout, why = first(lambda: _layout(model, settings, precision))
+    layout, why = on_rank_0(lambda: _layout(model, settings, precision))
     shape = BatchLayout.of(model.config, execution.micro_batch_tokens, layout, autocast)
     if layout == "unpadded":
         register()

@@ -142,7 +142,7 @@ class TrainingRun:
             The trained model; all records, those before a resume included; and notes for the manifest.
 
         Raises:
-            Preempted: If a signal asked to stop; the state is saved.
+                    Preemption: If a signal asked to stop; the state is saved.
         """
         settings, checkpoint, execution = self.settings, self.checkpoint, self.settings.execution
         plan = Plan.of(examples, settings)

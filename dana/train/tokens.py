@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dana.core.logging import tracked
-from dana.core.schemas import Document, parts, read_batches, table_schema, write_parts
+from dana.core.logging import track
+from dana.core.schemas import Document, part_files, read_batches, table_schema, write_parts
 from dana.core.tensors import ArrayWriter, map_arrays
 from dana.models.folder import uncut
 
@@ -63,7 +63,9 @@ class Tokens:
         """
         arrays = map_arrays(folder / FILE)
         names = DOCUMENT_LENGTHS.names
-        return cls(**arrays, batches=lambda: (block for part in parts(folder) for block in read_batches(part, names)))
+        return cls(
+            **arrays, batches=lambda: (rows for part in part_files(folder) for rows in read_batches(part, names))
+        )
 
     @classmethod
     def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
@@ -126,7 +128,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, to
 
     def tables() -> Iterator[pa.Table]:
         nonlocal tokens
-        documents_with_progress = tracked(documents, what="tokenise", unit="documents", total=total)
+        documents_with_progress = track(documents, what="tokenise", unit="documents", total=total)
         for ids, last, table in tokenise(documents_with_progress, tokenizer):
             writer.append(ids=ids, last=last)
             tokens += ids.size

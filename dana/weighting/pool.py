@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import open_artifact, read_manifest
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
-from dana.core.schemas import count_rows, parts, read_rows
+from dana.core.schemas import count_rows, part_files, read_rows
 from dana.core.studies import studies
 from dana.weighting.settings import Balance, WeighSettings
 from dana.weighting.weights import DROPPED, segment_ids
@@ -93,7 +93,7 @@ class Pool:
     def rows(self) -> int:
         """Number of units."""
         table = self.source
-        rows = table.num_rows if isinstance(table, pa.Table) else sum(map(count_rows, parts(table)))
+        rows = table.num_rows if isinstance(table, pa.Table) else sum(map(count_rows, part_files(table)))
         return (rows if self.last is None else self.last) - self.first
 
     def with_columns(self, **columns: np.ndarray) -> "Pool":
@@ -276,7 +276,7 @@ class Groups:
         column = next((study.groups[artifact] for study in studies() if artifact in study.groups), GROUP)
         needs = f"a table of groups has the columns {', '.join((*KEYS, column))}"
         try:
-            schema = pq.read_schema(parts(path)[0])
+            schema = pq.read_schema(part_files(path)[0])
         except (OSError, pa.ArrowException) as error:
             raise ConfigError(f"{path}: not a readable Parquet file; {needs}") from error
         if not {*KEYS, column} <= {*schema.names}:

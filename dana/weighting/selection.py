@@ -14,7 +14,7 @@ import numpy as np
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.logging import get_logger
-from dana.core.rng import derive_seed, document_key, hash_uniform, keyed_units
+from dana.core.rng import derive_seed, document_key, hash_uniform, unit_keys_of
 from dana.weighting.pool import GROUP, Block, Pool, require_finite
 from dana.weighting.settings import AUTO, Budget, WeighSettings
 from dana.weighting.weights import DROPPED, Components, Sigmoid, parts_of, segment_groups, segment_means
@@ -222,7 +222,7 @@ def _draw(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray
         first_units = block.table.select(["doc_id", "unit"]).take(block.segment_starts)
         ids = first_units["doc_id"].combine_chunks().dictionary_encode()
         document_keys = np.array([document_key(doc_id) for doc_id in ids.dictionary.to_pylist()], dtype=np.uint64)
-        unit_keys = keyed_units(document_keys[ids.indices.to_numpy()], first_units["unit"].to_numpy())
+        unit_keys = unit_keys_of(document_keys[ids.indices.to_numpy()], first_units["unit"].to_numpy())
         log_u = np.log(np.maximum(hash_uniform(seed, unit_keys), 2.0**-60))
         relevance = curve.weights(segments.values[block.first : block.after])
         with np.errstate(divide="ignore", over="ignore"):

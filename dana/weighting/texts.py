@@ -19,19 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
-from dana.core.artifacts import OWN
+from dana.core.artifacts import META_DIR
 from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.logging import progress
 from dana.core.schemas import read_rows
-from dana.core.workers import shared_out
+from dana.core.workers import map_calls
 from dana.models.folder import load_own_tokenizer, tokenizer_identity
 from dana.weighting.pool import Pool, document_starts
 from dana.weighting.settings import WeighSettings
 
 UNITS = 1 << 19  # units of a span, extended to the end of its last document
 MOST = 8  # processes; each uses 160 to 180 MB
-SELECTED_TEXT = f"{OWN}/selected.jsonl.gz"  # in a weights folder; Parquet readers skip it
+SELECTED_TEXT = f"{META_DIR}/selected.jsonl.gz"  # in a weights folder; Parquet readers skip it
 ONE = ""  # target name where there is only one
 LEVEL = 6  # of gzip: 9 makes it 4 % smaller in 2.7 times the time
 
@@ -135,7 +135,7 @@ def map_spans(make: Callable[[int, Span], T], table: Path, corpus: Path, what: s
     spans = [Span(*bounds) for bounds in zip(first, [*first[1:], rows], documents, strict=True)]
     with progress(what=what, unit="units", total=rows) as bar:
         count = min(cores(), MOST, len(spans))
-        for span, result in zip(spans, shared_out(make, enumerate(spans), count), strict=True):
+        for span, result in zip(spans, map_calls(make, enumerate(spans), count), strict=True):
             bar.update(span.last - span.first)
             yield result
 
@@ -189,7 +189,7 @@ class SelectedText:
 
     def write_span(self, number: int, span: Span) -> tuple[Path, int]:
         """Write the gzip member of a span into the folder of the weights; returns its path and number of lines."""
-        member, lines = self.weights / OWN / f"selected-{number}.gz", 0
+        member, lines = self.weights / META_DIR / f"selected-{number}.gz", 0
         # Without time and name in the header, equal content gives equal bytes.
         with (
             member.open("wb") as raw,

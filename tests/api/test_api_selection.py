@@ -8,7 +8,7 @@ import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ConfigError, DataError
-from dana.core.schemas import parts
+from dana.core.schemas import part_files
 from tests.api.conftest import FAST
 
 
@@ -48,9 +48,9 @@ def test_both_folders_remember_the_same(run, commanded):
 
 
 def test_a_command_goes_on_from_the_folder(run, capsys):
-    before = {path: path.read_bytes() for path in parts(run[0] / "scores")}
+    before = {path: path.read_bytes() for path in part_files(run[0] / "scores")}
     assert main(["score", "--out", str(run[0])]) == 0
-    assert {path: path.read_bytes() for path in parts(run[0] / "scores")} == before
+    assert {path: path.read_bytes() for path in part_files(run[0] / "scores")} == before
     assert main(["verify", str(run[0])]) == 0
 
 
@@ -63,8 +63,8 @@ def test_the_ranking_marks_the_chosen_detector(run):
 
 def test_tables_are_those_of_the_folder(run):
     out, _, scores, weights = run
-    pd.testing.assert_frame_equal(scores, pd.concat(map(pd.read_parquet, parts(out / "scores"))))
-    pd.testing.assert_frame_equal(weights, pd.concat(map(pd.read_parquet, parts(out / "weights"))))
+    pd.testing.assert_frame_equal(scores, pd.concat(map(pd.read_parquet, part_files(out / "scores"))))
+    pd.testing.assert_frame_equal(weights, pd.concat(map(pd.read_parquet, part_files(out / "weights"))))
 
 
 @pytest.mark.parametrize("settings", [{"gamma": 3}, {"policy": "sigmoid"}, {"policy": "sampled", "gamma": 4}])

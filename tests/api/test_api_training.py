@@ -78,7 +78,7 @@ def test_weights_matter_and_without_them_all_text_counts(weighed, adapted, piece
         ({}, ConfigError, "weights=None: must be a table from dana.weigh"),
         ({"weights": pd.DataFrame({"doc_id": ["a"]})}, DataError, "weights: no column source, unit, start"),
         ({"weights": [0.5]}, ConfigError, "weights='list': must be a pandas table from dana.weigh, or a folder"),
-        ({"weights": "nowhere"}, dana.DanaError, "nowhere: holds no part-*.parquet"),
+        ({"weights": "nowhere"}, dana.DanaError, "nowhere: no table"),
         ({"weights": "w", "unweighted": True}, ConfigError, "weights='w': must be None beside unweighted=True"),
         ({"unweighted": True, "stepps": 3}, ConfigError, "dana.adapt: unknown keyword 'stepps'; did you mean 'steps'?"),
         ({"unweighted": True, "steps": 0}, ConfigError, "steps=0: must be"),

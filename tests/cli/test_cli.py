@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dana.cli.given import settings_from
 from dana.cli.main import build_parser, main
-from dana.core.config import load, read_yaml, recipe
+from dana.cli.settings import settings_from
+from dana.core.config import find_recipe, load, read_yaml
 from dana.core.launch import processes
 from dana.core.studies import missing_studies
 from dana.stages.settings import RunSettings
@@ -58,9 +58,9 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_2(arguments, says, tmp_p
 
 
 def test_an_unknown_key_in_a_recipe_is_named_with_the_nearest(tmp_path, monkeypatch, capsys):
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("weigh:\n  beata: 0.2\n")
-    assert main(["run", str(recipe)]) == 2
+    path = tmp_path / "mine.yaml"
+    path.write_text("weigh:\n  beata: 0.2\n")
+    assert main(["run", str(path)]) == 2
     assert "unknown key 'weigh.beata'; did you mean 'beta'?" in capsys.readouterr().err
 
 
@@ -77,9 +77,9 @@ def test_of_a_step_for_one_process_the_first_of_two_does_it_and_the_other_ends(t
 
 
 def test_flags_override_the_recipe_and_key_value_overrides_both(tmp_path):
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("weigh: {beta: 0.3, gamma: 7, sharpness: 2}\n")
-    line = ["weigh", "DIR", "--config", str(recipe), "--beta", "0.4", "--set", "weigh.gamma=9"]
+    path = tmp_path / "mine.yaml"
+    path.write_text("weigh: {beta: 0.3, gamma: 7, sharpness: 2}\n")
+    line = ["weigh", "DIR", "--config", str(path), "--beta", "0.4", "--set", "weigh.gamma=9"]
     weigh = settings_from(build_parser().parse_args(line)).weigh
     assert (weigh.beta, weigh.gamma, weigh.sharpness) == (0.4, 9, 2)
 
@@ -134,9 +134,9 @@ def test_the_quickstart_takes_the_settings_of_a_recipe_over_its_own(tmp_path):
 def test_recipes_that_ship_with_dana_are_found_by_name_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("quickstart", "quickstart.yaml", "recipes/quickstart.yaml"):
-        assert recipe(name).read_text(encoding="utf-8").startswith("# dana quickstart")
+        assert find_recipe(name).read_text(encoding="utf-8").startswith("# dana quickstart")
     Path("quickstart").write_text("weigh: {}\n")
-    assert recipe("quickstart") == Path("quickstart"), "a file of this name comes first"
+    assert find_recipe("quickstart") == Path("quickstart"), "a file of this name comes first"
 
 
 @pytest.mark.parametrize("size", ["abc", "0", "-1", "1.5"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dana.cli.given import settings_from
 from dana.cli.main import build_parser
+from dana.cli.settings import settings_from
 from dana.core.errors import ConfigError
 
 CASES = [

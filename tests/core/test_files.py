@@ -1,42 +1,57 @@
-"""Files and folders written whole or not at all, and whose leftovers are removed."""
+"""Files and folders are written atomically under a lock; leftovers of dead processes are removed."""
 
+import fcntl
+import gzip
+import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dana.core.artifacts import make
-from dana.core.files import aside, began, replacing
+from dana.core.files import (
+    file_digest,
+    folder_lock,
+    start_ticks,
+    temp_dir,
+    temp_file,
+    to_json_lines,
+    write_gzip_lines,
+)
 
 HOST = os.uname().nodename
+ROWS = [{"id": "1", "text": "größer\nals"}, {"id": "2", "text": "\u2028"}]
 
 
 def write(draft):
     (draft.path / "data").write_text("whole")
 
 
-def test_what_a_dead_process_of_this_machine_left_is_removed(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    assert began(dead.pid) is None
-    (tmp_path / f".x.tmp-{HOST}-{dead.pid}-12345").mkdir()
-    make(tmp_path / "x", "thing", {}, write)
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+@pytest.fixture
+def dead_pid():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert start_ticks(process.pid) is None
+    return process.pid
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_a_process_that_got_the_number_of_a_dead_one_does_not_keep_its_folder(tmp_path):
-    (tmp_path / f".x.tmp-{HOST}-{os.getppid()}-1").mkdir()
+def test_leftovers_of_dead_processes_of_this_machine_are_removed(tmp_path, dead_pid):
+    (tmp_path / f".x.tmp-{HOST}-{dead_pid}-12345").mkdir()
+    (tmp_path / f".x.tmp-{HOST}-{os.getppid()}-1").mkdir()  # another process has the id of a dead one
     make(tmp_path / "x", "thing", {}, write)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    (tmp_path / f".y.json.tmp-{HOST}-{dead_pid}-12345").write_text("half")
+    (tmp_path / ".y.json.tmp-elsewhere-7-12345").write_text("half")
+    with temp_file(tmp_path / "y.json") as temporary:
+        temporary.write_text("whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "y.json", ".y.json.tmp-elsewhere-7-12345"}
 
 
 def test_folders_of_live_processes_and_of_other_machines_are_left_alone(tmp_path, caplog):
     live = os.getppid()
     names = {
-        f".x.tmp-{HOST}-{live}-{began(live)}",
+        f".x.tmp-{HOST}-{live}-{start_ticks(live)}",
         f".x.tmp-{HOST}-{'9' * 30}-0",
         ".x.tmp-elsewhere-7-12345",
         ".x.tmp-of an older dana",
@@ -46,41 +61,74 @@ def test_folders_of_live_processes_and_of_other_machines_are_left_alone(tmp_path
         (tmp_path / name).mkdir()
     make(tmp_path / "x", "thing", {}, write)
     assert {path.name for path in tmp_path.iterdir()} == {*names, "x"}
-    assert caplog.text.count("left alone") == 4
+    assert len(caplog.records) == 4
 
 
-def test_another_users_process_is_alive(monkeypatch):
-    def refused(pid, signal):
+def test_a_process_of_another_user_is_alive(monkeypatch):
+    def refuse(pid, signal):
         raise PermissionError
 
-    monkeypatch.setattr("os.kill", refused)
-    assert began(1) is not None
+    monkeypatch.setattr("os.kill", refuse)
+    assert start_ticks(1) is not None
 
 
-def test_a_file_that_could_not_be_written_leaves_the_one_before_and_nothing_else(tmp_path):
+def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(tmp_path):
     file = tmp_path / "x.json"
     file.write_text("before")
-    with pytest.raises(TypeError), replacing(file) as temporary:
+    with pytest.raises(TypeError), temp_file(file) as temporary:
         temporary.write_text("half") + "no number"
+    with pytest.raises(TypeError), temp_dir(tmp_path / "y") as folder:
+        (folder / "half").write_text("half") + "no number"
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
     assert file.read_text() == "before"
-    with replacing(file) as temporary:
+    with temp_file(file) as temporary:
         temporary.write_text("after")
         assert file.read_text() == "before"
     assert file.read_text() == "after"
 
 
-def test_a_file_that_a_dead_process_left_is_removed_by_the_next_writer(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    (tmp_path / f".x.json.tmp-{HOST}-{dead.pid}-12345").write_text("half")
-    (tmp_path / ".x.json.tmp-elsewhere-7-12345").write_text("half")
-    with replacing(tmp_path / "x.json") as temporary:
-        temporary.write_text("whole")
-    assert {path.name for path in tmp_path.iterdir()} == {"x.json", ".x.json.tmp-elsewhere-7-12345"}
+def test_a_digest_is_that_of_b2sum(tmp_path):
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert file_digest(tmp_path / "abc") == "cf4ab791c62b8d2b2109c90275287816"  # printf abc | b2sum -l 128
+    content = b"x" * ((1 << 20) + 1)
+    for name, end in {"one": b"x", "other": b"y"}.items():
+        (tmp_path / name).write_bytes(content + end)
+    assert file_digest(tmp_path / "one") != file_digest(tmp_path / "other")
 
 
-def test_a_folder_that_was_not_renamed_is_removed(tmp_path):
-    with pytest.raises(TypeError), aside(tmp_path / "x") as folder:
-        (folder / "half").write_text("half") + "no number"
-    assert list(tmp_path.iterdir()) == []
+def test_a_lock_names_its_process_and_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/dana", "score", "--task", "t"])
+    with folder_lock(tmp_path / "x"):
+        owner = (tmp_path / ".x.lock").read_text()
+        assert not (tmp_path / ".x.lock").stat().st_mode & 0o133
+    assert owner.startswith(f"process {os.getpid()} on ")
+    assert owner.endswith(": dana score)")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_lock_file_removed_before_it_was_locked_is_made_again(tmp_path, monkeypatch, is_replaced):
+    file, lock, calls = tmp_path / ".x.lock", fcntl.lockf, []
+
+    def late(handle, how):
+        lock(handle, how)
+        calls.append(handle)
+        if len(calls) == 1:  # the last owner frees its lock at this moment
+            file.unlink()
+            if is_replaced:
+                file.touch()
+
+    monkeypatch.setattr("fcntl.lockf", late)
+    with folder_lock(tmp_path / "x"):
+        assert len(calls) == 2
+        assert f"process {os.getpid()} " in file.read_text()
+
+
+def test_gzip_lines_have_the_same_bytes_under_any_name(tmp_path):
+    assert to_json_lines(ROWS[:1]) == '{"id": "1", "text": "größer\\nals"}\n'
+    assert [json.loads(line) for line in to_json_lines(ROWS).split("\n")[:-1]] == ROWS
+    a, b = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
+    assert write_gzip_lines(a, iter(ROWS)) == write_gzip_lines(b, iter(ROWS)) == 2
+    assert a.read_bytes() == b.read_bytes()
+    assert a.read_bytes()[4:8] == bytes(4), "no time"
+    assert gzip.decompress(a.read_bytes()).decode() == to_json_lines(ROWS)

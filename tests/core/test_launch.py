@@ -1,4 +1,4 @@
-"""Processes of a launch as the environment tells of them, and what is said when one of them is gone."""
+"""Processes of a launch: their roles, and errors when one of them fails or is gone."""
 
 import subprocess
 import sys
@@ -6,24 +6,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from dana.core.errors import ConfigError, DanaError, EndedElsewhere
+from dana.core.errors import ConfigError, DanaError, FirstProcessError
 from dana.core.launch import (
     _meet,
-    alone,
-    first,
-    leads,
+    has_peers,
+    is_writer,
     leave_launch,
-    meeting,
-    one_voice,
+    on_rank_0,
     process_rank,
     processes,
-    together,
+    rendezvous_options,
+    report_errors_once,
+    single_process,
 )
 
 
 @pytest.fixture
 def launched(monkeypatch):
-    """Sets who this process is."""
+    """Set rank and number of processes."""
 
     def of(rank, world):
         monkeypatch.setenv("RANK", str(rank))
@@ -32,61 +32,54 @@ def launched(monkeypatch):
     return of
 
 
-def test_the_first_process_leads_and_one_that_works_alone_does(launched):
+def test_the_first_process_writes_and_so_does_one_that_works_alone(launched):
     launched(0, 2)
-    assert together()
-    assert leads()
+    assert has_peers()
+    assert is_writer()
     launched(1, 2)
-    assert together()
-    assert not leads()
-    with alone():
-        assert leads()
-        assert not together()
-        assert first(lambda: 3) == 3, "nobody is waited for"
-    assert together()
-    assert not leads()
+    assert has_peers()
+    assert not is_writer()
+    with single_process():
+        assert is_writer()
+        assert not has_peers()
+        assert on_rank_0(lambda: 3) == 3, "nobody is waited for"
+    assert has_peers()
+    assert not is_writer()
     launched(0, 1)
-    assert leads()
-    assert not together()
+    assert is_writer()
+    assert not has_peers()
 
 
 def test_the_first_process_works_alone_and_tells_the_others_of_an_error(launched, monkeypatch):
-    told = []
+    codes = []
     launched(0, 2)
     monkeypatch.setattr("dana.core.launch._meet", lambda: None)
-    monkeypatch.setattr("dana.core.launch._sum", lambda number: told.append(number) or number)
-    monkeypatch.setattr("dana.core.launch._sent", lambda value: value)
-    assert first(together) is False
+    monkeypatch.setattr("dana.core.launch._sum", lambda number: codes.append(number) or number)
+    monkeypatch.setattr("dana.core.launch._broadcast", lambda value: value)
+    assert on_rank_0(has_peers) is False
 
     def fail():
         raise ConfigError("wrong")
 
     with pytest.raises(ConfigError, match="wrong"):
-        first(fail)
-    assert told == [0, ConfigError.exit_code]
+        on_rank_0(fail)
+    assert codes == [0, ConfigError.exit_code]
 
 
 def test_the_others_end_with_the_exit_code_of_the_first(launched, monkeypatch):
     launched(1, 2)
     monkeypatch.setattr("dana.core.launch._sum", lambda number: 75)
-    monkeypatch.setattr("dana.core.launch._sent", lambda value: value)
-    with pytest.raises(EndedElsewhere) as raised:
-        first(lambda: 1)
+    monkeypatch.setattr("dana.core.launch._broadcast", lambda value: value)
+    with pytest.raises(FirstProcessError) as raised:
+        on_rank_0(lambda: 1)
     assert raised.value.exit_code == 75
 
 
-def test_processes_that_did_not_find_each_other_are_refused(launched, monkeypatch):
+def test_processes_that_did_not_join_are_refused(launched, monkeypatch):
     launched(0, 2)
     monkeypatch.setattr("accelerate.PartialState", lambda **how: SimpleNamespace(num_processes=1))
-    with pytest.raises(ConfigError, match="2 processes were launched, but 1 found each other"):
+    with pytest.raises(ConfigError, match="2 processes"):
         _meet()
-
-
-@pytest.mark.parametrize("world", ["0", "two", "-1"])
-def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, world):
-    monkeypatch.setenv("WORLD_SIZE", world)
-    with pytest.raises(ConfigError, match="WORLD_SIZE="):
-        processes()
 
 
 def test_a_process_that_leaves_its_launch_is_one_alone(launched, monkeypatch):
@@ -94,19 +87,19 @@ def test_a_process_that_leaves_its_launch_is_one_alone(launched, monkeypatch):
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")
     leave_launch()
-    assert (processes(), process_rank(), together()) == (1, 0, False)
+    assert (processes(), process_rank(), has_peers()) == (1, 0, False)
 
 
 def test_several_processes_without_an_accelerator_meet_over_gloo(launched, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     monkeypatch.delenv("ACCELERATE_USE_DEEPSPEED", raising=False)
     launched(0, 2)
-    assert (meeting()["cpu"], meeting()["backend"]) == (True, None)
+    assert (rendezvous_options()["cpu"], rendezvous_options()["backend"]) == (True, None)
     launched(0, 1)
-    assert meeting()["cpu"] is False
+    assert rendezvous_options()["cpu"] is False
     launched(0, 2)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    assert (meeting()["cpu"], meeting()["backend"]) == (False, "gloo")
+    assert (rendezvous_options()["cpu"], rendezvous_options()["backend"]) == (False, "gloo")
 
 
 ENDS = """
@@ -129,22 +122,22 @@ def test_processes_that_end_right_after_their_last_operation_end_well(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("said", ["pair.cc:553] Connection closed by peer [::1]:1", "Connection reset by peer"])
-def test_another_process_that_is_gone_is_one_line(launched, said):
+@pytest.mark.parametrize("message", ["pair.cc:553] Connection closed by peer [::1]:1", "Connection reset by peer"])
+def test_another_process_that_is_gone_is_one_line(launched, message):
     launched(0, 2)
-    with pytest.raises(DanaError, match="another process of this launch has ended"), one_voice():
-        raise RuntimeError(said)
+    with pytest.raises(DanaError, match="another process"), report_errors_once():
+        raise RuntimeError(message)
     launched(0, 1)
-    with pytest.raises(RuntimeError, match="by peer"), one_voice():
-        raise RuntimeError(said)
+    with pytest.raises(RuntimeError, match="by peer"), report_errors_once():
+        raise RuntimeError(message)
 
 
 def test_errors_of_other_processes_than_the_first_come_later(launched, monkeypatch):
     slept = []
     monkeypatch.setattr("dana.core.launch.time.sleep", slept.append)
-    monkeypatch.setattr("dana.core.launch._have_met", lambda: False)
+    monkeypatch.setattr("dana.core.launch._is_connected", lambda: False)
     for rank, waits in ((0, []), (1, [30.0])):
         launched(rank, 2)
-        with pytest.raises(ValueError, match="wrong"), one_voice():
+        with pytest.raises(ValueError, match="wrong"), report_errors_once():
             raise ValueError("wrong")
         assert slept == waits

@@ -10,22 +10,19 @@ import pytest
 
 from dana.core import registry
 from dana.core.errors import ConfigError, PluginError
-from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, is_present, parse_arguments
+from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, is_importable, parse_arguments
 from dana.detectors.neighbours import KNearestNeighbours
 from dana.encoders.hashing import HashingEncoder
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "toy_detector"
 
 
-def test_a_spec_gives_parameters_by_name_and_by_place():
+def test_a_spec_gives_parameters_by_name_and_by_position():
     assert DETECTORS.create("knn") == KNearestNeighbours(5)
     assert DETECTORS.create("knn:k=10") == DETECTORS.create("knn:10") == KNearestNeighbours(10)
     assert DETECTORS.create("dana:knn:k=3") == KNearestNeighbours(3)
     assert DETECTORS.create("pyod:KNN,n_neighbors=3").candidate.n_neighbors == 3
     assert ENCODERS.create("hashing:dims=64,words=1") == HashingEncoder(64, 1)
-
-
-def test_values_of_a_spec_are_typed_as_yaml_reads_them():
     assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (
         ["org/name"],
         {"layer": -2, "rate": 0.5, "fast": True, "of": None},
@@ -34,55 +31,39 @@ def test_values_of_a_spec_are_typed_as_yaml_reads_them():
 
 
 @pytest.mark.parametrize(
-    ("spec", "error", "message"),
+    ("spec", "error", "names"),
     [
-        (
-            "knm",
-            PluginError,
-            "unknown detector 'knm'; did you mean 'knn'[?] Known: contrastive_knn, cosine",
-        ),
-        ("knn:q=1", ConfigError, r"'knn:q=1': .*'q'.*KNearestNeighbours takes: k: int = 5"),
-        ("knn:k=0", ConfigError, "k=0: must be at least 1"),
-        ("knn:k=ten", ConfigError, "'knn:k=ten': "),
-        ("knn:k=1,k=2", ConfigError, "'k' is given twice"),
-        ("knn:k=1,2", ConfigError, "the bare value '2' follows a named one"),
-        ("knn:1,2", ConfigError, r"'knn:1,2': too many positional arguments"),
-        ("knn:k=[1", ConfigError, r"'knn:k=\[1': .*not YAML"),
-        ("pyod", ConfigError, "'pyod': missing a required argument: 'name'"),
-        ("dana:knm", PluginError, "unknown detector 'knm'"),
-        ("", PluginError, "unknown detector ''"),
+        ("knm", PluginError, ("'knm'", "did you mean 'knn'?", "contrastive_knn, cosine")),
+        ("dana:knm", PluginError, ("'knm'",)),
+        ("", PluginError, ("''",)),
+        ("knn:q=1", ConfigError, ("'knn:q=1'", "'q'", "k: int = 5")),
+        ("knn:k=0", ConfigError, ("k=0",)),
+        ("knn:k=ten", ConfigError, ("'knn:k=ten'",)),
+        ("knn:k=1,k=2", ConfigError, ("'k'",)),
+        ("knn:k=1,2", ConfigError, ("'2'",)),
+        ("knn:1,2", ConfigError, ("'knn:1,2'",)),
+        ("knn:k=[1", ConfigError, ("'[1'", "YAML")),
+        ("pyod", ConfigError, ("'pyod'", "'name'")),
     ],
 )
-def test_a_bad_spec_is_refused_with_what_is_allowed(spec, error, message):
-    with pytest.raises(error, match=message):
+def test_a_bad_spec_is_refused_by_name(spec, error, names):
+    with pytest.raises(error) as raised:
         DETECTORS.create(spec)
-
-
-@pytest.mark.parametrize(("group", "kind"), [(ENCODERS, "encoder"), (SELECTORS, "selector"), (OBJECTIVES, "objective")])
-def test_every_group_names_its_kind(group, kind):
-    with pytest.raises(PluginError, match=f"unknown {kind} 'x'"):
-        group.create("x")
+    assert [name for name in names if name not in str(raised.value)] == []
 
 
 def test_every_registered_name_of_ours_loads():
     for group in (DETECTORS, ENCODERS, SELECTORS, OBJECTIVES):
         for name, (entry, *_) in group.entries().items():
-            if is_present(entry.module):  # a study's may be missing
+            if is_importable(entry.module):  # a study's may be missing
                 assert callable(group.load(name, "dana"))
 
 
-def test_listing_imports_nothing(monkeypatch):
-    claims = [EntryPoint("x", "a_module_that_is_not_there:X", "toys")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: claims)
+@pytest.mark.parametrize("value", ["a_module_that_is_not_there:X", "dana.core.registry:NotThere"])
+def test_listing_imports_nothing_and_loading_names_the_plug_in(monkeypatch, value):
+    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("x", value, "toys")])
     assert list(Registry("toys").entries()) == ["x"]
-    with pytest.raises(PluginError, match=r"'x' of [?] does not load .*ModuleNotFoundError"):
-        Registry("toys").load("x")
-
-
-def test_a_missing_attribute_is_a_plugin_error(monkeypatch):
-    claims = [EntryPoint("x", "dana.core.registry:NotThere", "toys")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: claims)
-    with pytest.raises(PluginError, match="AttributeError"):
+    with pytest.raises(PluginError, match=f"'x'.*{value}"):
         Registry("toys").load("x")
 
 
@@ -127,16 +108,16 @@ def test_a_broken_plug_in_breaks_only_itself(listing, installed):
     assert sum("broken: " in line for line in listing) == 2  # and the name that two claim
     done = installed("check", "toy_broken")
     assert done.returncode == 2
-    assert "'toy_broken' of toy-detector does not load" in done.stderr
+    assert "'toy_broken' of toy-detector" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_two_claimants_of_a_name_are_named(listing, installed):
     (line,) = [line for line in listing if line.startswith("knn")]
-    assert "claimed by dana, toy-detector; write DISTRIBUTION:knn" in line
+    assert "dana, toy-detector" in line
     done = installed("check", "knn")
     assert done.returncode == 2
-    assert "is claimed by dana, toy-detector" in done.stderr
+    assert "dana, toy-detector" in done.stderr
 
 
 @pytest.mark.parametrize("spec", ["toy_convention", "toy-detector:knn"])

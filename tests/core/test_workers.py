@@ -1,19 +1,21 @@
-"""Worker processes: results in order, bounded waiting, scripts without a guard, and an owner that is killed."""
+"""Worker processes and prefetching: results in order, a bounded number ahead, no process or thread left behind."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing
 
 import pytest
 
 from dana.core import workers as workers_module
-from dana.core.workers import shared_out
+from dana.core.workers import map_calls, prefetch
 
 SCRIPT = """
 import os, sys, time
-from dana.core.workers import shared_out
+from dana.core.workers import map_calls
 
 with open(sys.argv[1], "a") as log:
     log.write(f"started {os.getpid()}\\n")
@@ -25,7 +27,7 @@ def work(number):  # of the script itself, which no worker imports
     return number * number
 
 LOG, PAUSE = sys.argv[1:3]
-print(list(shared_out(work, ((number,) for number in range(6)), 2)))
+print(list(map_calls(work, ((number,) for number in range(6)), 2)))
 """
 
 
@@ -53,12 +55,12 @@ def test_workers_of_a_process_that_was_killed_end_by_themselves(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    there = {int(line.split()[1]) for line in log.read_text(encoding="utf-8").splitlines()[1:]}
+    workers = {int(line.split()[1]) for line in log.read_text(encoding="utf-8").splitlines()[1:]}
     until = time.monotonic() + workers_module.IDLE + 90  # loky waits half a minute for its owner
-    while (left := [one for one in there if _lives(one)]) and time.monotonic() < until:
+    while (alive := [one for one in workers if _lives(one)]) and time.monotonic() < until:
         time.sleep(0.2)
-    assert there
-    assert not left
+    assert workers
+    assert not alive
 
 
 def _lives(process):
@@ -69,19 +71,66 @@ def _lives(process):
     return True
 
 
-def test_no_more_calls_are_begun_than_are_waited_for():
-    begun = []
+def test_no_more_calls_are_started_than_are_read_ahead():
+    started = []
 
     def calls():
         for number in range(20):
-            begun.append(number)
+            started.append(number)
             yield (number,)
 
-    results = shared_out(abs, calls(), 2)
+    results = map_calls(abs, calls(), 2)
     assert next(results) == 0
-    assert len(begun) == 2 + workers_module.AHEAD
+    assert len(started) == 2 + workers_module.AHEAD
     assert list(results) == list(range(1, 20))
 
 
-def test_one_process_calls_by_itself():
-    assert list(shared_out(os.getpid, [(), ()], 1)) == [os.getpid()] * 2
+def test_one_process_calls_the_function_itself():
+    assert list(map_calls(os.getpid, [(), ()], 1)) == [os.getpid()] * 2
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+def test_reading_ahead_keeps_order_and_passes_errors_on():
+    assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
+
+    def broken():
+        yield 1
+        raise ValueError("line 2")
+
+    items = prefetch(broken())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="line 2"):
+        next(items)
+    assert not threads()
+
+
+def test_no_more_than_a_few_items_are_ahead_and_a_reader_that_stops_ends_the_thread():
+    reads = []
+
+    def endless():
+        while True:
+            reads.append(1)
+            yield 1
+
+    early = prefetch(endless(), depth=2)
+    next(early)
+    early.close()
+    count = len(reads)
+    time.sleep(0.05)
+    assert len(reads) == count <= 4, "bounded, and over when nobody reads"
+    assert not threads()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_whatever_ends_the_reader_ends_the_thread(error):
+    def read():
+        with closing(prefetch(iter(range(100)), depth=2)) as items:
+            for _ in items:
+                raise error
+
+    with pytest.raises(error):
+        read()
+    assert not threads()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
-from dana.core.schemas import parts
+from dana.core.schemas import part_files
 from dana.corpus import digests, documents
 from dana.corpus.digests import NOTHING, DigestStore, DuplicateFilter
 from dana.corpus.documents import Tally, read_documents
@@ -152,7 +152,7 @@ def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, t
         monkeypatch.setattr("dana.stages.texts.reading_processes", lambda files, count=processes: count)
         made = corpus_stage([pool], tmp_path / name)
         assert sorted(path.name for path in made.path.iterdir()) == ["__dana__", "part-00000.parquet"]
-        found[name] = (made.manifest["counts"], [part.read_bytes() for part in parts(made.path)])
+        found[name] = (made.manifest["counts"], [part.read_bytes() for part in part_files(made.path)])
     assert found["one"] == found["two"] == found["all"]
     assert found["all"][0]["kept"] == 3000
 
@@ -184,7 +184,7 @@ def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_th
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
     made = corpus_stage([pool], run / "corpus")
     assert [path.name for path in run.iterdir()] == ["corpus"]
-    assert parts(made.path)[0].read_bytes() == parts(whole.path)[0].read_bytes()
+    assert part_files(made.path)[0].read_bytes() == part_files(whole.path)[0].read_bytes()
     assert made.fingerprint == whole.fingerprint
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dana.core import known_sources, launch
-from dana.core.artifacts import is_sealed
+from dana.core.artifacts import is_intact
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
-from dana.core.known_sources import KEPT, KnownSources
+from dana.core.known_sources import CACHE, KnownSources
 from dana.stages.texts import corpus_stage
 from dana.stages.verify import verify
 
@@ -29,7 +29,7 @@ def hashed(monkeypatch):
         names.append(path.name)
         return file_digest(path)
 
-    for name, value in {"WHOLE": 1000, "SETTLED": 0, "file_digest": counted}.items():
+    for name, value in {"SMALL": 1000, "SETTLED": 0, "file_digest": counted}.items():
         monkeypatch.setattr(known_sources, name, value)
     return names
 
@@ -60,7 +60,7 @@ def test_a_rerun_hashes_nothing_and_a_small_file_is_always_hashed(hashed, pool, 
     assert corpus_stage([str(pool.parent)], tmp_path / "out").manifest == made.manifest
     assert hashed == ["pool.jsonl", "small.txt", "small.txt"]
     assert made.manifest["depends_on"]["files"]["pool.jsonl"] == file_digest(pool)
-    assert str(tmp_path) not in (made.path / KEPT).read_text()
+    assert str(tmp_path) not in (made.path / CACHE).read_text()
     assert all(line.startswith("ok ") for line in verify(made.path))
 
 
@@ -87,7 +87,7 @@ def test_a_file_that_was_changed_just_now_is_hashed_again(hashed, pool, tmp_path
     for _ in range(2):
         made = corpus_stage([str(pool)], tmp_path / "out")
     assert hashed == ["pool.jsonl", "pool.jsonl"]
-    assert not (made.path / KEPT).exists()
+    assert not (made.path / CACHE).exists()
     monkeypatch.setattr(known_sources, "SETTLED", 0)
     for _ in range(2):
         corpus_stage([str(pool)], tmp_path / "out")
@@ -98,14 +98,14 @@ def test_an_edited_file_is_refused(hashed, pool, tmp_path):
     corpus_stage([str(pool)], tmp_path / "out")
     pool.write_text(TEXT + '{"text": "one more"}\n')
     for _ in range(2):
-        with pytest.raises(ArtifactError, match=r"made from something else \(files\.pool\.jsonl: "):
+        with pytest.raises(ArtifactError, match=r"made from other settings \(files\.pool\.jsonl: "):
             corpus_stage([str(pool)], tmp_path / "out")
 
 
 def test_other_bytes_are_seen_by_the_time_of_change(hashed, pool, tmp_path):
     corpus_stage([str(pool)], tmp_path / "out")
     _edit(pool, TEXT.index("00001"))
-    with pytest.raises(ArtifactError, match="made from something else"):
+    with pytest.raises(ArtifactError, match="made from other settings"):
         corpus_stage([str(pool)], tmp_path / "out")
 
 
@@ -123,7 +123,7 @@ def test_other_bytes_are_seen_by_the_time_of_change(hashed, pool, tmp_path):
 )
 def test_what_is_damaged_is_hashed_anew_and_written_anew(hashed, pool, tmp_path, damage):
     made = corpus_stage([str(pool)], tmp_path / "out")
-    kept = made.path / KEPT
+    kept = made.path / CACHE
     whole = kept.read_text()
     kept.write_bytes(damage(whole).encode("latin-1"))
     assert corpus_stage([str(pool)], tmp_path / "out").manifest == made.manifest
@@ -138,42 +138,42 @@ def test_a_file_that_changes_while_it_is_hashed_or_has_just_changed_is_not_remem
         return "digest"
 
     calls = []
-    monkeypatch.setattr(known_sources, "WHOLE", 1000)
+    monkeypatch.setattr(known_sources, "SMALL", 1000)
     for settled, digest in ((0, writing), (1 << 62, lambda path: "digest")):
         monkeypatch.setattr(known_sources, "SETTLED", settled)
         monkeypatch.setattr(known_sources, "file_digest", digest)
         pool.write_text(TEXT)
         known = KnownSources(tmp_path / "out")
         assert known.digest(pool) == "digest"
-        known.keep()
-        assert not (tmp_path / "out" / KEPT).exists()
+        known.save()
+        assert not (tmp_path / "out" / CACHE).exists()
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(hashed, pool, tmp_path, monkeypatch):
     made = corpus_stage([str(pool)], tmp_path / "out")
-    (made.path / KEPT).unlink()
+    (made.path / CACHE).unlink()
 
     def full(path, value):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(known_sources, "write_json", full)
     assert corpus_stage([str(pool)], tmp_path / "out").manifest == made.manifest
-    assert not (made.path / KEPT).exists()
+    assert not (made.path / CACHE).exists()
 
 
 def test_another_process_of_a_launch_than_the_first_hashes_nothing(hashed, pool, tmp_path, monkeypatch):
     made = corpus_stage([str(pool)], tmp_path / "out")
     os.utime(pool, ns=(1, 1))
     hashed.clear()
-    before = (made.path / KEPT).read_text()
+    before = (made.path / CACHE).read_text()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     sent = iter([[str(pool)], made.manifest["depends_on"], made, None, None])
     monkeypatch.setattr(launch, "_sum", lambda number: 0)
-    monkeypatch.setattr(launch, "_sent", lambda value: next(sent))
+    monkeypatch.setattr(launch, "_broadcast", lambda value: next(sent))
     assert corpus_stage([str(pool)], tmp_path / "out") == made
     assert hashed == []
-    assert (made.path / KEPT).read_text() == before
+    assert (made.path / CACHE).read_text() == before
 
 
 KEEPING = """
@@ -186,7 +186,7 @@ for _ in range(50):
     known._before = {}
     for name in sys.argv[2:]:
         known.digest(Path(name))
-    known.keep()
+    known.save()
 """
 
 
@@ -197,9 +197,9 @@ def test_processes_that_remember_at_once_leave_a_whole_file(pool, tmp_path):
     orders = [[pool], [pool, other], [other]]
     at_once = [subprocess.Popen([sys.executable, "-c", KEEPING, out, *files]) for files in orders]
     while any(process.poll() is None for process in at_once):
-        if (out / KEPT).exists():
-            content = json.loads((out / KEPT).read_text())
+        if (out / CACHE).exists():
+            content = json.loads((out / CACHE).read_text())
             assert content["files"]
-            assert is_sealed(content)
+            assert is_intact(content)
     assert [process.returncode for process in at_once] == [0, 0, 0]
-    assert [path.name for path in (out / KEPT).parent.iterdir()] == [Path(KEPT).name]
+    assert [path.name for path in (out / CACHE).parent.iterdir()] == [Path(CACHE).name]

@@ -123,16 +123,16 @@ def test_told_to_stop_the_first_process_and_the_one_that_waits_end_with_75(tmp_p
 import sys, time
 from pathlib import Path
 from dana.core.errors import DanaError
-from dana.core.launch import first
-from dana.core.launch import ending_when_told
+from dana.core.launch import on_rank_0
+from dana.core.launch import stop_on_signal
 
 def slow():
     Path({str(began)!r}).touch()
     time.sleep(100)
 
 try:
-    with ending_when_told():
-        first(slow)
+    with stop_on_signal():
+        on_rank_0(slow)
 except DanaError as error:
     sys.exit(error.exit_code)
 """

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import dana
-from dana.core.artifacts import read_json, sealed, write_json
+from dana.core.artifacts import add_seal, read_json, write_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.schemas import iterate_documents, read_table
 from dana.corpus.text import document_id, normalise
@@ -52,7 +52,7 @@ def moved(run, tmp_path):
 def change(folder, **values):
     about = {**read_json(folder / SAVED), **values}
     del about["digest"]
-    write_json(folder / SAVED, sealed(about))
+    write_json(folder / SAVED, add_seal(about))
 
 
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core import schemas
-from dana.core.artifacts import MANIFEST, fingerprint, sealed
+from dana.core.artifacts import MANIFEST, add_seal, fingerprint
 from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.launch import Share
 from dana.core.logging import tick
@@ -184,7 +184,7 @@ def test_the_seconds_of_scores_hold_fitting_and_every_shard(scoring):
     assert 1000 < done.shards.seconds(every) < 1000 + measured
     selector = done.shards.path / "selector" / MANIFEST
     manifest = {key: value for key, value in json.loads(selector.read_text()).items() if key != "digest"}
-    selector.write_text(json.dumps(sealed({**manifest, "seconds": 500.0})))
+    selector.write_text(json.dumps(add_seal({**manifest, "seconds": 500.0})))
     assert 1500 < done.run().manifest["seconds"] < 1600
 
 

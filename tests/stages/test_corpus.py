@@ -8,7 +8,7 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.errors import ArtifactError, DataError
-from dana.core.schemas import DOCUMENTS, Document, iterate_documents, parts
+from dana.core.schemas import DOCUMENTS, Document, iterate_documents, part_files
 from dana.corpus import documents as documents_module
 from dana.corpus import slices
 from dana.stages import texts as stage
@@ -37,7 +37,7 @@ def test_documents_and_counts_by_hand(sources, tmp_path):
         "rejected": {},
         "by_source": {"ay": {"documents": 2, "characters": 8}, "bee": {"documents": 1, "characters": 5}},
     }
-    assert pq.read_schema(parts(made.path)[0]).names == DOCUMENTS.names
+    assert pq.read_schema(part_files(made.path)[0]).names == DOCUMENTS.names
 
 
 def test_the_manifest_names_files_and_not_where_they_lie(sources, tmp_path):
@@ -51,7 +51,7 @@ def test_the_same_files_elsewhere_give_the_same_bytes(sources, tmp_path):
     moved = sources.rename(tmp_path / "moved")
     two = corpus_stage([str(moved / "*")], tmp_path / "two")
     assert one.fingerprint == two.fingerprint
-    assert parts(one.path)[0].read_bytes() == parts(two.path)[0].read_bytes()
+    assert part_files(one.path)[0].read_bytes() == part_files(two.path)[0].read_bytes()
 
 
 def test_a_rerun_reads_no_document(sources, tmp_path, monkeypatch):
@@ -62,11 +62,11 @@ def test_a_rerun_reads_no_document(sources, tmp_path, monkeypatch):
 
 def test_changed_input_is_refused_and_left_alone(sources, tmp_path):
     made = corpus_stage([str(sources)], tmp_path / "out")
-    before = parts(made.path)[0].read_bytes()
+    before = part_files(made.path)[0].read_bytes()
     (sources / "ay.txt").write_text("another\n", encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"made from something else \(files\.ay\.txt: "):
+    with pytest.raises(ArtifactError, match=r"made from other settings \(files\.ay\.txt: "):
         corpus_stage([str(sources)], tmp_path / "out")
-    assert parts(made.path)[0].read_bytes() == before
+    assert part_files(made.path)[0].read_bytes() == before
 
 
 def test_another_order_is_another_corpus(sources, tmp_path):

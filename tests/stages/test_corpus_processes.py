@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core.errors import DataError
-from dana.core.schemas import parts
+from dana.core.schemas import part_files
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
@@ -43,13 +43,13 @@ def test_small_files_are_read_side_by_side_however_they_are_named(tmp_path, monk
     def workers(count):
         yield pool
 
-    monkeypatch.setattr(slices_module, "workers", workers)
+    monkeypatch.setattr(slices_module, "worker_pool", workers)
     monkeypatch.setattr(stage, "reading_processes", lambda files: 3)
     sources = sorted(map(str, folder.iterdir())) if source == "each" else [str(folder / source)]
     made = corpus_stage(sources, tmp_path / "out")
     assert pool.most == 3 + 2
     assert not pool.waiting
-    assert pq.read_table(parts(made.path)[0])["text"].to_pylist() == [f"text {number}" for number in range(10)]
+    assert pq.read_table(part_files(made.path)[0])["text"].to_pylist() == [f"text {number}" for number in range(10)]
 
 
 @pytest.fixture
@@ -78,7 +78,11 @@ def test_every_record_and_every_byte_are_those_of_one_process(mixed, tmp_path, m
         for one in parsed[count]:
             one.record.fields.clear()  # they do not come back from another process
         corpus = corpus_stage(mixed, tmp_path / f"out {count}", "skip")
-        made[count] = [path.read_bytes() for path in parts(corpus.path)], corpus.manifest["counts"], corpus.fingerprint
+        made[count] = (
+            [path.read_bytes() for path in part_files(corpus.path)],
+            corpus.manifest["counts"],
+            corpus.fingerprint,
+        )
     assert parsed[1] == parsed[2] == parsed[4]
     assert made[1] == made[2] == made[4]
     assert [one.record.line for one in parsed[1] if one.problem.startswith("not JSON")] == [51] * 4

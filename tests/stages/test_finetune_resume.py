@@ -13,7 +13,7 @@ import pytest
 import toy_task
 
 from dana.cli.main import main
-from dana.core.errors import ArtifactError, Preempted
+from dana.core.errors import ArtifactError, Preemption
 from dana.finetuning.loop import run_seed
 from dana.stages import finetune
 from dana.stages.finetune import FinetuneSettings, finetune_stage
@@ -78,7 +78,7 @@ def test_told_to_stop_it_leaves_at_the_next_step_and_keeps_what_is_finished(
         return original(*arguments)
 
     monkeypatch.setattr(loop, where, interrupt)
-    with pytest.raises(Preempted, match="told to stop in seed 1; 1 finished before") as stopped:
+    with pytest.raises(Preemption, match="told to stop in seed 1; 1 finished before") as stopped:
         finetune_stage(checkpoint, card, BRIEF, tmp_path / "out")
     assert stopped.value.exit_code == 75
     assert len(calls) == 1
@@ -107,7 +107,7 @@ def interrupted(checkpoint, card, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"epochs": 1}, r"out-seeds was made from something else \(preset.epochs: 2 there, 1 now\)"),
+        ({"epochs": 1}, r"out-seeds was made from other settings \(preset.epochs: 2 there, 1 now\)"),
         ({"max_train": 20}, r"max_train: null there, 20 now"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_finished_seed_of_other_settings_is_refused(checkpoint, card, interrup
 
 def test_a_finished_seed_of_another_model_is_refused(card, interrupted, tmp_path):
     other = str(toy_task.write_checkpoint(tmp_path / "other", seed=1))
-    with pytest.raises(ArtifactError, match=r"out-seeds was made from something else \(model"):
+    with pytest.raises(ArtifactError, match=r"out-seeds was made from other settings \(model"):
         finetune_stage(other, card, BRIEF, interrupted)
 
 

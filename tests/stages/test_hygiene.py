@@ -259,8 +259,8 @@ def test_what_cannot_be_found_is_named_before_any_work(cards, tmp_path):
 
 
 def test_the_command_line_takes_several_tasks():
-    from dana.cli.given import settings_from
     from dana.cli.main import build_parser
+    from dana.cli.settings import settings_from
 
     line = ["score", "--task", "x", "--general", "y", "--decontaminate", "sst2", "chemprot", "--near-duplicates", "0.8"]
     settings: RunSettings = settings_from(build_parser().parse_args(line))

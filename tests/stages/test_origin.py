@@ -11,7 +11,7 @@ from versions import classes_of
 
 from dana.core import registry
 from dana.core.errors import ArtifactError
-from dana.core.registry import DETECTORS, ENCODERS, Registry, is_present, origin_of
+from dana.core.registry import DETECTORS, ENCODERS, Registry, is_importable, origin_of
 from dana.detectors.components import ComponentDistance
 from dana.detectors.neighbours import KNearestNeighbours
 from dana.detectors.pyod import Convention, as_detector
@@ -115,7 +115,7 @@ def test_an_edited_encoder_reads_nothing_that_the_old_one_stored(tmp_path, edit)
 
 @pytest.mark.parametrize("registry_", REGISTRIES, ids=lambda one: one.group)
 def test_every_component_of_ours_states_a_version_of_its_own(registry_):
-    present = [name for name, (entry, *_) in registry_.entries().items() if is_present(entry.module)]
+    present = [name for name, (entry, *_) in registry_.entries().items() if is_importable(entry.module)]
     loaded = {name: registry_.load(name) for name in present}
     classes = [(name, cls) for name, one in loaded.items() for cls in classes_of(one)]
     assert [name for name, cls in classes if not isinstance(vars(cls).get("version"), int)] == []

@@ -147,7 +147,7 @@ def test_a_place_that_is_taken_is_refused_before_any_work(checkpoint, card, tmp_
     with pytest.raises(ArtifactError, match="out-model: not empty and not made by dana"):
         finetune_stage(checkpoint, card, SAVE, tmp_path / "out")
     finetune_stage(checkpoint, card, replace(SAVE, seeds=1), tmp_path / "other")
-    with pytest.raises(ArtifactError, match=r"other-model was made from something else \(preset\.epochs: 4 there, 1"):
+    with pytest.raises(ArtifactError, match=r"other-model was made from other settings \(preset\.epochs: 4 there, 1"):
         finetune_stage(checkpoint, card, replace(SAVE, epochs=1), tmp_path / "other")
     assert ran == [0]
 

@@ -5,8 +5,8 @@ import shlex
 import pytest
 import yaml
 
-from dana.cli.given import settings_from
 from dana.cli.main import build_parser, main
+from dana.cli.settings import settings_from
 from dana.core.config import SETTINGS
 from dana.core.errors import ConfigError
 from dana.scoring.settings import Selection

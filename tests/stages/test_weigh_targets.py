@@ -13,7 +13,7 @@ import dana
 from dana.cli.main import main
 from dana.core.errors import ConfigError, Contradiction
 from dana.core.files import file_digest
-from dana.core.schemas import iterate_documents, parts, read_table
+from dana.core.schemas import iterate_documents, part_files, read_table
 from dana.stages.weigh import weigh_targets_stage
 from dana.train.examples import weights_by_document
 from dana.weighting.pool import Pool
@@ -125,7 +125,7 @@ def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path, policy):
     assert one.fingerprint == two.fingerprint
     assert one.manifest["counts"] == two.manifest["counts"]
     assert one.manifest["targets"] == two.manifest["targets"]
-    assert [file_digest(part) for part in parts(one.path)] == [file_digest(part) for part in parts(two.path)]
+    assert [file_digest(part) for part in part_files(one.path)] == [file_digest(part) for part in part_files(two.path)]
 
 
 def test_text_that_two_targets_want_is_kept_once(runs, tmp_path):

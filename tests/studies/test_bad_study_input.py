@@ -8,13 +8,13 @@ from tests.bad_input import (  # noqa: F401
     HASHING,
     SELECT,
     card,
-    cut,
-    made,
-    own_task_path,
-    place,
+    empty_task_path,
     refuse,
     remove,
     text,
+    truncate,
+    workspace,
+    workspace_copy,
 )
 
 CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
@@ -84,18 +84,18 @@ LATE = [
 
 
 @pytest.mark.parametrize(("line", "says"), FLAGS, ids=[line.replace("{", "").replace("}", "") for line, _ in FLAGS])
-def test_bad_flags_of_studies(line, says, made, capfd, monkeypatch):
-    monkeypatch.chdir(made.folder)
-    refuse(line, says, made, capfd)
+def test_bad_flags_of_studies(line, says, workspace, capfd, monkeypatch):
+    monkeypatch.chdir(workspace.folder)
+    refuse(line, says, workspace, capfd)
 
 
 @pytest.mark.parametrize(("line", "says", "damage"), BROKEN, ids=[f"{at}-{case[1]}" for at, case in enumerate(BROKEN)])
-def test_bad_files_of_studies(line, says, damage, place, capfd, monkeypatch):
-    monkeypatch.chdir(place.folder)
-    damage(place)
-    refuse(line, says, place, capfd)
+def test_bad_files_of_studies(line, says, damage, workspace_copy, capfd, monkeypatch):
+    monkeypatch.chdir(workspace_copy.folder)
+    damage(workspace_copy)
+    refuse(line, says, workspace_copy, capfd)
 
 
 @pytest.mark.parametrize(("line", "says"), LATE)
-def test_bad_settings_found_after_reading(line, says, made, capfd):
-    refuse(line, says, made, capfd, stays=("task", "corpus", "pool", "topic-model", "shares"))
+def test_bad_settings_found_after_reading(line, says, workspace, capfd):
+    refuse(line, says, workspace, capfd, stays=("task", "corpus", "pool", "topic-model", "shares"))

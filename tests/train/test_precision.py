@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dana.core.device import has_bf16, speed_of_bf16
+from dana.core.device import bf16_speedup, has_bf16
 from dana.core.errors import ConfigError
 from dana.train.execution import Precision, make_accelerator
 
@@ -52,7 +52,7 @@ def cpu_with(monkeypatch, avx512=False, amx=False, speed=None):
     """Whether a CPU of such instructions and speed computes in bfloat16; without a speed it must not be timed."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr("dana.core.device.speed_of_bf16", lambda: pytest.fail("timed") if speed is None else speed)
+    monkeypatch.setattr("dana.core.device.bf16_speedup", lambda: pytest.fail("timed") if speed is None else speed)
     return has_bf16(CPU)
 
 
@@ -77,4 +77,4 @@ def test_the_speed_is_that_of_the_fastest_turns(monkeypatch):
 
     monkeypatch.setattr(torch.nn.functional, "linear", linear)
     monkeypatch.setattr("dana.core.device.time.perf_counter", lambda: now[0])
-    assert speed_of_bf16.__wrapped__() == 3 / 2
+    assert bf16_speedup.__wrapped__() == 3 / 2

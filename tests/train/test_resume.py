@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from dana.core.errors import ConfigError, Preempted
+from dana.core.errors import ConfigError, Preemption
 from dana.train import loop
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, find_checkpoint
 from dana.train.layout import BatchLayout
@@ -69,7 +69,7 @@ def test_stopped_by_a_signal_it_goes_on_bit_for_bit(train, stop_at, settings):
         if isinstance(record, StepRecord) and record.step == stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Preempted, match=f"told to stop .*after step {stop_at}.*; saved") as told:
+    with pytest.raises(Preemption, match=f"told to stop .*after step {stop_at}.*; saved") as told:
         train("stopped", settings, at_record=stop)
     assert told.value.exit_code == 75
     resumed, again = train("stopped", settings)
@@ -88,7 +88,7 @@ def test_a_signal_during_an_evaluation_ends_it_and_it_is_repeated(train, monkeyp
         return original(micro, module)
 
     monkeypatch.setattr(MicroBatch, "losses", interrupt)
-    with pytest.raises(Preempted, match="while evaluating after step"):
+    with pytest.raises(Preemption, match="while evaluating after step"):
         train("stopped")
     resumed, again = train("stopped")
     assert torch.equal(resumed, weights)
@@ -148,7 +148,7 @@ def test_a_changed_setting_is_refused(train, tmp_path):
         if isinstance(record, StepRecord) and record.step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Preempted):
+    with pytest.raises(Preemption):
         train("run", at_record=stop)
     with pytest.raises(ArtifactError, match='name: "run" there, "other" now'):
         Checkpoints(tmp_path / "run", {"name": "other"}).newest()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.files import replacing
+from dana.core.files import temp_file
 from dana.core.tensors import load_tensors, save_tensors
 from dana.models.ngram.vocabulary import BEGIN, UNKNOWN, Vocabulary, WordIds
 
@@ -178,7 +178,7 @@ def write_arpa(model: NgramModel, path: Path) -> None:
     A header with the number of n-grams of each order, then a section an order with a line an n-gram: log10 probability,
     the words and, but for the highest order, log10 back-off, each number with all its digits.
     """
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+    with temp_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         stream.write("\\data\\\n")
         for order, level in enumerate(model.levels, 1):
             stream.write(f"ngram {order}={level.keys.size}\n")

@@ -18,7 +18,7 @@ from dana.core.artifacts import open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.rng import document_key
-from dana.core.schemas import SCORES, WEIGHTS, Document, parts, read_batches, table_identity
+from dana.core.schemas import SCORES, WEIGHTS, Document, part_files, read_batches, table_identity
 from dana.core.storage import check_url, is_url
 from dana.corpus.sources import stem
 from dana.corpus.text import document_id, normalise, words
@@ -296,7 +296,7 @@ def document_weights(folder: Path) -> pd.Series:
 def _whole_documents(folder: Path, schema: pa.Schema, column: str) -> Iterator[pa.Table]:
     """Rows of a folder of scores or weights in order, cut between documents; nothing if it has none."""
     waiting = schema.empty_table().select(["doc_id", "unit", column])
-    for part in parts(folder):
+    for part in part_files(folder):
         for batch in read_batches(part, waiting.column_names):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch]).cast(waiting.schema)])
             starts = np.flatnonzero(waiting["unit"].to_numpy() == 0)

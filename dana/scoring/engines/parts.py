@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.dirfs import DirFileSystem
 
-from dana.core.artifacts import MANIFEST, OWN, Artifact, Draft, is_sealed, make, notes_of, open_artifact, sealed
+from dana.core.artifacts import MANIFEST, META_DIR, Artifact, Draft, add_seal, get_notes, is_intact, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
-from dana.core.files import file_digest, refuse_damage, text_digest
+from dana.core.files import check_digests, file_digest, text_digest
 from dana.core.schemas import DOCUMENTS, SCORES, Document, iterate_documents
-from dana.core.storage import attempt, is_url, place_of
+from dana.core.storage import is_url, open_file_system, with_retries
 from dana.corpus.digests import DigestStore
 from dana.corpus.documents import Tally, document_tables
 from dana.scoring.saved_selector import LEARNED, SAVED
@@ -49,7 +49,7 @@ def as_folder(place: Any) -> DirFileSystem:
     """
     if isinstance(place, DirFileSystem):
         return place
-    fs, path = place_of(str(place)) if is_url(str(place)) else fsspec.url_to_fs(str(place))
+    fs, path = open_file_system(str(place)) if is_url(str(place)) else fsspec.url_to_fs(str(place))
     return DirFileSystem(path=path, fs=fs)
 
 
@@ -126,7 +126,7 @@ def task_part(folder: DirFileSystem, rank: int, tasks: int, selector: str) -> It
         about = {"format": FORMAT, "tasks": tasks, "selector": selector}
         about |= {"documents": writer.documents, "blank": writer.blank, "digests": writer.move()}
         aside = f"{TASKS}/.{rank:05d}.json.{uuid4().hex}"
-        folder.pipe_file(aside, json.dumps(sealed(about), indent=2).encode())
+        folder.pipe_file(aside, json.dumps(add_seal(about), indent=2).encode())
         folder.mv(aside, _record_name(rank))
     finally:
         writer.discard()
@@ -172,8 +172,8 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     """
     require(not is_url(str(out)), "out", out, "a local folder; copy it to a URL when it is whole")
     fitted = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
-    learned = {name: about for name, about in fitted.manifest["files"].items() if name.startswith(f"{OWN}/")}
-    refuse_damage(fitted.path, learned, f"score {run} again, or copy it again")
+    learned = {name: about for name, about in fitted.manifest["files"].items() if name.startswith(f"{META_DIR}/")}
+    check_digests(fitted.path, learned, f"score {run} again, or copy it again")
     found = _Parts.open(as_folder(parts), fitted)
     task = open_artifact(Path(run) / "task", "task")
 
@@ -181,7 +181,7 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
         manifest = shutil.ignore_patterns(Path(MANIFEST).name)
         shutil.copytree(task.path, draft.path, dirs_exist_ok=True, ignore=manifest)
         draft.counts, draft.seeds = task.manifest["counts"], task.manifest["seeds"]
-        draft.notes |= notes_of(task.manifest)
+        draft.notes |= get_notes(task.manifest)
 
     make(Path(out) / "task", "task", task.manifest["depends_on"], copy_task)
     corpus = make(Path(out) / "corpus", "corpus", {"parts": found.digests("corpus")}, found.write_corpus)
@@ -197,7 +197,7 @@ def _tasks_done(folder: DirFileSystem) -> dict[int, dict[str, Any]]:
         if not name.startswith(".") and name.endswith(".json"):
             with suppress(ValueError):  # no JSON, or no number
                 about = json.loads(folder.cat_file(f"{TASKS}/{name}"))
-                if isinstance(about, dict) and "digest" in about and is_sealed(about):
+                if isinstance(about, dict) and "digest" in about and is_intact(about):
                     found[int(name.removesuffix(".json"))] = about
     return dict(sorted(found.items()))
 
@@ -221,7 +221,7 @@ class _Parts:
         Raises:
             ArtifactError: Naming what is missing or of another pipeline.
         """
-        found = attempt(lambda: _tasks_done(folder), folder.path, AGAIN)
+        found = with_retries(lambda: _tasks_done(folder), folder.path, AGAIN)
         if not found:
             raise ArtifactError(f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output")
         wanted = {"format": FORMAT, "tasks": max(record["tasks"] for record in found.values())}
@@ -266,7 +266,7 @@ class _Parts:
 
     def write_scores(self, draft: Draft, fitted: Artifact) -> None:
         """Join every task's scores, in order."""
-        units = write_scores(draft, fitted, self._shards(draft.path / OWN / "part.parquet"))
+        units = write_scores(draft, fitted, self._shards(draft.path / META_DIR / "part.parquet"))
         draft.counts = {**fitted.manifest["counts"], "units": units}
         draft.seeds = fitted.manifest["seeds"]
 
@@ -291,6 +291,6 @@ class _Parts:
             except FileNotFoundError as error:
                 raise ArtifactError(f"{url}: is missing; {again}") from error
 
-        attempt(copy, url, AGAIN)
+        with_retries(copy, url, AGAIN)
         if file_digest(place) != self.records[rank]["digests"][name]:
             raise ArtifactError(f"{url}: damaged; {again}")

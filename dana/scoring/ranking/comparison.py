@@ -14,7 +14,7 @@ import numpy as np
 
 from dana.core.config import require
 from dana.core.errors import DanaError, DataError, PluginError
-from dana.core.logging import get_logger, progress, ticking, tracked
+from dana.core.logging import get_logger, progress, report_ticks, track
 from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
@@ -112,7 +112,7 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
     require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
     context = RememberedContext.of(selection.context(""))
     total = len(units) + sum(map(len, samples.values()))
-    with progress(what="embedding", unit="units", total=total) as bar, ticking(bar):
+    with progress(what="embedding", unit="units", total=total) as bar, report_ticks(bar):
         for part in (units, *samples.values()):
             context.embed(part.texts)
         bar.update(total - bar.n)
@@ -151,7 +151,7 @@ def compare_detectors(
     rows: list[Row] = []
     replicates: dict[str, np.ndarray] = {}
     failed = settings.broken()
-    for spec in tracked(specs, what="ranking", unit="detectors", total=len(specs)):
+    for spec in track(specs, what="ranking", unit="detectors", total=len(specs)):
         selector = DetectorSelector(context=replace(texts.context, detector=spec))  # what is ranked is what is deployed
         try:
             if grouped:

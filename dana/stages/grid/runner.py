@@ -14,15 +14,15 @@ from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import DanaError
-from dana.core.launch import cores, leads
-from dana.core.logging import get_logger, labelled, minutes, setup
+from dana.core.launch import cores, is_writer
+from dana.core.logging import format_duration, get_logger, progress_label, setup
 from dana.core.workers import Worker
 from dana.stages.grid.cell import Cell, call_stage
 from dana.stages.grid.grid import Grid, write_metrics
 
 log = get_logger(__name__)
 
-STOPPED = 75  # exit code of dana.core.launch.Preempted: told to stop, and has saved
+STOPPED = 75  # exit code of dana.core.launch.Preemption: told to stop, and has saved
 PATIENCE = 60.0  # seconds for an interrupted cell to remove what it was writing; then its process is killed
 
 Outcome = tuple[str, float | None]  # of call_stage
@@ -58,7 +58,7 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
     Raises:
         DanaError: When all that can be done is done: which cells failed and why. Of a single failure in this process it
             is the error itself.
-        Preempted: At once, if a cell was told to stop.
+        Preemption: At once, if a cell was told to stop.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
     going = _Going(grid, jobs)
@@ -69,7 +69,7 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
                 going.finish()
                 going.begin(submit)
     finally:
-        if leads():
+        if is_writer():
             write_metrics(grid, going.made)
     log.info("cells     %d of %d done (%s)", len(going.made), len(grid.cells), going.clock.left())
     if going.failed:
@@ -95,7 +95,7 @@ class _Going:
             place = f"{len(self.grid.cells) - len(self.waiting)}/{len(self.grid.cells)}"
             log.info("cell %-7s %s   (%s)", place, cell.name, self.clock.left())
             begun = time.monotonic()
-            with labelled(f"{place} {cell.name}"):
+            with progress_label(f"{place} {cell.name}"):
                 outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
             self.running[outcome] = cell, begun
 
@@ -110,7 +110,7 @@ class _Going:
                 self.made[cell.name], seconds = outcome.result()
                 seconds = max(time.monotonic() - begun, seconds or 0)
                 self.clock.done(cell, seconds)
-                if leads():
+                if is_writer():
                     self.grid.write_record(cell.name, self.made[cell.name], seconds)
                 continue
             log.error("failed    %s: %s", cell.name, error)
@@ -214,9 +214,9 @@ class Clock:
         known = [
             fmean(self._measured[kind]) * amount for kind, amount in self._ahead.values() if kind in self._measured
         ]
-        spent = minutes(time.monotonic() - self._begun)
+        spent = format_duration(time.monotonic() - self._begun)
         if not known:
             return f"{spent} so far"
         unknown = len(self._ahead) - len(known)
-        rest = f"about {minutes(sum(known) / self._jobs)} left"
+        rest = f"about {format_duration(sum(known) / self._jobs)} left"
         return f"{spent} so far, {rest}" + (f", plus {unknown} cell(s) not timed yet" if unknown else "")

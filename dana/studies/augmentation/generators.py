@@ -9,18 +9,11 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.core.device import device_named
+from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
 from dana.core.rng import derive_seed, generator, seeded
-from dana.models.folder import (
-    check_checkpoint,
-    load_own_tokenizer,
-    load_transformer,
-    loading,
-    located,
-    model_identity,
-)
+from dana.models.folder import check_checkpoint, load_own_tokenizer, load_transformer, loading, located, model_identity
 from dana.studies.topics.model import WORD
 from dana.train.supervised import train_supervised
 
@@ -189,7 +182,7 @@ class Sequence2Sequence:
         from transformers.optimization import Adafactor
 
         model, tokenizer = load_seq2seq(self.model)
-        device = device_named()
+        device = find_device()
         model.to(device)
         model.train()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from dana.core.artifacts import Artifact, Draft, fingerprint, make, write_text
 from dana.core.errors import ConfigError, DataError
-from dana.core.files import json_lines
+from dana.core.files import to_json_lines
 from dana.core.schemas import Document
-from dana.core.text_table import aligned
+from dana.core.text_table import tabulate
 from dana.corpus.documents import Tally, read_documents
 from dana.studies.augmentation.synthetic import (
     SYNTHETIC,
@@ -145,11 +145,11 @@ def _pool(test: Sequence[LabelledText], general: Sequence[str], transductive: bo
 
 
 def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], rows: Sequence[SyntheticRow]) -> None:
-    write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
+    write_text(draft.path / SYNTHETIC, to_json_lines(map(asdict, rows)))
     for split, real in splits.items():
         texts = [*real, *(rows if split == "train" else ())]
         records = (dict(zip(fields, (row.id, row.text, row.label), strict=True)) for row in texts)
-        write_text(draft.path / f"{split}.jsonl", json_lines(records))
+        write_text(draft.path / f"{split}.jsonl", to_json_lines(records))
     draft.counts = {
         "real": len(splits["train"]),
         "synthetic": len(rows),
@@ -161,6 +161,6 @@ def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], row
 def augmentation_text(artifact: Artifact) -> str:
     """Format the numbers of synthetic texts by label, of real texts, and of documents with keywords."""
     counts = artifact.manifest["counts"]
-    table = aligned([{"label": label, "synthetic": count} for label, count in counts["labels"].items()])
+    table = tabulate([{"label": label, "synthetic": count} for label, count in counts["labels"].items()])
     numbers = f"{counts['real']:,} real and {counts['synthetic']:,} synthetic texts"
     return f"{table}\n\n{numbers}, keywords of {counts['documents']:,} documents"

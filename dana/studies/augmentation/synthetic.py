@@ -21,8 +21,8 @@ import numpy as np
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.config import require
 from dana.core.errors import DataError, PluginError
-from dana.core.files import json_lines
-from dana.core.registry import blamed, origin_of
+from dana.core.files import to_json_lines
+from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed, generator
 from dana.core.schemas import Document
 from dana.corpus.text import normalise, wording
@@ -323,7 +323,7 @@ def generator_identity(spec: str) -> dict[str, Any]:
         DanaError: If the generator is unknown, or a requirement is missing.
     """
     component = GENERATORS.create(spec)
-    with blamed("generator", spec, component):
+    with plugin_errors("generator", spec, component):
         return {"settings": component.identity(), **origin_of(component)}
 
 
@@ -377,7 +377,7 @@ def write_texts(
     spec, root = settings.generator, derive_seed(settings.seed, "augmentation", label)
     component: Generator = GENERATORS.create(spec)
     text_prompts = [prompts[number % len(prompts)] for number in range(count)]
-    with blamed("generator", spec, component):
+    with plugin_errors("generator", spec, component):
         writer = component.fit(pairs, derive_seed(root, "fit"))
         texts, seeds = _generate(writer, [prompt.keywords for prompt in text_prompts], root)
     rows = []
@@ -387,7 +387,7 @@ def write_texts(
             raise DataError(f"generator {spec!r}: empty text of {label!r} for {keywords_text}")
         origin = (prompt.topic, prompt.keywords, prompt.keywords_of, spec, seed, label)
         rows.append(SyntheticRow(f"synthetic-{label}-{number}", text, label, *origin))
-    write_text(draft.path / SYNTHETIC, json_lines(map(asdict, rows)))
+    write_text(draft.path / SYNTHETIC, to_json_lines(map(asdict, rows)))
     draft.counts["synthetic"] = count
 
 

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
-from dana.cli.given import keep, settings_from
 from dana.cli.selection import TEXTS
+from dana.cli.settings import keep, settings_from
 
 OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate")
 

@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
-from dana.core.artifacts import OWN
+from dana.core.artifacts import META_DIR
 from dana.corpus.unit_stream import Units
 from dana.studies.clusters.model import FittedClusters, choose_k, fit_clusters, fit_components
 from dana.studies.clusters.settings import ClusterSettings
@@ -20,7 +20,7 @@ WORD = r"(?u)\b[^\W\d_]+(?:['’][^\W\d_]+)+\b|\b[^\W\d_]{2,}\b"  # two letters 
 FEWEST_UNITS = 3  # a word names a cluster only if it is in so many of its units
 LIFT = 3.0  # and if it is so many times as frequent as in the other clusters
 IN_NAME = 3  # words of a name
-FOLDER = f"{OWN}/mixture"  # folder of the description in a clusters artifact
+FOLDER = f"{META_DIR}/mixture"  # folder of the description in a clusters artifact
 TABLES = ("sample", "assignments", "fits", "choice", "ellipses")  # fields that are saved as Parquet files
 
 

@@ -9,31 +9,13 @@ from scipy.spatial.distance import cdist
 
 from dana.core.artifacts import Artifact
 from dana.core.registry import package_versions
-from dana.core.schemas import parts, read_batches
+from dana.core.schemas import part_files, read_batches
 from dana.report.figures import shorten
-from dana.report.page import (
-    Finding,
-    Report,
-    Section,
-    Table,
-    decimals,
-    each,
-    number,
-    percent,
-    shares,
-    text_columns,
-)
+from dana.report.page import Finding, Report, Section, Table, decimals, each, number, percent, shares, text_columns
 from dana.report.svg import COLOURS, Figure
 from dana.report.unit_texts import beginning, is_readable
 from dana.studies.clusters.description import FOLDER, ClusterDescription
-from dana.studies.clusters.domains import (
-    confusion,
-    contingency,
-    domain_purity,
-    majority,
-    outlier_table,
-    surface_of,
-)
+from dana.studies.clusters.domains import confusion, contingency, domain_purity, majority, outlier_table, surface_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +33,7 @@ def read_clusters(artifact: Artifact) -> tuple[ClusterDescription, pd.DataFrame]
         The description; and one row per cluster and source: cluster, source, units, responsibility (summed).
     """
     key = ["cluster", "source"]
-    batches = (batch for part in parts(artifact.path) for batch in read_batches(part, [*key, "responsibility"]))
+    batches = (batch for part in part_files(artifact.path) for batch in read_batches(part, [*key, "responsibility"]))
     frames = (batch.to_pandas().astype({"responsibility": float}).assign(units=1) for batch in batches)
     units = pd.concat([frame.groupby(key).sum() for frame in frames]).groupby(level=key).sum().reset_index()
     return ClusterDescription.load(artifact.path / FOLDER, artifact.manifest), units

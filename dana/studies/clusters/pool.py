@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import MANIFEST
-from dana.core.schemas import parts
+from dana.core.schemas import part_files
 from dana.report.figures import MOST_BARS
 from dana.report.files import read_columns, read_object, reading
 from dana.report.page import Section, Table, decimals, shares, text_columns
@@ -53,9 +53,13 @@ def amounts_by_cluster(clusters: Path, weights: Path | None, k: int) -> tuple[np
         Counts, int64 of shape (k,); and sums, float64 of shape (k,), NaN without weights or if the weights belong to
         other units.
     """
-    weight_parts = parts(weights) if weights else []
-    is_same, units, weight_sums = len(weight_parts) == len(parts(clusters)), np.zeros(k, dtype=np.int64), np.zeros(k)
-    for at, part in enumerate(parts(clusters)):
+    weight_parts = part_files(weights) if weights else []
+    is_same, units, weight_sums = (
+        len(weight_parts) == len(part_files(clusters)),
+        np.zeros(k, dtype=np.int64),
+        np.zeros(k),
+    )
+    for at, part in enumerate(part_files(clusters)):
         assignments = read_columns(part, [*KEY, "cluster"])
         labels = assignments["cluster"].to_numpy()
         units += np.bincount(labels, minlength=k)

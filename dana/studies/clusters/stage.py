@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import Artifact, Draft
-from dana.core.launch import first
-from dana.core.logging import get_logger, progress, ticking
+from dana.core.launch import on_rank_0
+from dana.core.logging import get_logger, progress, report_ticks
 from dana.core.rng import derive_seed
 from dana.core.schemas import UNIT, table_schema, write_parts
-from dana.core.text_table import aligned
+from dana.core.text_table import tabulate
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.report.page import write_page
@@ -98,7 +98,7 @@ class Clustering(ShardedTable):
         count, samples = self.draw_samples({"clusters": (sample_seed, self.settings.fit)})
         sample = samples["clusters"]
         sample = sample.rows(distinct_rows(sample.texts))
-        with progress(what="embedding", unit="units", total=len(sample)) as bar, ticking(bar):
+        with progress(what="embedding", unit="units", total=len(sample)) as bar, report_ticks(bar):
             vectors = self._context.embed(sample.texts)
             bar.update(len(sample) - bar.n)
         description = describe_clusters(sample, vectors, self.selection.geometry, self.settings, seed)
@@ -152,7 +152,9 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     clusters = settings.section("clusters")
     domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
     artifact = Clustering(corpus, selection, clusters, out / "clusters").run()
-    first(lambda: write_page(cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters"))
+    on_rank_0(
+        lambda: write_page(cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters")
+    )
     return artifact
 
 
@@ -163,4 +165,4 @@ def clusters_text(out: Path) -> str:
         out: Folder of the run, after :func:`run_clusters`.
     """
     rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
-    return aligned([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])
+    return tabulate([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])

@@ -3,7 +3,7 @@
 import argparse
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
-from dana.cli.given import settings_from
+from dana.cli.settings import settings_from
 
 FLAGS = [
     Flag("--task", "compare.tasks", options=MANY),

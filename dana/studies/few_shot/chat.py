@@ -111,7 +111,7 @@ class LocalChat:
     def _network(self) -> Any:
         from transformers import AutoModelForCausalLM, GenerationConfig
 
-        from dana.core.device import device_named
+        from dana.core.device import find_device
 
         with loading(self.model):
             network = AutoModelForCausalLM.from_pretrained(located(self.model), use_safetensors=True, dtype="auto")
@@ -126,7 +126,7 @@ class LocalChat:
             pad_token_id=fill if fill is not None else ends[0] if isinstance(ends, list) else ends,
             **(sampling if self.temperature > 0 else {"do_sample": False}),
         )
-        return network.eval().to(device=device_named())
+        return network.eval().to(device=find_device())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command
-from dana.cli.given import keep, settings_from
+from dana.cli.settings import keep, settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
 OF_GAP = (

@@ -12,11 +12,11 @@ from scipy.stats import binomtest
 
 from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
 from dana.core.config import require
-from dana.core.files import file_digest, json_lines
-from dana.core.logging import tracked
-from dana.core.registry import blamed, origin_of
+from dana.core.files import file_digest, to_json_lines
+from dana.core.logging import track
+from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed
-from dana.core.text_table import aligned
+from dana.core.text_table import tabulate
 from dana.stages.settings import RunSettings
 from dana.studies.few_shot import ARMS
 from dana.studies.few_shot.chat import ChatModel, open_chat
@@ -65,7 +65,7 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     def write(draft: Draft) -> None:
         plan = [(item, arm) for item in items for arm in ARMS]
         records = []
-        for number, (item, arm) in enumerate(tracked(plan, what="conversations", unit="conversations")):
+        for number, (item, arm) in enumerate(track(plan, what="conversations", unit="conversations")):
             hold = partial(_hold_conversation, model=model, spec=study.chat, item=item, arm=arm, seed=seed)
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
             records.append(read_json(part.path / CONVERSATION) | {"model": depends_on["chat"]})
@@ -80,7 +80,7 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
 def _hold_conversation(draft: Draft, model: ChatModel, spec: str, item: Item, arm: str, seed: int) -> None:
     """Ask about one item with the examples of one arm; write the conversation and its outcome."""
     of_turns = derive_seed(seed, KIND, item.id, arm) % 2**31
-    with blamed("chat model", spec, model):
+    with plugin_errors("chat model", spec, model):
         turns, choice = converse(model, item, arm, of_turns)
     label = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
     outcome = choice.value if label is None else "right" if label == item.label else "wrong"
@@ -91,8 +91,8 @@ def _hold_conversation(draft: Draft, model: ChatModel, spec: str, item: Item, ar
 
 def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> None:
     folder = draft.path
-    (folder / "items.jsonl").write_text(json_lines(map(asdict, items)), encoding="utf-8")
-    (folder / "transcripts.jsonl").write_text(json_lines(records), encoding="utf-8")
+    (folder / "items.jsonl").write_text(to_json_lines(map(asdict, items)), encoding="utf-8")
+    (folder / "transcripts.jsonl").write_text(to_json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])
     accuracies = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ARMS]
     results.to_csv(folder / "results.csv", index=False)
@@ -184,4 +184,4 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
     lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
     lines += ["", "Abstentions and replies that cannot be parsed count as wrong; answered counts the others.", ""]
-    return "\n".join([*lines, "```", aligned(accuracies), "```", ""])
+    return "\n".join([*lines, "```", tabulate(accuracies), "```", ""])

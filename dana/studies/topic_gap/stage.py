@@ -15,7 +15,7 @@ import yaml
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, suggestion
-from dana.core.files import slug, write_packed_lines
+from dana.core.files import slug, write_gzip_lines
 from dana.core.registry import origin_of
 from dana.corpus.documents import source_digests
 from dana.models.folder import check_checkpoint
@@ -350,7 +350,7 @@ def _write_task(folder: Path, name: str, labels: Sequence[str], splits: Mapping[
     """Write ``card.yaml`` and ``data/{train,dev,test}.jsonl.gz``."""
     (folder / DATA).mkdir()
     for split, texts in splits.items():
-        write_packed_lines(folder / DATA / f"{split}.jsonl.gz", map(asdict, texts))
+        write_gzip_lines(folder / DATA / f"{split}.jsonl.gz", map(asdict, texts))
     card = {"name": name, "title": f"Texts of {name}", "version": 1, "data": {"local": DATA}, "labels": list(labels)}
     card |= {"metric": METRIC, "splits": {split: len(texts) for split, texts in splits.items()}}
     (folder / CARD).write_text(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8")

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command, add_group, local_folder
-from dana.cli.given import keep, settings_from
 from dana.cli.selection import TEXTS
+from dana.cli.settings import keep, settings_from
 
 OF_TEXTS = "--general --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample --out"
 TEXT = [flag for flag in TEXTS if flag.name in OF_TEXTS.split()]

@@ -12,25 +12,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dana.core.artifacts import OWN, Artifact, Draft, fingerprint, make, open_artifact
-from dana.core.logging import get_logger, tracked
+from dana.core.artifacts import META_DIR, Artifact, Draft, fingerprint, make, open_artifact
+from dana.core.logging import get_logger, track
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
-from dana.core.text_table import aligned
+from dana.core.text_table import tabulate
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.sharded import ShardedTable, key_columns
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_general
-from dana.studies.topics.model import (
-    Bags,
-    Topics,
-    choose_vocabulary,
-    count_known_words,
-    fit_topics,
-    require_documents,
-)
+from dana.studies.topics.model import Bags, Topics, choose_vocabulary, count_known_words, fit_topics, require_documents
 from dana.studies.topics.settings import TOPIC_MODELS
 
 log = get_logger(__name__)
@@ -183,7 +176,7 @@ def _write_model(
     draft: Draft, corpus: GeneralCorpus, settings: RunSettings, depends_on: dict[str, Any], folder: Path
 ) -> None:
     limits, seed = settings.section("topics"), derive_seed(settings.selection.seed, "topics", "sample")
-    units = tracked(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
+    units = track(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
     sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
     bags = choose_vocabulary(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
@@ -246,7 +239,7 @@ class Assignment(ShardedTable):
 
     def learn(self, draft: Draft) -> None:
         """Copy the fitted topics beside the shards."""
-        Topics.load(self.model.path).save(draft.path / OWN / self.model_name)
+        Topics.load(self.model.path).save(draft.path / META_DIR / self.model_name)
 
     def load(self, folder: Path) -> Topics:
         return Topics.load(folder)
@@ -295,4 +288,4 @@ def topics_text(folder: Path) -> str:
     rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
     counts = artifact.manifest["counts"]
     documents = f"{counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
-    return f"{aligned(rows)}\n\n{artifact.manifest['reason']}; {documents}"
+    return f"{tabulate(rows)}\n\n{artifact.manifest['reason']}; {documents}"

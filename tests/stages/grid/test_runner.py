@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dana.core.artifacts import MANIFEST
-from dana.core.errors import ConfigError, Contradiction, DanaError, Preempted
-from dana.core.logging import labelled, minutes, progress
+from dana.core.errors import ConfigError, Contradiction, DanaError, Preemption
+from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
 from dana.stages.grid import runner
 from dana.stages.grid.cell import Cell, Made, call_stage
@@ -131,7 +131,7 @@ def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
 
 def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
     cells = (Cell("stopped", f"{STAGES}:stop", {}), drawn(tmp_path, "never"))
-    with pytest.raises(Preempted):
+    with pytest.raises(Preemption):
         run_grid(Grid(tmp_path, cells))
     assert not (tmp_path / "calls.txt").exists()
 
@@ -292,7 +292,7 @@ def test_each_cell_says_its_number(tmp_path, heard):
 
 
 def test_a_bar_carries_the_cell_s_number_and_name(capsys):
-    with labelled("3/9 dana"), progress(what="train", unit="tokens", total=1) as bar:
+    with progress_label("3/9 dana"), progress(what="train", unit="tokens", total=1) as bar:
         bar.update(1)
     with progress(what="train", unit="tokens", total=1) as bar:
         bar.update(1)
@@ -302,4 +302,4 @@ def test_a_bar_carries_the_cell_s_number_and_name(capsys):
 
 
 def test_durations_in_words():
-    assert [minutes(value) for value in (0, 89, 300, 5399, 9000)] == ["0 s", "89 s", "5 min", "90 min", "2.5 h"]
+    assert [format_duration(value) for value in (0, 89, 300, 5399, 9000)] == ["0 s", "89 s", "5 min", "90 min", "2.5 h"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
-from dana.core.errors import DataError, Preempted
+from dana.core.errors import DataError, Preemption
 
 STAGES = "tests.stages.grid.toy_stages"
 
@@ -61,7 +61,7 @@ def refuse(reason: str) -> None:
 
 def stop() -> None:
     """Ends as a training does that was told to stop."""
-    raise Preempted("told to stop")
+    raise Preemption("told to stop")
 
 
 def die() -> None:

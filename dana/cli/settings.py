@@ -25,13 +25,13 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
     Raises:
         ConfigError: If a setting is unknown, wrong, or not looked at by the command.
     """
-    from dana.core.config import SETTINGS, load, merge_sections, read_yaml, recipe
+    from dana.core.config import SETTINGS, find_recipe, load, merge_sections, read_yaml
     from dana.stages.remember import dotted, recalled
     from dana.stages.settings import RunSettings, with_store
     from dana.stages.unused import refuse_unused
     from dana.tasks.finder import add_to_task_path
 
-    paths = [recipe(named) for named in (base, getattr(parsed, "config", None)) if named]
+    paths = [find_recipe(named) for named in (base, getattr(parsed, "config", None)) if named]
     origin = " and ".join(map(str, paths)) or "command line"
     values: dict[str, Any] = {}
     for path in paths:
