@@ -100,7 +100,7 @@ def tick(count: int) -> None:
         bar.update(count)
 
 
-def track(items: Iterable[T], *, what: str, unit: str, total: float | None = None) -> Iterator[T]:
+def monitor(items: Iterable[T], *, what: str, unit: str, total: float | None = None) -> Iterator[T]:
     """Iterate with a progress bar."""
     with progress(what=what, unit=unit, total=total) as bar:
         for item in items:

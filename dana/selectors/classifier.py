@@ -16,7 +16,7 @@ from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import DataError
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator, seeded
 from dana.corpus.unit_stream import Units
@@ -138,7 +138,7 @@ class ClassifierSelector(Selector):
         epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
         taken = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
-        list(track(taken, what="classifier", unit="steps", total=steps))
+        list(monitor(taken, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
         """See :meth:`dana.selectors.base.Selector.load`."""

@@ -11,7 +11,7 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.known_sources import KnownSources
 from dana.core.launch import on_rank_0
-from dana.core.logging import get_logger, track
+from dana.core.logging import get_logger, monitor
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
@@ -67,7 +67,7 @@ def corpus_stage(
         tally = Tally()
         cut = [file for source in found if not is_hub(source) for file in expand(source)]
         read = read_documents(found, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
-        documents = track(read, what="reading", unit="documents")
+        documents = monitor(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")

@@ -9,7 +9,7 @@ from dana.core.artifacts import MANIFEST, META_DIR, is_intact, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.files import Seals, find_damage, find_strays
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.encoders.cache import META, PATTERN, read_meta
 from dana.stages.remember import remembered
 
@@ -30,7 +30,7 @@ def verify(folder: Path) -> Iterator[str]:
     if not artifacts:
         raise ArtifactError(f"{folder}: nothing made by dana there (no {MANIFEST})")
     damaged = 0
-    for path, kind, seals, problems in track(artifacts, what="verifying", unit="folders", total=len(artifacts)):
+    for path, kind, seals, problems in monitor(artifacts, what="verifying", unit="folders", total=len(artifacts)):
         problems += find_damage(path, seals, digests=True)
         if seals:  # what opening a folder refuses is named in any case
             problems += [line for line in find_strays(path, seals) if line not in problems]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dana.core.config import require
 from dana.core.errors import DataError
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import part_files, read_batches
 from dana.train.tokens import DocumentSpan, Tokens
@@ -235,7 +235,7 @@ def build_examples(
     require(room >= 1, "max_tokens", max_tokens, f"at least {special_tokens.size + 1} for this tokenizer")
     counts: Counter[str] = Counter(documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0)
     starts, sizes, means, ids = [], [], [], list[int]()
-    for document, rows in track(weighted_documents(tokens, weights), what="cut into examples", unit="documents"):
+    for document, rows in monitor(weighted_documents(tokens, weights), what="cut into examples", unit="documents"):
         counts["documents_in"] += 1
         if document.doc_id in exclude:
             counts["documents_excluded"] += 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from dana.core.device import find_device
-from dana.core.logging import get_logger, track
+from dana.core.logging import get_logger, monitor
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Examples
 from dana.train.layout import BatchLayout, micro_batches
@@ -59,7 +59,7 @@ def warm_up_head(
 
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
     with explain_out_of_memory("head_warmup", shape.budget):
-        *_, loss = track(steps, what="warm up the head", unit="steps", total=warmup.steps)
+        *_, loss = monitor(steps, what="warm up the head", unit="steps", total=warmup.steps)
     model.requires_grad_(True)
     log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, loss)
     return loss

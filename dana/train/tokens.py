@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.core.schemas import Document, part_files, read_batches, table_schema, write_parts
 from dana.core.tensors import ArrayWriter, map_arrays
 from dana.models.folder import uncut
@@ -128,7 +128,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, to
 
     def tables() -> Iterator[pa.Table]:
         nonlocal tokens
-        documents_with_progress = track(documents, what="tokenise", unit="documents", total=total)
+        documents_with_progress = monitor(documents, what="tokenise", unit="documents", total=total)
         for ids, last, table in tokenise(documents_with_progress, tokenizer):
             writer.append(ids=ids, last=last)
             tokens += ids.size

@@ -14,7 +14,7 @@ import numpy as np
 
 from dana.core.config import require
 from dana.core.errors import DanaError, DataError, PluginError
-from dana.core.logging import get_logger, progress, report_ticks, track
+from dana.core.logging import get_logger, monitor, progress, report_ticks
 from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
@@ -151,7 +151,7 @@ def compare_detectors(
     rows: list[Row] = []
     replicates: dict[str, np.ndarray] = {}
     failed = settings.broken()
-    for spec in track(specs, what="ranking", unit="detectors", total=len(specs)):
+    for spec in monitor(specs, what="ranking", unit="detectors", total=len(specs)):
         selector = DetectorSelector(context=replace(texts.context, detector=spec))  # what is ranked is what is deployed
         try:
             if grouped:

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
 from dana.core.config import require
 from dana.core.files import file_digest, to_json_lines
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed
 from dana.core.text_table import tabulate
@@ -65,7 +65,7 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     def write(draft: Draft) -> None:
         plan = [(item, arm) for item in items for arm in ARMS]
         records = []
-        for number, (item, arm) in enumerate(track(plan, what="conversations", unit="conversations")):
+        for number, (item, arm) in enumerate(monitor(plan, what="conversations", unit="conversations")):
             hold = partial(_hold_conversation, model=model, spec=study.chat, item=item, arm=arm, seed=seed)
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
             records.append(read_json(part.path / CONVERSATION) | {"model": depends_on["chat"]})

@@ -26,7 +26,7 @@ from dana.core.artifacts import Artifact, Draft, make, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.core.rng import derive_seed
 from dana.core.text_table import tabulate
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
@@ -97,11 +97,11 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
     def write(draft: Draft) -> None:
         hashes = {}
         for name, text in domains.items():
-            rows = track(text.rows(), what=f"hashing {name}", unit="rows")
+            rows = monitor(text.rows(), what=f"hashing {name}", unit="rows")
             hashes[name] = hash_lines((texts for _, texts in rows), settings.seed)
         outcomes = assign_splits(hashes, settings)
         for name, text in domains.items():
-            rows = track(text.rows(), what=f"writing {name}", unit="rows")
+            rows = monitor(text.rows(), what=f"writing {name}", unit="rows")
             _write(draft.path / name, sides, rows, outcomes[name])
         if _digests(domains) != digests:
             raise DataError(f"{', '.join(domains)}: files changed while they were read; run it again")
@@ -330,7 +330,7 @@ def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFr
             split: hash_lines(texts for _, texts in splits[split].rows()) for split in SPLITS[1:] if split in splits
         }
         is_shared_by_split = {split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
-        train = track(splits["train"].rows(), what=f"auditing {name}", unit="rows")
+        train = monitor(splits["train"].rows(), what=f"auditing {name}", unit="rows")
         for block in hash_blocks(texts for _, texts in train):
             for split, sides in lines.items():
                 for is_shared, hashes, part in zip(is_shared_by_split[split], sides, block, strict=True):

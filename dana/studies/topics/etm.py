@@ -28,7 +28,7 @@ from torch.nn import functional
 from dana.core.config import require
 from dana.core.errors import nearest_path
 from dana.core.files import file_digest
-from dana.core.logging import track
+from dana.core.logging import monitor
 from dana.core.rng import derive_seed
 from dana.encoders.words import WordVectors, read_word_vectors
 from dana.studies.topics.model import Bags
@@ -206,7 +206,7 @@ class EmbeddedTopics:
             documents = bags.counts.shape[0]
             epoch = ceil(documents / self.batch)
             steps = self.epochs * epoch
-            for step in track(range(steps), what=f"fitting {k} topics", unit="steps", total=steps):
+            for step in monitor(range(steps), what=f"fitting {k} topics", unit="steps", total=steps):
                 if step % epoch == 0:
                     order = torch.randperm(documents, generator=random).numpy()
                 rows = order[step % epoch * self.batch :][: self.batch]

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import META_DIR, Artifact, Draft, fingerprint, make, open_artifact
-from dana.core.logging import get_logger, track
+from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
 from dana.core.text_table import tabulate
@@ -176,7 +176,7 @@ def _write_model(
     draft: Draft, corpus: GeneralCorpus, settings: RunSettings, depends_on: dict[str, Any], folder: Path
 ) -> None:
     limits, seed = settings.section("topics"), derive_seed(settings.selection.seed, "topics", "sample")
-    units = track(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
+    units = monitor(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
     sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
     bags = choose_vocabulary(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
