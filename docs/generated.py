@@ -20,6 +20,10 @@ import dana
 from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
 from dana.stages.settings import RunSettings
+from dana.tasks.card import load_card
+from dana.tasks.finder import card_names
+from dana.tasks.settings import PRESETS, Preset
+from dana.tasks.tables import card_rows
 
 ROOT = Path(__file__).parent.parent
 MARK = re.compile(r"^<!-- generated: (\w+) ?(\S*) -->$", re.MULTILINE)
@@ -153,6 +157,20 @@ def interface() -> str:
         home = getattr(dana, name).__module__
         entries.append(f"### {name}\n\n::: {home}.{name}\n    options: {{{options}}}\n")
     return "\n".join(entries)
+
+
+def cards() -> str:
+    """Return a table of the shipped task cards, and one of the presets that all of them have."""
+    columns = ["name", "title", "metric", "labels", "train", "dev", "test", "tags"]
+    table = card_rows(map(load_card, card_names()), None)
+    rows = ["## Shipped cards\n", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    rows += [f"| {' | '.join(_cell(str(row[column])) for column in columns)} |" for row in table]
+    keys = [field.name for field in fields(Preset)]
+    rows += ["\n## Presets\n", f"| preset | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|"]
+    rows += [
+        f"| `{name}` | {' | '.join(str(getattr(preset, key)) for key in keys)} |" for name, preset in PRESETS.items()
+    ]
+    return "\n".join(rows)
 
 
 def _include(name: str, page: str) -> str:

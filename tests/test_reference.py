@@ -52,6 +52,13 @@ def test_every_column_of_a_table_has_a_meaning(generated):
     assert all(generated.columns(schema).count("\n") > 1 for schema in schemas)
 
 
+def test_every_shipped_card_and_preset_is_listed(generated):
+    names = {path.stem for path in DOCS.parent.joinpath("tasks").glob("*.yaml")}
+    text = generated.cards()
+    assert not [name for name in names if f"| {name} |" not in text]
+    assert all(f"| `{name}` |" in text for name in ("paper", "default", "quick"))
+
+
 def test_every_included_page_keeps_links_that_lead_somewhere(generated):
     for page in DOCS.rglob("*.md"):
         for name in generated.INCLUDE.findall(page.read_text(encoding="utf-8")):
