@@ -1,1 +1,1 @@
-"""Text of any format to documents and units: reading, cleaning, de-duplication, overlap, segmentation, sampling."""
+"""Read text of any format into documents and units: cleaning, de-duplication, overlap, segmentation, sampling."""

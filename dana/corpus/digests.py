@@ -1,10 +1,8 @@
-"""Documents to those whose text and name were not there before, in constant memory, by digests on disk.
+"""Drop documents with a repeated text and rename those with a repeated id, in constant memory, by digests on disk.
 
-Of digests, the latest are in a dictionary, the others in sorted runs on disk.
-
-Runs of one size are merged four at a time, so there are few, and a digest is written some log4 times (a log-structured
-merge tree: O'Neil et al. 1996). A table of one bit for each beginning of a digest answers for most digests that are in
-no run; for the others a block of each run is read.
+The latest digests are in a dictionary, the others in sorted runs on disk, a log-structured merge tree (O'Neil et al.
+1996): four runs of one size are merged into one, so there are few runs and each digest is written O(log n) times. A bit
+table of digest prefixes rules most missing digests out without a read; for the others one block per run is read.
 """
 
 import os
@@ -16,32 +14,31 @@ from heapq import merge
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Self
 
 from dana.core.files import text_digest
 from dana.core.schemas import Document
 
 KEY, VALUE = 16, 8  # bytes
 RECORD = KEY + VALUE
-NOTHING = bytes(VALUE)
+NO_VALUE = bytes(VALUE)
 IN_MEMORY = 1 << 18  # digests in the dictionary, some 100 bytes each
-BLOCK = 512  # records that are read at once; their first digest is in memory, 0.1 bytes a record
-TOGETHER = 4  # runs of one size that become one
-FILTER_BITS = 29  # of a digest: 64 MB; with 10^8 digests a fifth of the others pass
+BLOCK = 512  # records read at once; the first digest of each block is in memory, 0.1 bytes per record
+FAN_IN = 4  # runs of one size that are merged into one
+FILTER_BITS = 29  # prefix of a digest: a table of 64 MB; with 10^8 digests a fifth of the missing ones pass
 
 
 class DigestStore:
-    """A dictionary of digests that only grows; to be closed at last.
+    """A dictionary from digests to values that grows on disk. Close it after use.
 
-    Memory: 25 MB, and 65 MB more once some are on disk, however many there are; 24 bytes a digest on disk, up to twice
-    that while runs are merged. The files have no name, so nothing is left of them when the process dies.
+    It takes 25 MB of memory, 65 MB more once some digests are on disk, and 24 bytes of disk per digest, up to twice
+    that while runs are merged. The files have no names, so they vanish when the process dies.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Start empty.
+        """Create an empty store.
 
         Args:
-            folder: Where the runs go; None is the folder for temporary files.
+            folder: Folder of the runs; None for the folder of temporary files.
         """
         self._folder = folder
         self._recent: dict[bytes, bytes] = {}
@@ -49,23 +46,23 @@ class DigestStore:
         self._filter = bytearray()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files, which deletes them."""
         for run in self._runs:
             run.close()
 
     def get(self, digest: bytes) -> bytes | None:
-        """The value of a digest; None if it was not added.
+        """Look up the value of a digest; return None if it was not added.
 
         Args:
-            digest: 16 bytes that are spread evenly, as those of :func:`dana.core.files.text_digest`.
+            digest: 16 uniformly distributed bytes, as from :func:`dana.core.files.text_digest`.
         """
-        found = self._recent.get(digest)
-        if found is None and self._runs and self._may_hold(digest):
-            return next((found for run in self._runs if (found := run.get(digest)) is not None), None)
-        return found
+        value = self._recent.get(digest)
+        if value is None and self._runs and self._may_hold(digest):
+            return next((value for run in self._runs if (value := run.get(digest)) is not None), None)
+        return value
 
-    def add(self, digest: bytes, value: bytes = NOTHING) -> None:
-        """Add a digest that is not there yet.
+    def add(self, digest: bytes, value: bytes = NO_VALUE) -> None:
+        """Add a digest that the store does not hold yet.
 
         Args:
             digest: See :meth:`get`.
@@ -76,40 +73,40 @@ class DigestStore:
             self._spill()
 
     def _may_hold(self, digest: bytes) -> bool:
-        byte, bit = _place(digest)
+        byte, bit = _filter_position(digest)
         return bool(self._filter[byte] & bit)
 
     def _spill(self) -> None:
-        """Move what is in memory to a run, and merge as long as there are enough of one size."""
+        """Write the digests in memory as a run, and merge runs while :data:`FAN_IN` are of one size."""
         self._filter = self._filter or bytearray(1 << FILTER_BITS - 3)
         for digest in (order := sorted(self._recent)):
-            byte, bit = _place(digest)
+            byte, bit = _filter_position(digest)
             self._filter[byte] |= bit
         self._runs.append(_Run((digest + self._recent[digest] for digest in order), self._folder))
         self._recent = {}
-        while len({run.level for run in self._runs[-TOGETHER:]}) == 1 and len(self._runs) >= TOGETHER:
-            parts = self._runs[-TOGETHER:]
-            self._runs[-TOGETHER:] = [_Run(merge(*parts), self._folder, parts[0].level + 1)]
+        while len({run.level for run in self._runs[-FAN_IN:]}) == 1 and len(self._runs) >= FAN_IN:
+            parts = self._runs[-FAN_IN:]
+            self._runs[-FAN_IN:] = [_Run(merge(*parts), self._folder, parts[0].level + 1)]
             for part in parts:
                 part.close()
 
 
 class _Run:
-    """Records in order of their digests, in a file without a name."""
+    """Records of digest and value, sorted by digest, in a file without a name."""
 
     def __init__(self, records: Iterable[bytes], folder: Path | None, level: int = 0) -> None:
-        """Write the records.
+        """Write a run.
 
         Args:
-            records: In order; digest and value.
-            folder: Where the file is.
-            level: How often they were merged.
+            records: Digests, each followed by its value, sorted.
+            folder: Folder of the file.
+            level: Number of merges behind it.
         """
         self.level = level
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - close() closes it
         self._first: list[bytes] = []
-        left = iter(records)
-        while block := b"".join(islice(left, BLOCK)):
+        rest = iter(records)
+        while block := b"".join(islice(rest, BLOCK)):
             self._first.append(block[:KEY])
             self._file.write(block)
         self._file.flush()
@@ -125,7 +122,7 @@ class _Run:
             return None
         block = self._block(number)
         at = block.find(digest)
-        while at > 0 and at % RECORD:  # the end of one record and the beginning of the next
+        while at > 0 and at % RECORD:  # a match across two records
             at = block.find(digest, at + 1)
         return block[at + KEY : at + RECORD] if at >= 0 else None
 
@@ -136,46 +133,46 @@ class _Run:
         return os.pread(self._file.fileno(), BLOCK * RECORD, number * BLOCK * RECORD)
 
 
-def _place(digest: bytes) -> tuple[int, int]:
-    """Byte and bit of a digest in the table."""
-    place = int.from_bytes(digest[:4], "big") >> 32 - FILTER_BITS
-    return place >> 3, 1 << (place & 7)
+def _filter_position(digest: bytes) -> tuple[int, int]:
+    """Compute the byte and the bit of a digest in the bit table."""
+    prefix = int.from_bytes(digest[:4], "big") >> 32 - FILTER_BITS
+    return prefix >> 3, 1 << (prefix & 7)
 
 
 class DuplicateFilter:
-    """The texts and names of the documents so far, in constant memory; to be used in a ``with``."""
+    """Filter of repeated texts and ids over a stream of documents, in constant memory. Close it after use."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Start without any.
+        """Create a filter that has seen no document.
 
         Args:
             folder: See :class:`DigestStore`.
         """
         self._texts, self._names = DigestStore(folder), DigestStore(folder)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the files, which deletes them."""
         self._texts.close()
         self._names.close()
 
     def admit(self, document: Document) -> tuple[str, str, Document | None]:
-        """The next document under a name of its own; or why it is left out, and what is wrong if anything is.
+        """Check the next document.
 
-        A name that another source has taken becomes ``source/name``. What is left out is forgotten.
+        Returns:
+            The reason for leaving it out, the problem if it is a bad record, and the document, None if it is left out.
+            An id that another source has used becomes ``source/id``. A document left out does not count as seen.
         """
         text = text_digest(document.text)
         if self._texts.get(text) is not None:
             return "duplicate", "", None
         owner, name = _owner(document.source), text_digest(document.doc_id)
-        held = self._names.get(name)
-        if held not in (None, owner):
+        first_owner = self._names.get(name)
+        if first_owner not in (None, owner):
             document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
             name = text_digest(document.doc_id)
-            held = self._names.get(name)
-        if held is not None:
-            return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
+            first_owner = self._names.get(name)
+        if first_owner is not None:
+            return "repeated id", f"id {document.doc_id!r} is repeated with another text; ids must be unique", None
         self._texts.add(text)
         self._names.add(name, owner)
         return "", "", document
@@ -183,5 +180,4 @@ class DuplicateFilter:
 
 @lru_cache(maxsize=1)
 def _owner(source: str) -> bytes:
-    """What stands for a source beside the names of its documents."""
     return text_digest(source)[:VALUE]

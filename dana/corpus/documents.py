@@ -1,7 +1,8 @@
-"""Records to documents: text is normalised and de-duplicated, documents are named, every record is counted."""
+"""Turn records into documents: normalise and de-duplicate their text, name them, and count every record."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -23,11 +24,11 @@ from dana.corpus.sources import Source, expand
 
 log = get_logger(__name__)
 
-SKIPPING = " (--on-bad-record skip counts such records and goes on)"
+SKIPPING = " (--on-bad-record skip counts such records and continues)"
 ROWS_AT_ONCE = 4096
-LAYOUTS = {"line": "one a line", "paragraph": "one a paragraph (blank lines part them)", "file": "the whole file"}
-REPLACED = "\ufffd"  # in place of bytes that are not UTF-8
-NAMED = 10  # files that are named one by one
+LAYOUTS = {"line": "one per line", "paragraph": "one per paragraph (between blank lines)", "file": "the whole file"}
+REPLACEMENT = "\ufffd"  # in place of bytes that are not UTF-8
+MAX_LOGGED_FILES = 10
 
 
 @dataclass
@@ -100,34 +101,34 @@ def read_documents(
 ) -> Iterator[Document]:
     """Stream the documents of all sources.
 
-    A record needs ``text``. ``id`` (or ``doc_id``) names it, else a hash of source and text; ``source`` groups it, else
-    its file's name does: see :class:`dana.corpus.inputs.Inputs`. A text that was there before is dropped. Sources may
-    number their records alike: a name that another source has taken becomes ``source/id``.
+    A record needs ``text``. Its name is ``id`` (or ``doc_id``), else a hash of source and text; its source is
+    ``source``, else the name of its file: see :class:`dana.corpus.inputs.Inputs`. Repeated texts are dropped. Sources
+    may use the same ids: an id that another source has used becomes ``source/id``.
 
     Args:
         sources: See :func:`dana.corpus.readers.read_records`.
         on_bad_record: ``fail`` or ``skip``.
-        tally: Filled while the documents are read.
-        processes: How many read and parse side by side; the outcome is the same.
-        inputs: How records become documents.
-        folder: Where digests of texts and names go that are too many for the memory: see
+        tally: Updated while the documents are read.
+        processes: Number of processes that read and parse; it does not change the documents.
+        inputs: Fields of the records and layout of plain text.
+        folder: Folder for digests of texts and names that exceed the memory: see
             :class:`dana.corpus.digests.DigestStore`.
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
-        DataError: Naming file, line and problem of a bad record, unless they are skipped.
+        DataError: If a record is bad and `on_bad_record` is ``fail``; names file, line and problem.
     """
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     layouts: Counter[tuple[str, str]] = Counter()
-    replaced: Counter[str] = Counter()
-    with DuplicateFilter(folder) as distinct:
-        for parsed in parse_sources(sources, processes, inputs or Inputs()):
+    undecodable: Counter[str] = Counter()  # records with U+FFFD, by file
+    with closing(DuplicateFilter(folder)) as distinct:
+        for item in parse_sources(sources, processes, inputs or Inputs()):
             tally.record_count += 1
-            record, reason, problem, document = parsed.record, parsed.reason, parsed.problem, parsed.document
+            record, reason, problem, document = item.record, item.reason, item.problem, item.document
             if record.is_plain:
                 layouts[record.origin, record.kind] += 1
             if document is not None:
-                replaced[record.origin] += REPLACED in document.text
+                undecodable[record.origin] += REPLACEMENT in document.text
                 reason, problem, document = distinct.admit(document)
             if document is not None:
                 tally.add(document)
@@ -137,25 +138,26 @@ def read_documents(
             elif on_bad_record == "skip":
                 tally.rejection_counts[reason] += 1
                 if record.rest_lost:
-                    log.warning("%s: %s; nothing from here on is read", record.location, problem)
+                    log.warning("%s: %s; the rest of the file is not read", record.location, problem)
             else:
                 raise DataError(f"{record.location}: {problem}{SKIPPING}")
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
-    for (origin, layout), count in list(layouts.items())[:NAMED]:
+    for (origin, layout), count in list(layouts.items())[:MAX_LOGGED_FILES]:
         log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
-    for origin, count in list((+replaced).items())[:NAMED]:
-        remedy = "to keep those characters convert the file first, for example: iconv -f LATIN1 -t UTF-8"
-        log.warning("%s: %d records hold U+FFFD, where bytes are not UTF-8; %s", origin, count, remedy)
+    for origin, count in list((+undecodable).items())[:MAX_LOGGED_FILES]:
+        remedy = "convert the file to keep those characters, for example: iconv -f LATIN1 -t UTF-8"
+        log.warning("%s: %d records hold U+FFFD in place of bytes that are not UTF-8; %s", origin, count, remedy)
 
 
 def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | None = None) -> dict[str, str]:
-    """What the content of the sources depends on, in order: each file's digest by its name, wherever it lies.
+    """Identify the content of sources: map each file's name, without its folder, to a digest, in order.
 
-    Files of one name are numbered. Of one at a URL it is what its file system tells, of a Hub dataset its commit.
+    Files of the same name are numbered. A file at a URL is identified by what its file system reports, a data set of
+    the Hub by its commit.
 
     Args:
         sources: Files, folders, globs, ``hf:`` names.
-        digest: Of a file of this machine; None hashes it.
+        digest: Computes the digest of a local file; None hashes its content.
     """
     digests: dict[str, str] = {}
     numbers: Counter[str] = Counter()
@@ -165,7 +167,7 @@ def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | No
             continue
         for path in expand(source):
             key = path.name
-            while key in digests:  # the count goes on where the last file of this name left it
+            while key in digests:  # the next number, also where many files share the name
                 numbers[path.name] += 1
                 key = f"{path.name} ({numbers[path.name] + 1})"
             try:
@@ -176,7 +178,7 @@ def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | No
 
 
 def document_tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
-    """Stream documents as tables of :data:`dana.core.schemas.DOCUMENTS`, at most 4,096 rows each; at least one."""
+    """Stream documents as tables of at most 4,096 rows, of schema :data:`dana.core.schemas.DOCUMENTS`; at least one."""
     stream = iter(documents)
     rows = list(islice(stream, ROWS_AT_ONCE))
     yield _table(rows)

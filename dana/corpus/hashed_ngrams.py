@@ -1,4 +1,4 @@
-"""Hashed n-grams of words, and of characters in words: texts in, sparse counts by bucket of their SHA-256 out."""
+"""Count hashed n-grams of words, or of characters within words: sparse counts of each text by bucket of the SHA-256."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ from scipy import sparse
 from dana.core.config import require
 from dana.core.errors import DataError
 
-BATCH = 1024  # texts whose distinct n-grams are hashed once, together
+BATCH = 1024  # texts; each distinct n-gram of a batch is hashed once
 
 _WORD_PUNCT = re.compile(r"\w+|[^\w\s]+")
 
@@ -25,27 +25,27 @@ def word_punct(text: str) -> list[str]:
 
 
 class BucketCounts(ABC):
-    """Counts of what texts hold, by bucket of a hash; subclasses count a batch of texts."""
+    """Counts of features of texts by hash bucket; subclasses define the features."""
 
     def counts(self, texts: Sequence[str]) -> sparse.csr_array:
-        """How often a text has something of a bucket, float64 of shape (texts, buckets)."""
+        """Count the features of each text by bucket, float64 of shape (texts, buckets)."""
         parts = [self.count_batch(texts[start : start + BATCH]) for start in range(0, max(len(texts), 1), BATCH)]
         return sparse.vstack(parts, format="csr")
 
     def nonempty_counts(self, texts: Sequence[str], name: str) -> sparse.csr_array:
-        """As :meth:`counts`, of texts that something is to be learned from.
+        """Count as :meth:`counts` and refuse texts without any feature, from which nothing can be learned.
 
         Raises:
-            DataError: If none of them has a word; it says `name`.
+            DataError: If no text has a feature; the message names the texts `name`.
         """
-        found = self.counts(texts)
-        if not found.nnz:
+        counts = self.counts(texts)
+        if not counts.nnz:
             raise DataError(f"the {name} has no word in any of its {len(texts)} units")
-        return found
+        return counts
 
     @abstractmethod
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
-        """As :meth:`counts`, of at most 1,024 texts, maybe none."""
+        """Count as :meth:`counts` for at most 1,024 texts, perhaps none."""
 
 
 @dataclass(frozen=True)
@@ -71,37 +71,36 @@ class HashedNgrams(BucketCounts):
         require(1 <= self.buckets < 2**31, "buckets", self.buckets, "from 1 to 2147483647")
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
-        """Counts of a few texts; each distinct n-gram is hashed once."""
         words, numbers, lengths = number_tokens([self.split(text) for text in texts])
-        places = np.arange(numbers.size)
-        left = np.repeat(np.cumsum(lengths), lengths) - places  # tokens from here to the end of the text
+        starts = np.arange(numbers.size)
+        remaining = np.repeat(np.cumsum(lengths), lengths) - starts  # tokens from here to the end of the text
         text_of = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-        grams, found = words, numbers  # the distinct n-grams of one length, and which of them begins at each place
-        columns, rows = [bucket_of(grams, self.buckets)[found]], [text_of]
+        grams, gram_ids = words, numbers  # the distinct n-grams of one length, and which of them begins at each start
+        columns, rows = [bucket_of(grams, self.buckets)[gram_ids]], [text_of]
         for length in range(2, self.order + 1):
-            long = left[places] >= length
-            places = places[long]
-            keys = found[long] * len(words) + numbers[places + length - 1]
-            distinct, found = np.unique(keys, return_inverse=True)
+            fits = remaining[starts] >= length
+            starts = starts[fits]
+            keys = gram_ids[fits] * len(words) + numbers[starts + length - 1]
+            distinct, gram_ids = np.unique(keys, return_inverse=True)
             heads, ends = np.divmod(distinct, max(len(words), 1))
             grams = [f"{grams[head]} {words[end]}" for head, end in zip(heads.tolist(), ends.tolist(), strict=True)]
-            columns.append(bucket_of(grams, self.buckets)[found])
-            rows.append(text_of[places])
+            columns.append(bucket_of(grams, self.buckets)[gram_ids])
+            rows.append(text_of[starts])
         ones = np.ones(sum(row.size for row in rows))
-        where = (np.concatenate(rows), np.concatenate(columns))
-        return sparse.csr_array((ones, where), shape=(len(texts), self.buckets))
+        indices = (np.concatenate(rows), np.concatenate(columns))
+        return sparse.csr_array((ones, indices), shape=(len(texts), self.buckets))
 
 
 @dataclass(frozen=True)
 class CharacterNgrams(BucketCounts):
-    """Counts of the runs of `shortest` to `longest` characters of each word, a space before and after it.
+    """Counts of the character n-grams of each word, with a space before and after it.
 
-    Endings, stems and compounds that a few texts of a task show are found in words that none of them has.
+    They share endings, stems and parts of compounds between words that a small task has and words that it lacks.
 
     Attributes:
-        shortest: Characters.
-        longest: Characters.
-        buckets: Columns of the counts; a run's bucket is its SHA-256 modulo these.
+        shortest: Fewest characters of an n-gram.
+        longest: Most characters of an n-gram.
+        buckets: Columns of the counts; an n-gram's bucket is its SHA-256 modulo their number.
         split: Text to words.
     """
 
@@ -115,30 +114,29 @@ class CharacterNgrams(BucketCounts):
         require(1 <= self.buckets < 2**31, "buckets", self.buckets, "from 1 to 2147483647")
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
-        """Words counted by text, runs by distinct word; their product is runs by text."""
+        # Counts of n-grams by text are the product of counts of words by text and of n-grams by distinct word.
         words, numbers, lengths = number_tokens([self.split(text) for text in texts])
         rows = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-        where = (rows, numbers.astype(np.int32))
-        by_text = sparse.csr_array((np.ones(numbers.size), where), shape=(len(texts), len(words)))
-        runs = [self._runs(word) for word in words]
-        distinct, found, sizes = number_tokens(runs)
-        columns = bucket_of(distinct, self.buckets)[found]
-        where = (np.repeat(np.arange(len(words), dtype=np.int32), sizes), columns)
-        counts = by_text @ sparse.csr_array((np.ones(columns.size), where), shape=(len(words), self.buckets))
-        counts.sort_indices()  # else in an order that follows from the other texts, and so do the last bits of sums
+        indices = (rows, numbers.astype(np.int32))
+        by_text = sparse.csr_array((np.ones(numbers.size), indices), shape=(len(texts), len(words)))
+        distinct, gram_ids, sizes = number_tokens([self._ngrams(word) for word in words])
+        columns = bucket_of(distinct, self.buckets)[gram_ids]
+        indices = (np.repeat(np.arange(len(words), dtype=np.int32), sizes), columns)
+        counts = by_text @ sparse.csr_array((np.ones(columns.size), indices), shape=(len(words), self.buckets))
+        counts.sort_indices()  # their order would depend on the other texts, and with it the last bits of sums
         return counts
 
-    def _runs(self, word: str) -> list[str]:
-        padded = f" {word} "
+    def _ngrams(self, word: str) -> list[str]:
+        text = f" {word} "
         return [
-            padded[start : start + length]
-            for length in range(self.shortest, min(self.longest, len(padded)) + 1)
-            for start in range(len(padded) - length + 1)
+            text[start : start + length]
+            for length in range(self.shortest, min(self.longest, len(text)) + 1)
+            for start in range(len(text) - length + 1)
         ]
 
 
 def bucket_of(grams: Sequence[str], buckets: int) -> np.ndarray:
-    """Bucket of each n-gram, int32: its SHA-256 as one big-endian number of 256 bits, modulo the buckets."""
+    """Hash each n-gram to a bucket, int32: its SHA-256 as a big-endian number of 256 bits, modulo `buckets`."""
     digests = b"".join([hashlib.sha256(gram.encode("utf-8", "surrogatepass")).digest() for gram in grams])
     parts = np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
     size, shift = np.uint64(buckets), np.uint64(2**64 % buckets)
@@ -149,8 +147,8 @@ def bucket_of(grams: Sequence[str], buckets: int) -> np.ndarray:
 
 
 def number_tokens(texts: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Distinct tokens, the number of each token of all texts in order, and the tokens of each text."""
+    """Number the tokens of texts: return distinct tokens, the ids of all tokens in order, and each text's length."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a new token gets the next number
-    found = np.fromiter(map(numbers.__getitem__, chain.from_iterable(texts)), dtype=np.int64)
-    return list(numbers), found, np.array([len(tokens) for tokens in texts], dtype=np.int64)
+    ids = np.fromiter(map(numbers.__getitem__, chain.from_iterable(texts)), dtype=np.int64)
+    return list(numbers), ids, np.array([len(tokens) for tokens in texts], dtype=np.int64)

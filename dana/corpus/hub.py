@@ -1,8 +1,8 @@
-"""Data sets of the Hub to records: pinned to a commit when first read, streamed, resumed after an interruption.
+"""Stream data sets of the Hub as records, pinned to a commit and resumed after an interruption.
 
-A run's folder remembers in ``revisions.json`` which commit a name stood for, so a rerun reads what was read before.
-While a set is read its rows lie in ``hub-rows/`` there, 10,000 a file with the state of the stream behind them; they
-are removed when the table made of them is whole.
+The run's folder stores the commit of each name in ``revisions.json``, so that a rerun reads the same data. While a data
+set is read, its rows are stored in ``hub-rows/`` there, 10,000 per file with the state of the stream after them; they
+are removed when the table made of them is complete.
 """
 
 import gzip
@@ -32,17 +32,17 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 FILE_URL = re.compile(r"hf://(datasets/|spaces/|models/|)([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(/.*)")
 REVISIONS, ROWS = "revisions.json", "hub-rows"
 ROWS_AT_ONCE = 10_000
-ENDED = {"ended": True}  # in place of the state of a stream
+END_OF_STREAM = {"ended": True}  # stored in place of the state of a stream
 
 
 @dataclass(frozen=True)
 class HubSet:
-    """A data set of the Hub, pinned.
+    """A data set of the Hub, pinned to a commit.
 
     Attributes:
-        source: As it was named: ``hf:org/name[@revision][:config][:split]``.
-        commit: What is read; empty for a local folder.
-        rows: Folder that rows read so far are kept in; None for a local folder, which may change.
+        source: Name given by the user: ``hf:org/name[@revision][:config][:split]``.
+        commit: Commit that is read; empty for a local folder.
+        rows: Folder of the rows read so far; None for a local folder, which may change.
     """
 
     source: str
@@ -53,75 +53,75 @@ class HubSet:
         return self.source
 
 
-def _parsed(source: str) -> tuple[str, str, str | None, str]:
-    """Name, revision, config and split."""
+def _parse_name(source: str) -> tuple[str, str, str | None, str]:
+    """Parse a source into name, revision, config and split."""
     name, *rest = source.removeprefix(HUB).split(":")
     name, at, revision = name.partition("@")
-    named = bool(name.strip()) and bool(revision.strip()) == bool(at)
-    require(named, "source", source, FORM)
+    is_valid = bool(name.strip()) and bool(revision.strip()) == bool(at)
+    require(is_valid, "source", source, FORM)
     return name, revision, (rest[0] or None if rest else None), (rest[1] if len(rest) > 1 else "train")
 
 
 def pin(source: str, run: Path) -> HubSet:
-    """A data set at the commit that its revision stands for, asked once a run's folder.
+    """Pin a data set to the commit of its revision. The Hub is asked once; the run's folder stores the commit.
 
     Raises:
-        ConfigError: If the name is not of the form above.
-        DataError: If the Hub has no such data set or revision, or cannot be asked.
+        ConfigError: If `source` is not of the form :data:`FORM`.
+        DataError: If the Hub has no such data set or revision, or cannot be reached.
     """
-    name, revision, _, _ = _parsed(source)
+    name, revision, _, _ = _parse_name(source)
     commit = "" if Path(name).exists() else _commit("dataset", name, revision, run, source)
     return HubSet(source, commit, run / ROWS / fingerprint([source, commit]) if commit else None)
 
 
 def forget_rows(sources: Iterable[object]) -> None:
-    """Remove the rows that were kept while data sets were read."""
+    """Remove the rows stored while data sets were read."""
     for rows in (source.rows for source in sources if isinstance(source, HubSet) and source.rows):
         rmtree(rows, ignore_errors=True)
-        with suppress(OSError):  # of another set, or there was none
+        with suppress(OSError):  # it holds rows of another data set, or does not exist
             rows.parent.rmdir()
 
 
 def pin_url(url: str, run: Path) -> str:
-    """A URL of files on the Hub (``hf://``) with the commit in it; any other URL as it is.
+    """Pin a URL of files on the Hub (``hf://``) to a commit; return any other URL unchanged.
 
     Raises:
         DataError: See :func:`pin`.
     """
-    found = FILE_URL.fullmatch(url)
-    if found is None or (found[3] or "").startswith("~") or found[2].startswith("buckets/"):
+    match = FILE_URL.fullmatch(url)
+    if match is None or (match[3] or "").startswith("~") or match[2].startswith("buckets/"):
         return url
-    kind = {"datasets/": "dataset", "spaces/": "space"}.get(found[1], "model")
-    commit = _commit(kind, found[2], unquote(found[3] or ""), run, url)
-    return f"hf://{found[1]}{found[2]}@{quote(commit, safe='')}{found[4]}"
+    kind = {"datasets/": "dataset", "spaces/": "space"}.get(match[1], "model")
+    commit = _commit(kind, match[2], unquote(match[3] or ""), run, url)
+    return f"hf://{match[1]}{match[2]}@{quote(commit, safe='')}{match[4]}"
 
 
 def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
-    """The commit that a revision stands for: remembered by the run's folder, or asked of the Hub."""
+    """Look up the commit of a revision, in the run's folder or else on the Hub."""
     if COMMIT.fullmatch(revision):
         return revision
     path, key = run / REVISIONS, f"{kind}s/{name}@{revision or 'main'}"
-    known = read_json(path) if path.is_file() else {}
-    if key not in known:
+    commits = read_json(path) if path.is_file() else {}
+    if key not in commits:
         from huggingface_hub import HfApi
 
-        found = with_retries(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source)
-        known[key] = str(found.sha)
-        write_json(path, known)
-        log.info("input     %s: commit %s, which %s remembers", source, known[key], path)
-    return known[key]
+        info = with_retries(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source)
+        commits[key] = str(info.sha)
+        write_json(path, commits)
+        log.info("input     %s: commit %s, stored in %s", source, commits[key], path)
+    return commits[key]
 
 
 def is_hub(source: object) -> bool:
-    """Whether a source is a data set of the Hub, and no URL of a file there (``hf://``)."""
+    """Return True for a data set of the Hub; the URL of a file there (``hf://``) is none."""
     return isinstance(source, HubSet) or (isinstance(source, str) and source.startswith(HUB) and not is_url(source))
 
 
 def read_hub(source: str | HubSet) -> Iterator[Record]:
-    """Stream a data set's rows; no code of the data set's is ever run.
+    """Stream the rows of a data set as records; code in the data set is never run.
 
-    ``datasets`` asks again where the connection drops; where that fails or the process dies, a pinned set goes on at
-    the last 10,000 rows.
+    ``datasets`` retries after dropped connections. If that fails or the process dies, the next run resumes a pinned
+    data set after the last 10,000 rows that were stored.
 
     Raises:
         DataError: If it cannot be read.
@@ -131,13 +131,13 @@ def read_hub(source: str | HubSet) -> Iterator[Record]:
             yield Record(str(source), number, fields)
     except DanaError:
         raise
-    except Exception as error:  # of any library that the dataset's format needs
-        raise DataError(f"{source}: cannot be read: {error_line(error)}; a rerun goes on from here") from error
+    except Exception as error:  # raised by any library that reads the format
+        raise DataError(f"{source}: cannot be read: {error_line(error)}; run it again to resume from here") from error
 
 
 def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
-    """All rows: those read before from files, then the stream from the place behind them."""
-    name, revision, config, split = _parsed(str(source))
+    """Stream all rows: the stored ones first, then the rest of the data set."""
+    name, revision, config, split = _parse_name(str(source))
     folder, state = None, None
     if isinstance(source, HubSet):
         folder, revision = source.rows, source.commit
@@ -145,26 +145,26 @@ def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
         content = json.loads(gzip.decompress(part.read_bytes()))
         state = content["state"]
         yield from content["rows"]
-    if state == ENDED:
+    if state == END_OF_STREAM:
         return
     from datasets import load_dataset
 
     stream = load_dataset(name, config, split=split, streaming=True, revision=revision or None)
     if state is not None:
         stream.load_state_dict(state)
-        log.info("input     %s: goes on after the rows that were read before", name)
+        log.info("input     %s: resumes after the rows that an earlier run has read", name)
     waiting: list[dict[str, Any]] = []
     for row in stream:
         waiting.append(dict(row))
         if len(waiting) == ROWS_AT_ONCE:
-            folder = _keep(folder, waiting, stream.state_dict())
+            folder = _store_rows(folder, waiting, stream.state_dict())
             waiting = []
         yield dict(row)
-    _keep(folder, waiting, ENDED)
+    _store_rows(folder, waiting, END_OF_STREAM)
 
 
-def _keep(folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]) -> Path | None:
-    """Write rows down; None where JSON would not give them back (dates, pictures): such sets begin anew."""
+def _store_rows(folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]) -> Path | None:
+    """Store rows; return None if JSON cannot represent them (dates, pictures): such data sets start over."""
     if folder is None:
         return None
     try:

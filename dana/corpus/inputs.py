@@ -1,4 +1,4 @@
-"""Records of input files, and the settings by which they become documents: fields and layout of plain text."""
+"""Define the records of input files and the settings that turn them into documents: fields, layout of plain text."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ MISSING = object()
 
 
 def field_at(fields: dict[str, Any], name: str) -> Any:
-    """A field's value by name, or by the way to it through nested ones (``meta.title``); MISSING if there is none."""
+    """Look up a field by name, or by the path through nested ones (``meta.title``); return MISSING if there is none."""
     if name in fields:
         return fields[name]
     first, dot, rest = name.partition(".")
@@ -23,11 +23,11 @@ class Record:
     """One record, good or bad.
 
     Attributes:
-        origin: File or dataset it came from.
+        origin: File or data set that it is from.
         line: Line or row, from 1.
-        fields: What it holds; empty for a bad record.
-        problem: Why it cannot be read; empty for a good one.
-        rest_lost: Whether nothing after it in the file can be read either.
+        fields: Its values by name; empty for a bad record.
+        problem: Why it cannot be read; empty for a good record.
+        rest_lost: Whether the rest of the file cannot be read either.
         kind: ``line``, ``paragraph`` or ``file`` of plain text, ``row`` of a CSV; empty for others.
     """
 
@@ -40,11 +40,11 @@ class Record:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is plain text, which has no fields to choose from."""
+        """True if it is plain text, which has no fields to choose from."""
         return self.kind in ("line", "paragraph", "file")
 
     def get(self, name: str) -> Any:
-        """A field's value, see :func:`field_at`; None if there is none."""
+        """Return a field's value (see :func:`field_at`), or None if there is none."""
         value = field_at(self.fields, name)
         return None if value is MISSING else value
 
@@ -59,11 +59,11 @@ class Inputs:
     """Fields of records and layout of plain text. Names of fields may have dots for nested ones: ``meta.title``.
 
     Attributes:
-        text_field: Fields that may hold the text: the first of them that a record has.
-        id_field: Field that names a document, which every record must have; null takes ``id`` or ``doc_id`` where
+        text_field: Fields that may hold the text; the first that a record has is used.
+        id_field: Field with the document's id, which every record must have; null uses ``id`` or ``doc_id`` where
             there is one.
-        text_documents: What a document of a ``.txt`` file is: ``line``, ``paragraph``, ``file``, or ``auto``:
-            paragraphs where blank lines part the text at least every 20 lines or so, else lines.
+        text_documents: Document of a ``.txt`` file: ``line``, ``paragraph``, ``file``, or ``auto``: paragraphs where
+            blank lines divide the text at least every 20 lines or so, else lines.
     """
 
     text_field: list[str] = field(default_factory=lambda: ["text"])
@@ -71,13 +71,13 @@ class Inputs:
     text_documents: str = "auto"
 
     def __post_init__(self) -> None:
-        named = bool(self.text_field) and all(name.strip() for name in self.text_field)
-        require(named, "text_field", self.text_field, "one or more names of fields")
-        require(self.id_field is None or bool(self.id_field.strip()), "id_field", self.id_field, "a field's name")
+        has_names = bool(self.text_field) and all(name.strip() for name in self.text_field)
+        require(has_names, "text_field", self.text_field, "one or more field names")
+        require(self.id_field is None or bool(self.id_field.strip()), "id_field", self.id_field, "a field name")
         require(self.text_documents in LAYOUTS, "text_documents", self.text_documents, f"one of {', '.join(LAYOUTS)}")
 
     def identity(self) -> dict[str, Any]:
-        """What a fingerprint depends on: the settings that are not the default; empty without such."""
-        usual = asdict(Inputs())
-        given = {key: value for key, value in asdict(self).items() if value != usual[key]}
-        return {"inputs": given} if given else {}
+        """Return the settings that differ from the defaults, for a fingerprint; empty if none does."""
+        defaults = asdict(Inputs())
+        changes = {key: value for key, value in asdict(self).items() if value != defaults[key]}
+        return {"inputs": changes} if changes else {}

@@ -1,14 +1,14 @@
-"""Sources to a stream of records, each with its file and line.
+"""Read sources as a stream of records, each with its file and line.
 
 ==================  ==========================================================
-``.jsonl .json``    one object a line
-``.csv .tsv``       a header line, then a record a line
-``.parquet``        a record a row
-``.txt``            a document a line, a paragraph or a file
+``.jsonl .json``    one object per line
+``.csv .tsv``       a header line, then one record per row
+``.parquet``        one record per row
+``.txt``            one document per line, paragraph or file
 ``hf:name``         ``hf:org/name[@revision][:config][:split]``, streamed
 ==================  ==========================================================
 
-The text formats may end in ``.gz`` or ``.zst``. Which files a source means: :mod:`dana.corpus.sources`.
+The text formats may end in ``.gz`` or ``.zst``. :mod:`dana.corpus.sources` finds the files of a source.
 """
 
 import csv
@@ -24,24 +24,24 @@ from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.inputs import Record
 from dana.corpus.sources import Source, expand, format_of
 
-Lines = Iterable[tuple[int, str]]  # with their numbers
+Lines = Iterable[tuple[int, str]]  # line number and line
 
-FIRST_LOOK = 1 << 24  # characters of plain text that decide its layout
-PARAGRAPH = 20  # lines: longer ones on average, and the blank lines between are strays
-LONGEST_FIELD = 1 << 27  # characters of a CSV
+LAYOUT_SAMPLE = 1 << 24  # characters of plain text that decide its layout
+MAX_PARAGRAPH = 20  # lines; with longer paragraphs on average, blank lines do not separate paragraphs
+MAX_FIELD = 1 << 27  # characters of a CSV field
 
 
 def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Iterator[Record]:
-    """Stream the records of all sources, in order; folders and globs in the order of their names.
+    """Stream the records of all sources, in order, files of folders and globs sorted by name.
 
-    A file that is empty, damaged or ends early is a bad record, too: the last one of the file.
+    An empty, damaged or truncated file ends with a bad record.
 
     Args:
         sources: Files, folders, globs, URLs, ``hf:`` names.
         text_documents: See :class:`dana.corpus.inputs.Inputs`.
 
     Raises:
-        DataError: If a source is missing, has an unknown format, or the machine cannot read it.
+        DataError: If a source is missing, has an unknown format, or cannot be read.
     """
     for source in sources:
         if is_hub(source):
@@ -54,9 +54,13 @@ def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Ite
 def read_file(
     path: File, text_documents: str = "auto", errors: str = "replace", groups: range | None = None
 ) -> Iterator[Record]:
-    """The records of one file; of a Parquet file, those of some row groups, if they are given.
+    """Stream the records of one file.
 
-    `errors` is that of :func:`dana.core.lines.read_lines`.
+    Args:
+        path: The file.
+        text_documents: See :class:`dana.corpus.inputs.Inputs`.
+        errors: Handling of bytes that are not UTF-8, see :func:`dana.core.lines.read_lines`.
+        groups: Row groups to read of a Parquet file; None for all.
     """
     try:
         if file_size(path) == 0:
@@ -75,72 +79,74 @@ def read_file(
 
 
 def parse_json_lines(path: File, lines: Lines) -> Iterator[Record]:
-    """A record a line."""
+    """Parse JSON lines into one record per line."""
     for number, line in lines:
         if not line.strip():
             continue
         try:
-            value = json.loads(line.lstrip("\ufeff"))  # joined files have marks within
+            value = json.loads(line.lstrip("\ufeff"))  # concatenated files have byte-order marks within
         except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
             value, problem = None, f"not JSON: {error}"
         else:
-            problem = "" if isinstance(value, dict) else f"not a JSON object but {type(value).__name__}"
+            problem = "" if isinstance(value, dict) else f"expected a JSON object, got {type(value).__name__}"
         if problem and line.lstrip().startswith("["):
-            problem += "; a line must be an object, which jq -c '.[]' makes of an array"
+            problem += "; every line must be an object: convert an array with jq -c '.[]'"
         yield Record(str(path), number, {} if problem else value, problem)
 
 
 def _plain_text(origin: str, lines: Callable[[], Lines], layout: str) -> Iterator[Record]:
-    """A record a line, a paragraph (blank lines part them) or a file."""
     if layout == "auto":
         layout = _layout(lines())
     waiting: list[str] = []
-    started = 1
+    first_line = 1  # of the document being read
     for number, line in lines():
         blank = not line.strip()
         if layout == "line" and not blank:
             yield Record(origin, number, {"text": line}, kind=layout)
         elif layout == "file" or not blank:
-            started = started if waiting else number
+            first_line = first_line if waiting else number
             waiting.append(line)
         elif waiting:
-            yield Record(origin, started, {"text": "".join(waiting)}, kind=layout)
+            yield Record(origin, first_line, {"text": "".join(waiting)}, kind=layout)
             waiting = []
     if waiting or layout == "file":
-        yield Record(origin, started, {"text": "".join(waiting)}, kind=layout)
+        yield Record(origin, first_line, {"text": "".join(waiting)}, kind=layout)
 
 
 def _layout(lines: Lines) -> str:
-    """``paragraph`` where blank lines part the first 16 million characters every 20 lines or so, else ``line``.
+    """Detect the layout of plain text from its first 16 million characters.
 
-    A few blank lines among many do not make paragraphs of lines.
+    Returns:
+        ``paragraph`` where blank lines divide the text every 20 lines on average or more often, else ``line``.
     """
-    filled = paragraphs = characters = 0
+    text_lines = paragraphs = characters = 0
     within = False
     try:
         for _, line in lines:
-            full = bool(line.strip())
-            filled += full
-            paragraphs += full and not within
-            within = full
+            has_text = bool(line.strip())
+            text_lines += has_text
+            paragraphs += has_text and not within
+            within = has_text
             characters += len(line)
-            if characters > FIRST_LOOK:
+            if characters > LAYOUT_SAMPLE:
                 break
-    except Damage:  # whoever reads on comes to it
+    except Damage:  # reported when the records are read
         pass
-    return "paragraph" if paragraphs > 1 and filled <= PARAGRAPH * paragraphs else "line"
+    return "paragraph" if paragraphs > 1 and text_lines <= MAX_PARAGRAPH * paragraphs else "line"
 
 
 def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
-    """A record a row, after a header.
+    """Parse CSV with a header into one record per row.
 
     Raises:
-        Damage: If the header names a column twice, or an error comes lines below the quote that opens before it: where
-            that was to close, nobody knows.
+        Damage: If the header names a column twice, or a quoted field spans several lines up to an error: where it
+            should have closed is unknown, so the rest of the file is lost.
     """
-    csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(MAX_FIELD)
     texts = (line.replace("\x00", "") for _, line in lines)
-    rows = csv.reader(texts, delimiter=delimiter, strict=True)  # else an open quote swallows the file in silence
+    rows = csv.reader(
+        texts, delimiter=delimiter, strict=True
+    )  # otherwise an open quote silently swallows the rest of the file
     header: list[str] = []
     while True:
         line, problem = rows.line_num + 1, ""
@@ -149,16 +155,17 @@ def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
         except csv.Error as error:
             row, problem = [], f"not CSV: {error}"
             if rows.line_num > line:
-                raise Damage(line, f"{problem} in line {rows.line_num}, within the quote that opens here") from error
+                problem = f"{problem} in line {rows.line_num}, inside the quotes that open here"
+                raise Damage(line, problem) from error
         if row is None:
             return
         if row and not header:
             header = [name.strip() for name in row]
-            if twice := [name for place, name in enumerate(header) if name and name in header[:place]]:
-                raise Damage(line, f"the header names the column {twice[0]!r} twice")
+            if repeats := [name for number, name in enumerate(header) if name and name in header[:number]]:
+                raise Damage(line, f"the header names the column {repeats[0]!r} twice; rename one")
             continue
         if row and len(row) != len(header):
-            problem = f"{len(row)} columns where the header has {len(header)}"
+            problem = f"expected {len(header)} columns as in the header, got {len(row)}"
         if problem:
             yield Record(origin, line, {}, problem)
         elif row:
@@ -166,24 +173,24 @@ def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
 
 
 def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
-    """A record a row of a file, or of some of its row groups; rows are numbered from the file's beginning.
+    """Stream one record per row of a Parquet file, numbered from its beginning, or of some of its row groups.
 
-    What lies before a damaged place is read: whole row groups, and of the damaged one what its reader gives before it.
+    Rows before a damaged part are read.
 
     Raises:
-        DataError: Naming file and row, if the machine cannot read the file.
-        Damage: If it is no Parquet file, or a damaged one.
+        DataError: If the file cannot be read; names file and row.
+        Damage: If it is not a Parquet file, or damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     row = 0
     try:
-        about = metadata_of(path) if groups else None
-        wanted = pyarrow_source(path, _end_of(about.row_group(groups[-1])) if about and groups else None)
-        file = pq.ParquetFile(wanted, metadata=about, pre_buffer=False)  # else the whole file is read ahead
+        metadata = read_metadata(path) if groups else None
+        stream = pyarrow_source(path, _end_of(metadata.row_group(groups[-1])) if metadata and groups else None)
+        file = pq.ParquetFile(stream, metadata=metadata, pre_buffer=False)  # else the whole file is read ahead
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
-        for group in groups or range(file.num_row_groups):  # a batch of two would be lost with either
+        for group in groups or range(file.num_row_groups):  # one at a time: damage in one loses no other
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
                 for fields, problem in _rows(batch):
                     row += 1
@@ -191,12 +198,12 @@ def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error
-        raise Damage(row + 1, f"not a Parquet file, or a damaged one: {' '.join(str(error).split())}") from error
+        raise Damage(row + 1, f"not a Parquet file, or damaged: {' '.join(str(error).split())}") from error
 
 
-def metadata_of(path: File) -> Any:
-    """What a file's end tells of its row groups: of a remote file fetched once for all slices that a process reads."""
-    return _fetched(path) if isinstance(path, RemoteFile) and path.mark else _metadata(path)
+def read_metadata(path: File) -> Any:
+    """Read the metadata of a Parquet file; of a remote file once per process, for all of its slices."""
+    return _cached_metadata(path) if isinstance(path, RemoteFile) and path.mark else _metadata(path)
 
 
 def _metadata(path: File) -> Any:
@@ -205,22 +212,22 @@ def _metadata(path: File) -> Any:
     return pq.read_metadata(pyarrow_source(path))
 
 
-_fetched = lru_cache(maxsize=1)(_metadata)  # slices come in the order of their files
+_cached_metadata = lru_cache(maxsize=1)(_metadata)  # one is enough: slices come in the order of their files
 
 
 def _end_of(group: Any) -> int:
-    """The byte behind a row group's last."""
+    """Return the position after the last byte of a row group."""
     columns = (group.column(number) for number in range(group.num_columns))
-    # A dictionary, where there is one, is the first page.
+    # The dictionary, if there is one, is the first page of a column.
     return max(((c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in columns), default=0)
 
 
 def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """Fields of each row, and its problem; empty for a good one."""
+    """Stream the fields of each row with its problem, empty for a good one."""
     try:
         yield from ((fields, "") for fields in batch.to_pylist())
         return
-    except (ValueError, OverflowError):  # text that is not UTF-8, a date Python does not know: see which row has it
+    except (ValueError, OverflowError):  # text that is not UTF-8, a date out of range: find the row
         single = (batch.slice(row, 1) for row in range(batch.num_rows))
     for row in single:
         try:

@@ -1,9 +1,8 @@
-"""Sources to parsed records, in order, by one process or several; large files are read in slices.
+"""Parse sources into documents, in order, with one process or several. Large files are read in slices.
 
-A slice is a byte range of JSON lines or row groups of Parquet. Other files, compressed ones among them, are one slice
-each: they can only be read from their beginning. What is parsed of a slice comes back from another process in one
-piece, so only small slices go to one; a large file that cannot be cut is streamed by the process that asks, in
-constant memory.
+A slice is a byte range of JSON lines or some row groups of Parquet. Any other file, compressed ones included, is one
+slice, because it can only be read from its beginning. Worker processes return a parsed slice in one piece, so they only
+get small slices; the main process streams large files that cannot be split, in constant memory.
 """
 
 from collections import deque
@@ -22,29 +21,29 @@ from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
 from dana.core.workers import worker_pool
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
-from dana.corpus.readers import metadata_of, parse_json_lines, read_file, read_records
+from dana.corpus.readers import parse_json_lines, read_file, read_metadata, read_records
 from dana.corpus.sources import Source, expand, format_of, stem
 from dana.corpus.text import document_id, normalise
 
-SLICE_BYTES = 1 << 20  # of a file that can be cut; as records they take some ten times as much
-WHOLE_BYTES = 1 << 24  # of a file that cannot
-PACKED_BYTES = WHOLE_BYTES // 8  # of a whole compressed file (or Parquet): unpacked some four times as much
-SHARED_FROM = 1 << 28  # bytes of text from which on several processes read
-SHARED_CORES = 4
-MOST_READERS = 8  # the process that asks has no more to do than so many can
+SLICE_BYTES = 1 << 20  # of a file that can be split; its records take some ten times the memory
+WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
+PACKED_BYTES = WHOLE_BYTES // 8  # the same for compressed files and Parquet, which grow some four times
+PARALLEL_BYTES = 1 << 28  # smallest input that several processes read
+PARALLEL_CORES = 4
+MAX_READERS = 8  # more would wait for the main process
 
-_PLAIN = Inputs()  # plain text has no fields, so that their names say nothing of it
+_PLAIN = Inputs()  # plain text has no fields to name
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """A record on its own: the document it makes, or why it makes none.
+class ParsedRecord:
+    """A record with its document, or the reason why it has none.
 
     Attributes:
-        record: It; of another process it comes without its fields.
-        reason: Why it is left out, in a word or two.
-        problem: What is wrong with it; empty where nothing is.
-        document: What it makes.
+        record: The record; from a worker process, without its fields.
+        reason: Category of the reason, for counting.
+        problem: What is wrong with the record; empty if it is only left out.
+        document: The document, or None.
     """
 
     record: Record
@@ -53,92 +52,94 @@ class Parsed:
     document: Document | None = None
 
 
-def _parsed(record: Record, inputs: Inputs) -> Parsed:
-    """A record's document; or why it has none, and what is wrong if anything is."""
+def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
     if record.problem:
-        return Parsed(record, "damaged file" if record.rest_lost else "unreadable", record.problem)
+        return ParsedRecord(record, "damaged file" if record.rest_lost else "unreadable", record.problem)
     fields = record.fields
     inputs = _PLAIN if record.is_plain else inputs
-    found = ((name, field_at(fields, name)) for name in inputs.text_field)
-    name, text = next((pair for pair in found if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
+    values = ((name, field_at(fields, name)) for name in inputs.text_field)
+    name, text = next((pair for pair in values if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
     if text is MISSING:
-        lacks = f"the field {name!r} is missing; found {_names(fields)}; --text-field names another"
-        return Parsed(record, "no text", lacks)
+        problem = f"the field {name!r} is missing; available: {_names(fields)}; choose one with --text-field"
+        return ParsedRecord(record, "no text", problem)
     if not isinstance(text, str):
-        return Parsed(record, "no text", f"the field {name!r} is {type(text).__name__}")
-    given = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
-    if given is MISSING:
-        return Parsed(record, "no id", f"the field {inputs.id_field!r} is missing; found {_names(fields)}")
+        return ParsedRecord(record, "no text", f"the field {name!r} must be text, got {type(text).__name__}")
+    id_value = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
+    if id_value is MISSING:
+        problem = f"the field {inputs.id_field!r} is missing; available: {_names(fields)}; choose one with --id-field"
+        return ParsedRecord(record, "no id", problem)
     text = normalise(text)
     if not text:
-        return Parsed(record, "empty")
+        return ParsedRecord(record, "empty")
     origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
     source = normalise(str(fields.get("source") or "")) or origin
-    doc_id = "" if given is None else normalise(str(given))
-    return Parsed(record, "", "", Document(doc_id or document_id(source, text), source, text))
+    doc_id = "" if id_value is None else normalise(str(id_value))
+    return ParsedRecord(record, "", "", Document(doc_id or document_id(source, text), source, text))
 
 
 def _names(fields: dict[str, Any]) -> str:
     return ", ".join(map(str, fields))
 
 
-def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[Parsed]:
-    """Every record of all sources, parsed, in order, by one process or several."""
+def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[ParsedRecord]:
+    """Parse every record of all sources, in order, with one process or several."""
     if processes == 1:
-        yield from _all_parsed(read_records(sources, inputs.text_documents), inputs)
+        yield from _parse_all(read_records(sources, inputs.text_documents), inputs)
         return
     with worker_pool(processes) as pool:
-        for of_hub, some in groupby(sources, is_hub):
-            if of_hub:
-                yield from _all_parsed(read_records(list(some)), inputs)
-            else:  # across files: each may be too small for more than one process
-                yield from _joined(pool, chain.from_iterable(map(iterate_slices, some)), processes + 2, inputs)
+        for from_hub, group in groupby(sources, is_hub):
+            if from_hub:
+                yield from _parse_all(read_records(list(group)), inputs)
+            else:  # slices of all files together: one file may be too small for more than one process
+                yield from _parse_slices(pool, chain.from_iterable(map(iterate_slices, group)), processes + 2, inputs)
 
 
-def _all_parsed(records: Iterable[Record], inputs: Inputs) -> Iterator[Parsed]:
-    return (_parsed(record, inputs) for record in records)
+def _parse_all(records: Iterable[Record], inputs: Inputs) -> Iterator[ParsedRecord]:
+    return (_parse(record, inputs) for record in records)
 
 
-def _joined(pool: Executor, parts: Iterable["Slice"], most: int, inputs: Inputs) -> Iterator[Parsed]:
-    """Records of all slices as those of whole files: lines count on, and where the rest of a file is lost it ends."""
+def _parse_slices(pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs) -> Iterator[ParsedRecord]:
+    """Parse slices and number the lines by file; where the rest of a file is lost, its later slices are skipped."""
     lines, lost, layout = 0, False, inputs.text_documents
-    for part, future in _in_order(pool, parts, most, inputs):
-        if part.first == 0:  # a file begins, perhaps the one before once more
+    for part, future in _submit(pool, parts, limit, inputs):
+        if part.first == 0:  # a new file, perhaps the same one again
             lines, lost = 0, False
         if lost:
             continue
-        records, many = future.result() if future else (_all_parsed(read_file(part.path, layout), inputs), 0)
-        for parsed in records:
-            lost = parsed.record.rest_lost
-            yield replace(parsed, record=replace(parsed.record, line=parsed.record.line + lines)) if lines else parsed
-        lines += many
+        items, count = future.result() if future else (_parse_all(read_file(part.path, layout), inputs), 0)
+        for item in items:
+            lost = item.record.rest_lost
+            yield replace(item, record=replace(item.record, line=item.record.line + lines)) if lines else item
+        lines += count
 
 
-def _in_order(
-    pool: Executor, parts: Iterable["Slice"], most: int, inputs: Inputs
-) -> Iterator[tuple["Slice", Future[tuple[list[Parsed], int]] | None]]:
-    """All slices, in order, with no more than `most` of them in memory; None for a large file, which is streamed."""
-    waiting: deque[tuple[Slice, Future[tuple[list[Parsed], int]] | None]] = deque()
-    failed: Exception | None = None
+def _submit(
+    pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
+) -> Iterator[tuple["Slice", Future[tuple[list[ParsedRecord], int]] | None]]:
+    """Submit at most `limit` slices at a time; stream them in order with their futures, None for a large file."""
+    pending: deque[tuple[Slice, Future[tuple[list[ParsedRecord], int]] | None]] = deque()
+    failure: Exception | None = None
     try:
         for part in parts:
-            waiting.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
-            if len(waiting) == most:
-                yield waiting.popleft()
-    except (DataError, OSError) as error:  # of a file behind those that wait: theirs come first
-        failed = error
-    yield from waiting
-    if failed:
-        raise failed
+            pending.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
+            if len(pending) == limit:
+                yield pending.popleft()
+    except (DataError, OSError) as error:  # errors of the earlier files that are pending come first
+        failure = error
+    yield from pending
+    if failure:
+        raise failure
 
 
-def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[Parsed], int]:
-    """The records that begin in a slice, parsed, and by how much the numbers of the next slice's lines are behind.
+def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[ParsedRecord], int]:
+    """Parse the records that begin in a slice.
 
-    Lines of a byte range count from 1 at its own beginning; rows and lines of other slices are the file's.
+    Returns:
+        The records, and the number of lines to add to those of the next slice: the lines of a byte range are numbered
+        from 1 at its beginning, rows and lines of other slices from the beginning of the file.
 
     Raises:
-        DataError: If the machine cannot read the file.
+        DataError: If the file cannot be read.
     """
     lines: list[tuple[int, str]] = []
     if part.after is None:
@@ -148,10 +149,10 @@ def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[Parsed], int]:
     else:
         lines = list(_lines(part.path, part.first, part.after))
         records = parse_json_lines(part.path, lines)
-    parsed = list(_all_parsed(records, inputs))
-    for one in parsed:
-        one.record.fields.clear()
-    return parsed, len(lines)
+    items = list(_parse_all(records, inputs))
+    for item in items:
+        item.record.fields.clear()
+    return items, len(lines)
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,8 @@ class Slice:
 
     Attributes:
         path: The file.
-        first: Byte (JSON lines) or row group (Parquet) where it begins.
-        after: The one behind its last; None for a whole file.
+        first: First byte (JSON lines) or row group (Parquet).
+        after: Position after the last byte or row group; None for a whole file.
     """
 
     path: File
@@ -170,17 +171,17 @@ class Slice:
 
     @property
     def is_small(self) -> bool:
-        """Whether all of its records may be in memory at once, so that another process can read it."""
-        packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or file_size(self.path) <= (PACKED_BYTES if packed else WHOLE_BYTES)
+        """True if all of its records fit in memory at once, so that a worker process can return them."""
+        is_packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
+        return self.after is not None or file_size(self.path) <= (PACKED_BYTES if is_packed else WHOLE_BYTES)
 
 
 def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    """The slices of a source, in order; see :func:`dana.corpus.sources.expand` for what a source is.
+    """Stream the slices of a source, in order.
 
     Args:
-        source: A file, folder or glob, here or at a URL.
-        size: Bytes that a slice has at most, where the format can be cut.
+        source: A file, folder or glob, local or at a URL, see :func:`dana.corpus.sources.expand`.
+        size: Most bytes of a slice, if the format can be split.
     """
     for path in expand(source):
         yield from _slices(path, size)
@@ -199,23 +200,23 @@ def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
-    """Runs of row groups of so many bytes, unpacked; the whole file where a group is too large for one process."""
+    """Split a Parquet file into runs of row groups of at most `size` bytes uncompressed, if no group is too large."""
     import pyarrow as pa
 
     try:
-        about = metadata_of(path)
-        sizes = [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
-    except (pa.ArrowException, OSError):  # reading it says what is wrong, with the place
+        metadata = read_metadata(path)
+        sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+    except (pa.ArrowException, OSError):  # reported with the row when the file is read
         sizes = []
     if len(sizes) < 2 or max(sizes) > WHOLE_BYTES:
         yield Slice(path)
         return
-    first = held = 0
-    for group, more in enumerate(sizes):
-        if group > first and held + more > size:
+    first = total = 0
+    for group, group_size in enumerate(sizes):
+        if group > first and total + group_size > size:
             yield Slice(path, first, group)
-            first, held = group, 0
-        held += more
+            first, total = group, 0
+        total += group_size
     yield Slice(path, first, len(sizes))
 
 
@@ -223,9 +224,9 @@ def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
     at = max(0, first - 1)
     number = 0
     try:
-        with open_until(path, after + BEHIND) as stream:  # with what the last line has behind the slice
+        with open_until(path, after + BEHIND) as stream:  # the last line may end after the slice
             stream.seek(at)
-            if first:  # the slice before has the line that was begun there
+            if first:  # a line that begins earlier belongs to the slice before
                 at += len(stream.readline(after - at))
             while at < after and (line := stream.readline()):
                 at += len(line)
@@ -236,19 +237,19 @@ def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
 
 
 def reading_processes(files: Sequence[File]) -> int:
-    """Number of processes that read files: all cores, eight at most, from 256 MB and four cores on, else one.
+    """Choose the number of reading processes: all cores, at most eight, from 256 MB and four cores on; else one.
 
-    Several processes take 1.5 times the processor time of one, a quarter of it in the process that drops repeated
-    texts. Files that this process must stream by itself, such as large compressed ones, do not count.
+    Several processes take 1.5 times the processor time of one, a quarter of it in the main process, which drops
+    repeated texts. Files that the main process must stream, such as large compressed ones, do not count.
     """
-    count = min(cores(), MOST_READERS)
+    count = min(cores(), MAX_READERS)
     if any(isinstance(path, RemoteFile) and path.is_of_this_process for path in files):
         return 1
-    if count < SHARED_CORES or sum(file_size(path) for path in files) < SHARED_FROM:
+    if count < PARALLEL_CORES or sum(file_size(path) for path in files) < PARALLEL_BYTES:
         return 1
-    shared = 0
-    for path in files:  # no more of them are looked into than it takes
-        shared += file_size(path) if next(_slices(path)).is_small else 0
-        if shared >= SHARED_FROM:
+    total = 0
+    for path in files:  # stops early, because to split a file may mean to open it
+        total += file_size(path) if next(_slices(path)).is_small else 0
+        if total >= PARALLEL_BYTES:
             return count
     return 1

@@ -1,4 +1,4 @@
-"""Documents to batches of units with stable keys, and uniform samples drawn from such a stream in one pass."""
+"""Split documents into batches of units with stable keys, and draw uniform samples from the stream in one pass."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from dana.corpus.units import Span, Splitter
 
 @dataclass(frozen=True)
 class Units:
-    """Units: a batch of a corpus, a sample of it, or plain texts.
+    """Columns of units: a batch of a corpus, a sample of one, or plain texts.
 
     Attributes:
-        documents: The documents that the units are of, in order; those of a drawn sample are without their text.
+        documents: Documents of the units, in order; without their text in a drawn sample.
         owners: int64 of shape (units,), position in `documents` of the document that each unit is from.
         numbers: int32 of shape (units,), position of the unit in its document, from 0.
-        starts: int64 of shape (units,), character span in the document's text.
-        ends: See starts.
-        texts: The span's text.
-        keys: uint64 of shape (units,), a hash of document and position.
+        starts: int64 of shape (units,), first character in the document's text.
+        ends: int64 of shape (units,), position after the last character.
+        texts: Text of each unit.
+        keys: uint64 of shape (units,), hash of document and position.
     """
 
     documents: Sequence[Document]
@@ -42,7 +42,7 @@ class Units:
 
     @cached_property
     def doc_ids(self) -> Sequence[str]:
-        """Document of each unit."""
+        """Document id of each unit."""
         return [self.documents[row].doc_id for row in self.owners.tolist()]
 
     @cached_property
@@ -52,37 +52,37 @@ class Units:
 
     @property
     def document_numbers(self) -> np.ndarray:
-        """int64 of shape (units,), the document of each, numbered from 0; plain texts are documents of their own."""
+        """int64 of shape (units,), number of each unit's document, from 0; each plain text is a document."""
         names = self.doc_ids
         return np.unique(names, return_inverse=True)[1] if any(names) else np.arange(len(self))
 
     @property
     def ids(self) -> list[tuple[str, int]]:
-        """``(doc_id, unit)`` of each."""
+        """``(doc_id, unit)`` of each unit."""
         return list(zip(self.doc_ids, self.numbers.tolist(), strict=True))
 
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> "Units":
-        """Plain texts as the units of one nameless document; a unit's key is a hash of its text."""
+        """Make plain texts the units of one document without id; the key of a unit is a hash of its text."""
         zeros = np.zeros(len(texts), dtype=np.int64)
         numbers = np.arange(len(texts), dtype=np.int32)
         keys = np.array([int.from_bytes(text_digest(text)[:8], "little") for text in texts], dtype=np.uint64)
         ends = np.array([len(text) for text in texts], dtype=np.int64)
         return cls([Document("", "", "")], zeros, numbers, zeros, ends, texts, keys)
 
-    def rows(self, chosen: np.ndarray) -> "Units":
-        """The units at `chosen`, in that order."""
-        texts = [self.texts[row] for row in chosen.tolist()]
-        owners, numbers = self.owners[chosen], self.numbers[chosen]
-        return Units(self.documents, owners, numbers, self.starts[chosen], self.ends[chosen], texts, self.keys[chosen])
+    def rows(self, index: np.ndarray) -> "Units":
+        """Select the units at some positions, in that order."""
+        texts = [self.texts[row] for row in index.tolist()]
+        owners, numbers = self.owners[index], self.numbers[index]
+        return Units(self.documents, owners, numbers, self.starts[index], self.ends[index], texts, self.keys[index])
 
     def first(self, count: int) -> "Units":
-        """The first `count` units, or all if there are fewer."""
+        """Select the first `count` units, or all if there are fewer."""
         return self.rows(np.arange(min(count, len(self))))
 
     @classmethod
     def join(cls, parts: Sequence["Units"]) -> "Units":
-        """The units of several batches, in order."""
+        """Concatenate batches of units."""
         parts = parts or [cls.of_texts([])]
         offsets = np.cumsum([0, *(len(part.documents) for part in parts[:-1])])
         owners = np.concatenate([part.owners + offset for part, offset in zip(parts, offsets, strict=True)])
@@ -93,7 +93,7 @@ class Units:
 
 
 def split_documents(documents: Iterable[Document], splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
-    """Split documents into units, at least `batch` at a time (the last may be smaller), in order."""
+    """Split documents into units, in order, in batches of at least `batch` units (the last may be smaller)."""
     waiting: list[tuple[Document, list[Span]]] = []
     count = 0
     for document in documents:
@@ -108,7 +108,7 @@ def split_documents(documents: Iterable[Document], splitter: Splitter, batch: in
 
 
 def iterate_units(corpus: Path, splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
-    """Units of every document of a corpus folder."""
+    """Stream the units of every document of a corpus folder, in batches as of :func:`split_documents`."""
     return split_documents(iterate_documents(corpus), splitter, batch)
 
 
@@ -126,61 +126,60 @@ def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
 
 
 def draw(
-    stream: Iterable[Units], wanted: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
+    stream: Iterable[Units], requests: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
 ) -> dict[str, Units]:
-    """Draw uniform samples in one pass, each by its own seed; samples of units are disjoint.
+    """Draw uniform samples of units in one pass over a stream.
 
-    Every unit has a place in every sample, a hash of (seed, key); a sample takes the lowest places not
-    taken by the samples before it. Where there are fewer units than all want together, they are shared out: none gets
-    more than an equal share while another lacks something. A sample of runs takes whole runs of consecutive units of
-    a document, also those that are in other samples. The outcome depends on the corpus' content, not on its order.
+    Each sample ranks all units by a hash of (seed, key) and takes the lowest ranks that no earlier sample has taken, so
+    samples are disjoint and depend on the content of the corpus, not on its order. If there are fewer units than
+    requested in total, sample sizes are max-min fair shares. A sample of runs takes whole runs of consecutive units of
+    a document, which other samples may hold too.
 
     Args:
         stream: Batches of units.
-        wanted: Name to (seed, size); earlier names choose first.
-        runs: Name to the units of a run, for samples of runs; their size is in units, at most.
+        requests: Name of each sample to (seed, size), in order of priority.
+        runs: Name of each sample of runs to the units of a run; its size in `requests` is the most units.
 
     Returns:
-        Name to units in the order of their draw, fewer than asked for where the stream runs out.
+        Name of each sample to its units, by rank; fewer than requested if the stream is too short.
     """
-    heaps: dict[str, list[Any]] = {name: [] for name in wanted}
+    heaps: dict[str, list[Any]] = {name: [] for name in requests}
     runs = runs or {}
-    enough, total = {}, 0
-    for name, (_, size) in wanted.items():
+    limits, total = {}, 0
+    for name, (_, size) in requests.items():
         total += 0 if name in runs else size
-        enough[name] = size + 1 if name in runs else total if size else 0  # so many that earlier ones cannot exhaust it
+        limits[name] = size + 1 if name in runs else total if size else 0  # leaves enough after the earlier samples
     for batch in stream:
-        for name, (seed, _) in wanted.items():
+        for name, (seed, _) in requests.items():
             keys = _run_keys(batch, runs[name]) if name in runs else batch.keys
-            _keep_lowest(heaps[name], enough[name], hash_uniform(seed, keys), batch)
-    sizes = {name: size for name, (_, size) in wanted.items() if name not in runs}
-    if (there := max((len(heaps[name]) for name in sizes), default=0)) < total:
-        sizes = _shared_out(sizes, there)
-    taken: set[tuple[str, int]] = set()
-    drawn = {}
-    for name, (_, size) in wanted.items():
-        candidates = sorted((-place, unit, row) for place, unit, row in heaps[name])
+            _keep_lowest(heaps[name], limits[name], hash_uniform(seed, keys), batch)
+    sizes = {name: size for name, (_, size) in requests.items() if name not in runs}
+    if (available := max((len(heaps[name]) for name in sizes), default=0)) < total:
+        sizes = _fair_shares(sizes, available)
+    earlier_units: set[tuple[str, int]] = set()
+    samples = {}
+    for name, (_, size) in requests.items():
+        candidates = sorted((-rank, unit, row) for rank, unit, row in heaps[name])
         if name in runs:
-            last = candidates[size][0] if len(candidates) > size else 1.0  # the place of a run that is not whole
-            drawn[name] = _of_rows([(unit, row) for place, unit, row in candidates if place < last])
+            bound = candidates[size][0] if len(candidates) > size else 1.0  # the rank of a run that may be cut
+            samples[name] = _units_from([(unit, row) for rank, unit, row in candidates if rank < bound])
             continue
-        free = [(unit, row) for _, unit, row in candidates if unit not in taken][: sizes[name]]
-        taken.update(unit for unit, _ in free)
-        drawn[name] = _of_rows(free)
-    return drawn
+        rows = [(unit, row) for _, unit, row in candidates if unit not in earlier_units][: sizes[name]]
+        earlier_units.update(unit for unit, _ in rows)
+        samples[name] = _units_from(rows)
+    return samples
 
 
-def _shared_out(sizes: Mapping[str, int], there: int) -> dict[str, int]:
-    """Max-min fair shares: the smallest sizes are granted first, the others get equal parts of what is left."""
-    granted: dict[str, int] = {}
-    for place, (name, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
-        granted[name] = min(size, -(-there // (len(sizes) - place)))
-        there -= granted[name]
-    return granted
+def _fair_shares(sizes: Mapping[str, int], available: int) -> dict[str, int]:
+    """Compute max-min fair shares: the smallest sizes are met first, the others get equal parts of the rest."""
+    shares: dict[str, int] = {}
+    for number, (name, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
+        shares[name] = min(size, -(-available // (len(sizes) - number)))
+        available -= shares[name]
+    return shares
 
 
-def _of_rows(rows: Sequence[tuple[tuple[str, int], Any]]) -> Units:
-    """The units that :func:`_keep_lowest` kept."""
+def _units_from(rows: Sequence[tuple[tuple[str, int], Any]]) -> Units:
     documents = [Document(doc_id, source, "") for (doc_id, _), (source, *_) in rows]
     numbers = np.array([number for (_, number), _ in rows], dtype=np.int32)
     starts, ends = (np.array([row[part] for _, row in rows], dtype=np.int64) for part in (1, 2))
@@ -189,22 +188,22 @@ def _of_rows(rows: Sequence[tuple[tuple[str, int], Any]]) -> Units:
 
 
 def _run_keys(units: Units, length: int) -> np.ndarray:
-    """A key for the run that each unit is in; of plain texts, the text's own."""
+    """Compute the key of each unit's run, that of its first unit; for plain texts, the unit's own key."""
     nameless = np.array([not document.doc_id for document in units.documents])
     with np.errstate(over="ignore"):
         back = (units.numbers % length).astype(np.uint64) * UNIT_STRIDE
         return np.where(nameless[units.owners], units.keys, units.keys - back)
 
 
-def _keep_lowest(heap: list[Any], size: int, places: np.ndarray, batch: Units) -> None:
-    """Push a batch into a heap that keeps the `size` lowest places (stored negated: heapq keeps the highest)."""
+def _keep_lowest(heap: list[Any], size: int, ranks: np.ndarray, batch: Units) -> None:
+    """Push a batch into a heap of the `size` units with the lowest ranks, negated because heapq keeps the highest."""
     if size == 0:
         return
     bound = -heap[0][0] if len(heap) == size else 1.0
-    for row in np.flatnonzero(places < bound).tolist():
+    for row in np.flatnonzero(ranks < bound).tolist():
         span = int(batch.starts[row]), int(batch.ends[row])
-        kept = (batch.sources[row], *span, int(batch.keys[row]), batch.texts[row])
-        item = (-float(places[row]), (batch.doc_ids[row], int(batch.numbers[row])), kept)
+        content = (batch.sources[row], *span, int(batch.keys[row]), batch.texts[row])
+        item = (-float(ranks[row]), (batch.doc_ids[row], int(batch.numbers[row])), content)
         if len(heap) < size:
             heappush(heap, item)
         else:

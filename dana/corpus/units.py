@@ -1,4 +1,4 @@
-"""Segmentation: a text to character spans of its units, sentences (by sentencex) or windows of word-pieces."""
+"""Segment a text into units, as character spans: sentences (by sentencex) or windows of word-pieces."""
 
 import re
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from dana.core.errors import ConfigError
 Span = tuple[int, int]
 Splitter = Callable[[str], list[Span]]
 
-# Tables, base64 and text without full stops come as one "sentence" of a whole document: bound the cost of a unit.
+# Bounds the cost of a unit: tables, base64 and text without full stops can make a whole document one sentence.
 LONGEST_SENTENCE = 2000
-# sentencex takes time that grows with the square of a stretch without white space: a book in Chinese would take hours.
+# The time of sentencex is quadratic in the length of a stretch without white space: hours for a book in Chinese.
 LONGEST_STRETCH = 4000
 _WIDE_STOPS = "。！？．｡။།"
 _FILLED = re.compile(r"\S")
-# Codes of ISO 639-1. Of the first the splitter knows abbreviations or marks; others take those of a related language or
-# of English. Marks of one script only (。 । ؟ ።) end sentences in every language.
+# Codes of ISO 639-1. For the first, sentencex has its own abbreviations and marks; the others use those of a related
+# language or of English. Marks of one script only (。 । ؟ ።) end sentences in every language.
 RULED = "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk"
 OTHERS = (
     "aa ab ae af ak an as av ay az ba be bi bm bo br bs ce ch co cr cs cu cv cy dv dz ee eo et eu fa ff fj fo fy ga gd"
@@ -32,7 +32,7 @@ OTHERS = (
 
 @dataclass(frozen=True)
 class UnitSpec:
-    """``sentence``, or ``window:N``.
+    """Kind of unit: ``sentence``, or ``window:N``.
 
     Attributes:
         window: Word-pieces in a window; None for sentences.
@@ -42,24 +42,24 @@ class UnitSpec:
 
     @property
     def needs_tokenizer(self) -> bool:
-        """Whether :meth:`splitter` must be given a tokenizer."""
+        """True if :meth:`splitter` needs a tokenizer."""
         return self.window is not None
 
     def splitter(self, tokenizer: Any = None, language: str = "en") -> Splitter:
-        """The function that cuts a text.
+        """Return the function that splits a text into spans.
 
         Args:
             tokenizer: A fast Hugging Face tokenizer, for windows.
-            language: Of the sentences.
+            language: ISO 639-1 code, for sentences.
 
         Raises:
-            ConfigError: If windows are asked for without such a tokenizer.
+            ConfigError: If windows are to be counted without a fast tokenizer.
         """
         if self.window is None:
             return partial(sentences, language=language)
-        if not getattr(tokenizer, "is_fast", False):  # only fast ones know where in the text a word-piece is
+        if not getattr(tokenizer, "is_fast", False):  # only fast ones return character offsets
             raise ConfigError(
-                f"units='window:{self.window}' counts word-pieces: choose an encoder with a fast tokenizer"
+                f"units='window:{self.window}': needs an encoder with a fast tokenizer, to count word-pieces"
             )
         size = self.window
         return lambda text: token_windows(text, tokenizer, size)
@@ -67,18 +67,18 @@ class UnitSpec:
 
 @dataclass(frozen=True)
 class WholeDocuments:
-    """Documents that are not cut: each is a unit."""
+    """Whole documents as units."""
 
     def splitter(self) -> Splitter:
-        """The function that leaves a text whole."""
+        """Return the function that makes a whole text one span."""
         return lambda text: [(0, len(text))]
 
 
 def parse_units(spec: str) -> UnitSpec:
-    """Read ``sentence`` or ``window:N``.
+    """Parse ``sentence`` or ``window:N``.
 
     Raises:
-        ConfigError: If it is neither.
+        ConfigError: If `spec` is neither.
     """
     kind, _, size = spec.partition(":")
     if kind == "sentence" and not size:
@@ -89,46 +89,46 @@ def parse_units(spec: str) -> UnitSpec:
 
 
 def has_rules(code: str) -> bool:
-    """Whether a language has rules of its own for where sentences end.
+    """Return True if sentencex has segmentation rules for a language.
 
     Raises:
-        ConfigError: If it is no code of ISO 639-1; names the languages with rules.
+        ConfigError: If `code` is not a code of ISO 639-1; names the languages with rules.
     """
-    allowed = f"a code of ISO 639-1 such as en, de or zh (with rules of their own: {RULED})"
-    require(code in RULED.split() or code in OTHERS.split(), "language", code, allowed)
+    codes = f"a code of ISO 639-1 such as en, de or zh (with segmentation rules: {RULED})"
+    require(code in RULED.split() or code in OTHERS.split(), "language", code, codes)
     return code in RULED.split()
 
 
 def sentences(text: str, language: str = "en") -> list[Span]:
-    """Character spans of the sentences, trimmed, never empty, in order; none longer than 2,000 characters.
+    """Split a text into the character spans of its sentences, trimmed and at most 2,000 characters long, in order.
 
     Every character outside the spans is white space.
 
     Args:
-        text: What to cut.
-        language: ISO 639-1 code, whose abbreviations and marks count: see :func:`has_rules`.
+        text: The text.
+        language: ISO 639-1 code, for abbreviations and marks: see :func:`has_rules`.
     """
     from sentencex import get_sentence_boundaries
 
     spans: list[Span] = []
-    found = (
+    boundaries = (
         (first + sentence["start_index"], first + sentence["end_index"])
         for first, last in _stretches(text)
         for sentence in get_sentence_boundaries(language, text[first:last])
     )
-    for start, end in found:
-        # The loop of a whole corpus: most sentences have nothing to trim but the space behind them.
+    for start, end in boundaries:
+        # The hot loop of a whole corpus: most sentences need no more than the space after them trimmed.
         while end > start and text[end - 1].isspace():
             end -= 1
         if start < end <= start + LONGEST_SENTENCE and not text[start].isspace():
             spans.append((start, end))
         else:
-            spans += _bounded(text, *_trim(text, start, end))
+            spans += _bound(text, *_trim(text, start, end))
     return spans
 
 
 def _stretches(text: str) -> list[Span]:
-    """The text, cut where it has too long a stretch without white space: behind a full stop, or anywhere."""
+    """Cut a text in overlong stretches without white space: after a full stop, or else anywhere."""
     cuts = [0]
     if len(text) > LONGEST_STRETCH and not text.isascii() and max(map(len, text.split()), default=0) > LONGEST_STRETCH:
         for stretch in re.finditer(r"\S+", text):
@@ -141,13 +141,13 @@ def _stretches(text: str) -> list[Span]:
 
 
 def token_windows(text: str, tokenizer: Any, size: int) -> list[Span]:
-    """Character spans of consecutive runs of `size` word-pieces, trimmed, never empty; the last may be shorter.
+    """Split a text into the character spans of windows of `size` word-pieces, trimmed; the last may be shorter.
 
-    A window reaches to the next one, so characters that the tokenizer drops are in one all the same. Of a character
-    in several pieces (byte-level tokenizers), the window with its last piece has it.
+    A window reaches to the next one, so that characters that the tokenizer drops are part of a window too. A character
+    of several pieces (byte-level tokenizers) belongs to the window with its last piece.
     """
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False)
-    starts = [start for start, end in encoded["offset_mapping"] if end > start]
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False)
+    starts = [start for start, end in encoding["offset_mapping"] if end > start]
     if not starts:
         return []
     cuts = [0, *starts[size::size], len(text)]
@@ -160,14 +160,14 @@ def _trim(text: str, start: int, end: int) -> Span:
     return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
 
 
-def _bounded(text: str, start: int, end: int) -> list[Span]:
-    """The span, cut at white space (or, without any, anywhere) until no piece is too long."""
+def _bound(text: str, start: int, end: int) -> list[Span]:
+    """Cut a span into pieces of bounded length, at white space if there is any."""
     spans = []
     while end - start > LONGEST_SENTENCE:
         limit = start + LONGEST_SENTENCE
         cut = max(text.rfind(space, start, limit) for space in " \n\t")
         cut = cut if cut > start else limit
         spans.append(_trim(text, start, cut))
-        following = _FILLED.search(text, cut, end)  # to trim the rest would copy all of it at every cut
+        following = _FILLED.search(text, cut, end)  # trimming the rest would copy it at every cut
         start = following.start() if following else end
     return spans + ([(start, end)] if end > start else [])

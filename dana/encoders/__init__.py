@@ -1,1 +1,1 @@
-"""Text in, vectors out: one encoder a file, behind the protocol of :mod:`dana.encoders.base`."""
+"""Encode texts as vectors: one encoder per file, each with the protocol of :mod:`dana.encoders.base`."""

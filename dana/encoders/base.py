@@ -1,4 +1,4 @@
-"""The contract of an encoder: texts in, one float32 vector each out."""
+"""Define the protocol of encoders, which turn each text into a float32 vector."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,49 +10,46 @@ if TYPE_CHECKING:
 
 
 class Encoder(Protocol):
-    """A frozen dataclass of parameters; weights are loaded on first use.
+    """A frozen dataclass of parameters that loads its weights on first use.
 
-    The vector of a text must not depend on the other texts of the call beyond 1e-5; by dana's encoders it does not at
-    all.
+    The vector of a text may depend on the other texts of a call by at most 1e-5; with dana's encoders it does not.
     """
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
-        """Vectors of shape (texts, dims), float32, on the device that computed them, in input order."""
+        """Encode texts as vectors, float32 of shape (texts, dims), in input order, on the device that computed them."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the vectors, as plain values: parameters and weight digests, never a path."""
+        """Return all that determines the vectors, as plain values: parameters and weight digests, never a path."""
         ...
 
 
 def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
-    """An encoder's vectors of shape (texts, dims), after a check of type and shape.
+    """Encode texts as vectors of shape (texts, dims) and check their type and shape.
 
     Args:
-        encoder: Of dana or of a plug-in.
-        texts: One a row.
-        spec: How it was named.
+        encoder: An encoder of dana or of a plug-in.
+        texts: Texts, one per row of the result.
+        spec: Name of the encoder, for messages.
 
     Raises:
-        PluginError: If it fails in a way that is not of dana, or gives no row for some text.
+        PluginError: If the encoder raises an error other than dana's, or does not return one row per text.
     """
     from torch import Tensor
 
-    own = encoder
-    while hasattr(own, "encoder"):  # a store's, or that of a memory of vectors
-        own = own.encoder
-    with plugin_errors("encoder", spec, own):
-        found = encoder.encode(texts)
-        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(texts):
-            shape = tuple(getattr(found, "shape", ()))
-            raise ValueError(
-                f"{len(texts)} texts became a {type(found).__name__} of shape {shape}, not of one row each"
-            )
-    return found
+    inner = encoder
+    while hasattr(inner, "encoder"):  # unwrap caches
+        inner = inner.encoder
+    with plugin_errors("encoder", spec, inner):
+        vectors = encoder.encode(texts)
+        if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != len(texts):
+            shape = tuple(getattr(vectors, "shape", ()))
+            raise ValueError(f"expected a Tensor of {len(texts)} rows, got a {type(vectors).__name__} of shape {shape}")
+    return vectors
 
 
 def encoder_identity(encoder: Encoder) -> dict[str, Any]:
-    """All that decides an encoder's vectors: its own identity and whose code it is."""
+    """Return everything that determines an encoder's vectors: its identity and the origin of its code."""
     with plugin_errors("encoder", type(encoder).__name__, encoder):
         identity = encoder.identity()
     return identity if "code" in identity else {**identity, "code": origin_of(encoder)}

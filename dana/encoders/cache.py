@@ -1,15 +1,15 @@
-"""Embedding cache around any encoder: vectors on disk by hash of text, rounded; only texts that are new are encoded.
+"""Cache the vectors of any encoder on disk by hash of text, rounded, so that only new texts are encoded.
 
 ``FOLDER/<fingerprint of encoder and rounding>/`` holds ``meta.json`` and ``vectors-<digest>.safetensors``: immutable
 files of ``high`` and ``low`` (uint64, the halves of a text's digest, sorted by the first), ``checks`` (uint32, CRC-32
-of each row, begun with its key) and ``rows`` (uint8, the packed vectors, end to end), memory-mapped. New rows are held
-in memory and written every :data:`FLUSH` rows and at the end; a killed process loses at most those. A file gets its
-name when it is whole and on the disk, so that any number of processes add at the same time without locks; a text that
-two of them encoded is kept twice until a merge. :data:`FAN_IN` files of similar size become one, so there are O(log
-rows) of them. A row whose checksum fails counts as missing, and the next merge drops it.
+of each row, seeded with its key) and ``rows`` (uint8, the packed vectors, end to end), memory-mapped. New rows wait in
+memory and are written every :data:`FLUSH` rows and at the end; a killed process loses at most those. A file gets its
+name once it is complete and on disk, so that any number of processes can add files at the same time without locks; a
+text that two of them encode is stored twice until a merge. :data:`FAN_IN` files of similar size are merged into one, so
+there are O(log rows) files. A row whose checksum fails counts as missing, and the next merge drops it.
 
-Vectors are rounded before they are returned, so a text has the same bits whether it was just encoded or read. The
-geometry is not applied to them: it is fitted later, on each corpus.
+Vectors are rounded before they are returned, so a text has the same bits whether it was encoded or read. They are
+stored without geometry, which is fitted later on each corpus.
 """
 
 import shutil
@@ -43,27 +43,27 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 DTYPES = ("float16", "int8")
-SCALE = 4  # bytes of an int8 row's float32 scale, behind its numbers
+SCALE = 4  # bytes of the float32 scale at the end of an int8 row
 META = "meta.json"
 PATTERN = "vectors-*.safetensors"
 COLUMNS = {"high": "uint64", "low": "uint64", "checks": "uint32", "rows": "uint8"}
 FLUSH = 1 << 16  # rows that wait in memory
-FAN_IN = 8  # files of like size that are merged
-BLOCK = 1 << 17  # rows that a merge holds at once
-UNFINISHED = ".new-"  # how the folder of a file being written begins
-STALE = 86400.0  # seconds after which such a folder is taken for that of a dead process
+FAN_IN = 8  # files of similar size that are merged into one
+BLOCK = 1 << 17  # rows in memory during a merge
+UNFINISHED = ".new-"  # prefix of the folder in which a file is written
+STALE = 86400.0  # age in seconds at which such a folder is deleted as left by a dead process
 
 Columns = tuple[np.ndarray, ...]  # high, low, checks, rows of shape (rows, bytes)
 
 
 @dataclass(frozen=True)
 class StoredEncoder:
-    """An encoder that encodes only what its cache lacks. Close it, or let it go, to write what is new.
+    """An encoder behind a cache: only texts that are missing are encoded. New rows are written when it is closed.
 
     Attributes:
-        encoder: Whose vectors these are.
-        folder: The cache; several encoders share one. None keeps nothing, but rounds alike: the same bits and identity.
-        dtype: ``float16`` or ``int8``: how vectors are rounded.
+        encoder: The encoder.
+        folder: Folder of the cache, which encoders may share. None stores nothing but rounds: same bits and identity.
+        dtype: Precision that vectors are rounded to, ``float16`` or ``int8``.
     """
 
     encoder: Encoder
@@ -74,26 +74,25 @@ class StoredEncoder:
         require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
 
     def identity(self) -> dict[str, Any]:
-        """The encoder's, and how its vectors are rounded; not where they are kept."""
         return {**encoder_identity(self.encoder), "stored": self.dtype}
 
     @cached_property
     def vectors(self) -> "VectorFolder":
         """This encoder's part of the cache."""
-        about = {"encoder": encoder_identity(self.encoder), "dtype": self.dtype}
-        vectors = VectorFolder(Path(self.folder or "") / fingerprint(self.identity()), about)
+        meta = {"encoder": encoder_identity(self.encoder), "dtype": self.dtype}
+        vectors = VectorFolder(Path(self.folder or "") / fingerprint(self.identity()), meta)
         weakref.finalize(self, _flush_last, vectors)  # also when the interpreter ends
         return vectors
 
     @cached_property
     def _device(self) -> "torch.device":
-        """Where the encoder itself would have left its vectors."""
+        """Device on which the encoder itself would return its vectors."""
         from dana.core.device import find_device
 
         return find_device(getattr(self.encoder, "device", "cpu"))
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
-        """See :class:`dana.encoders.base.Encoder`. A text that comes twice is encoded once.
+        """Encode texts as :meth:`dana.encoders.base.Encoder.encode`; a repeated text is encoded once.
 
         Raises:
             DataError: If a vector is not finite in the cache's dtype.
@@ -105,19 +104,19 @@ class StoredEncoder:
             return unpack_vectors(pack_vectors(self.encoder.encode(texts), self.dtype), self.dtype).to(self._device)
         keys = [text_digest(text) for text in texts]
         distinct = dict(zip(keys, texts, strict=True))
-        places = {key: place for place, key in enumerate(distinct)}
-        rows, known = self.vectors.find(list(distinct))
-        if not known.all():
-            missing = {key: distinct[key] for key, here in zip(distinct, known.tolist(), strict=True) if not here}
-            with _kept(self.vectors.folder):  # a place that takes no file is noticed before hours of encoding
+        positions = {key: row for row, key in enumerate(distinct)}
+        rows, is_stored = self.vectors.find(list(distinct))
+        if not is_stored.all():
+            missing = {key: distinct[key] for key, hit in zip(distinct, is_stored.tolist(), strict=True) if not hit}
+            with _writing(self.vectors.folder):  # fails before hours of encoding if the folder cannot be made
                 pass
             fresh = pack_vectors(self.encoder.encode(list(missing.values())), self.dtype)
             self.vectors.add(list(missing), fresh)
-            if known.any():
-                rows[~known] = fresh
+            if is_stored.any():
+                rows[~is_stored] = fresh
             else:
                 rows = fresh
-        return unpack_vectors(rows, self.dtype)[[places[key] for key in keys]].to(self._device)
+        return unpack_vectors(rows, self.dtype)[[positions[key] for key in keys]].to(self._device)
 
     def close(self) -> None:
         """Write the rows that are in memory only; encoding may continue."""
@@ -125,16 +124,16 @@ class StoredEncoder:
 
 
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
-    """The encoder of a spec, behind a cache where a folder is given; an empty name keeps nothing, but rounds."""
+    """Create the encoder of a spec, behind a cache if `store` names a folder; an empty name only rounds."""
     encoder = ENCODERS.create(spec)
     return encoder if store is None else StoredEncoder(encoder, Path(store) if store else None, dtype)
 
 
 def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
-    """Round to a packed row a vector, uint8 of shape (texts, bytes), little-endian.
+    """Round vectors and pack each into a row of bytes, uint8 of shape (texts, bytes), little-endian.
 
-    float16 rounds to 11 significant bits. int8 divides by the row's largest absolute number over 127, so no number
-    moves by more than 1/254 of the largest.
+    float16 rounds to 11 significant bits. int8 scales by the row's largest absolute value over 127, so no value moves
+    by more than 1/254 of the largest.
 
     Args:
         vectors: Shape (texts, dims).
@@ -144,20 +143,20 @@ def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
         DataError: If a vector is not finite, or too large for the dtype.
     """
     exact = vectors.detach().cpu().float().contiguous().numpy()
-    with np.errstate(over="ignore"):  # what overflows is refused below
+    with np.errstate(over="ignore"):  # overflow is refused below
         scales = np.abs(exact).max(1, initial=0, keepdims=True) / np.float32(127)
-        kept = exact.astype("<f2") if dtype == "float16" else scales.astype("<f4")
-    finite = np.isfinite(exact).all(1) & np.isfinite(kept).all(1)
+        payload = exact.astype("<f2") if dtype == "float16" else scales.astype("<f4")
+    finite = np.isfinite(exact).all(1) & np.isfinite(payload).all(1)
     if not finite.all():
         raise DataError(f"vector {int(finite.argmin())} of the batch is not finite in {dtype}")
     if dtype == "float16":
-        return kept.view(np.uint8)
+        return payload.view(np.uint8)
     numbers = np.rint(exact / np.where(scales > 0, scales, 1)).clip(-127, 127).astype(np.int8)
-    return np.concatenate([numbers.view(np.uint8), kept.view(np.uint8)], axis=1)
+    return np.concatenate([numbers.view(np.uint8), payload.view(np.uint8)], axis=1)
 
 
 def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
-    """The vectors that :func:`pack_vectors` rounded to: float32 of shape (rows, dims)."""
+    """Unpack the rows of :func:`pack_vectors` into vectors, float32 of shape (rows, dims)."""
     import torch
 
     rows = np.ascontiguousarray(rows)
@@ -168,46 +167,46 @@ def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Content of ``meta.json``: the encoder's identity, and the dtype.
+    """Read ``meta.json``: the encoder's identity and the dtype.
 
     Raises:
-        ArtifactError: If it is not there or is not what a cache writes.
+        ArtifactError: If the file is missing or not of a cache.
     """
-    about = read_json(folder / META)
-    if not isinstance(about, dict) or about.get("dtype") not in DTYPES or "encoder" not in about:
-        raise ArtifactError(f"{folder / META}: not the {META} of an embedding cache; remove {folder} to go on")
-    return about
+    meta = read_json(folder / META)
+    if not isinstance(meta, dict) or meta.get("dtype") not in DTYPES or "encoder" not in meta:
+        raise ArtifactError(f"{folder / META}: not the {META} of a cache of embeddings; remove {folder}, run it again")
+    return meta
 
 
 @contextmanager
-def _kept(folder: Path) -> Iterator[None]:
-    """Make a folder; an OSError inside becomes an ArtifactError that names it."""
+def _writing(folder: Path) -> Iterator[None]:
+    """Make a folder, and turn an OSError inside into an ArtifactError that names it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise ArtifactError(f"{folder}: cannot keep vectors here: {error.strerror}") from error
+        raise ArtifactError(f"{folder}: cannot write the cache of embeddings: {error.strerror}") from error
 
 
 def _flush_last(vectors: "VectorFolder") -> None:
-    """Write the rows in memory when the encoder is collected; a failure is a warning, because this is a cache."""
+    """Write the rows in memory when the encoder is garbage collected; a failure is a warning, as this is a cache."""
     try:
         vectors.flush()
     except ArtifactError as error:
-        log.warning("%s; what was encoded last will be encoded again", error)
+        log.warning("%s; the last texts will be encoded again", error)
 
 
 class VectorFolder:
-    """One encoder's vectors: memory-mapped files in a folder, and rows in memory that are not written yet.
+    """The vectors of one encoder: memory-mapped files in a folder, and rows in memory that are not written yet.
 
     Args:
-        folder: Made when something is added.
-        about: What ``meta.json`` says.
+        folder: Folder, made when rows are added.
+        meta: Content of ``meta.json``.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._about = dict(about)
+        self._meta = dict(meta)
         self._width = 0  # bytes of a row; 0 before the first
         self._files: dict[Path, Columns] = {}
         self._waiting: dict[bytes, bytes] = {}
@@ -215,37 +214,37 @@ class VectorFolder:
         self._lock = threading.RLock()
 
     def find(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Look keys up, in memory first, then on disk. O(keys · log rows).
+        """Look up keys, in memory first, then on disk. O(keys · log rows).
 
         Args:
-            keys: Distinct, 16 bytes each.
+            keys: Distinct keys of 16 bytes.
 
         Returns:
-            Packed rows, uint8 of shape (keys, bytes), and whether each is known; other rows are undefined.
+            Packed rows, uint8 of shape (keys, bytes), and a mask of those that are stored; the others are undefined.
         """
         with self._lock:
             self._refresh()
             rows = np.empty((len(keys), self._width), dtype=np.uint8)
-            known = np.zeros(len(keys), dtype=bool)
-            for place, key in enumerate(keys if self._waiting else ()):
+            is_stored = np.zeros(len(keys), dtype=bool)
+            for number, key in enumerate(keys if self._waiting else ()):
                 if (row := self._waiting.get(key)) is not None:
-                    rows[place], known[place] = np.frombuffer(row, dtype=np.uint8), True
-            wanted_high, wanted_low = _halves(keys)
-            order = np.argsort(wanted_high)  # ascending, so that the disk is read in one direction
-            for path, (high, low, checks, packed) in self._files.items():
-                unknown = order[~known[order]]
-                places = np.searchsorted(high, wanted_high[unknown]).clip(max=len(high) - 1)
-                here = (high[places] == wanted_high[unknown]) & (low[places] == wanted_low[unknown])
-                unknown, places = unknown[here], places[here]
-                stored = packed[places]
-                good = checksums(high[places], low[places], stored) == checks[places]
-                rows[unknown[good]], known[unknown[good]] = stored[good], True
+                    rows[number], is_stored[number] = np.frombuffer(row, dtype=np.uint8), True
+            key_high, key_low = _halves(keys)
+            order = np.argsort(key_high)  # ascending, so that the disk is read in one direction
+            for path, (high, low, checks, vectors) in self._files.items():
+                missing = order[~is_stored[order]]
+                positions = np.searchsorted(high, key_high[missing]).clip(max=len(high) - 1)
+                hits = (high[positions] == key_high[missing]) & (low[positions] == key_low[missing])
+                missing, positions = missing[hits], positions[hits]
+                candidates = vectors[positions]
+                good = checksums(high[positions], low[positions], candidates) == checks[positions]
+                rows[missing[good]], is_stored[missing[good]] = candidates[good], True
                 if not good.all():
                     self._warn(path, f"{path}: {int((~good).sum())} rows fail their checksum")
-            return rows, known
+            return rows, is_stored
 
     def add(self, keys: Sequence[bytes], rows: np.ndarray) -> None:
-        """Keep packed rows under the keys of their texts."""
+        """Store packed rows under the keys of their texts."""
         with self._lock:
             self._width = rows.shape[1]
             self._waiting.update(zip(keys, (row.tobytes() for row in rows), strict=True))
@@ -253,7 +252,7 @@ class VectorFolder:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the rows in memory, and merge files of one size class, powers of eight, once there are :data:`FAN_IN`.
+        """Write the rows in memory, then merge files of one size class (a power of 8) once there are :data:`FAN_IN`.
 
         Raises:
             ArtifactError: If the folder cannot be written to.
@@ -261,12 +260,14 @@ class VectorFolder:
         with self._lock:
             if not self._waiting:
                 return
-            with _kept(self.folder):
+            with _writing(self.folder):
                 if not (self.folder / META).exists():
-                    write_json(self.folder / META, self._about)
+                    write_json(self.folder / META, self._meta)
                 high, low = _halves(list(self._waiting))
                 rows = np.frombuffer(b"".join(self._waiting.values()), dtype=np.uint8).reshape(len(high), -1)
-                first = np.unique(high, return_index=True)[1]  # sorted; who shares a first half is encoded again
+                first = np.unique(high, return_index=True)[
+                    1
+                ]  # sorted; texts with an equal first half are encoded again
                 high, low, rows = high[first], low[first], rows[first]
                 self._write([(high, low, checksums(high, low, rows), rows)])
                 self._waiting.clear()
@@ -279,9 +280,9 @@ class VectorFolder:
                         self.merge(alike)
 
     def merge(self, paths: Sequence[Path]) -> None:
-        """Make one file of several: of rows with one key the first whose checksum holds. Memory is :data:`BLOCK` rows.
+        """Merge files into one. Of rows with one key, the first with a valid checksum is used.
 
-        Keys are hashes, so equal ranges of them hold about equally many rows.
+        Keys are hashes, so equal ranges of keys have about equally many rows: memory is some :data:`BLOCK` rows.
         """
         files = [self._files[path] for path in paths]
         ranges = 1 + sum(len(high) for high, *_ in files) // BLOCK
@@ -299,13 +300,13 @@ class VectorFolder:
                 first = np.unique(high[good], return_index=True)[1]
                 yield tuple(column[good][first] for column in (high, low, checks, rows))
 
-        merged = self._write(chunks())
+        result = self._write(chunks())
         for path in paths:
-            if path != merged:
+            if path != result:
                 path.unlink(missing_ok=True)
 
     def _write(self, chunks: Iterable[Columns]) -> Path | None:
-        """A file of columns, ascending over all chunks, whole or not at all; None if there is no row."""
+        """Write a file atomically from chunks of columns, ascending over all chunks; return None if there is no row."""
         for leftover in self.folder.glob(f"{UNFINISHED}*"):
             if time.time() - leftover.stat().st_mtime > STALE:
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -323,7 +324,7 @@ class VectorFolder:
         return final if count else None
 
     def _refresh(self) -> None:
-        """Open new files, forget merged ones."""
+        """Open new files and forget merged ones."""
         paths = sorted(self.folder.glob(PATTERN))
         self._files = {path: columns for path, columns in self._files.items() if path in paths}
         for path in paths:
@@ -344,20 +345,21 @@ class VectorFolder:
                     self._warn(path, str(error))
 
     def _warn(self, path: Path, problem: str) -> None:
-        """Once a file."""
         if path not in self._warned:
             self._warned.add(path)
-            log.warning("%s; ignored, its texts are encoded again. Remove the file, or look: dana verify", problem)
+            log.warning(
+                "%s; ignored, its texts are encoded again. Remove the file, or check it with dana verify", problem
+            )
 
 
 def checksums(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """uint32 of shape (rows,): CRC-32 of each row, begun with its key, so that a row under another's key fails."""
+    """Compute the CRC-32 of each row, seeded with its key so that it fails under another key; uint32."""
     parts = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist()
-    begun = ((high ^ low) & np.uint64(0xFFFFFFFF)).tolist()
-    return np.fromiter(map(crc32, parts, begun), np.uint32, len(parts))
+    seeds = ((high ^ low) & np.uint64(0xFFFFFFFF)).tolist()
+    return np.fromiter(map(crc32, parts, seeds), np.uint32, len(parts))
 
 
 def _halves(keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """First and second half of each key, uint64."""
+    """Split each key into its first and second half, uint64."""
     halves = np.frombuffer(b"".join(keys), dtype=">u8").reshape(-1, 2).astype(np.uint64)
     return halves[:, 0].copy(), halves[:, 1].copy()

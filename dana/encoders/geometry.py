@@ -1,16 +1,16 @@
-"""Geometry: embeddings are centred, whitened or normalised before the detector, fitted on general units.
+"""Center, whiten or normalise embeddings before the detector, fitted on general units.
 
-It changes the ranking of units more than the choice of the detector does: a vector's norm follows the length of its
-text, and embeddings share one large mean direction (``docs/design.md``, Geometry).
+This changes the ranking of units more than the choice of detector does: the norm of a vector depends on the length of
+its text, and embeddings share one large mean direction (``docs/design.md``, Geometry).
 
 =============  ===============================================================
 ``none``       the encoder's vectors, as in the paper
-``l2``         each row to length 1
+``l2``         scale each row to length 1
 ``center+l2``  subtract the mean of a general sample, then ``l2`` (default)
-``whiten:K``   the K leading principal directions of the sample, each to variance 1, then ``l2``
+``whiten:K``   project on the K leading principal directions, scale to variance 1, then ``l2``
 =============  ===============================================================
 
-Dimensions that never vary in the sample (MiniLM has three) are dropped by all but ``none``.
+All but ``none`` drop dimensions that never vary in the sample (MiniLM has three).
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ KINDS = ("none", "l2", "center+l2", "whiten:K")
 
 @dataclass(frozen=True)
 class FittedGeometry:
-    """x -> normalise((x - shift) @ directions).
+    """A fitted transformation, x -> normalise((x - shift) @ directions).
 
     Attributes:
-        normalise: Whether rows end with length 1.
+        normalise: Whether rows are scaled to length 1.
         shift: Shape (dims,).
         directions: Shape (dims, kept dims), or empty (0, 0) for no rotation.
         kept: int64 of shape (kept dims,): the dimensions that vary.
@@ -43,20 +43,18 @@ class FittedGeometry:
     kept: "Tensor"
 
     def apply(self, embeddings: "Tensor") -> "Tensor":
-        """Vectors of shape (units, kept dims), float32, on the embeddings' device. A zero row stays zero.
+        """Transform embeddings to float32 of shape (units, kept dims), on their device. A zero row stays zero.
 
         Raises:
-            DataError: If the embeddings have another width than the sample had.
+            DataError: If the embeddings have other dims than the sample.
         """
         from torch.nn.functional import normalize
 
         if embeddings.shape[1] != self.shift.numel():
-            raise DataError(
-                f"embeddings have {embeddings.shape[1]} dims, the geometry was fitted on {self.shift.numel()}"
-            )
-        here = tensors.to_device(self, embeddings.device)
-        x = embeddings.float() - here.shift
-        x = x @ here.directions if here.directions.numel() else x[:, here.kept]
+            raise DataError(f"expected embeddings of {self.shift.numel()} dims, as fitted, got {embeddings.shape[1]}")
+        local = tensors.to_device(self, embeddings.device)
+        x = embeddings.float() - local.shift
+        x = x @ local.directions if local.directions.numel() else x[:, local.kept]
         return normalize(x) if self.normalise else x
 
     def save(self, folder: Path) -> None:
@@ -71,12 +69,12 @@ class FittedGeometry:
 
 @dataclass(frozen=True)
 class Geometry:
-    """A parsed specification.
+    """Parameters of a geometry.
 
     Attributes:
         center: Subtract the sample's mean.
-        normalise: Rows to length 1.
-        whiten: Leading principal directions to keep, or None.
+        normalise: Scale rows to length 1.
+        whiten: Number of leading principal directions, or None.
     """
 
     center: bool = False
@@ -84,10 +82,10 @@ class Geometry:
     whiten: int | None = None
 
     def fit(self, sample: "Tensor") -> FittedGeometry:
-        """Learn shift and directions.
+        """Fit shift and directions.
 
         Args:
-            sample: Shape (units, dims), embeddings of a general sample.
+            sample: Embeddings of a general sample, shape (units, dims).
 
         Raises:
             DataError: If the sample is too small, or holds a non-finite value.
@@ -102,37 +100,37 @@ class Geometry:
         exact = sample.double()
         dims = exact.shape[1]
         mean = exact.mean(0) if self.center else exact.new_zeros(dims)
-        kept = torch.arange(dims, device=sample.device)
+        columns = torch.arange(dims, device=sample.device)
         if self.normalise:
             spread = exact.std(0)
-            kept = kept[spread > 1e-6 * spread.max()]
-            if len(kept) == 0:
-                raise DataError("all rows of the general sample are the same: nothing to learn a geometry from")
+            columns = columns[spread > 1e-6 * spread.max()]
+            if len(columns) == 0:
+                raise DataError("all rows of the general sample are equal; the geometry needs different units")
         directions = exact.new_zeros(0, 0)
         if self.whiten is not None:
             directions = _whitening(exact - mean, self.whiten)
-        return FittedGeometry(self.normalise, mean.float(), directions.float(), kept)
+        return FittedGeometry(self.normalise, mean.float(), directions.float(), columns)
 
 
-def _whitening(centred: "Tensor", count: int) -> "Tensor":
-    """Shape (dims, count): principal directions over the square root of their variance."""
+def _whitening(rows: "Tensor", count: int) -> "Tensor":
+    """Compute principal directions of centred rows, divided by their standard deviation; shape (dims, count)."""
     from torch.linalg import eigh
 
-    variance, directions = eigh(centred.T @ centred / (len(centred) - 1))
-    alive = int((variance > 1e-7 * variance[-1]).sum())
-    if count > alive:
-        raise DataError(f"whiten:{count}: the general sample spans {alive} dimensions; choose at most that")
+    variance, directions = eigh(rows.T @ rows / (len(rows) - 1))
+    rank = int((variance > 1e-7 * variance[-1]).sum())
+    if count > rank:
+        raise DataError(f"whiten:{count}: the general sample spans {rank} dimensions; choose at most whiten:{rank}")
     leading = variance.argsort(descending=True)[:count]
-    scaled = directions[:, leading] / variance[leading].sqrt()
-    largest = scaled.gather(0, scaled.abs().argmax(0, keepdim=True))
-    return scaled * largest.sign()  # an eigenvector's sign is arbitrary; this one is the same on every machine
+    whitening = directions[:, leading] / variance[leading].sqrt()
+    largest = whitening.gather(0, whitening.abs().argmax(0, keepdim=True))
+    return whitening * largest.sign()  # an eigenvector's sign is arbitrary; this one is the same on every machine
 
 
 def parse_geometry(spec: str) -> Geometry:
-    """Read ``none``, ``l2``, ``center+l2`` or ``whiten:K``.
+    """Parse ``none``, ``l2``, ``center+l2`` or ``whiten:K``.
 
     Raises:
-        ConfigError: If it is none of them.
+        ConfigError: If `spec` is none of them.
     """
     plain = {"none": Geometry(), "l2": Geometry(normalise=True), "center+l2": Geometry(center=True, normalise=True)}
     kind, _, count = spec.partition(":")

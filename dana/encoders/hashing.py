@@ -1,4 +1,4 @@
-"""Hashing encoder: L2-normalised signed counts of hashed words and word pairs; needs no weights."""
+"""Encode texts by hashing: L2-normalised signed counts of hashed words and word pairs, without weights."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,11 +31,9 @@ class HashingEncoder:
         require(self.words >= 1, "words", self.words, "at least 1")
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`dana.encoders.base.Encoder`."""
         return {"encoder": "hashing", **asdict(self)}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """See :class:`dana.encoders.base.Encoder`."""
         from sklearn.feature_extraction.text import HashingVectorizer
 
         if not texts:

@@ -1,1 +1,1 @@
-"""Transformer models: loading, identity, new ones from a size name, heads, variable-length attention."""
+"""Load and identify transformer models, create new ones, select logits, attend over variable lengths."""

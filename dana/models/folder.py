@@ -1,4 +1,4 @@
-"""Model folders, Hub names, shipped models: checkpoint and tokenizer from safetensors, identity, refusal of others."""
+"""Load, identify and check models in folders, on the Hub or shipped with dana. Weights are safetensors only."""
 
 import json
 from collections.abc import Iterator
@@ -12,35 +12,35 @@ from dana.core.artifacts import fingerprint
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import file_digest
 
-# Name, which is that of its folder beside this file, and sha256 of model.safetensors.
+# Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
 SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
 
 
 def located(model: str) -> str:
-    """The folder of a model that ships with dana; any other folder or Hub name as it is.
+    """Return the folder of a model that ships with dana; any other folder or Hub name unchanged.
 
-    A folder of that name in the working directory goes first.
+    A folder of that name in the working directory has precedence.
 
     Raises:
         ArtifactError: If the weights are not the published ones.
     """
-    return str(_verified(model)) if model in SHIPPED and not Path(model).exists() else model
+    return str(_shipped_folder(model)) if model in SHIPPED and not Path(model).exists() else model
 
 
 @cache
-def _verified(name: str) -> Path:
+def _shipped_folder(name: str) -> Path:
     folder = Path(__file__).parent / name
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise ArtifactError(f"{weights}: missing; install dana again")
-    found = sha256(weights.read_bytes()).hexdigest()
-    if found != SHIPPED[name]:
-        raise ArtifactError(f"{weights}: sha256 is {found}, not the published {SHIPPED[name]}; install dana again")
+    digest = sha256(weights.read_bytes()).hexdigest()
+    if digest != SHIPPED[name]:
+        raise ArtifactError(f"{weights}: expected sha256 {SHIPPED[name]}, got {digest}; install dana again")
     return folder
 
 
 def load_backbone(model: str) -> Any:
-    """The ``AutoModel`` of a folder or a Hub name, in float32 whatever it was saved in.
+    """Load the ``AutoModel`` of a folder or Hub name, in float32 whatever its own precision.
 
     Args:
         model: A folder with ``config.json`` and safetensors, a Hub name, or a model that ships with dana.
@@ -54,12 +54,12 @@ def load_backbone(model: str) -> Any:
 
 
 def load_transformer(auto_class: Any, model: str, **options: Any) -> Any:
-    """A model of a folder or a Hub name, in float32 whatever it was saved in, from safetensors alone.
+    """Load a model of a folder or Hub name from safetensors, in float32 whatever its own precision.
 
     Args:
-        auto_class: The class of transformers that opens it.
+        auto_class: Class of transformers to load.
         model: See :func:`load_backbone`.
-        options: Of its ``from_pretrained``.
+        options: Further arguments of ``from_pretrained``.
 
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
@@ -72,10 +72,10 @@ def load_transformer(auto_class: Any, model: str, **options: Any) -> Any:
 
 
 def load_own_tokenizer(model: str) -> Any:
-    """The ``AutoTokenizer`` of a folder or a Hub name.
+    """Load the ``AutoTokenizer`` of a folder or Hub name.
 
     Raises:
-        ArtifactError: If it cannot be read.
+        ArtifactError: If it cannot be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -84,13 +84,13 @@ def load_own_tokenizer(model: str) -> Any:
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:
-    """A checkpoint's configuration and tokenizer.
+    """Load a checkpoint's configuration and tokenizer.
 
     Args:
         model: Folder with safetensors, or Hub name.
 
     Raises:
-        ArtifactError: If there is no such model, or no tokenizer of its own.
+        ArtifactError: If there is no such model, or it has no tokenizer.
     """
     from transformers import AutoConfig
 
@@ -98,16 +98,16 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     with loading(model):
         config = AutoConfig.from_pretrained(located(model))
     tokenizer = load_own_tokenizer(model)
-    # Where a folder has no tokenizer, transformers makes one up that knows only its special tokens.
+    # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ArtifactError(f"{model}: has no tokenizer")
+        raise ArtifactError(f"{model}: has no tokenizer; save one to the folder")
     if len(tokenizer) > config.vocab_size:
-        raise ArtifactError(f"{model}: the tokenizer knows {len(tokenizer)} tokens, the model only {config.vocab_size}")
+        raise ArtifactError(f"{model}: the tokenizer has {len(tokenizer)} tokens, the model only {config.vocab_size}")
     return config, tokenizer
 
 
 def model_identity(model: str) -> dict[str, Any]:
-    """What decides a model's answers: digests of a folder's weights, tokenizer and config, or a Hub name's commit.
+    """Identify a model by digests of a folder's weights, tokenizer and config, or by the commit of a Hub name.
 
     Raises:
         ArtifactError: If there is no such model.
@@ -125,15 +125,15 @@ def model_identity(model: str) -> dict[str, Any]:
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Let transformers and safetensors read without output, and turn what they raise into one line.
+    """Silence transformers and safetensors, and turn their errors into an ArtifactError of one line.
 
-    A damaged file makes them raise nearly anything: OSError, ValueError, KeyError, RuntimeError, their own.
+    With a damaged file they raise OSError, ValueError, KeyError, RuntimeError or errors of their own.
 
     Args:
-        what: The model.
+        what: The model, for the message.
 
     Raises:
-        ArtifactError: For whatever is raised inside, but for dana's own errors.
+        ArtifactError: For any error inside but dana's own.
     """
     try:
         with quiet_transformers():
@@ -141,18 +141,17 @@ def loading(what: str) -> Iterator[None]:
     except DanaError:
         raise
     except Exception as error:
-        said = (str(error).splitlines() or [""])[0]
-        if "ignore_mismatched_sizes" in said:  # their hint means a report that we hold back
-            said = "its weights have other shapes than its config.json says"
-        plain = isinstance(error, OSError | ValueError | RuntimeError) and said
-        raise ArtifactError(
-            f"{what}: cannot be loaded: {said if plain else f'{type(error).__name__}: {said}'}"
-        ) from error
+        message = (str(error).splitlines() or [""])[0]
+        if "ignore_mismatched_sizes" in message:  # refers to a table that is silenced
+            message = "its weights have other shapes than in its config.json"
+        if not message or not isinstance(error, OSError | ValueError | RuntimeError):
+            message = f"{type(error).__name__}: {message}"
+        raise ArtifactError(f"{what}: cannot be loaded: {message}") from error
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Hold back transformers' loading bar and its table of missing weights; the callers check what is missing."""
+    """Silence transformers' progress bar and table of missing weights, which the callers check themselves."""
     from transformers import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -167,32 +166,32 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def check_checkpoint(model: str) -> None:
-    """Refuse, before any work, a local path that is not a safetensors checkpoint folder.
+    """Check, before any work, that a local path is a folder of a checkpoint with safetensors weights.
 
     Raises:
-        ArtifactError: Saying what was found and what is allowed.
+        ArtifactError: If it is not.
     """
     path = Path(located(model))
     if path.is_file():
-        raise ArtifactError(f"{model}: a file, not a model; dana loads folders with config.json and *.safetensors")
+        raise ArtifactError(f"{model}: expected a folder with config.json and *.safetensors, got a file")
     if not path.is_dir():
         if path.is_absolute() or model.startswith(".") or model.count("/") > 1:
             raise ArtifactError(f"{model}: no such folder{nearest_path(model)}")
         return  # a Hub name
     if not (path / "config.json").is_file():
-        raise ArtifactError(f"{model}: no config.json, so not a model folder")
+        raise ArtifactError(f"{model}: not the folder of a model: config.json is missing")
     if not list(path.glob("*.safetensors")):
-        pickled = sorted(file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
-        found = f"found {', '.join(pickled)}: pickles run code when opened and are refused" if pickled else "found none"
-        raise ArtifactError(f"{model}: needs weights as *.safetensors; {found}")
+        pickles = sorted(file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
+        reason = f"; {', '.join(pickles)}: pickles run code when opened and are refused" if pickles else ", found none"
+        raise ArtifactError(f"{model}: needs weights as *.safetensors{reason}")
 
 
 def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:
-    """Hex digest of what decides the tokens of a text: the content of a tokenizer, wherever it was loaded from.
+    """Hash the content of a tokenizer, on which the tokens of a text depend, to a hex digest.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
-        special_tokens: What the caller takes "[MASK]" in a text for, in words.
+        special_tokens: How the caller treats special tokens such as "[MASK]" in a text, in words.
 
     Raises:
         ConfigError: If the tokenizer is slow.
@@ -201,19 +200,19 @@ def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:
 
 
 def uncut(tokenizer: Any) -> Any:
-    """A copy of a tokenizer's core (``tokenizers.Tokenizer``) that neither cuts nor pads, and takes all text as text.
+    """Copy a tokenizer's core (``tokenizers.Tokenizer``) without truncation, padding and special tokens in the text.
 
-    Who writes "[MASK]" gets a bracket, a word and a bracket, never the special token: it is no word of the text.
+    In a text, "[MASK]" becomes a bracket, a word and a bracket, never the special token.
 
     Raises:
-        ConfigError: If the tokenizer is slow: it does not know where its tokens end.
+        ConfigError: If the tokenizer is slow, and so lacks the offsets of tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
-        raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no character offsets; a fast one is needed")
+        raise ConfigError(f"tokenizer {type(tokenizer).__name__}: has no character offsets; use a fast tokenizer")
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    if state["model"]["type"] == "Unigram":  # its pieces are looked up in the text, special ones too: rename those
+    if state["model"]["type"] == "Unigram":  # it matches the pieces of special tokens in the text: rename them
         special = {token["content"] for token in state["added_tokens"] if token["special"]}
         vocabulary = state["model"]["vocab"]
         state["model"]["vocab"] = [

@@ -1,7 +1,7 @@
-"""Language-model heads at selected places only: a model's own logits where a token is predicted.
+"""Compute language-model logits at selected positions only, those where a token is predicted.
 
-With 15 % of the tokens masked, the vocabulary projection runs on one place in seven. An architecture without an entry
-in :data:`HEADS` computes the logits of all places and takes the selected ones.
+With 15 % of the tokens masked, the vocabulary projection runs on one position in seven. Architectures without an entry
+in :data:`HEADS` compute the logits of all positions and select from them.
 """
 
 import sys
@@ -24,20 +24,20 @@ HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     ),
 }
 
-# Positions that RoBERTa and its kin keep for padding: theirs start behind it.
+# Positions that RoBERTa and related models reserve before the first token.
 RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 
 
 def positions_of(config: Any) -> int:
-    """Tokens of the longest text that a model has positions for; `sys.maxsize` where any length will do."""
-    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet's are relative, and it says -1
+    """Return the longest text in tokens that a model has positions for; `sys.maxsize` if there is no limit."""
+    positions = getattr(config, "max_position_embeddings", None) or -1  # -1 for XLNet, whose positions are relative
     return positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
 
 
 class SelectedLogits(nn.Module):
-    """A language model that answers with logits at selected places.
+    """A language model that returns logits at selected positions.
 
-    A module, not a function, because data parallelism and ZeRO hook into ``forward``.
+    It is a module, not a function, because data parallelism and ZeRO hook into ``forward``.
 
     Args:
         model: A transformers model with a language-model head.
@@ -51,12 +51,12 @@ class SelectedLogits(nn.Module):
         self.config = model.config  # DeepSpeed reads the hidden size here
 
     def forward(self, input_ids: Tensor, where: Tensor, **attention: Any) -> Any:
-        """Logits of shape (selected, vocabulary).
+        """Compute logits of shape (selected, vocabulary).
 
         Args:
             input_ids: Shape (rows, width).
-            where: int64 of shape (selected,), places in the flattened (rows · width) batch.
-            attention: From :func:`dana.train.layout.lay_out`.
+            where: int64 of shape (selected,), positions in the flattened (rows · width) batch.
+            attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
         if self.bf16:
             with torch.autocast(input_ids.device.type, torch.bfloat16):
@@ -64,7 +64,7 @@ class SelectedLogits(nn.Module):
         return self.answer(input_ids, where, attention)
 
     def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
-        """What :meth:`forward` returns; a module with further heads overrides it."""
+        """Compute the result of :meth:`forward`; modules with further heads override it."""
         head = HEADS.get(self.config.model_type)
         if head is None:
             return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]

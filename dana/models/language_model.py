@@ -1,4 +1,4 @@
-"""Language models with their tokenizers: loaded with the head that an objective needs, or new from a size and text."""
+"""Load language models with the heads of an objective, or create new ones from a size and text."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ class LanguageModel:
     Attributes:
         model: A transformers model with a language-model head.
         tokenizer: Its fast tokenizer.
-        new: Parameters of heads that the checkpoint did not hold, to be warmed up; or none.
+        new: Names of parameters of heads that the checkpoint lacks, to be warmed up.
     """
 
     model: Any
@@ -29,62 +29,60 @@ class LanguageModel:
 def load_language_model(
     model: str, auto_class: Callable[[Any], Any], seed: int, dropout: float | None = None
 ) -> LanguageModel:
-    """A model from a folder or Hub name, in float32; what its checkpoint lacks of the heads is new.
+    """Load a language model from a folder or Hub name, in float32; heads that its checkpoint lacks are new.
 
     Args:
         model: Folder with safetensors, or Hub name.
-        auto_class: The transformers class that loads a model of a configuration, with the heads that are needed.
-        seed: Decides the weights of new heads.
-        dropout: Of every layer while it is trained; None leaves the model's own. What is saved has the model's own.
+        auto_class: Returns the class of transformers for a configuration, with the heads of the objective.
+        seed: Seed of the weights of new heads.
+        dropout: Dropout of every layer in training; None for the model's own, which is saved in any case.
 
     Raises:
         ArtifactError: If there is no such model, its weights are pickled, or part of its backbone is missing.
-        ConfigError: If a dropout is asked for of a model without any.
+        ConfigError: If `dropout` is set for a model without dropout.
     """
     config, tokenizer = load_tokenizer(model)
-    own = {} if dropout is None else dropouts(config)
+    originals = {} if dropout is None else dropouts(config)
     kind = config.model_type
-    require(not dropout or bool(own), "dropout", dropout, f"null for a model of type {kind}: it has none")
-    for name in own:
+    require(not dropout or bool(originals), "dropout", dropout, f"null for a model of type {kind}: it has none")
+    for name in originals:
         setattr(config, name, dropout)
     with seeded(derive_seed(seed, "head")):
-        loaded, report = load_transformer(auto_class(config), model, config=config, output_loading_info=True)
-    for name, value in own.items():  # the layers have read them
-        setattr(loaded.config, name, value)
+        network, report = load_transformer(auto_class(config), model, config=config, output_loading_info=True)
+    for name, value in originals.items():  # the layers have read theirs; the saved config has the originals
+        setattr(network.config, name, value)
     new = frozenset(report["missing_keys"])
-    lost = sorted(name for name in new if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name)
-    if lost and loaded.base_model is not loaded:
+    lost = sorted(name for name in new if name.startswith(f"{network.base_model_prefix}.") and "pooler" not in name)
+    if lost and network.base_model is not network:
         raise ArtifactError(f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}")
-    return LanguageModel(loaded, tokenizer, new)
+    return LanguageModel(network, tokenizer, new)
 
 
 def dropouts(config: Any) -> dict[str, float]:
-    """The dropout probabilities of a model's encoder, by their names in its config; those of other heads are not."""
+    """Return the dropout probabilities of a model by their names in its config, without those of other heads."""
     heads = ("classif", "summary", "pooler")
     return {
         name: value
         for name, value in config.to_dict().items()
-        if ("dropout" in name or name.endswith("_pdrop"))  # as GPT-2 calls them
+        if ("dropout" in name or name.endswith("_pdrop"))  # their name in GPT-2
         and isinstance(value, int | float)
         and not any(head in name for head in heads)
     }
 
 
 def check_length(config: Any, max_tokens: int) -> None:
-    """Refuse examples longer than the model has positions.
+    """Check that examples are no longer than the model has positions.
 
     Raises:
-        ConfigError: Naming both numbers.
+        ConfigError: If they are longer; names both numbers.
     """
     from dana.models.heads import positions_of
 
-    most = positions_of(config)
-    require(max_tokens <= most, "max_tokens", max_tokens, f"at most {most} for this model")
+    positions = positions_of(config)
+    require(max_tokens <= positions, "max_tokens", max_tokens, f"at most {positions} for this model")
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-
 ARCHITECTURES = ("bert", "modernbert")
 # Layers and width of a hidden state: Turc et al. 2019, Well-read students learn better, table 1.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
@@ -93,12 +91,12 @@ SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 51
 def train_tokenizer(
     texts: Callable[[], Iterable[str]], vocabulary: int, max_tokens: int, lowercase: bool = True
 ) -> Any:
-    """A BERT WordPiece tokenizer learnt from text; the same text gives the same tokenizer.
+    """Train a BERT WordPiece tokenizer; the same text gives the same tokenizer.
 
     Args:
-        texts: Called twice, each time for all of the text.
+        texts: Returns an iterable of all texts; called twice.
         vocabulary: Most entries, special tokens included.
-        max_tokens: The longest text its models will read.
+        max_tokens: Longest text of its models.
         lowercase: Fold case and accents.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -110,13 +108,13 @@ def train_tokenizer(
     frequency: Counter[str] = Counter()
     for text in texts():
         frequency.update(learner.normalizer.normalize_str(text))
-    # The trainer numbers characters in the order of a randomly seeded hash table and settles ties between
-    # merges by number: no two runs agree. Given as "special", all have their numbers before it starts.
+    # The trainer numbers characters in the order of a randomly seeded hash table and breaks ties between merges by
+    # number, so no two runs agree. As "special" tokens, all characters have fixed numbers before it starts.
     common = sorted(frequency, key=lambda character: (-frequency[character], character))
     alphabet = sorted(character for character in common[: vocabulary // 10] if not character.isspace())
-    fixed = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
+    tokens = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary, special_tokens=fixed, min_frequency=2, limit_alphabet=0, show_progress=False
+        vocab_size=vocabulary, special_tokens=tokens, min_frequency=2, limit_alphabet=0, show_progress=False
     )
     learner.train_from_iterator(texts(), trainer)
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
@@ -130,21 +128,21 @@ def new_encoder(
     seed: int,
     auto_class: Callable[[Any], Any] | None = None,
 ) -> LanguageModel:
-    """An untrained encoder for a tokenizer.
+    """Create an untrained encoder for a tokenizer.
 
     ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions,
     a norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about
-    as many weights: it learns more from the same text, far more from little of it (docs/results/training.md). Heads are
-    64 wide, BERT's inner layers four times the width.
+    as many weights; it learns more from the same text, above all from little (docs/results/training.md). Heads are 64
+    wide, BERT's inner layers four times the width.
 
     Args:
         architecture: One of :data:`ARCHITECTURES`.
         size: One of :data:`SIZES`.
-        tokenizer: From :func:`train_tokenizer`; decides the positions that the model can tell apart.
-        dropout: On hidden states and attention; 0 suits short runs.
-        seed: Decides its weights.
-        auto_class: The transformers class of a configuration, with the heads that are needed; that for masked language
-            models if None.
+        tokenizer: Tokenizer from :func:`train_tokenizer`; its longest text sets the number of positions.
+        dropout: Dropout on hidden states and attention; 0 suits short runs.
+        seed: Seed of the weights.
+        auto_class: Returns the class of transformers for a configuration, with the heads of the objective; None for
+            masked language models.
 
     Raises:
         ConfigError: If the architecture or the size is unknown.
@@ -154,7 +152,7 @@ def new_encoder(
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
     layers, width = SIZES[size]
-    about: dict[str, Any] = {
+    options: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": width,
         "num_hidden_layers": layers,
@@ -164,10 +162,10 @@ def new_encoder(
     }
     dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     if architecture == "bert":
-        about["intermediate_size"] = 4 * width
+        options["intermediate_size"] = 4 * width
     else:
         dropouts = ("embedding_dropout", "mlp_dropout", "attention_dropout")
-        about |= {
+        options |= {
             "intermediate_size": 5 * width // 2,  # of three matrices, where BERT has two
             "global_attn_every_n_layers": 1,
             "bos_token_id": None,
@@ -175,7 +173,7 @@ def new_encoder(
             "cls_token_id": tokenizer.cls_token_id,
             "sep_token_id": tokenizer.sep_token_id,
         }
-    config = AutoConfig.for_model(architecture, **about, **dict.fromkeys(dropouts, dropout))
+    config = AutoConfig.for_model(architecture, **options, **dict.fromkeys(dropouts, dropout))
     with seeded(derive_seed(seed, "scratch")):
         kind = auto_class(config) if auto_class else AutoModelForMaskedLM
         return LanguageModel(kind.from_config(config), tokenizer)

@@ -1,8 +1,8 @@
-"""Variable-length attention: queries, keys, values of examples end to end in one row in, each attends to itself only.
+"""Attend over examples packed end to end in one row, each to itself only.
 
-Registered with transformers as an attention implementation, so that every architecture that asks its registry
-for one can run without padding. Where the device has a kernel for it the kernel is used; elsewhere queries, keys
-and values alone are padded for the product, and everything else of the layer still sees no padding.
+:func:`register` adds it to transformers' attention implementations, so that every architecture that uses that registry
+can run without padding. It uses torch's kernel if the device has one; elsewhere only queries, keys and values are
+padded for the product, and the rest of the layer still computes without padding.
 """
 
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ NAME = "dana_varlen"
 
 
 def register() -> None:
-    """Make :data:`NAME` known to transformers; harmless when repeated."""
+    """Register :data:`NAME` with transformers; may be repeated."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attention)
@@ -31,40 +31,40 @@ def attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The signature that transformers asks of an attention implementation.
+    """Compute attention, with the signature of transformers' attention implementations.
 
     Args:
         module: The attention layer.
         query: Shape (1, heads, tokens, dims), like `key` and `value`.
         key: See query.
         value: See query.
-        attention_mask: Plays no part.
+        attention_mask: Ignored.
         scaling: Factor of the products; 1 / √dims if None.
         dropout: Probability, 0 in evaluation.
-        kwargs: ``cu_seq_lens_q``, int32 of shape (examples + 1,), where each begins, and ``max_length_q``; and
-            ``sliding_window`` from layers that have one: how many places to either side are seen, plus 1, as
-            transformers counts it for flash attention.
+        kwargs: ``cu_seq_lens_q``, int32 of shape (examples + 1,), starts of the examples and the end; ``max_length_q``;
+            and ``sliding_window`` of layers that have one: number of positions attended to either side, plus 1, as
+            for flash attention in transformers.
 
     Returns:
         Shape (1, tokens, heads, dims), and no attention weights.
     """
     bounds, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
-    window = (kwargs.get("sliding_window") or 0) - 1  # -1 sees everything
+    window = (kwargs.get("sliding_window") or 0) - 1  # -1 for no limit
     if dropout == 0.0 and query.dtype in (torch.float16, torch.bfloat16) and has_kernel(query.device):
         from torch.nn.attention.varlen import varlen_attn
 
         q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-        found: Any = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(window, window))
-        return found.unsqueeze(0), None
-    return padded(query, key, value, bounds, longest, scaling, dropout, window), None
+        result: Any = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(window,) * 2)
+        return result.unsqueeze(0), None
+    return padded_attention(query, key, value, bounds, longest, scaling, dropout, window), None
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether torch can attend over variable lengths on a device: its kernel takes half precision on CUDA only."""
+    """Return True if torch has a variable-length kernel for a device: CUDA only, for half precision."""
     return device.type == "cuda" and find_spec("torch.nn.attention.varlen") is not None
 
 
-def padded(
+def padded_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -74,17 +74,17 @@ def padded(
     dropout: float = 0.0,
     window: int = -1,
 ) -> Tensor:
-    """What the kernel computes, by a product over padded examples; for devices without the kernel, and for tests."""
+    """Compute the same as the kernel by a product over padded examples, on any device."""
     lengths = bounds.diff()
     columns = torch.arange(longest, device=query.device)
     real = columns < lengths[:, None]
-    places = torch.where(real, bounds[:-1, None] + columns, 0)
-    seen = real[:, None, None, :]
+    positions = torch.where(real, bounds[:-1, None] + columns, 0)
+    mask = real[:, None, None, :]
     if 0 <= window < longest - 1:
-        # A place of padding may see nothing then: its answer is dropped, but 0 / 0 would spoil gradients.
+        # Padding attends to itself: its result is dropped, but 0 / 0 would make gradients NaN.
         near = (columns[:, None] - columns).abs() <= window
-        seen = (seen & near) | (columns[:, None] == columns)
+        mask = (mask & near) | (columns[:, None] == columns)
     # (1, heads, tokens, dims) -> (examples, heads, longest, dims)
-    q, k, v = (part[0][:, places].transpose(0, 1) for part in (query, key, value))
-    found = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout, scale=scaling)
-    return found.transpose(1, 2)[real].unsqueeze(0)
+    q, k, v = (part[0][:, positions].transpose(0, 1) for part in (query, key, value))
+    result = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scaling)
+    return result.transpose(1, 2)[real].unsqueeze(0)

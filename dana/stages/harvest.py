@@ -20,7 +20,14 @@ from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
 from dana.core.files import text_digest, write_gzip_lines
 from dana.core.rng import derive_seed
-from dana.corpus.harvest import PackageText, distinct, docstrings, installed, package_texts, without_near_duplicates
+from dana.corpus.harvest import (
+    PackageText,
+    drop_near_duplicates,
+    drop_repeats,
+    iterate_docstrings,
+    iterate_package_texts,
+    list_distributions,
+)
 from dana.tasks.settings import HarvestSettings
 
 RECIPE = "quickstart"
@@ -57,7 +64,7 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
         ArtifactError: If the folder holds the outcome of other settings or another installation.
         DataError: If scipy's docstrings cannot be read (an installation without sources).
     """
-    present = {name: distribution for name, distribution in installed().items() if name != NOT_TEXT}
+    present = {name: distribution for name, distribution in list_distributions().items() if name != NOT_TEXT}
     versions = {name: distribution.version for name, distribution in present.items()}
 
     def write(draft: Draft) -> None:
@@ -95,10 +102,10 @@ def _task(
     sub-package (with scipy 1.17 that leaves signal without dev and spatial without planted). Near copies,
     which would be on both sides of a split, are dropped.
     """
-    target = docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
-    read = _ordered(settings.seed, distinct(target, settings.min_characters, seen))
+    target = iterate_docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
+    read = _ordered(settings.seed, drop_repeats(target, settings.min_characters, seen))
     by_label: dict[str, list[PackageText]] = defaultdict(list)
-    for item in without_near_duplicates(read, NEAR_DUPLICATE):
+    for item in drop_near_duplicates(read, NEAR_DUPLICATE):
         parts = item.module.split("/")
         if len(parts) > 2 and not parts[1].startswith("_"):
             by_label[parts[1]].append(item)
@@ -131,11 +138,11 @@ def _general(present: Mapping[str, Distribution], settings: HarvestSettings, see
     unread = {}
     for name, distribution in present.items():
         if name != TARGET:
-            texts = package_texts(name, distribution, settings.max_characters)
-            for item in distinct(texts, settings.min_characters, seen):
+            texts = iterate_package_texts(name, distribution, settings.max_characters)
+            for item in drop_repeats(texts, settings.min_characters, seen):
                 pools[item.distribution].append(item)
-            texts = docstrings(name, distribution, settings.max_characters)
-            unread[name] = distinct(texts, settings.min_characters, seen)
+            texts = iterate_docstrings(name, distribution, settings.max_characters)
+            unread[name] = drop_repeats(texts, settings.min_characters, seen)
     wanted = settings.general_documents
     licences = min(MOST_LICENCES, int(READ_SHARES[-1] * wanted))
     pools["licences"] = _ordered(settings.seed, pools["licences"])[:licences]

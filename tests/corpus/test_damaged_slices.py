@@ -56,7 +56,7 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
     assert tally.rejection_counts == {"damaged file": 2}
     assert [document.text[:5] for document in documents] == ["text "] * before + ["other"] * 100
     assert len(messages) == 2
-    assert all(f"{name}:{before + 1}: " in said and "nothing from here on is read" in said for said in messages)
+    assert all(f"{name}:{before + 1}: " in message for message in messages)
 
 
 @pytest.mark.parametrize(("name", "damage", "before"), DAMAGED)

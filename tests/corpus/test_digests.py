@@ -18,11 +18,11 @@ from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
 from dana.core.schemas import part_files
 from dana.corpus import digests, documents
-from dana.corpus.digests import NOTHING, DigestStore, DuplicateFilter
+from dana.corpus.digests import NO_VALUE, DigestStore, DuplicateFilter
 from dana.corpus.documents import Tally, read_documents
 from dana.stages.texts import corpus_stage
 
-TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "TOGETHER": 2, "FILTER_BITS": 4}
+TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "FAN_IN": 2, "FILTER_BITS": 4}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_value_by_hand():
         assert some.get(_digest(1)) is None
         some.add(_digest(1), b"12345678")
         some.add(_digest(2))
-        assert (some.get(_digest(1)), some.get(_digest(2)), some.get(_digest(3))) == (b"12345678", NOTHING, None)
+        assert (some.get(_digest(1)), some.get(_digest(2)), some.get(_digest(3))) == (b"12345678", NO_VALUE, None)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -63,8 +63,8 @@ def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
     before, after = bytes(16), digest[8:] + bytes(8)
     with closing(DigestStore()) as some:
         some.add(before, digest[:8])
-        some.add(after, NOTHING)  # the file now holds the digest, from byte 16 on
-        assert (some.get(digest), some.get(after), some.get(before)) == (None, NOTHING, digest[:8])
+        some.add(after, NO_VALUE)  # the file now holds the digest, from byte 16 on
+        assert (some.get(digest), some.get(after), some.get(before)) == (None, NO_VALUE, digest[:8])
         some.add(digest, b"87654321")
         some.add(bytes(15) + b"\xff")
         assert some.get(digest) == b"87654321"
@@ -101,7 +101,7 @@ def _admitted_by_sets(document, texts, names):
         document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
     name = text_digest(document.doc_id)
     if name in names:
-        return "repeated id", f"id {document.doc_id!r} was there before, with another text", None
+        return "repeated id", f"id {document.doc_id!r} is repeated with another text; ids must be unique", None
     texts.add(text)
     names[name] = document.source
     return "", "", document

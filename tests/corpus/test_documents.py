@@ -69,9 +69,9 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
     ("record", "message"),
     [
         ("not json", r"x\.jsonl:2: not JSON"),
-        ({"title": "t", "body": "b"}, r"x\.jsonl:2: the field 'text' is missing; found title, body"),
-        ({"text": ["a"]}, r"x\.jsonl:2: the field 'text' is list"),
-        ({"id": "a", "text": "other"}, r"x\.jsonl:2: id 'a' was there before, with another text"),
+        ({"title": "t", "body": "b"}, r"x\.jsonl:2: the field 'text' is missing; available: title, body"),
+        ({"text": ["a"]}, r"x\.jsonl:2: the field 'text' must be text, got list"),
+        ({"id": "a", "text": "other"}, r"x\.jsonl:2: id 'a' is repeated"),
     ],
 )
 def test_a_bad_record_fails_with_its_file_line_and_the_way_out(tmp_path, record, message):

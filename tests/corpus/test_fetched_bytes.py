@@ -12,7 +12,7 @@ from dana.core.storage import BEHIND, RemoteFile, list_url
 from dana.corpus import slices
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.readers import metadata_of
+from dana.corpus.readers import read_metadata
 from dana.corpus.slices import SLICE_BYTES, iterate_slices, parse_slice
 from dana.stages import texts as corpus_module
 from dana.stages.texts import corpus_stage
@@ -85,13 +85,13 @@ def test_row_groups_are_found_with_one_request_a_file(memory, fetched):
             list(iterate_slices(f"memory://{name}.parquet"))
     assert len(fetched) == 2
     unmarked = RemoteFile("memory://a.parquet", len(FILES["parquet"]), "")  # may be another file the next time
-    assert metadata_of(unmarked).num_rows == metadata_of(unmarked).num_rows == len(TEXTS)
+    assert read_metadata(unmarked).num_rows == read_metadata(unmarked).num_rows == len(TEXTS)
     assert len(fetched) == 4
 
 
 def test_no_more_files_are_looked_into_than_decide_how_many_processes_read(memory, fetched, monkeypatch):
     monkeypatch.setattr(slices, "cores", lambda: 8)
-    monkeypatch.setattr(slices, "SHARED_FROM", len(LINES) * 2)
+    monkeypatch.setattr(slices, "PARALLEL_BYTES", len(LINES) * 2)
     monkeypatch.setattr(RemoteFile, "is_of_this_process", False)
     for name in "abcd":
         memory.pipe_file(f"/{name}.jsonl", LINES)

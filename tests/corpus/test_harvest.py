@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from dana.corpus.harvest import (
     PackageText,
     clean,
-    distinct,
-    docstrings,
-    installed,
-    package_texts,
-    without_near_duplicates,
+    drop_near_duplicates,
+    drop_repeats,
+    iterate_docstrings,
+    iterate_package_texts,
+    list_distributions,
 )
 
 
@@ -93,13 +93,15 @@ def test_docstrings_of_modules_classes_and_functions_carry_their_qualified_name(
     source = (
         '"""Module."""\nclass C:\n    """Class."""\n    async def m(self):\n        """Method."""\n\ndef f(): pass\n'
     )
-    found = {entry.id: entry.text for entry in docstrings("toy", make_distribution({"toy/a.py": source}), 100)}
+    found = {entry.id: entry.text for entry in iterate_docstrings("toy", make_distribution({"toy/a.py": source}), 100)}
     assert found == {"toy/toy/a.py:module": "Module.", "toy/toy/a.py:C": "Class.", "toy/toy/a.py:C.m": "Method."}
 
 
 def test_files_are_parsed_and_never_run(make_distribution, tmp_path):
     source = f'"""Text."""\nopen({str(tmp_path / "ran")!r}, "w").close()\nraise SystemExit\n'
-    assert [entry.text for entry in docstrings("toy", make_distribution({"toy/a.py": source}), 100)] == ["Text."]
+    assert [entry.text for entry in iterate_docstrings("toy", make_distribution({"toy/a.py": source}), 100)] == [
+        "Text."
+    ]
     assert not (tmp_path / "ran").exists()
 
 
@@ -109,22 +111,22 @@ def test_files_are_parsed_and_never_run(make_distribution, tmp_path):
 )
 def test_tests_vendored_and_generated_files_are_skipped(make_distribution, file):
     distribution = make_distribution({file: '"""Text."""', "toy/attest.py": '"""Kept."""'})
-    assert [entry.text for entry in docstrings("toy", distribution, 100)] == ["Kept."]
+    assert [entry.text for entry in iterate_docstrings("toy", distribution, 100)] == ["Kept."]
 
 
 @pytest.mark.parametrize("source", ['"""Open', '# Do not edit.\n"""Text."""', '"""Text."""\nx = "\0"', ""])
 def test_broken_and_self_declared_generated_files_give_nothing(make_distribution, source):
-    assert list(docstrings("toy", make_distribution({"toy/a.py": source}), 100)) == []
+    assert list(iterate_docstrings("toy", make_distribution({"toy/a.py": source}), 100)) == []
 
 
 def test_a_listed_file_that_is_not_there_is_passed_over(make_distribution, tmp_path):
     distribution = make_distribution({"toy/a.py": '"""A."""', "toy/b.py": '"""B."""'})
     (tmp_path / "toy/a.py").unlink()
-    assert [entry.text for entry in docstrings("toy", distribution, 100)] == ["B."]
+    assert [entry.text for entry in iterate_docstrings("toy", distribution, 100)] == ["B."]
 
 
 def test_files_are_read_only_as_far_as_the_iterator_is(make_distribution, tmp_path):
-    stream = docstrings("toy", make_distribution({"toy/a.py": '"""A."""', "toy/b.py": '"""B."""'}), 100)
+    stream = iterate_docstrings("toy", make_distribution({"toy/a.py": '"""A."""', "toy/b.py": '"""B."""'}), 100)
     first = next(stream)
     for file in tmp_path.glob("toy/*.py"):
         file.unlink()
@@ -135,7 +137,8 @@ def test_files_are_read_only_as_far_as_the_iterator_is(make_distribution, tmp_pa
 def test_readme_goes_under_the_distribution_and_licences_under_licences(make_distribution):
     files = {"toy-1.0.dist-info/licenses/LICENSE": "You may.", "toy/license.py": "x", "COPYING.md": "You must."}
     found = [
-        (e.distribution, e.kind, e.text) for e in package_texts("toy", make_distribution(files, "About toy."), 100)
+        (e.distribution, e.kind, e.text)
+        for e in iterate_package_texts("toy", make_distribution(files, "About toy."), 100)
     ]
     assert found == [
         ("toy", "readme", "About toy."),
@@ -147,26 +150,26 @@ def test_readme_goes_under_the_distribution_and_licences_under_licences(make_dis
 def test_distinct_drops_short_texts_and_known_beginnings():
     seen: set[bytes] = set()
     long = "x" * 150
-    kept = list(distinct([item(long + "one"), item(long + "two"), item("short"), item("y" * 150)], 6, seen))
+    kept = list(drop_repeats([item(long + "one"), item(long + "two"), item("short"), item("y" * 150)], 6, seen))
     assert [entry.text[:1] + entry.text[150:] for entry in kept] == ["xone", "y"]
-    assert list(distinct([item(long)], 6, seen)) == []
+    assert list(drop_repeats([item(long)], 6, seen)) == []
 
 
 def test_texts_that_part_at_the_150th_character_are_distinct():
-    assert len(list(distinct([item("x" * 149 + last) for last in "abb"], 1, set()))) == 2
+    assert len(list(drop_repeats([item("x" * 149 + last) for last in "abb"], 1, set()))) == 2
 
 
 def test_near_duplicates_by_hand():
     """Of a…j (6 shingles of 5) and a…i (5), 5 of 6 are shared; of a…j and f…o, 1 of 11."""
     texts = ["a b c d e f g h i j", "A b c d e f g h i", "f g h i j k l m n o"]
-    kept = [entry.text[0] for entry in without_near_duplicates(map(item, texts), 5 / 6)]
+    kept = [entry.text[0] for entry in drop_near_duplicates(map(item, texts), 5 / 6)]
     assert kept == ["a", "f"]
-    assert len(list(without_near_duplicates(map(item, texts), 0.84))) == 3
-    assert len(list(without_near_duplicates(map(item, texts), 1 / 11))) == 1
+    assert len(list(drop_near_duplicates(map(item, texts), 0.84))) == 3
+    assert len(list(drop_near_duplicates(map(item, texts), 1 / 11))) == 1
 
 
 def test_installed_names_are_lower_case_sorted_and_hold_this_test_runner():
-    found = installed()
+    found = list_distributions()
     assert list(found) == sorted(name.lower() for name in found)
     assert any(file.suffix == ".py" for file in found["pytest"].files or ())
 
@@ -176,7 +179,7 @@ def test_what_a_file_defines_again_has_an_id_of_its_own(make_distribution):
     made = make_distribution(
         {"toy/a.py": f'class A:\n    """Text of A."""\n{overloads}def call():\n    """Outer."""\n'}
     )
-    found = {one.id: one.text for one in docstrings("toy", made, 1000)}
+    found = {one.id: one.text for one in iterate_docstrings("toy", made, 1000)}
     again = ["", " (2)", " (3)"]
     assert set(found) == {"toy/toy/a.py:A", "toy/toy/a.py:call", *(f"toy/toy/a.py:A.call{end}" for end in again)}
     assert sorted(found.values()) == ["Outer.", "Text 0.", "Text 1.", "Text 2.", "Text of A."]

@@ -234,18 +234,18 @@ REJECTED = [
     ("x.jsonl", BROKEN, 2, "not JSON: ", "unreadable", BOTH),
     ("x.jsonl.gz", gzip.compress(BROKEN), 2, "not JSON: ", "unreadable", BOTH),
     ("x.jsonl.zst", zstandard.compress(BROKEN), 2, "not JSON: ", "unreadable", BOTH),
-    ("x.jsonl", _second(b'"text"'), 2, "not a JSON object but str", "unreadable", BOTH),
+    ("x.jsonl", _second(b'"text"'), 2, "expected a JSON object, got str", "unreadable", BOTH),
     ("x.jsonl", _second(b"[" * 100_000), 2, "not JSON: ", "unreadable", BOTH),
-    ("x.jsonl", _second(b'{"text": null}'), 2, "the field 'text' is NoneType", "no text", BOTH),
+    ("x.jsonl", _second(b'{"text": null}'), 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
     ("x.jsonl", _second(b'{"\\ud800": 1}'), 2, "the field 'text' is missing", "no text", BOTH),
-    ("x.csv", b"id,text\n1,Good.\n2\n3,After.\n", 3, "1 columns where the header has 2", "unreadable", BOTH),
-    ("x.tsv", b"id\ttext\n1\tGood.\n2\ta\tb\n3\tAfter.\n", 3, "3 columns where the header has 2", "unreadable", BOTH),
+    ("x.csv", b"id,text\n1,Good.\n2\n3,After.\n", 3, "expected 2 columns", "unreadable", BOTH),
+    ("x.tsv", b"id\ttext\n1\tGood.\n2\ta\tb\n3\tAfter.\n", 3, "expected 2 columns", "unreadable", BOTH),
     ("x.csv", b'text\nGood.\nAfter.\n"open\nand so on\n', 4, "not CSV: ", "damaged file", BOTH),
-    ("x.parquet", WITH_NULL, 2, "the field 'text' is NoneType", "no text", BOTH),
+    ("x.parquet", WITH_NULL, 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
     ("x.parquet", LATIN, 2, "a value cannot be read: 'utf-8' codec can't decode", "unreadable", BOTH),
     ("x.parquet", WITH_DATE, 2, "a value cannot be read: ", "unreadable", BOTH),
-    ("x.parquet", b"PAR1 and no more", 1, "not a Parquet file, or a damaged one: ", "damaged file", []),
-    ("x.parquet", WITH_NULL[:-20], 1, "not a Parquet file, or a damaged one: ", "damaged file", []),
+    ("x.parquet", b"PAR1 and no more", 1, "not a Parquet file, or damaged: ", "damaged file", []),
+    ("x.parquet", WITH_NULL[:-20], 1, "not a Parquet file, or damaged: ", "damaged file", []),
     ("x.jsonl", b"", 1, "the file is empty", "damaged file", []),
     ("x.jsonl.gz", gzip.compress(MANY)[:-1000], None, "the compressed file is damaged", "damaged file", None),
     ("x.jsonl.zst", zstandard.compress(MANY)[:-1000], None, "the compressed file is damaged", "damaged file", None),
@@ -289,4 +289,3 @@ def test_what_is_lost_of_a_damaged_file_is_said(tmp_path, caplog):
     assert 10_000 < before < 20_000
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said.startswith(f"{tmp_path / 'in' / 'x.jsonl.gz'}:{before + 1}: the compressed file is damaged")
-    assert said.endswith("nothing from here on is read")

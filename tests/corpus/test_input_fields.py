@@ -66,11 +66,11 @@ def test_a_field_called_with_a_dot_comes_first():
 @pytest.mark.parametrize(
     ("row", "problem", "reason"),
     [
-        ({"key": "a", "text": "t"}, "the field 'body' is missing; found key, text", "no text"),
-        ({"key": "a", "body": 3}, "the field 'body' is int", "no text"),
-        ({"key": "a", "body": ["t"]}, "the field 'body' is list", "no text"),
-        ({"key": "a", "body": None}, "the field 'body' is NoneType", "no text"),
-        ({"id": "a", "body": "t"}, "the field 'key' is missing; found id, body", "no id"),
+        ({"key": "a", "text": "t"}, "the field 'body' is missing; available: key, text", "no text"),
+        ({"key": "a", "body": 3}, "the field 'body' must be text, got int", "no text"),
+        ({"key": "a", "body": ["t"]}, "the field 'body' must be text, got list", "no text"),
+        ({"key": "a", "body": None}, "the field 'body' must be text, got NoneType", "no text"),
+        ({"id": "a", "body": "t"}, "the field 'key' is missing; available: id, body", "no id"),
     ],
 )
 def test_a_record_without_the_named_field_is_bad(tmp_path, row, problem, reason):

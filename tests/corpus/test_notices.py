@@ -22,8 +22,8 @@ def test_how_plain_text_was_cut_is_said(tmp_path, said):
     (tmp_path / "b.txt").write_text("one b\nand\n\ntwo b\n")
     (tmp_path / "c.jsonl").write_text('{"text": "c"}\n')
     assert said(tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.jsonl") == [
-        f"input     {tmp_path}/a.txt: 3 documents, one a line",
-        f"input     {tmp_path}/b.txt: 2 documents, one a paragraph (blank lines part them)",
+        f"input     {tmp_path}/a.txt: 3 documents, one per line",
+        f"input     {tmp_path}/b.txt: 2 documents, one per paragraph (between blank lines)",
     ]
 
 

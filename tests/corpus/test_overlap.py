@@ -60,7 +60,7 @@ def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sen
 @given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(2, 4))
 def test_equal_hashes_of_different_words_find_nothing(texts, evaluation, ngram):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Block, "hashed", lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64))
+        patch.setattr(_Block, "hash_runs", lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64))
         found = OverlapIndex.build(evaluation, ngram, 2).find(texts)
     assert {(overlap.row, overlap.task) for overlap in found} == _by_definition(texts, evaluation, ngram, 2)
 
@@ -114,7 +114,7 @@ def test_a_hash_is_of_the_words_and_not_of_their_place():
     block = _Block.of(["a b c d e", "b c d", "x a b c d"])
     runs = block.runs(3)
     by_words = {}
-    for start, end, value in zip(runs.starts, runs.ends, block.hashed(runs), strict=True):
+    for start, end, value in zip(runs.starts, runs.ends, block.hash_runs(runs), strict=True):
         by_words.setdefault(block.blob[start:end], set()).add(int(value))
     assert all(len(values) == 1 for values in by_words.values())
     assert len(set.union(*by_words.values())) == len(by_words) == 4

@@ -133,5 +133,5 @@ def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tm
     monkeypatch.setattr(slices_module, "WHOLE_BYTES", 1000)
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
     assert not part.is_small
-    found = slices_module._joined(_NoPool(), [part], 4, Inputs())
+    found = slices_module._parse_slices(_NoPool(), [part], 4, Inputs())
     assert [parsed.document.text for parsed in found] == texts

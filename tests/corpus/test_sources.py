@@ -50,7 +50,7 @@ def test_links_that_go_round_are_read_once(pool):
 
 def test_a_link_to_nothing_is_named(pool):
     (pool / "gone.txt").symlink_to(pool / "nowhere")
-    with pytest.raises(DataError, match=r"gone\.txt: a link to nothing"):
+    with pytest.raises(DataError, match=r"gone\.txt: broken link"):
         expand(str(pool))
 
 
@@ -76,7 +76,7 @@ def test_a_run_within_its_sources_does_not_read_itself(pool, run):
 
 
 def test_a_run_in_the_folder_of_its_sources_is_refused(pool):
-    with pytest.raises(ConfigError, match="is the run's own folder, whose files would be read; choose another --out"):
+    with pytest.raises(ConfigError, match="choose another --out"):
         find_files([str(pool / "in" / "..")], pool)
 
 
@@ -84,13 +84,13 @@ def test_what_is_passed_over_is_counted_and_said(pool, tmp_path, caplog):
     for name in ("x.pdf", "y.PDF", "README", ".hidden.txt"):
         (pool / name).write_text("x")
     (pool / "old" / "__dana__").mkdir(parents=True)
-    passed = Counter()
-    expand(str(pool), None, passed)
-    assert passed == {".pdf": 2, "without suffix": 1, "folder that dana wrote": 1}
+    skips = Counter()
+    expand(str(pool), None, skips)
+    assert skips == {".pdf": 2, "without suffix": 1, "folder that dana wrote": 1}
     caplog.set_level("INFO", "dana")
     find_files([str(pool)], tmp_path / "out")
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said == f"input     {pool}: passed over: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
+    assert said == f"input     {pool}: skipped: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):

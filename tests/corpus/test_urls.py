@@ -79,12 +79,12 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_unknown_or_made_by_dan
         "old/weights/part-00000.parquet",
     ):  # fmt: skip
         memory.pipe_file(f"/pool/{name}", b"x")
-    passed = Counter()
-    assert [file.url for file in expand("memory://pool", passed=passed)] == [
+    skips = Counter()
+    assert [file.url for file in expand("memory://pool", skips=skips)] == [
         "memory:///pool/a/c.txt",
         "memory:///pool/b.txt",
     ]
-    assert passed == {"folder that dana wrote": 2, ".pdf": 1}
+    assert skips == {"folder that dana wrote": 2, ".pdf": 1}
     own = [file.url for file in expand("memory://pool/run/corpus")]
     assert own == ["memory:///pool/run/corpus/part-00000.parquet"]  # named itself, it is read
     globbed = [file.name for file in expand("memory://pool/**/*.txt")]

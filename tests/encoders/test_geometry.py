@@ -123,11 +123,11 @@ def test_bad_samples_and_rows_are_refused_by_name(tmp_path):
         parse_geometry("l2").fit(broken)
     with pytest.raises(DataError, match="has 1 units; the geometry needs at least 2"):
         parse_geometry("l2").fit(SAMPLE[:1])
-    with pytest.raises(DataError, match="all rows of the general sample are the same"):
+    with pytest.raises(DataError, match="all rows of the general sample are equal"):
         parse_geometry("center+l2").fit(torch.ones(5, 3))
-    with pytest.raises(DataError, match="all rows of the general sample are the same"):
+    with pytest.raises(DataError, match="all rows of the general sample are equal"):
         parse_geometry("whiten:1").fit(torch.ones(5, 3))
-    with pytest.raises(DataError, match="embeddings have 6 dims, the geometry was fitted on 2"):
+    with pytest.raises(DataError, match="expected embeddings of 2 dims"):
         parse_geometry("l2").fit(SAMPLE).apply(_cloud())
     with pytest.raises(ArtifactError, match=r"geometry\.json: cannot be read: No such file"):
         FittedGeometry.load(tmp_path)

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 import dana.encoders.static as static
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import DETECTORS, ENCODERS
-from dana.encoders.static import StaticEncoder, without_leading, zipf
+from dana.encoders.static import StaticEncoder, remove_leading, zipf_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,12 @@ def test_the_batch_and_what_came_before_change_no_bit(encoder, checkpoint, repos
     fresh = StaticEncoder(str(checkpoint))
     assert torch.equal(torch.cat([fresh.encode([text]) for text in repository_texts]), together)
     monkeypatch.setattr(static, "TEXTS_AT_ONCE", 7)
-    monkeypatch.setattr(static, "MOST_WORDS", 50)
+    monkeypatch.setattr(static, "MAX_CACHED_WORDS", 50)
     monkeypatch.setattr(static, "LONGEST_WORD", 6)
     forgetful = StaticEncoder(str(checkpoint))
     assert torch.equal(forgetful.encode(repository_texts), together)
     assert torch.equal(forgetful.encode(repository_texts[::-1]).flip(0), together)
-    assert len(forgetful._seen) <= 50
+    assert len(forgetful._cache) <= 50
     assert together.dtype == torch.float32
 
 
@@ -71,7 +71,7 @@ def test_texts_of_nothing_are_zero_and_no_texts_give_no_rows(encoder):
 
 
 def test_frequency_follows_the_vocabulary(tiny_tokenizer):
-    probability = zipf(tiny_tokenizer)
+    probability = zipf_probabilities(tiny_tokenizer)
     vocabulary = tiny_tokenizer.get_vocab()
     assert probability[tiny_tokenizer.all_special_ids].max() == 0
     words = [place for token, place in sorted(vocabulary.items(), key=lambda item: item[1]) if token.isalpha()]
@@ -85,7 +85,7 @@ def test_the_leading_component_is_gone_and_the_rest_is_kept():
     random = torch.Generator().manual_seed(0)
     rows = torch.randn(50, 5, generator=random, dtype=torch.double) + torch.tensor([9.0, 0, 0, 0, 0])
     probability = torch.full((50,), 1 / 50, dtype=torch.double)
-    rest = without_leading(rows, probability)
+    rest = remove_leading(rows, probability)
     directions = torch.linalg.svd(rows)[2]
     torch.testing.assert_close(rest @ directions[0], torch.zeros(50, dtype=torch.double), atol=1e-9, rtol=0)
     torch.testing.assert_close(rest @ directions[1:].T, rows @ directions[1:].T)

@@ -36,22 +36,22 @@ def test_every_text_format_gives_the_same_words_and_numbers(tmp_path, text, name
 
 
 def test_of_words_that_differ_in_case_the_first_counts(tmp_path):
-    assert _read(tmp_path, "Apple 1\nfruit 2\napple 3\n").places == {"apple": 0, "fruit": 1}
+    assert _read(tmp_path, "Apple 1\nfruit 2\napple 3\n").row_by_word == {"apple": 0, "fruit": 1}
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "0 words with vectors, but it is empty"),
-        ("5 2\nthe 1 2\n", "1 words with vectors, but the first line says 5"),
-        ("the 1 2\nof 3\n", "vectors.txt:2: 1 numbers after a word, not 2; a text file"),
-        ("the\n", "vectors.txt:1: 0 numbers after a word, not at least one"),
-        ("2 2\nthe 1 2 3\nof 1 2 3\n", "vectors.txt:2: 3 numbers after a word, not 2"),
-        ("2 3\nthe 1 2\nof 1 2\n", "vectors.txt:2: 2 numbers after a word, not 3"),
+        ("", "0 words with vectors; expected at least one"),
+        ("5 2\nthe 1 2\n", "1 words with vectors; expected 5"),
+        ("the 1 2\nof 3\n", "vectors.txt:2: expected a word and 2 numbers"),
+        ("the\n", "vectors.txt:1: expected a word and its numbers"),
+        ("2 2\nthe 1 2 3\nof 1 2 3\n", "vectors.txt:2: expected a word and 2 numbers"),
+        ("2 3\nthe 1 2\nof 1 2\n", "vectors.txt:2: expected a word and 3 numbers"),
         ("the 1 2\nof 3 x\n", "vectors.txt:2: could not convert string to float: 'x'"),
         ("the 1 2\nof 3 nan\n", "vectors.txt:2: a number is not finite"),
         ("the 1 2\nof 3 1e39\n", "vectors.txt:2: a number is not finite"),
-        ("the\t1\t2\n", "vectors.txt:1: 2 numbers after a word, not at least one; a text file"),
+        ("the\t1\t2\n", "vectors.txt:1: expected a word and its numbers"),
     ],
 )
 def test_what_is_no_file_of_vectors_is_refused_by_line(tmp_path, text, says):

@@ -82,7 +82,7 @@ def test_another_order_is_another_corpus(sources, tmp_path):
     ("content", "message"),
     [
         ('{"text": "a"}\n' * 6 + '{"text": \n', r"chem\.jsonl:7: not JSON: "),
-        ('{"id": 1, "body": "b"}\n', r"chem\.jsonl:1: the field 'text' is missing; found id, body"),
+        ('{"id": 1, "body": "b"}\n', r"chem\.jsonl:1: the field 'text' is missing; available: id, body"),
         ('{"text": " "}\n', r"chem\.jsonl: no document left: 1 records in = 0 kept \+ 1 dropped"),
     ],
 )
@@ -126,7 +126,7 @@ def test_real_text_adds_up(dana_data, tmp_path):
 def test_several_processes_read_only_where_that_pays(tmp_path, monkeypatch):
     cores = 8
     monkeypatch.setattr(slices, "cores", lambda: cores)
-    monkeypatch.setattr(slices, "SHARED_FROM", 1000)
+    monkeypatch.setattr(slices, "PARALLEL_BYTES", 1000)
     monkeypatch.setattr(slices, "PACKED_BYTES", 500)
     paths = {}
     for name, size in (("large.jsonl", 2000), ("large.jsonl.gz", 2000), ("a.txt.gz", 400), ("small.jsonl", 400)):

@@ -55,7 +55,7 @@ def world(tmp_path, monkeypatch):
         files = {f"{name}/a.py": module(name, 30)}
         files |= {f"{name}/LICENSE-{k}.txt": f"{name} {k} may be used by all who want to. " * 3 for k in "ab"}
         present[name] = distribution(tmp_path / "w", name, files)
-    monkeypatch.setattr(harvest, "installed", lambda: dict(present))
+    monkeypatch.setattr(harvest, "list_distributions", lambda: dict(present))
     return present
 
 

@@ -78,7 +78,7 @@ def test_unseen_test_leaves_out_texts_of_other_splits(tmp_path):
         ({"text": None, "label": "bird"}, "no 'text'; found label"),
         ({"text": "an owl", "label": None}, "no 'label'; found text"),
         ({"text": 3, "label": "bird"}, "'text' is int"),
-        ([1], "not a JSON object"),
+        ([1], "expected a JSON object"),
     ],
 )
 def test_a_bad_record_is_refused_by_file_and_line(toy_card, bad, says):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dana.models.varlen import attention, has_kernel, padded
+from dana.models.varlen import attention, has_kernel, padded_attention
 from dana.train import LAYOUTS
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 
@@ -91,7 +91,7 @@ def test_attention_over_lengths_honours_a_sliding_window():
 def test_gradients_of_a_sliding_window_are_finite_where_padding_sees_no_one():
     parts = torch.randn(3, 1, 2, 12, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
     bounds = torch.tensor([0, 11, 12], dtype=torch.int32)
-    found = padded(*parts.unbind(0), bounds, 11, window=1)
+    found = padded_attention(*parts.unbind(0), bounds, 11, window=1)
     found.square().sum().backward()
     assert torch.isfinite(parts.grad).all()
 
@@ -104,7 +104,7 @@ def kernel_difference(bounds, heads, dims, window=-1):
     longest = int(bounds.diff().max())
     given = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
     kernel, _ = attention(torch.nn.Module(), query, key, value, None, **given)
-    expected = padded(query.float(), key.float(), value.float(), bounds, longest, window=window)
+    expected = padded_attention(query.float(), key.float(), value.float(), bounds, longest, window=window)
     return float((kernel.float() - expected).abs().max())
 
 
@@ -124,7 +124,7 @@ def test_the_kernel_is_given_the_window_and_a_wrong_one_is_noticed(monkeypatch):
     def stand_in(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
         windows.append(window_size)
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return padded(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if right else -1)[0]
+        return padded_attention(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if right else -1)[0]
 
     monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)

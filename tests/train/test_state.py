@@ -178,7 +178,7 @@ def test_a_backbone_with_a_hole_is_refused(folder):
 
 def test_a_pickle_is_refused(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ArtifactError, match=r"found pytorch_model\.bin: pickles run code") as caught:
+    with pytest.raises(ArtifactError, match=r"pytorch_model\.bin: pickles run code") as caught:
         MaskedTokens().prepare_model(str(folder), seed=0)
     assert "\n" not in str(caught.value)
 
@@ -187,7 +187,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens(["extraordinary-token"])
     tokenizer.save_pretrained(folder)
-    with pytest.raises(ArtifactError, match="the tokenizer knows 801 tokens, the model only 800"):
+    with pytest.raises(ArtifactError, match="the tokenizer has 801 tokens, the model only 800"):
         MaskedTokens().prepare_model(str(folder), seed=0)
 
 

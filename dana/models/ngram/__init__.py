@@ -1,1 +1,1 @@
-"""N-gram language models: counts, modified Kneser-Ney smoothing, ARPA files, cross-entropy of texts."""
+"""Train n-gram language models with modified Kneser-Ney smoothing and measure the cross-entropy of texts."""

@@ -1,4 +1,4 @@
-"""N-gram counts and interpolated modified Kneser-Ney smoothing: texts in, back-off n-gram model out.
+"""Count n-grams of texts and train back-off models with interpolated modified Kneser-Ney smoothing.
 
 A k-gram is the integer ``row of its first k - 1 words among the (k-1)-grams · words + last word``. It fits 63 bits at
 any order, and the sorted arrays of all orders are a trie.
@@ -21,56 +21,55 @@ from dana.models.ngram.vocabulary import BEGIN, END, Vocabulary, WordIds
 
 @dataclass(frozen=True)
 class Counts:
-    """All k-grams of some texts, in ascending order of their keys.
+    """Counts of all k-grams of texts, in ascending order of their keys.
 
     Attributes:
         keys: int64 of shape (k-grams,): row of the first k - 1 words times the number of words, plus the last word.
         raw: int64 of shape (k-grams,), occurrences.
         adjusted: int64 of shape (k-grams,), the counts of Kneser-Ney smoothing: the number of distinct words before the
-            k-gram (Chen and Goodman 1998, section 2.7); occurrences for the highest order, and where a text begins,
-            since nothing stands before it. The begin mark by itself, which is never predicted, has 0.
+            k-gram (Chen and Goodman 1998, section 2.7); occurrences at the highest order and at the beginning of a
+            text, where no word precedes. The begin mark alone, which is never predicted, has 0.
         suffixes: int64 of shape (k-grams,), row of the last k - 1 words among the (k-1)-grams; zeros for single words.
     """
 
     keys: np.ndarray
     raw: np.ndarray
-    adjusted: np.ndarray
+    adjusted_counts: np.ndarray
     suffixes: np.ndarray
 
 
 def count_ngrams(texts: WordIds, order: int, words: int) -> list[Counts]:
-    """Count the 1-grams to `order`-grams of texts; none reaches over the begin or the end of a text.
+    """Count the 1-grams to `order`-grams of texts, each within one text.
 
     Time O(order · tokens · log tokens), by sorting.
 
     Args:
         texts: Word numbers.
         order: Highest order, from 1.
-        words: Size of the vocabulary. Every word is a 1-gram, also one that the texts do not hold.
+        words: Size of the vocabulary. Every word is a 1-gram, even if it does not occur.
     """
     last = texts.ids.astype(np.int64)
     keys, suffixes = np.arange(words), np.zeros(words, dtype=np.int64)
     raw = np.bincount(last, minlength=words)
-    begins = keys == BEGIN  # whether a k-gram is the beginning of a text
-    rows = last  # of the k-gram that ends at each place; -1 where there is none
+    begins = keys == BEGIN  # k-grams that begin a text
+    rows = last  # row of the k-gram that ends at each word; -1 if there is none
     levels = []
     for _ in range(1, order):
         before = np.concatenate([[-1], rows[:-1]])
         before[last == BEGIN] = -1
-        places = np.flatnonzero(before >= 0)
-        longer, found, longer_raw = np.unique(
-            before[places] * words + last[places], return_inverse=True, return_counts=True
-        )
+        ends = np.flatnonzero(before >= 0)
+        occurrences = before[ends] * words + last[ends]
+        longer, inverse, longer_raw = np.unique(occurrences, return_inverse=True, return_counts=True)
         longer_suffixes = np.zeros(longer.size, dtype=np.int64)
-        longer_suffixes[found] = rows[places]
-        preceded = np.bincount(longer_suffixes, minlength=keys.size)
-        levels.append(Counts(keys, raw, np.where(begins, raw, preceded), suffixes))
+        longer_suffixes[inverse] = rows[ends]
+        predecessors = np.bincount(longer_suffixes, minlength=keys.size)
+        levels.append(Counts(keys, raw, np.where(begins, raw, predecessors), suffixes))
         begins = begins[longer // words]
         keys, raw, suffixes = longer, longer_raw, longer_suffixes
         rows = np.full(last.size, -1)
-        rows[places] = found
+        rows[ends] = inverse
     levels.append(Counts(keys, raw, raw.copy(), suffixes))
-    levels[0].adjusted[BEGIN] = 0
+    levels[0].adjusted_counts[BEGIN] = 0
     return levels
 
 
@@ -78,17 +77,17 @@ FALL_BACK = (0.0, 0.5, 1.0, 1.5)
 NEVER = -99.0  # log10 p of the begin mark, as SRILM writes it
 
 
-def modified_discounts(adjusted: np.ndarray) -> tuple[float, ...]:
-    """What is taken off the counts 0, 1, 2, and 3 and more of an order (equation 26).
+def modified_discounts(counts: np.ndarray) -> tuple[float, ...]:
+    """Estimate the discounts of the counts 0, 1, 2, and 3 or more of an order (equation 26).
 
     With n_i the number of n-grams of count i and Y = n_1 / (n_1 + 2 n_2): D_i = i - (i + 1) Y n_(i+1) / n_i, for i = 1,
-    2, 3. All three are :data:`FALL_BACK` where any of n_1, n_2, n_3 is 0 or a D_i is outside (0, i], as with KenLM's
-    ``--discount_fallback``. Some hundred sentences have too few 1-grams or 5-grams seen three or four times.
+    2, 3. All three are :data:`FALL_BACK` if any of n_1, n_2, n_3 is 0 or a D_i is outside (0, i], as with KenLM's
+    ``--discount_fallback``. Texts of some hundred sentences have too few 1-grams or 5-grams of count three or four.
 
     Args:
-        adjusted: Integers of shape (n-grams,), adjusted counts.
+        counts: Adjusted counts, integers of shape (n-grams,).
     """
-    n = np.bincount(np.minimum(adjusted, 5), minlength=6).astype(np.float64)
+    n = np.bincount(np.minimum(counts, 5), minlength=6).astype(np.float64)
     if not n[1:4].all():
         return FALL_BACK
     share = n[1] / (n[1] + 2 * n[2])
@@ -102,15 +101,15 @@ def train_ngrams(
     """Train an n-gram model with interpolated modified Kneser-Ney smoothing.
 
     Args:
-        texts: One sentence or document each, or their numbers by `vocabulary`.
+        texts: Sentences or documents, or their word numbers by `vocabulary`.
         order: Number of words of the longest n-grams, from 1.
-        vocabulary: The words to know; others count as the unknown word. None: all words of the texts; the unknown word
-            then has what the lowest order gives a word that was never seen.
-        cutoff: Up to which number of occurrences n-grams of three and more words are left out.
+        vocabulary: Words of the model; others count as the unknown word. None for all words of the texts; the unknown
+            word then has the probability of an unseen word at the lowest order.
+        cutoff: N-grams of three and more words with at most so many occurrences are left out.
 
     Raises:
-        ConfigError: If the order is no whole number from 1, or the cut-off is negative.
-        DataError: If there are no texts, or one text for a list of them, or the vocabulary excludes every word.
+        ConfigError: If the order is not an integer from 1, or the cut-off is negative.
+        DataError: If there are no texts, `texts` is one text, or the vocabulary excludes every word.
     """
     require(isinstance(order, int | np.integer) and order >= 1, "order", order, "a whole number, at least 1")
     require(cutoff >= 0, "cutoff", cutoff, "at least 0")
@@ -123,53 +122,53 @@ def train_ngrams(
         raise DataError("an n-gram model needs at least one text")
     if not (texts.ids > END).any():
         raise DataError(
-            f"none of the vocabulary's {len(vocabulary) - 3} words stands in the {len(texts)} texts to learn from"
+            f"none of the {len(vocabulary) - 3} words of the vocabulary occurs in the {len(texts)} training texts"
         )
     return estimate_model(count_ngrams(texts, order, len(vocabulary)), vocabulary, cutoff)
 
 
 def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoff: int) -> NgramModel:
-    """Smooth counted n-grams.
+    """Estimate a back-off model from counts of n-grams.
 
     Each order is interpolated with the one below, the lowest with the uniform distribution over all words but the begin
-    mark: p(w | h) = (c(hw) - D(c(hw))) / c(h·) + γ(h) p(w | h'). γ(h), the back-off of h, is what the discounts took
-    and, beyond the report, the counts of n-grams that were cut off.
+    mark: p(w | h) = (c(hw) - D(c(hw))) / c(h·) + γ(h) p(w | h'). γ(h), the back-off of h, is the mass of the discounts
+    and, beyond the report, of the n-grams that are cut off.
 
     Args:
-        counts: Of each order.
+        counts: Counts of each order.
         vocabulary: Words of the counts.
         cutoff: See :func:`train_ngrams`.
     """
     words = len(vocabulary)
     first = counts[0]
-    total = first.adjusted.sum()
-    taken = _discounts(first)
-    probs = (first.adjusted - taken + taken.sum() / (words - 1)) / total
+    total = first.adjusted_counts.sum()
+    discounts = _discounts(first)
+    probs = (first.adjusted_counts - discounts + discounts.sum() / (words - 1)) / total
     probs[BEGIN] = 0
-    keys, rows = first.keys, first.keys  # rows: where an n-gram of the counts is among those that are kept, else -1
+    keys, rows = first.keys, first.keys  # rows: row in the model of each n-gram of the counts, -1 if cut off
     levels = []
     for order, level in enumerate(counts[1:], 2):
         prefixes = level.keys // words
-        kept = level.raw > (cutoff if order > 2 else 0)
-        taken = _discounts(level)
-        seen = np.bincount(prefixes, level.adjusted, minlength=rows.size)
-        lost = np.bincount(prefixes, np.where(kept, taken, level.adjusted), minlength=rows.size)
-        left = np.divide(lost, seen, out=np.ones(rows.size), where=seen > 0)
-        levels.append(_level_of(keys, probs, left[rows >= 0]))
-        prefixes = prefixes[kept]
-        above = (level.adjusted[kept] - taken[kept]) / seen[prefixes]
-        probs = above + left[prefixes] * probs[rows[level.suffixes[kept]]]
-        keys = rows[prefixes] * words + level.keys[kept] % words
-        rows = np.where(kept, np.cumsum(kept) - 1, -1)
-    levels.append(_level_of(keys, probs, np.ones(keys.size)))
+        mask = level.raw > (cutoff if order > 2 else 0)
+        discounts = _discounts(level)
+        totals = np.bincount(prefixes, level.adjusted_counts, minlength=rows.size)
+        lost = np.bincount(prefixes, np.where(mask, discounts, level.adjusted_counts), minlength=rows.size)
+        backoffs = np.divide(lost, totals, out=np.ones(rows.size), where=totals > 0)
+        levels.append(_make_level(keys, probs, backoffs[rows >= 0]))
+        prefixes = prefixes[mask]
+        discounted_probs = (level.adjusted_counts[mask] - discounts[mask]) / totals[prefixes]
+        probs = discounted_probs + backoffs[prefixes] * probs[rows[level.suffixes[mask]]]
+        keys = rows[prefixes] * words + level.keys[mask] % words
+        rows = np.where(mask, np.cumsum(mask) - 1, -1)
+    levels.append(_make_level(keys, probs, np.ones(keys.size)))
     return NgramModel(vocabulary, tuple(levels))
 
 
 def _discounts(level: Counts) -> np.ndarray:
-    """D(c) of each adjusted count, float64 (section 4.1, equation 26)."""
-    return np.array(modified_discounts(level.adjusted))[np.minimum(level.adjusted, 3)]
+    """Compute D(c) of each adjusted count, float64 (section 4.1, equation 26)."""
+    return np.array(modified_discounts(level.adjusted_counts))[np.minimum(level.adjusted_counts, 3)]
 
 
-def _level_of(keys: np.ndarray, probs: np.ndarray, left: np.ndarray) -> Level:
+def _make_level(keys: np.ndarray, probs: np.ndarray, backoffs: np.ndarray) -> Level:
     logs = np.log10(probs, out=np.full(probs.size, NEVER), where=probs > 0)
-    return Level(keys, logs.astype(np.float32), np.log10(left).astype(np.float32))
+    return Level(keys, logs.astype(np.float32), np.log10(backoffs).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Back-off n-gram model: word numbers in, log-probability of each word out; perplexity of texts; ARPA files."""
+"""Compute log-probabilities of words with a back-off n-gram model, and perplexities; write ARPA files."""
 
 import math
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ class Level:
     Attributes:
         keys: int64 of shape (k-grams,): row of the first k - 1 words among the (k-1)-grams times the number of words,
             plus the last word.
-        log_probs: float32 of shape (k-grams,), log10 p(last word | the words before it), as in an ARPA file.
-        backoffs: float32 of shape (k-grams,), log10 of what is left of the probability after these k words, for words
-            of which no longer n-gram is in the model; 0 at the highest order.
+        log_probs: float32 of shape (k-grams,), log10 p(last word | earlier words), as in an ARPA file.
+        backoffs: float32 of shape (k-grams,), log10 of the probability mass after these k words for words that form no
+            longer n-gram of the model; 0 at the highest order.
     """
 
     keys: np.ndarray
@@ -35,11 +35,11 @@ class Level:
 
 @dataclass(frozen=True)
 class NgramModel:
-    """A back-off model: p(w | h) of the longest n-gram it holds, times the back-offs of the longer histories.
+    """A back-off model: p(w | h) of the longest n-gram in the model, times the back-offs of longer histories.
 
     Attributes:
         vocabulary: Its words; every word is a 1-gram.
-        levels: The 1-grams, the 2-grams, ... to those of the highest order.
+        levels: N-grams of each order, from 1-grams to the highest order.
     """
 
     vocabulary: Vocabulary
@@ -51,9 +51,9 @@ class NgramModel:
         return len(self.levels)
 
     def log_probs(self, texts: WordIds) -> np.ndarray:
-        """log10 p of each word after the words before it in its text, and of the end mark.
+        """Compute log10 p of each word given the earlier words of its text, and of the end mark.
 
-        One binary search for each word and order, over all texts at once; no text's numbers depend on the others'.
+        One vectorised binary search per order; results of a text do not depend on the other texts.
 
         Args:
             texts: Word numbers of :attr:`vocabulary`.
@@ -68,51 +68,48 @@ class NgramModel:
             before = np.concatenate([[-1], rows[:-1]])  # row of the history at the lower order, -1 where unknown
             before[starts] = -1
             histories = np.flatnonzero(before >= 0)
-            found = find(level.keys, before[histories] * words + last[histories])
-            scores[histories] = np.where(
-                found >= 0,
-                level.log_probs[found] if level.keys.size else 0,
-                scores[histories] + shorter.backoffs[before[histories]],
-            )
+            matches = find(level.keys, before[histories] * words + last[histories])
+            probs = level.log_probs[matches] if level.keys.size else 0
+            backed_off = scores[histories] + shorter.backoffs[before[histories]]
+            scores[histories] = np.where(matches >= 0, probs, backed_off)
             rows = np.full(last.size, -1)
-            rows[histories] = found
+            rows[histories] = matches
         scores[starts] = 0
         return scores
 
     def phrases(self) -> Iterable[list[str]]:
-        """The spelling of all n-grams, words with a space between: a list for each order, in the order of its level."""
-        spelled = list(self.vocabulary.words)
+        """Spell out all n-grams, words joined by spaces: a list per order, sorted as its level."""
+        phrases = list(self.vocabulary.words)
         for number, level in enumerate(self.levels):
             if number:
                 before, last = np.divmod(level.keys, len(self.vocabulary))
                 words = self.vocabulary.words
                 pairs = zip(before.tolist(), last.tolist(), strict=True)
-                spelled = [f"{spelled[row]} {words[word]}" for row, word in pairs]
-            yield spelled
+                phrases = [f"{phrases[row]} {words[word]}" for row, word in pairs]
+            yield phrases
 
     def save(self, folder: Path) -> None:
         """Write ``ngrams.safetensors`` and ``ngrams.json``."""
         columns = ("keys", "log_probs", "backoffs")
-        joined = [torch.from_numpy(np.concatenate([getattr(part, name) for part in self.levels])) for name in columns]
-        save_tensors(
-            _Saved(list(self.vocabulary.words), [part.keys.size for part in self.levels], *joined), folder, FILE
-        )
+        arrays = [torch.from_numpy(np.concatenate([getattr(part, name) for part in self.levels])) for name in columns]
+        sizes = [part.keys.size for part in self.levels]
+        save_tensors(_Columns(list(self.vocabulary.words), sizes, *arrays), folder, FILE)
 
     @classmethod
     def load(cls, folder: Path) -> "NgramModel":
-        """The model that :meth:`save` wrote.
+        """Load the model that :meth:`save` wrote.
 
         Raises:
             ArtifactError: If a file is missing or damaged.
         """
-        saved = load_tensors(_Saved, folder, FILE)
-        ends = np.cumsum(saved.sizes)[:-1]
-        columns = [np.split(part.numpy(), ends) for part in (saved.keys, saved.log_probs, saved.backoffs)]
-        return cls(Vocabulary(tuple(saved.words)), tuple(Level(*part) for part in zip(*columns, strict=True)))
+        content = load_tensors(_Columns, folder, FILE)
+        ends = np.cumsum(content.sizes)[:-1]
+        columns = [np.split(part.numpy(), ends) for part in (content.keys, content.log_probs, content.backoffs)]
+        return cls(Vocabulary(tuple(content.words)), tuple(Level(*part) for part in zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True)
-class _Saved:
+class _Columns:
     words: list[str]
     sizes: list[int]
     keys: Tensor
@@ -120,23 +117,23 @@ class _Saved:
     backoffs: Tensor
 
 
-def find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Rows of the wanted keys among sorted distinct keys, int64; -1 where a key is not there."""
+def find(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Look up queries in sorted distinct keys and return their rows, int64; -1 for missing ones."""
     if not keys.size:
-        return np.full(wanted.shape, -1)
-    rows = np.searchsorted(keys, wanted)
+        return np.full(queries.shape, -1)
+    rows = np.searchsorted(keys, queries)
     rows[rows == keys.size] = 0
-    rows[keys[rows] != wanted] = -1
+    rows[keys[rows] != queries] = -1
     return rows
 
 
 @dataclass(frozen=True)
 class TextEntropies:
-    """What some texts cost under a model.
+    """Negative log-likelihoods of texts under a model.
 
     Attributes:
         nats: float64 of shape (texts,), minus the natural logarithm of each text's probability.
-        tokens: int64 of shape (texts,), how many words that is the sum over.
+        tokens: int64 of shape (texts,), number of words in the sum.
     """
 
     nats: np.ndarray
@@ -149,34 +146,34 @@ class TextEntropies:
 
     @property
     def perplexity(self) -> float:
-        """Exponential of the cross-entropy per word of all texts together; 1 for no text at all."""
+        """Exponential of the cross-entropy per word of all texts together; 1 for no text."""
         return math.exp(float(self.nats.sum()) / max(int(self.tokens.sum()), 1))
 
 
 def text_entropies(model: NgramModel, texts: Iterable[str] | WordIds, unknown: bool = True) -> TextEntropies:
-    """Cross-entropy of each text, whose end is a word that is predicted, too.
+    """Compute the cross-entropy of each text, including the prediction of its end.
 
     Args:
         model: The model.
         texts: Texts, or their numbers by the model's vocabulary.
-        unknown: Whether unknown words count, at the probability of the unknown word. They are part of the histories in
-            any case.
+        unknown: Whether to count unknown words, with the probability of the unknown word. They are part of histories
+            in any case.
 
     Raises:
         DataError: If `texts` is one text.
     """
     ids = texts if isinstance(texts, WordIds) else model.vocabulary.encode(texts)
-    counted = (ids.ids != BEGIN) & (unknown | (ids.ids != UNKNOWN))
-    log10 = np.bincount(ids.text_of, model.log_probs(ids) * counted, minlength=len(ids))
-    tokens = np.bincount(ids.text_of, counted, minlength=len(ids)).astype(np.int64)
+    mask = (ids.ids != BEGIN) & (unknown | (ids.ids != UNKNOWN))
+    log10 = np.bincount(ids.text_of, model.log_probs(ids) * mask, minlength=len(ids))
+    tokens = np.bincount(ids.text_of, mask, minlength=len(ids)).astype(np.int64)
     return TextEntropies(-math.log(10) * log10, tokens)
 
 
 def write_arpa(model: NgramModel, path: Path) -> None:
     """Write an ARPA file, as SRILM and KenLM read it.
 
-    A header with the number of n-grams of each order, then a section an order with a line an n-gram: log10 probability,
-    the words and, but for the highest order, log10 back-off, each number with all its digits.
+    A header gives the number of n-grams per order. A section per order has a line per n-gram: log10 probability, words
+    and, except at the highest order, log10 back-off. Numbers have all their digits.
     """
     with temp_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         stream.write("\\data\\\n")

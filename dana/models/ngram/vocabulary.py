@@ -1,4 +1,4 @@
-"""Texts to word numbers: a tokeniser, and a vocabulary with an unknown word and marks for begin and end of a text."""
+"""Split texts into words and number them by a vocabulary, with marks for unknown words and both ends of a text."""
 
 import re
 from collections import Counter
@@ -15,26 +15,25 @@ from dana.core.errors import DataError
 UNKNOWN, BEGIN, END = 0, 1, 2
 MARKS = ("<unk>", "<s>", "</s>")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
-_ASCII_WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S")  # the same words of an ASCII text, half again as fast
-_BATCH = 8192  # texts numbered at a time, so that the list of their words stays small
+_ASCII_WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S")  # the same words for ASCII text, 1.5 times as fast
+_BATCH = 8192  # texts at a time, which bounds the memory of their words
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-cased words of a text in order; a run of digits and each other character but white space is a word too.
+    """Split a text into lower-cased words; runs of digits and other single characters are words too.
 
-    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. No word holds white space, so that words can stand in
-    an ARPA file.
+    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. Words contain no white space, as ARPA files require.
     """
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())
 
 
 @dataclass(frozen=True)
 class WordIds:
-    """Texts as one row of word numbers, each text between a begin and an end mark.
+    """Word numbers of texts, end to end, each text between a begin and an end mark.
 
     Attributes:
         ids: int32 of shape (words + 2 · texts,).
-        sizes: int64 of shape (texts,), the numbers that each text has, its two marks among them.
+        sizes: int64 of shape (texts,), word numbers of each text, including its two marks.
     """
 
     ids: np.ndarray
@@ -45,24 +44,24 @@ class WordIds:
 
     @cached_property
     def text_of(self) -> np.ndarray:
-        """int64 of shape (words + 2 · texts,), which text each number is of."""
+        """int64 of shape (words + 2 · texts,), the text of each word number."""
         return np.repeat(np.arange(self.sizes.size), self.sizes)
 
-    def rows(self, chosen: np.ndarray) -> "WordIds":
-        """The texts at `chosen`, in that order.
+    def rows(self, index: np.ndarray) -> "WordIds":
+        """Select texts.
 
         Args:
-            chosen: Integers of shape (chosen texts,).
+            index: Positions of texts, integers of shape (selected texts,).
         """
-        sizes = self.sizes[chosen]
-        firsts = (np.cumsum(self.sizes) - self.sizes)[chosen]
+        sizes = self.sizes[index]
+        firsts = (np.cumsum(self.sizes) - self.sizes)[index]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return WordIds(self.ids[np.repeat(firsts, sizes) + within], sizes)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that a model knows. Every other word is the unknown word, number 0.
+    """The words of a model. Every other word is the unknown word, number 0.
 
     Attributes:
         words: Words by number, each once: ``<unk>``, ``<s>``, ``</s>``, then the words proper.
@@ -79,12 +78,12 @@ class Vocabulary:
 
     @classmethod
     def of_words(cls, words: Iterable[str]) -> "Vocabulary":
-        """These words, each once, in their order."""
+        """Create a vocabulary of words in their order, without repeats."""
         return cls((*MARKS, *dict.fromkeys(word for word in words if word not in MARKS)))
 
     @classmethod
     def of_texts(cls, texts: Sequence[str], min_count: int = 1) -> "Vocabulary":
-        """Words that the texts hold at least `min_count` times, the most frequent first, equally frequent by spelling.
+        """Create a vocabulary of words with at least `min_count` occurrences, by descending frequency, then spelling.
 
         Raises:
             ConfigError: If `min_count` is less than 1.
@@ -97,7 +96,7 @@ class Vocabulary:
         return cls.of_words(word for _, word in frequent)
 
     def encode(self, texts: Iterable[str]) -> WordIds:
-        """Numbers of the words of texts, as :func:`split_words` finds them.
+        """Split texts by :func:`split_words` and number their words.
 
         Raises:
             DataError: If `texts` is one text.
@@ -107,13 +106,13 @@ class Vocabulary:
         parts, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
         rest = iter(texts)
         while split := [split_words(text) for text in islice(rest, _BATCH)]:
-            known = [chain((BEGIN,), map(number, words, repeat(UNKNOWN)), (END,)) for words in split]
+            numbers = [chain((BEGIN,), map(number, words, repeat(UNKNOWN)), (END,)) for words in split]
             sizes.append(np.array([len(words) + 2 for words in split], dtype=np.int64))
-            parts.append(np.fromiter(chain.from_iterable(known), dtype=np.int32, count=int(sizes[-1].sum())))
+            parts.append(np.fromiter(chain.from_iterable(numbers), dtype=np.int32, count=int(sizes[-1].sum())))
         return WordIds(np.concatenate(parts), np.concatenate(sizes))
 
 
 def _require_list(texts: Iterable[str]) -> None:
-    """Refuse one text where several are wanted, whose characters would be taken for texts."""
+    # A single text would be read as a list of one-character texts.
     if isinstance(texts, str):
-        raise DataError(f"texts={texts[:50]!r}: is one text; give a list of texts")
+        raise DataError(f"texts={texts[:50]!r}: must be a list of texts")

@@ -182,7 +182,7 @@ class EmbeddedTopics:
     @property
     def known_words(self) -> Collection[str] | None:
         """Words of the fixed vectors; None if vectors are learned."""
-        return None if self._fixed_vectors is None else self._fixed_vectors.places
+        return None if self._fixed_vectors is None else self._fixed_vectors.row_by_word
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint; a file of vectors enters by its digest.
@@ -230,7 +230,7 @@ class EmbeddedTopics:
         if self._fixed_vectors is None:
             vectors = layer(self.dims, len(words), self.dims)
         else:
-            vectors = self._fixed_vectors.vectors[[self._fixed_vectors.places[word] for word in words]].clone()
+            vectors = self._fixed_vectors.vectors[[self._fixed_vectors.row_by_word[word] for word in words]].clone()
         size, width = len(words), self.hidden
         return FittedEmbeddedTopics(
             first=layer(size, size, width),

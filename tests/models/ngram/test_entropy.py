@@ -76,7 +76,7 @@ def test_phrases_spell_the_n_grams():
 
 def test_one_text_is_not_taken_for_a_list_of_its_characters(model):
     for use in (train_ngrams, Vocabulary.of_texts, lambda text: text_entropies(model, text)):
-        with pytest.raises(DataError, match="texts='the cat': is one text; give a list of texts"):
+        with pytest.raises(DataError, match="texts='the cat': must be a list of texts"):
             use("the cat")
-    with pytest.raises(DataError, match="is one text"):
+    with pytest.raises(DataError, match="must be a list of texts"):
         train_ngrams("the cat", vocabulary=model.vocabulary)

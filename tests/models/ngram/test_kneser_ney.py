@@ -42,17 +42,17 @@ def test_lower_orders_count_the_words_before_and_text_beginnings_count_occurrenc
     vocabulary = Vocabulary.of_words("abxy")
     numbers = {word: number for number, word in enumerate(vocabulary.words)}
     ones, twos, threes = count_ngrams(vocabulary.encode(texts), 3, len(vocabulary))
-    assert ones.adjusted[numbers["a"]] == 3  # after x, y and the beginning
-    assert ones.adjusted[numbers["b"]] == 1
-    assert ones.adjusted[BEGIN] == 0
+    assert ones.adjusted_counts[numbers["a"]] == 3  # after x, y and the beginning
+    assert ones.adjusted_counts[numbers["b"]] == 1
+    assert ones.adjusted_counts[BEGIN] == 0
 
     def pair(first, second):
         return int(np.searchsorted(twos.keys, numbers[first] * len(vocabulary) + numbers[second]))
 
-    assert twos.adjusted[pair("a", "b")] == 3
+    assert twos.adjusted_counts[pair("a", "b")] == 3
     assert twos.raw[pair("a", "b")] == 4
-    assert twos.adjusted[pair("<s>", "y")] == 2
-    assert threes.adjusted.sum() == threes.raw.sum() == 3 * 3 + 2
+    assert twos.adjusted_counts[pair("<s>", "y")] == 2
+    assert threes.adjusted_counts.sum() == threes.raw.sum() == 3 * 3 + 2
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
@@ -137,5 +137,5 @@ def test_a_negative_cut_off_is_refused():
 def test_no_texts_and_a_vocabulary_of_other_words_are_refused():
     with pytest.raises(DataError, match="at least one text"):
         train_ngrams([])
-    with pytest.raises(DataError, match="none of the vocabulary's 2 words"):
+    with pytest.raises(DataError, match="none of the 2 words"):
         train_ngrams(["a b", "c"], vocabulary=Vocabulary.of_words(["x", "y"]))
