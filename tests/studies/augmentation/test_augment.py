@@ -12,8 +12,6 @@ from dana.core.artifacts import MANIFEST
 from dana.studies.augmentation import synthetic
 from dana.studies.augmentation.synthetic import read_synthetic
 from dana.studies.topics.model import Topics
-from dana.tasks.card import TaskCard
-from dana.tasks.examples import read_splits
 from tests.toy_task import write_checkpoint
 
 GENRES = {"report": "the {} was seen and the {} was measured twice", "rant": "why, oh why is the {} never a {} !"}
@@ -104,37 +102,6 @@ def test_synthetic_texts_are_on_the_topic_that_the_real_ones_lack(on_cells, work
     ]  # fmt: skip
     assert table["seed"].tolist() == [row.seed for row in rows]
     assert not list(workspace.glob("on-cells-labels-*")), "what was kept to go on is gone"
-
-
-def test_a_card_takes_the_folder_as_its_data(on_cells, workspace):
-    card = TaskCard.read(workspace / "genres.yaml")
-    before, after = read_splits(card), read_splits(card, str(on_cells))
-    assert after["train"][: len(before["train"])] == before["train"]
-    assert (after["dev"], after["test"]) == (before["dev"], before["test"])
-    new_rows = after["train"][len(before["train"]) :]
-    assert [(one.id, one.text, card.labels[one.label]) for one in new_rows] == [
-        (row.id, row.text, row.label) for row in read_synthetic(on_cells)
-    ]
-
-
-def test_controls_and_switches(workspace, cells):
-    rows_by_name = {}
-    for name, words in {
-        "none": ["--control", "none", "--ratio", 2],
-        "random": ["--control", "random", "--keywords", 2],
-        "shuffled": ["--topic", cells, "--general", workspace / "pool.jsonl", "--keywords", 2, "--shuffle-labels"],
-        "transductive": ["--topic", cells, "--transductive", "--seed", 5],
-    }.items():
-        assert main(line(workspace, *words, "--out", workspace / name)) == 0
-        rows_by_name[name] = read_synthetic(workspace / name)
-    real = {example["body"] for example in map(json.loads, (workspace / "genres" / "train.jsonl").open())}
-    assert len(rows_by_name["none"]) == 38
-    assert {row.text for row in rows_by_name["none"]} <= real
-    assert all(row.keywords_of.startswith("train") and row.topic is None for row in rows_by_name["random"])
-    plain = read_synthetic(workspace / "on-cells")
-    assert [row.text for row in rows_by_name["shuffled"]] == [row.text for row in plain]
-    assert [row.label for row in rows_by_name["shuffled"]] != [row.label for row in plain]
-    assert all(row.keywords_of.startswith("test") for row in rows_by_name["transductive"])
 
 
 def test_a_killed_command_goes_on_with_the_missing_labels(workspace, cells, on_cells, monkeypatch):

@@ -6,16 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dana.core.errors import ArtifactError, ConfigError
 from dana.core.rng import seeded
-from dana.studies.augmentation.generators import (
-    GENERATORS,
-    FittedSequence2Sequence,
-    RowSampling,
-    Sequence2Sequence,
-    load_seq2seq,
-)
-from tests.toy_task import write_checkpoint
+from dana.studies.augmentation.generators import FittedSequence2Sequence, RowSampling, Sequence2Sequence, load_seq2seq
 
 SPECIAL = ["<pad>", "</s>", "<unk>"]
 WORDS = [f"word{number}" for number in range(40)]
@@ -127,22 +119,3 @@ def test_tokens_are_drawn_in_proportion_to_the_probabilities_that_top_k_and_top_
     assert (RowSampling(1, 1.0, range(50))(torch.zeros(50, 1), scores[:50]).argmax(1) == 0).all()
     two = RowSampling(2, 1.0, range(rows))(torch.zeros(rows, 1), scores).argmax(1)
     assert set(two.tolist()) == {0, 1}, "top-k alone"
-
-
-def test_what_is_no_such_model_is_refused_by_name(tmp_path, small_t5):
-    write_checkpoint(tmp_path / "bert")
-    for model, message in (
-        (tmp_path / "bert", "is bert"),
-        (tmp_path / "no", "no such"),
-    ):
-        with pytest.raises(ArtifactError, match=message):
-            Sequence2Sequence(str(model)).identity()
-        with pytest.raises(ArtifactError, match=str(model)):
-            Sequence2Sequence(str(model)).fit([], 0)
-    generator = GENERATORS.create(f"t5:{small_t5},epochs=3")
-    assert generator == Sequence2Sequence(str(small_t5), epochs=3)
-    identity = generator.identity()
-    assert "model.safetensors" in identity["model"], "a checkpoint counts by its content"
-    assert identity["epochs"] == 3
-    with pytest.raises(ConfigError, match="top_p"):
-        GENERATORS.create("t5:top_p=0")

@@ -56,10 +56,7 @@ def test_the_ratio_is_of_each_labels_own_texts(tmp_path):
     assert counts_by_label(rows, 2.4) == {"news": 10, "review": 7}
     assert Counter(
         row.label for row in synthesize(few_topics(), rows, PROMPTS, AugmentSettings(ratio=0.25), tmp_path)
-    ) == {
-        "news": 1,
-        "review": 1,
-    }
+    ) == {"news": 1, "review": 1}
     with pytest.raises(DataError, match=r"ratio=0\.15"):
         counts_by_label(rows, 0.15)
 
@@ -83,28 +80,11 @@ def test_random_keywords_are_those_of_texts_of_any_label():
         choose_prompts(few_topics(), rows[-1:], settings)
 
 
-def test_without_control_a_generator_never_sees_keywords(monkeypatch, tmp_path):
-    keywords_seen = []
-
-    class Spy:
-        def identity(self):
-            return {}
-
-        def fit(self, pairs, seed):
-            keywords_seen.extend(keywords for keywords, _ in pairs)
-            return self
-
-        def generate(self, keywords, seeds):
-            keywords_seen.extend(keywords)
-            return ["text"] * len(keywords)
-
-    monkeypatch.setattr(Registry, "create", lambda self, spec: Spy())
+def test_without_control_a_generator_gets_no_keywords():
     settings = AugmentSettings(control="none")
-    prompts = choose_prompts(few_topics(), ROWS, settings)
-    assert prompts == [Prompt()]
-    rows = synthesize(few_topics(), ROWS, prompts, settings, tmp_path)
-    assert keywords_seen == [()] * 12
-    assert {(row.topic, row.keywords, row.keywords_of) for row in rows} == {(None, (), "")}
+    assert choose_prompts(few_topics(), ROWS, settings) == [Prompt()]
+    pairs = pairs_by_label(few_topics(), ROWS, settings)
+    assert [keywords for label in pairs for keywords, _ in pairs[label]] == [()] * 6
 
 
 def test_shuffled_labels_are_dealt_out_anew_and_nothing_else_changes(tmp_path):

@@ -75,17 +75,6 @@ def test_shares_may_be_given_and_python_takes_them_too(run):
         dana.weigh(pd.read_parquet(run / "scores"), balance="clusters")
 
 
-def test_scores_by_clusters_say_in_their_manifest_where_the_task_lives(texts, tmp_path):
-    line = ["score", "--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--store", "none"]
-    line += ["--encoder", SELECTION.encoder, "--selector", "clusters:k=3,pca=4", "--out", str(tmp_path)]
-    assert main(line) == 0
-    rows = read_manifest(tmp_path / "scores")["clusters"]
-    assert sum(row["task_share"] for row in rows) == pytest.approx(1)
-    scores = pd.read_parquet(tmp_path / "scores")
-    assert scores.groupby("source")["score"].mean().idxmin() == "planted"
-    assert scores["score"].min() >= -np.log(max(row["task_share"] for row in rows)) - 1e-9
-
-
 def refused(run, capsys, *flags):
     before = sorted(run.rglob("*"))
     assert main(["weigh", str(run), *SETTINGS, *flags]) == 2
@@ -105,16 +94,6 @@ def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
     message = refused(run, capsys, "--balance", "clusters")
     assert f"{run / 'clusters'}" in message
     assert f"{run / 'corpus'}" in message
-
-
-def test_clusters_of_other_units_are_refused(run, checkpoint, capsys):
-    shutil.rmtree(run / "clusters")
-    windows = ["--units", "window:6", "--encoder", f"transformer:{checkpoint}", "--k", "2", "--pca", "0"]
-    assert main(["clusters", "--out", str(run), *FEW, *windows]) == 0
-    capsys.readouterr()
-    message = refused(run, capsys, "--balance", "clusters")
-    assert f"{run / 'clusters'}" in message
-    assert "--units" in message
 
 
 def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, card, tmp_path):

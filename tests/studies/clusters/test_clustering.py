@@ -1,6 +1,5 @@
 """Every unit to its cluster: the same bytes whoever did what and however often it was killed."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 from dana.core import schemas
 from dana.core.errors import DataError
 from dana.core.launch import Share
-from dana.core.schemas import read_table
-from dana.encoders.hashing import HashingEncoder
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage
@@ -59,35 +56,6 @@ def test_three_workers_make_the_bytes_of_one(clustering):
         worker = clustering("many")
         worker.score(worker.load_prepared(), Share(number, 3))
     assert content(many.merge().path) == reference
-
-
-def test_a_killed_run_goes_on(clustering, monkeypatch):
-    reference = content(clustering("one").run().path)
-    run = clustering("killed")
-    run.prepare()
-    child = os.fork()
-    if child == 0:  # pragma: no cover
-        original = Clustering.rows
-
-        def rows(*arguments):
-            return os._exit(9) if len(list(run.shards.path.glob("shard-*"))) == 3 else original(*arguments)
-
-        monkeypatch.setattr(Clustering, "rows", rows)
-        run.score(run.load_prepared(), Share())
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert len(list(run.shards.path.glob("shard-*"))) == 3
-    monkeypatch.setattr(HashingEncoder, "encode", counting_encoder(HashingEncoder.encode, batch_sizes := []))
-    assert content(clustering("killed").run().path) == reference
-    assert 0 < sum(batch_sizes) < len(read_table(clustering("one").folder)), "what was there is not embedded again"
-
-
-def counting_encoder(original, batch_sizes):
-    def encode(encoder, texts):
-        batch_sizes.append(len(texts))
-        return original(encoder, texts)
-
-    return encode
 
 
 def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clustering):

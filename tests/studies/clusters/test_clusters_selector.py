@@ -45,11 +45,7 @@ def by_hand(share, means=((-1.0,), (1.0,))):
 def test_a_score_is_minus_the_log_of_the_task_share_of_the_responsibilities():
     selector = by_hand([0.9, 0.1])
     near = 1 / (1 + math.exp(-2))  # responsibility of the left one at -1: densities are as e^0 to e^-2
-    reference = [
-        -math.log(0.5),
-        -math.log(0.9 * near + 0.1 * (1 - near)),
-        -math.log(0.1 * near + 0.9 * (1 - near)),
-    ]
+    reference = [-math.log(0.5), -math.log(0.9 * near + 0.1 * (1 - near)), -math.log(0.1 * near + 0.9 * (1 - near))]
     np.testing.assert_allclose(selector.score(["0", "-1", "1"]), reference, rtol=1e-12)
     assert selector.score(["50"]) == pytest.approx(-math.log(0.1))  # an outlier is of a cluster, too
 

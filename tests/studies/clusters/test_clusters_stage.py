@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from sklearn.mixture import GaussianMixture
 
 from dana.cli.main import main
 from tests.stages.two_topics import CELLS, COURTS, one_document
@@ -93,12 +92,3 @@ def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clusters_
     after = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
     assert after == before, "no vector was made again"
     assert str(run / "clusters") in capsys.readouterr().out
-
-
-def test_fits_that_all_leave_a_cluster_empty_are_refused_and_nothing_is_half_written(
-    pool, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(GaussianMixture, "predict", lambda mixture, points: np.zeros(len(points), int))
-    assert main(["clusters", "--general", str(pool), "--out", str(tmp_path / "run"), *ENCODER, *FEW]) == 2
-    assert "k=2, 3: " in capsys.readouterr().err
-    assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.name[0] != ".") == ["corpus", "embeddings"]

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 
-from dana.core.errors import DataError
 from dana.core.schemas import Document
 from dana.studies.clusters.model import MixtureFits
 from dana.studies.clusters.settings import ClusterSettings
@@ -99,25 +98,6 @@ def test_purities_are_those_of_the_fits_counted_by_hand(script, monkeypatch):
     assert table[["k", "pca", "seed", "iterations"]].to_numpy().tolist() == [[2, 2, 0, 3], [2, 2, 1, 3]]
 
 
-def test_means_and_deviations_stand_beside_the_published_ones(script):
-    table1 = script("table1")
-    bert, moved = "transformer:bert-base-uncased", "center+l2"
-    rows = [(bert, moved, 50, 10, purity) for purity in (90.0, 92.0, 97.0)]
-    rows += [(bert, "none", pca, 5, purity) for pca in (50, 0) for purity in (80.0, 82.0)]
-    table = table1.summary(pd.DataFrame(rows, columns=["method", "geometry", "pca", "k", "purity"]))
-    assert table["purity"].tolist() == [93, 81, 81]
-    assert table["std"].tolist() == pytest.approx([13**0.5, 2**0.5, 2**0.5])
-    assert table["seeds"].tolist() == [3, 2, 2]
-    assert table["published"].tolist()[1:] == [87.66, 85.74]
-    assert table["published_std"].tolist()[1] == 0.24
-    assert table[["published", "published_std"]].isna().sum().tolist() == [1, 2]
-    message = table1.verdict(table)
-    assert message == (
-        f"best with PCA 50: {bert}, center+l2, k=10, 93.00; the paper's best word2vec 76.26 (+16.74), its BERT-base at "
-        "k=5 87.66 (+5.34)"
-    )
-
-
 def test_table_1_goes_on_where_it_was_killed_and_is_what_its_fits_say(script, files, tmp_path, capsys):
     table1 = script("table1")
     out = tmp_path / "out"
@@ -178,18 +158,6 @@ def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, caps
         assert cluster["log_density"].is_monotonic_decreasing
 
 
-def test_candidates_have_the_papers_proportions(script):
-    table7 = script("table7")
-    names = ("it", "koran", "law", "medical", "subtitles")
-    table = table7.sizes(names, 500, 1000)
-    assert table == {"it": 446, "koran": 36, "law": 935, "medical": 496, "subtitles": 1000}
-    assert table7.sizes(names, 0, 700) == dict.fromkeys(names, 700)
-    with pytest.raises(DataError, match=r"scale=400: 1,250 candidates of a domain; there are 1,000"):
-        table7.sizes(names, 400, 1000)
-    with pytest.raises(DataError, match=r"sea: none of the paper's domains .*--scale 0 takes any"):
-        table7.sizes(["sea"], 500, 1000)
-
-
 def test_precision_recall_and_ceilings_are_counted_by_hand(script):
     table7 = script("table7")
     scores = np.array([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0])
@@ -225,17 +193,3 @@ def test_table_7_finds_the_domain_that_it_is_fitted_on_and_goes_on_where_it_was_
         table7.main([*command, "--selectors", "moore_lewi"])
     assert exit_info.value.code == 2
     assert "did you mean 'moore_lewis'" in capsys.readouterr().err
-
-
-def test_what_is_below_zero_is_held_against_the_truth_and_the_published_numbers(script):
-    table5 = script("table5")
-    table = table5.classified(np.array([-3.0, -2, -1, 1, 2]), np.array([True, True, False, True, False]))
-    assert table == pytest.approx({"precision": 2 / 3, "recall": 2 / 3, "F1": 2 / 3})
-    table = table5.classified(np.array([-3.0, -2, -1, -4]), np.array([True, False, False, False]))
-    assert table == pytest.approx({"precision": 0.25, "recall": 1, "F1": 0.4})
-    assert table5.classified(np.ones(2), np.array([True, False])) == {"precision": 0, "recall": 0, "F1": 0}
-    rows = [{"domain": "it", "negatives": negatives, "F1": 0.5} for negatives in ("random", "pre_ranked")]
-    table = table5.beside(pd.DataFrame(rows))
-    assert table["published_F1"].tolist() == [0.898, 0.967]
-    assert table["published_precision"].tolist() == [0.848, 0.955]
-    assert table["published_recall"].tolist() == [0.956, 0.98]

@@ -85,27 +85,6 @@ def test_a_source_as_the_task_is_not_in_its_pool(tmp_path):
     assert set(table["detail"]) - {""} == {"sea (planted)", "law", "space"}
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--task", "source:see"], "did you mean 'sea'?"),
-        (["--task", "nowhere.txt"], "task 'nowhere.txt'"),
-        (["--task", "{bread}", "--selectors", "detector"], "selectors='detector'"),
-        (["--task", "{bread}", "--selectors", "oracle"], "selectors=['oracle']"),
-        (["--task", "{bread}", "--others", "9000"], "others=9000: must be at most 180"),
-        (["--general", "{pool}"], "tasks=[]"),
-    ],
-)
-def test_what_cannot_be_compared_is_said_in_one_line(tmp_path, capsys, flags, message):
-    bread, pool = write_texts(tmp_path)
-    arguments = [flag.format(bread=bread, pool=pool) for flag in flags]
-    general = [] if "--general" in arguments else ["--general", str(pool)]
-    common = ["--encoder", "hashing", "--fit", "40", "--seeds", "1", "--out", str(tmp_path / "out")]
-    assert main(["compare", *arguments, *general, *common]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error")]
-    assert message in line
-
-
 def test_a_task_smaller_than_every_size_is_refused_before_anything_is_fitted(tmp_path, capsys):
     bread, pool = write_texts(tmp_path)
     out = tmp_path / "out"

@@ -12,7 +12,6 @@ from dana.studies.comparison.measures import (
     precision_interval,
     ranking_measures,
 )
-from dana.studies.comparison.settings import CompareSettings
 
 PLANTED = np.array([True, False, True, False, False, False, False, False])
 
@@ -47,15 +46,6 @@ def test_budgets_count_documents_shares_and_tokens():
     for bad in ("0", "1.5", "many", "3 pages", "-2 documents", "nan", "inf tokens", "1e400 documents"):
         with pytest.raises(ConfigError, match="budgets="):
             best_documents(scores, words, bad)
-
-
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [("fit", [100, 100]), ("fit", [3]), ("selectors", []), ("budgets", ["0.2", "0.2"]), ("tasks", ["a/b", "a-b"])],
-)
-def test_settings_that_make_no_sense_are_refused_by_name(key, values):
-    with pytest.raises(ConfigError, match=f"{key}="):
-        CompareSettings(**{key: values})
 
 
 def test_perplexity_counts_unknown_words_and_ends_by_hand():

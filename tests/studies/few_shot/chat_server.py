@@ -1,17 +1,14 @@
-"""An endpoint of our own for tests: answers chat completions as told, one by one, and keeps what it was sent."""
+"""A chat endpoint for tests: gives the answers that it is told, one by one, and records its requests."""
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 KEY = "sk-not-to-be-written-0123456789"
-Answer = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
 
 
-def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, **fields: str) -> None:
+def send(handler, status, body, **fields):
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(body)))
     for name, value in fields.items():
@@ -20,29 +17,28 @@ def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, **fields: st
     handler.wfile.write(body)
 
 
-def status(number: int, body: str = "busy", **fields: str) -> Answer:
+def status(number, body="busy", **fields):
     """An error, with header fields."""
     return lambda handler, request: send(handler, number, body.encode(), **fields)
 
 
-def says(content: Any) -> Answer:
+def says(content):
     """A reply; a callable makes it of the request."""
 
-    def answer(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-        reply = content(request) if callable(content) else content
-        message = {"role": "assistant", "content": reply}
+    def answer(handler, request):
+        message = {"role": "assistant", "content": content(request) if callable(content) else content}
         send(handler, 200, json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
 
     return answer
 
 
-def raw(body: bytes) -> Answer:
+def raw(body):
     """200 with these bytes."""
     return lambda handler, request: send(handler, 200, body)
 
 
-def cut(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-    """Half an answer, then the connection is gone."""
+def cut(handler, request):
+    """Half an answer, then the connection is closed."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -50,53 +46,12 @@ def cut(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
     handler.close_connection = True
 
 
-class Endpoint(ThreadingHTTPServer):
-    """Takes the answers in their order, then `otherwise`.
-
-    Attributes:
-        seen: Path, header fields and body of each request.
-        ended: Set at the end, so that an answer that hangs does not hang for ever.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, answers: list[Answer], otherwise: Answer) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers, self.otherwise = list(answers), otherwise
-        self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.ended = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has gone is no news."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.seen.append((self.path, dict(self.headers), body))
-        answer = self.server.answers.pop(0) if self.server.answers else self.server.otherwise
-        answer(self, body)
-
-    def do_GET(self) -> None:  # what a redirect that is followed would come to
-        self.server.seen.append((self.path, dict(self.headers), {}))
-        send(self, 200, b"{}")
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
-
-
-def hang(handler: Any, request: dict[str, Any]) -> None:
+def hang(handler, request):
     """No answer."""
     handler.server.ended.wait(30)
 
 
-def drip(handler: Any, request: dict[str, Any]) -> None:
+def drip(handler, request):
     """A byte now and then, so that no single read takes long."""
     handler.send_response(200)
     handler.end_headers()
@@ -105,12 +60,41 @@ def drip(handler: Any, request: dict[str, Any]) -> None:
         handler.wfile.flush()
 
 
+class Endpoint(ThreadingHTTPServer):
+    """Gives `answers` in order, then `otherwise`; `seen` has path, header fields and body of each request."""
+
+    daemon_threads = True
+
+    def __init__(self, answers, otherwise):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers, self.otherwise, self.seen = list(answers), otherwise, []
+        self.ended = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def handle_error(self, request, client_address):
+        """A client that disconnects is no error."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seen.append((self.path, dict(self.headers), body))
+        answer = self.server.answers.pop(0) if self.server.answers else self.server.otherwise
+        answer(self, body)
+
+    def do_GET(self):  # only a redirect that is followed gets here
+        self.server.seen.append((self.path, dict(self.headers), {}))
+        send(self, 200, b"{}")
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
 @contextmanager
-def serving(answers: list[Answer] | None = None, otherwise: Answer | None = None) -> Iterator[Endpoint]:
-    """An endpoint at a port of its own."""
-    endpoint = Endpoint(answers or [], otherwise or says("ok"))
-    thread = threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
+def serving(answers=(), otherwise=None):
+    """An endpoint on a free port."""
+    endpoint = Endpoint(answers, otherwise or says("ok"))
+    threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield endpoint
     finally:

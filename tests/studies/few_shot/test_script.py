@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dana.core.errors import DanaError, DataError
+from dana.core.errors import DataError
 from dana.studies.few_shot.chat import ScriptedChat
 from dana.studies.few_shot.items import Item, Passage
 from dana.studies.few_shot.script import ForcedChoice, converse
@@ -76,24 +76,3 @@ def test_the_first_line_that_fits_answers(tmp_path):
     assert model.reply([*talk, *talk, {"role": "user", "content": "and"}], 0) == "x"
     with pytest.raises(DataError, match="turn 2: 'and'"):
         model.reply([{"role": "user", "content": "plum"}, talk[1], {"role": "user", "content": "and"}], 0)
-
-
-@pytest.mark.parametrize(
-    ("content", "contents"),
-    [
-        ("reply", ":1: not JSON"),
-        ('{"turn": 1}', "replies.jsonl:1"),
-        ('{"reply": 1}', "{'reply': 1}"),
-        ('{"reply": "x", "turn": true}', "'turn': True"),
-        ('{"reply": "x", "trun": 1}', "'trun': 1"),
-        (b"\xff", "not JSON"),
-        (None, "replies.jsonl"),
-    ],
-)
-def test_replies_that_are_none(tmp_path, content, contents):
-    path = tmp_path / "replies.jsonl"
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DanaError) as caught:
-        ScriptedChat(str(path))
-    assert contents in str(caught.value)

@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import DataError
-from dana.studies.splits.stage import (
-    Outcome,
-    SplitSettings,
-    assign_splits,
-    hash_lines,
-    keep_first,
-)
+from dana.studies.splits.stage import Outcome, SplitSettings, assign_splits, hash_lines, keep_first
 
 # Few different lines, so that they repeat, and empty ones.
 LINES = st.sampled_from(["", *"abcdefgh"])

@@ -39,14 +39,7 @@ def test_by_each_side_and_by_either(write):
     assert shared_counts(rows, split="dev") == {"side0": 3, "side1": 2, "either": 4}
     assert shared_counts(rows, split="test") == {"side0": 1, "side1": 1, "either": 2}
     assert [row["split"] for row in rows[::3]] == ["dev", "test"]
-    assert rows[0] == {
-        "domain": "d",
-        "split": "dev",
-        "side": "side0",
-        "lines": 7,
-        "shared": 3,
-        "share": 3 / 7,
-    }
+    assert rows[0] == {"domain": "d", "split": "dev", "side": "side0", "lines": 7, "shared": 3, "share": 3 / 7}
 
 
 def test_each_domain_is_looked_for_in_its_own_train(write):

@@ -81,14 +81,3 @@ def test_amounts_of_synthetic_text_stand_beside_those_of_the_paper(tables, paper
     assert table.loc[(100, 0, ""), "ours"] == pytest.approx(54.0)
     assert table.loc[(100, 100, "synthetic alone"), "RoBERTa-large"] == 60.8
     assert np.isnan(table.loc[(1000, 5000, "topic"), "ours"])
-
-
-def test_the_score_by_number_of_keywords_is_drawn(tables, run, tmp_path, capsys):
-    tables.main([str(run), "--out", str(tmp_path / "out")])
-    points = pd.read_csv(tmp_path / "out" / "figure2.csv")
-    first = points[points["n"] == 30]
-    assert first["keywords"].tolist() == [10, 50]
-    assert first["off"].tolist() == pytest.approx([52.0] * 2)
-    assert (tmp_path / "out" / "figure2.png").read_bytes()[:4] == b"\x89PNG"
-    assert {path.name for path in (tmp_path / "out").glob("table*")} == {"table2.csv", "table5.csv", "table6.csv"}
-    assert "table6" in capsys.readouterr().out

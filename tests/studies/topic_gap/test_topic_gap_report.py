@@ -116,14 +116,3 @@ def test_the_first_lines_say_what_is_lost():
     assert "| 30 | 2 | w2 a b c d e f | 0.950 | 0.550 | +0.400 |" in text
     assert "90 of 100 documents; left out: 10 short." in text
     assert "Topic 7 (w7 a b c d e f) is left out, n=30: label 'x': no." in text
-
-
-def test_a_loss_that_may_be_chance_says_so_and_a_gain_is_no_loss():
-    frame = results({"on": [0.5, 0.7, 0.5, 0.6], "off": [0.6, 0.6, 0.6, 0.6]})
-    report = page(frame)
-    [text] = verdicts(report)
-    assert "trained on topic, my_model gets −2.5 points" in text
-    row = gap_summary(frame).iloc[0]
-    ends = [f"{100 * row[end]:+.1f}".replace("-", "−") for end in ("low", "high")]
-    assert f"interval {ends[0]} to {ends[1]}" in text
-    assert text.endswith("; it may be chance.")

@@ -8,12 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
-from torch.distributions import Normal, kl_divergence
 
 from dana.core.errors import ConfigError, DataError
 from dana.encoders.words import WordVectors
 from dana.studies.topics.etm import EmbeddedTopics, FittedEmbeddedTopics, elbo
-from dana.studies.topics.model import Topics, fit_topics
+from dana.studies.topics.model import fit_topics
 from tests.studies.topics.planted_topics import agreement, known_topics
 
 SMALL = {"dims": 20, "hidden": 48, "batch": 100, "epochs": 50}
@@ -58,24 +57,6 @@ def test_the_bound_of_one_document_by_hand():
     first, second = theta @ [[0.75, 0.25], [0.5, 0.5]]
     assert likelihood.item() == pytest.approx(np.log(first) + 3 * np.log(second), rel=1e-6)
     assert divergence.item() == pytest.approx(0.5 * ((1 + 1 - 0 - 1) + (0 + np.e - 1 - 1)), rel=1e-6)
-
-
-def test_the_sparse_bound_is_the_dense_one():
-    parameters = _random_parameters(7, 3, 5, 4)
-    counts = np.array([[2, 0, 1, 0, 0, 3, 0], [0] * 7, [1, 1, 1, 1, 1, 1, 1], [0, 9, 0, 0, 0, 0, 0]])
-    noise = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
-    likelihood, divergence = elbo(parameters, csr_matrix(counts), noise)
-    dense = torch.tensor(counts, dtype=torch.float32)
-    activation = torch.relu(dense / dense.sum(1, keepdim=True).clamp(min=1) @ parameters.first + parameters.first_bias)
-    activation = torch.relu(activation @ parameters.second.T + parameters.second_bias)
-    mean = activation @ parameters.mean.T + parameters.mean_bias
-    deviation = ((activation @ parameters.log_variance.T + parameters.log_variance_bias) / 2).exp()
-    theta = (mean + noise * deviation).softmax(1)
-    beta = (parameters.topics @ parameters.words.T).softmax(1)
-    torch.testing.assert_close(likelihood, (dense * (theta @ beta).log()).sum(1), rtol=1e-4, atol=1e-5)
-    reference = kl_divergence(Normal(mean, deviation), Normal(0.0, 1.0)).sum(1)
-    torch.testing.assert_close(divergence, reference, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(parameters.beta, beta.numpy(), rtol=1e-5)
 
 
 def test_planted_topics_are_found(model):
@@ -146,37 +127,11 @@ def test_given_vectors_are_kept_and_limit_the_vocabulary(tmp_path):
     assert EmbeddedTopics().known_words is None
 
 
-def test_a_file_of_vectors_is_known_by_its_bytes(tmp_path):
-    path, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    for file in (path, other):
-        file.write_text("apple 1 2\n")
-    assert EmbeddedTopics(vectors=str(path)).identity() == EmbeddedTopics(vectors=str(other), dims=5).identity()
-    other.write_text("apple 1 3\n")
-    assert EmbeddedTopics(vectors=str(path)).identity() != EmbeddedTopics(vectors=str(other)).identity()
-    assert EmbeddedTopics().identity() != EmbeddedTopics(epochs=7).identity()
-    with pytest.raises(ConfigError, match=r"^vectors=.*no\.txt"):
-        EmbeddedTopics(vectors=str(tmp_path / "no.txt")).identity()
-
-
 @pytest.mark.parametrize("wrong", ["epochs=0", "learning_rate=0.0", "weight_decay=-1.0", "annealing=1.5"])
 def test_settings_outside_their_range_are_refused(wrong):
     bags, _, _ = known_topics()
     with pytest.raises(ConfigError, match=wrong):
         fit_topics(f"etm:{wrong}", bags, 3, seed=0)
-
-
-def test_a_saved_model_gives_the_same_shares(model, tmp_path):
-    bags, _, _ = known_topics()
-    Topics("etm", bags.words, model).save(tmp_path)
-    copy = Topics.load(tmp_path)
-    texts = ["word03 Word03 word11", "nothing known"]
-    counts = np.zeros((2, 30), dtype=int)
-    counts[0, [3, 11]] = 2, 1
-    assert copy.theta(["wordthree"]).tolist() == [[pytest.approx(1 / 3)] * 3]
-    assert np.array_equal(copy.model.theta(csr_matrix(counts)), model.theta(csr_matrix(counts)))
-    assert copy.words == bags.words
-    assert len(texts) == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["topics.json", "topics.safetensors", "vocabulary.json"]
 
 
 def test_a_fit_that_diverges_is_told_and_gives_no_topics():

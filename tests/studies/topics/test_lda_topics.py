@@ -5,9 +5,9 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import LatentDirichletAllocation
 
-from dana.core.errors import ArtifactError, ConfigError, PluginError
+from dana.core.errors import ArtifactError, ConfigError
 from dana.core.rng import derive_seed
-from dana.studies.topics.model import Bags, DirichletTopics, Topics, fit_topics
+from dana.studies.topics.model import Bags, Topics, fit_topics
 from tests.studies.topics.planted_topics import agreement, known_topics
 
 
@@ -60,11 +60,3 @@ def test_documents_without_words_do_not_count():
     few = Bags(bags.words, with_empty.counts[:52])
     with pytest.raises(ConfigError, match="k=3: must be at most 2"):
         fit_topics("lda", few, 3, seed=0)
-
-
-def test_what_is_no_model_is_refused():
-    with pytest.raises(PluginError, match="ldaa"):
-        fit_topics("ldaa", known_topics()[0], 3, seed=0)
-    with pytest.raises(ConfigError, match="epochs=0"):
-        fit_topics("lda:epochs=0", known_topics()[0], 3, seed=0)
-    assert DirichletTopics().identity() == {"model": "lda", "epochs": 10, "batch": 1000}

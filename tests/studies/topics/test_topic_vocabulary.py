@@ -1,6 +1,5 @@
 """Words of topics: which are counted, which the limits leave out, what an empty vocabulary says."""
 
-import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError
@@ -62,30 +61,3 @@ def test_known_words_are_counted_in_any_text():
     bags = count_known_words(["Plum plum fig", "", "other"], ("fig", "plum"))
     assert bags.counts.toarray().tolist() == [[1, 2], [0, 0], [0, 0]]
     assert count_known_words([], ("fig", "plum")).counts.shape == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("vocabulary", 1), ("min_documents", 0), ("max_share", 0.0), ("max_share", 1.1)]
-)
-def test_limits_outside_their_range_are_refused(name, value):
-    with pytest.raises(ConfigError, match=f"{name}={value}"):
-        TopicSettings(**{name: value})
-
-
-def test_it_is_what_scikit_learn_counts(dana_data):
-    """Real text: every count against a vectorizer with the same pattern and limits."""
-    import gzip
-    import json
-
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    from dana.studies.topics.model import WORD
-
-    with gzip.open(dana_data / "general" / "pubmed.jsonl.gz", "rt", encoding="utf-8") as stream:
-        texts = [json.loads(line)["text"] for _, line in zip(range(300), stream, strict=False)]
-    bags = choose_vocabulary(texts, TopicSettings())
-    vectorizer = CountVectorizer(token_pattern=WORD, min_df=5, max_df=0.5, stop_words="english")
-    counts = vectorizer.fit_transform(texts)
-    assert sorted(bags.words) == vectorizer.get_feature_names_out().tolist()
-    columns = [vectorizer.vocabulary_[word] for word in bags.words]
-    assert np.array_equal(counts[:, columns].toarray(), bags.counts.toarray())

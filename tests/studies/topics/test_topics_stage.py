@@ -86,15 +86,6 @@ def test_every_number_and_seed_is_fitted_and_the_best_is_kept(run):
     assert settings["topics"] == {"model": "lda", "k": [2, 3], "seeds": 2, "min_documents": 2, "max_share": 1.0}
 
 
-def test_show_says_what_topics_are(run, capsys):
-    assert main(["topics", "show", "--out", str(run)]) == 0
-    output = capsys.readouterr().out
-    assert {"80", "24"} <= {*output.splitlines()[-1].split()}
-    for row in pd.read_csv(run / "topic-model" / "topics.csv").to_dict("records"):
-        line = next(line for line in output.splitlines() if line.endswith(row["words"]))
-        assert line.split()[:3] == [str(row["topic"]), f"{row['share']:.3f}", f"{row['coherence']:.3f}"]
-
-
 def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
     other = tmp_path / "other.jsonl"
     lines = pool.read_text(encoding="utf-8").splitlines()[10:14]
