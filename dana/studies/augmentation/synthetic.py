@@ -278,11 +278,7 @@ class SyntheticRow(LabelledText):
 
 
 def synthesize(
-    topics: Topics,
-    rows: Sequence[LabelledText],
-    prompts: Sequence[Prompt],
-    settings: AugmentSettings,
-    folder: Path,
+    topics: Topics, rows: Sequence[LabelledText], prompts: Sequence[Prompt], settings: AugmentSettings, folder: Path
 ) -> list[SyntheticRow]:
     """Fit one generator per label to the label's texts and their keywords, and write its synthetic texts.
 

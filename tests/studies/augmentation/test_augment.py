@@ -147,14 +147,11 @@ def test_what_is_refused(workspace, cells, tmp_path, capsys):
     other = write_lines(tmp_path / "other.jsonl", [{"text": "court judge appeal"}, {"text": "nothing known"}])
     for words, message in (
         (["--topic", "2", "--general", pool], "topic=2"),
-        (["--general", pool], "topic=None"),
         (["--topic", cells], "general"),
         ([*topic, other], f"topic {cells}: "),
         ([*topic, same_id], f"document '{test[0]['name']}' is the test text"),
         ([*topic, same_text], f"document 'mine' is the test text '{test[1]['name']}'"),
         (["--control", "none", "--topic", cells], "topic has no effect with control=none"),
-        (["--control", "random", "--general", pool], "general has no effect with control=random"),
-        ([*topic, pool, "--generator", "embeded"], "did you mean 'embedded'?"),
         ([*topic, pool, "--generator", f"t5:{tmp_path}/bert"], "is bert"),
         ([*topic, pool, "--ratio", "0.01"], "ratio=0.01"),
     ):

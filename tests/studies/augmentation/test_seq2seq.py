@@ -50,13 +50,13 @@ def independent_pairs(count):
     return [(tuple(draw(3)), " ".join(draw(random.integers(2, 6)))) for _ in range(count)]
 
 
-def test_twenty_planted_pairs_are_learnt_by_heart(small_t5):
-    pairs = independent_pairs(20)
+def test_eight_pairs_are_learnt_by_heart(small_t5):
+    pairs = independent_pairs(8)
     settings = Sequence2Sequence(str(small_t5), epochs=100, learning_rate=3e-3, tokens=12, top_k=1)
     model = settings.fit(pairs, seed=0)
-    assert model.generate([keywords for keywords, _ in pairs], range(20)) == [text for _, text in pairs]
+    assert model.generate([keywords for keywords, _ in pairs], range(8)) == [text for _, text in pairs]
     reversed_keywords = [keywords for keywords, _ in pairs][::-1]
-    assert model.generate(reversed_keywords, range(20)) == [text for _, text in pairs][::-1], "texts come from keywords"
+    assert model.generate(reversed_keywords, range(8)) == [text for _, text in pairs][::-1], "texts come from keywords"
 
 
 def test_a_step_is_adafactors_with_a_constant_rate(small_t5):

@@ -7,15 +7,14 @@ import pandas as pd
 import pytest
 
 from dana.core import schemas
-from dana.core.errors import DataError
 from dana.core.launch import Share
 from dana.scoring.inputs import GeneralCorpus
-from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage
 from dana.studies.clusters.description import FOLDER
 from dana.studies.clusters.settings import ClusterSettings
 from dana.studies.clusters.stage import SCHEMA, Clustering
 from tests.stages.two_topics import SELECTION
+from tests.studies.toy_pool import content
 
 SETTINGS = ClusterSettings(k=[2, 3], pca=8, seeds=2, fit=150)
 
@@ -30,11 +29,6 @@ def clustering(texts, tmp_path, monkeypatch):
         return replace(Clustering(general, SELECTION, SETTINGS, tmp_path / name), **changes)
 
     return make
-
-
-def content(folder):
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_every_unit_has_a_row(clustering):
@@ -75,17 +69,3 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(clusterin
     assert rows.groupby("k")["kept"].sum().tolist() == [1, 1]
     best_fit = rows[rows["kept"] & (rows["k"] == artifact.manifest["k"])].iloc[0]
     assert fits[f"k{best_fit['k']}-{best_fit['seed']}"].tolist() == sample["cluster"].tolist()
-
-
-def test_too_few_units_are_one_line_and_leave_nothing(write_corpus, tmp_path):
-    corpus = write_corpus("few", ["One here.", "Two there.", "Three men in a boat.", "One here.", "ONE here"])
-    corpus_stage([str(corpus)], tmp_path / "corpus")
-    general = GeneralCorpus.open(tmp_path / "corpus")
-    settings = ClusterSettings(k=[4], pca=2)
-    clustering_stage = Clustering(general, Selection(encoder="hashing:dims=8,words=1"), settings, tmp_path / "clusters")
-    with pytest.raises(DataError, match="k=4: must be at most 3"):
-        clustering_stage.run()
-    assert not clustering_stage.folder.exists()
-    assert not clustering_stage.shards.path.exists()
-    auto = replace(clustering_stage, settings=ClusterSettings(pca=2))
-    assert auto.run().manifest["k"] in (2, 3), "auto leaves out what is too many"

@@ -1,15 +1,13 @@
 """``dana clusters`` from text and in a run's folder, by its command line."""
 
-import json
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from dana.cli.main import main
-from tests.stages.two_topics import CELLS, COURTS, one_document
+from tests.studies.toy_pool import write_pool
 
 ENCODER = ["--encoder", "hashing:dims=64,words=1"]
 FEW = ["--k", "2", "3", "--pca", "6", "--seeds", "2", "--fit", "200"]
@@ -18,15 +16,7 @@ FEW = ["--k", "2", "3", "--pca", "6", "--seeds", "2", "--fit", "200"]
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     """Forty documents of each of two topics."""
-    random = np.random.default_rng(0)
-    records = [
-        {"id": f"{topic}-{number}", "source": topic, "text": one_document(vocabulary, random, 4)}
-        for number in range(40)
-        for topic, vocabulary in (("cells", CELLS), ("courts", COURTS))
-    ]
-    path = tmp_path_factory.mktemp("pool") / "pool.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
+    return write_pool(tmp_path_factory.mktemp("pool"))
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +38,9 @@ def test_text_becomes_a_table_that_pandas_opens(clusters_run):
 
 
 def test_the_page_and_its_files_are_beside_the_table(clusters_run):
-    page, markdown = (clusters_run / f"clusters.{kind}" for kind in ("html", "md"))
-    assert page.read_text().count("<svg") == 2
-    assert "320 units" in markdown.read_text()
+    assert "320 units" in (clusters_run / "clusters.md").read_text()
     figures = {path.name for path in (clusters_run / "figures").iterdir()}
     assert figures == {f"cluster_map{of}.{kind}" for of in ("", "_sources") for kind in ("svg", "png")}
-    assert (clusters_run / "figures" / "cluster_map.png").read_bytes().startswith(b"\x89PNG")
     points = pd.read_parquet(clusters_run / "clusters" / "__dana__" / "mixture" / "sample.parquet")
     table = pd.read_parquet(clusters_run / "clusters")
     together = points.merge(table, on=["doc_id", "unit"], suffixes=("", "_table"))
@@ -64,7 +51,7 @@ def test_the_page_and_its_files_are_beside_the_table(clusters_run):
     assert sizes["responsibility"].tolist() == pytest.approx(table.groupby("cluster")["responsibility"].mean().tolist())
 
 
-def test_true_domains_can_be_told_later_without_another_fit(clusters_run, tmp_path, capsys):
+def test_true_domains_can_be_told_later_without_another_fit(clusters_run, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(clusters_run, run, ignore=shutil.ignore_patterns(".*"))
     model = run / "clusters" / "__dana__" / "mixture" / "mixture.safetensors"
@@ -74,9 +61,6 @@ def test_true_domains_can_be_told_later_without_another_fit(clusters_run, tmp_pa
     assert "Purity is " in (run / "clusters.md").read_text()
     confusion = pd.read_csv(run / "tables" / "cluster_confusion.csv")
     assert confusion["units"].sum() == 320
-    assert (run / "figures" / "cluster_confusion.png").is_file()
-    assert main(["clusters", "--out", str(run), "--true-domains", "cels", "courts"]) == 2
-    assert "did you mean 'cells'?" in capsys.readouterr().err
 
 
 def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clusters_run, tmp_path, capsys):

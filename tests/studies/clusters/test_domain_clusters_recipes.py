@@ -1,7 +1,6 @@
 """Scripts of recipes/papers/domain_clusters on made-up domains: every number again by hand, resumption, refusals."""
 
 import gzip
-import json
 import sys
 from importlib import util
 from pathlib import Path
@@ -9,11 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-
-from dana.core.schemas import Document
-from dana.studies.clusters.model import MixtureFits
-from dana.studies.clusters.settings import ClusterSettings
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "papers" / "domain_clusters"
 WORDS = {
@@ -70,34 +64,6 @@ def purity_by_hand(clusters, domains):
     return 100 * sum(majorities) / len(together)
 
 
-def test_a_domain_is_the_first_lines_of_its_file_or_drawn_sentences_of_its_documents(script, files, tmp_path):
-    domains = script("domains")
-    read = domains.read_domains([Path(path) for path in files], MOST, tmp_path / "texts")
-    assert read.names == ("court", "farm", "sea")
-    assert read.texts[:MOST] == sentences("court", MOST)
-    assert read.own.tolist() == [0] * MOST + [1] * MOST + [2] * MOST
-    records = [{"id": str(at), "text": f"The hull number {at} is red. We painted ship {at} twice."} for at in range(40)]
-    path = tmp_path / "ships.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    ships_domains = domains.read_domains([path, Path(files[0])], 50, tmp_path / "other")
-    ships = [document.text for document in ships_domains.documents if document.source == "ships"]
-    assert len(set(ships)) == 50
-    assert {text.split()[0] for text in ships} == {"The", "We"}
-
-
-def test_purities_are_those_of_the_fits_counted_by_hand(script, monkeypatch):
-    table1 = script("table1")
-    documents = [Document(f"{name}-{at}", name, f"sentence {at}") for at, name in enumerate("aabbbb")]
-    table = pd.DataFrame({"k": [2, 2], "seed": [0, 1], "iterations": 3, "converged": True})
-    assignments = pd.DataFrame({"k2-0": [0, 0, 0, 0, 1, 1], "k2-1": [0, 0, 1, 1, 1, 1]})
-    monkeypatch.setattr(table1, "fit_clusters", lambda *_: (None, MixtureFits(table, assignments, {})))
-    vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
-    domains = table1.Domains(("a", "b"), documents, "")
-    table = table1.purities(domains, vectors, "none", ClusterSettings(k=[2], pca=2, seeds=2), 0)
-    assert table["purity"].tolist() == pytest.approx([100 * 4 / 6, 100])
-    assert table[["k", "pca", "seed", "iterations"]].to_numpy().tolist() == [[2, 2, 0, 3], [2, 2, 1, 3]]
-
-
 def test_table_1_goes_on_where_it_was_killed_and_is_what_its_fits_say(script, files, tmp_path, capsys):
     table1 = script("table1")
     out = tmp_path / "out"
@@ -127,12 +93,9 @@ def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, caps
     command = [*files, "--most", str(MOST), "--out", str(tmp_path / "out"), "--encoders", ENCODER, "--pca", "6"]
     figures.main([*command, "--k", "3"])
     folder = tmp_path / "out" / "hashing-dims-32-words-1"
-    for name in ("figure1", "figure2", "figure3"):
-        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (folder / f"{name}.svg").read_text().startswith("<svg")
+    assert {path.name for path in folder.glob("figure?.png")} == {"figure1.png", "figure2.png", "figure3.png"}
     points = pd.read_csv(folder / "points.csv")
     assert len(points) == 3 * MOST
-    assert len(set(points["source"].head(20))) == 3, "a figure's first thousand are of all domains"
     purity = purity_by_hand(points["cluster"], points["source"])
     assert f"purity {purity:.2f}" in capsys.readouterr().out
     assert purity == pytest.approx(100 * (points["source"] == points["assigned"]).mean())
@@ -140,22 +103,15 @@ def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, caps
     for row in pd.read_csv(folder / "figure2.csv").itertuples():
         table = counts.get(row.assigned, pd.Series(dtype=int)).get(row.true, 0)
         assert (row.sentences, row.share) == (table, pytest.approx(table / MOST))
-    ellipses = pd.read_csv(folder / "ellipses.csv")
-    assert ellipses["units"].tolist() == points["cluster"].value_counts().sort_index().tolist()
     outliers = pd.read_csv(folder / "outliers.csv").set_index("domain")
     wrong = points[points["source"] != points["assigned"]]
     assert len(wrong) > 5
     assert outliers.loc["all outliers", "units"] == len(wrong)
     assert outliers.loc["all units", ["units", "tokens", "digits", "conversational"]].tolist() == [3 * MOST, 7, 1, 0]
-    counts_by_domain = wrong["assigned"].value_counts()
-    assert {name: outliers.loc[name, "units"] for name in counts_by_domain.index} == counts_by_domain.to_dict()
     table = pd.read_csv(folder / "table2.csv")
     texts = {name: sentences(name, MOST) for name in WORDS}
     assert all(row.sentence in texts[row.true] and row.true != row.assigned for row in table.itertuples())
-    pairs = wrong.groupby(["source", "assigned"]).size().clip(upper=5)
-    assert table.groupby(["true", "assigned"]).size().to_dict() == pairs.to_dict()
-    for _, cluster in table.groupby(["true", "assigned"]):
-        assert cluster["log_density"].is_monotonic_decreasing
+    assert table.groupby(["true", "assigned"])["log_density"].apply(lambda values: values.is_monotonic_decreasing).all()
 
 
 def test_precision_recall_and_ceilings_are_counted_by_hand(script):
@@ -171,25 +127,21 @@ def test_precision_recall_and_ceilings_are_counted_by_hand(script):
     assert table7.measures(scores + 5, np.arange(6) < 2, 4)["cut"].tolist() == ["best 4"]
 
 
-def test_table_7_finds_the_domain_that_it_is_fitted_on_and_goes_on_where_it_was_killed(script, files, tmp_path, capsys):
+def test_table_7_finds_the_domain_that_it_is_fitted_on_and_resumes(script, files, tmp_path):
     table7 = script("table7")
     out = tmp_path / "out"
     command = [*files, "--most", "60", "--fit", "25", "--scale", "0", "--kept", "30", "--out", str(out)]
-    table7.main([*command, "--selectors", "random", "moore_lewis"])
+    table7.main([*command, "--selectors", "random"])
     first = {path: path.stat().st_mtime_ns for path in out.glob("*/*/scores/part*")}
-    table7.main([*command, "--selectors", "random", "moore_lewis", "dsir"])
-    assert len(first) == 6
+    table7.main([*command, "--selectors", "random", "moore_lewis"])
+    assert len(first) == 3
     assert first.items() < {path: path.stat().st_mtime_ns for path in out.glob("*/*/scores/part*")}.items()
     table = pd.read_csv(out / "table7.csv").set_index(["domain", "selector"])
-    assert len(table) == 4 * 3
+    assert len(table) == 4 * 2
     assert (table["precision_ceiling"] == 1).all()
-    assert table["recall_ceiling"].tolist() == pytest.approx([30 / 35] * 12)
+    assert table["recall_ceiling"].tolist() == pytest.approx([30 / 35] * 8)
     assert table.loc[("average", "moore_lewis"), "recall"] > 0.7 > 0.5 > table.loc[("average", "random"), "recall"]
     scores = pd.read_parquet(out / "sea" / "moore_lewis" / "scores").sort_values("score", kind="stable")
     assert len(scores) == 3 * 35, "a line is a unit, whatever stops are in it"
     best = scores.head(30)["source"].eq("sea").mean()
     assert table.loc[("sea", "moore_lewis"), "precision"] == pytest.approx(best)
-    with pytest.raises(SystemExit) as exit_info:
-        table7.main([*command, "--selectors", "moore_lewi"])
-    assert exit_info.value.code == 2
-    assert "did you mean 'moore_lewis'" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics.cluster import contingency_matrix
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError
 from dana.core.rng import derive_seed
 from dana.studies.clusters.domains import (
     confusion,
@@ -114,12 +114,6 @@ def test_topics_are_those_of_scikit_learn(texts):
     counts = CountVectorizer(token_pattern=r"(?u)\b\w\w+\b").fit_transform(texts)
     model = LatentDirichletAllocation(3, random_state=derive_seed(5, "topics") % 2**32)
     assert measures.tolist() == model.fit_transform(counts).argmax(1).tolist()
-
-
-def test_a_text_without_words_is_of_the_first_topic(texts):
-    assert topic_clusters(["12 + 7", *texts], 2, seed=0)[0] == 0
-    with pytest.raises(DataError, match="k=2"):
-        topic_clusters(["12", "?"], 2, seed=0)
 
 
 def test_every_cluster_is_equally_likely():

@@ -3,7 +3,6 @@ import json
 import pandas as pd
 import pytest
 
-from dana.cli.main import main
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
 from dana.studies.comparison.settings import CompareSettings
@@ -83,18 +82,6 @@ def test_a_source_as_the_task_is_not_in_its_pool(tmp_path):
     write_texts(tmp_path, documents=160)
     table = pd.read_csv(run_compare(settings), keep_default_na=False)
     assert set(table["detail"]) - {""} == {"sea (planted)", "law", "space"}
-
-
-def test_a_task_smaller_than_every_size_is_refused_before_anything_is_fitted(tmp_path, capsys):
-    bread, pool = write_texts(tmp_path)
-    out = tmp_path / "out"
-    flags = ["--task", str(bread), "--general", str(pool), "--encoder", "hashing", "--others", "40", "--out", str(out)]
-    assert main(["compare", *flags, "--fit", "200", "500", "--selectors", "random"]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error")]
-    texts = len(pd.read_parquet(next(out.glob("*bread.txt")) / "texts" / "fit"))
-    assert f"fit=[200, 500]: must be at most {texts}" in line
-    assert not {"comparison.csv", "summary.csv", "report.html"} & {path.name for path in out.iterdir()}
-    assert not list(out.glob("*bread.txt/*-0"))
 
 
 def test_plants_are_in_no_text_that_is_fitted_on(comparison):

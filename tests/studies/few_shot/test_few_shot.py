@@ -1,6 +1,7 @@
 """The few-shot study from items to tables: what is written, how it goes on, and that no key is."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -80,11 +81,6 @@ def read_tables(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.glob("few-shot/*.*"))}
 
 
-def conversations(out):
-    """Bytes of the conversations of a study that is under way."""
-    return {path: path.read_bytes() for path in sorted(out.glob("few-shot-begun/*/conversation.json"))}
-
-
 def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsys):
     path = replies(
         tmp_path,
@@ -96,30 +92,19 @@ def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsy
     assert study(items, tmp_path / "out", f"scripted:{path}") == 0
     folder = tmp_path / "out" / "few-shot"
     results = pd.read_csv(folder / "results.csv")
-    assert list(zip(results["item"], results["arm"], strict=True)) == [
-        (n, arm) for n in range(6) for arm in ("on", "off")
-    ]
-    on = results[results["arm"] == "on"]
+    assert list(zip(results["item"], results["arm"], strict=True)) == list(product(range(6), ("on", "off")))
+    on, off = (results[results["arm"] == arm] for arm in ("on", "off"))
     assert list(on["outcome"]) == ["right", "wrong", "right", "wrong", "unparsable", "abstained"]
-    off = results[results["arm"] == "off"]
     assert list(off["outcome"]) == ["wrong", "right", "wrong", "right", "unparsable", "abstained"]
     assert list(off["chosen"].fillna("")) == ["review"] * 4 + ["", ""]
     summary = pd.read_csv(folder / "summary.csv").set_index("arm")
-    assert list(summary.loc["on", ["items", "right", "wrong", "abstained", "unparsable", "answered"]]) == [
-        6,
-        2,
-        2,
-        1,
-        1,
-        4,
-    ]
+    columns = ["items", "right", "wrong", "abstained", "unparsable", "answered"]
+    assert list(summary.loc["on", columns]) == [6, 2, 2, 1, 1, 4]
     assert summary.loc["off", "accuracy"] == pytest.approx(2 / 6)
     assert summary.loc["off", "accuracy_answered"] == 0.5
     comparison = pd.read_csv(folder / "paired.csv").iloc[0]
     assert list(comparison[["both", "only_on", "only_off", "neither"]]) == [0, 2, 2, 2]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2].startswith("With examples of the text's own topic the model is right about 2 of 6 (33 %")
-    assert (folder / "few_shot.md").read_text().splitlines() == lines[: len(lines) - 2]
+    assert capsys.readouterr().out.startswith((folder / "few_shot.md").read_text())
     assert (folder / "items.jsonl").read_text().count("\n") == 6
 
 

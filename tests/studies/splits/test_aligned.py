@@ -1,4 +1,4 @@
-"""Aligned text: every format, cleaned lines, and what is refused."""
+"""Parallel text: formats, cleaned lines, folders of splits, their audit, bad input."""
 
 import gzip
 import json
@@ -9,7 +9,8 @@ import pytest
 import zstandard
 
 from dana.core.errors import ConfigError, DataError
-from dana.studies.splits.aligned import open_aligned
+from dana.studies.splits.aligned import find_splits, open_aligned
+from dana.studies.splits.stage import audit_domains
 
 ROWS = [("Das Haus", "The house"), ("Größe 😀", "size"), ("", "only one side")]
 
@@ -110,3 +111,104 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
     for sides in ["a"], ["a", "b", "c"], ["de", "de"], ["line", "de"], ["either", "de"], ["", "de"]:
         with pytest.raises(ConfigError, match="sides="):
             open_aligned([plain, plain], sides)
+
+
+def fill(folder, *names):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("a\n")
+    return folder
+
+
+def find_names(folder, sides=None):
+    """Names of the files and of the sides by domain and split."""
+    return {
+        domain: {split: ([file.name for file in text.files], text.sides) for split, text in splits.items()}
+        for domain, splits in find_splits(folder, sides).items()
+    }
+
+
+def test_plain_text_pairs_are_named_by_their_endings(tmp_path):
+    folder = fill(
+        tmp_path / "it", "train.de.gz", "train.en.txt", "valid.de", "valid.en", "test.de", "test.en", "README"
+    )
+    assert find_names(folder) == {
+        "it": {
+            "train": (["train.de.gz", "train.en.txt"], ("de", "en")),
+            "dev": (["valid.de", "valid.en"], ("de", "en")),
+            "test": (["test.de", "test.en"], ("de", "en")),
+        }
+    }
+    assert find_names(folder, ["en", "de"])["it"]["dev"] == (["valid.en", "valid.de"], ("en", "de"))
+
+
+def test_records_and_folders_of_folders(tmp_path):
+    fill(tmp_path / "b", "train.parquet", "dev.parquet")
+    fill(tmp_path / "a", "train.x", "train.y", "test.x.gz", "test.y")
+    fill(tmp_path / "neither", "else.txt")
+    assert find_names(tmp_path) == {
+        "a": {"train": (["train.x", "train.y"], ("x", "y")), "test": (["test.x.gz", "test.y"], ("x", "y"))},
+        "b": {"train": (["train.parquet"], ("source", "target")), "dev": (["dev.parquet"], ("source", "target"))},
+    }
+    assert find_names(tmp_path / "b", ["de", "en"])["b"]["dev"] == (["dev.parquet"], ("de", "en"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train.de"],
+        ["dev.de", "test.de"],
+        ["notes.txt", "trained.de"],
+        ["train.de", "train.en", "train.fr", "dev.de", "dev.en"],
+        ["train.de", "train.de.gz", "dev.de", "dev.en"],
+        ["train.jsonl", "train.parquet", "dev.jsonl"],
+    ],
+)
+def test_folders_that_are_refused(tmp_path, names):
+    with pytest.raises(DataError, match=str(tmp_path / "x")):
+        find_splits(fill(tmp_path / "x", *names))
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Writes pairs, or single texts, and opens them."""
+
+    def pairs(name, rows):
+        files = []
+        for side in range(len(rows[0])):
+            files.append(tmp_path / f"{name}.{side}")
+            files[-1].write_text("".join(f"{row[side]}\n" for row in rows))
+        return open_aligned(files, [f"side{side}" for side in range(len(files))])
+
+    return pairs
+
+
+def audit_of(domains):
+    return audit_domains(domains).to_dict("records")
+
+
+def shared_counts(rows, **where):
+    """Counts by side, of the rows that are asked for."""
+    return {row["side"]: row["shared"] for row in rows if where.items() <= row.items()}
+
+
+TRAIN = [("a", "x"), ("b", "y"), ("b", "z"), ("", "w"), ("c", "")]
+DEV = [("a", "-"), ("-", "y"), ("b", "z"), ("x", "a"), ("", "-"), ("a", "-2"), ("-3", "")]
+TEST = [("-", "x"), (" a ", "q"), ("q", "q")]
+
+
+def test_by_each_side_and_by_either(pairs):
+    rows = audit_of({"d": {"train": pairs("train", TRAIN), "dev": pairs("dev", DEV), "test": pairs("test", TEST)}})
+    assert shared_counts(rows, split="dev") == {"side0": 3, "side1": 2, "either": 4}
+    assert shared_counts(rows, split="test") == {"side0": 1, "side1": 1, "either": 2}
+    assert [row["split"] for row in rows[::3]] == ["dev", "test"]
+    assert rows[0] == {"domain": "d", "split": "dev", "side": "side0", "lines": 7, "shared": 3, "share": 3 / 7}
+
+
+def test_each_domain_is_looked_for_in_its_own_train(pairs):
+    one = {"train": pairs("t1", [("a", "1")]), "dev": pairs("d1", [("b", "2")]), "test": pairs("e1", [("c", "9")])}
+    two = {"train": pairs("t2", [("b", "3")]), "test": pairs("e2", [("b", "4"), ("a", "1"), ("e", "9")])}
+    rows = audit_of({"one": one, "two": two})
+    assert shared_counts(rows, domain="one", split="dev")["either"] == 0
+    assert shared_counts(rows, domain="two", split="test")["either"] == 1
+    assert shared_counts(rows, domain="two", split="dev") == {}

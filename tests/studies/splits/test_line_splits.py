@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,42 +103,9 @@ def test_test_is_the_smallest_hashes_then_dev_then_what_a_cap_keeps():
     assert assign(rows, dev=10, test=20, cap=15).tolist() == reference.tolist()
 
 
-def test_a_cap_that_is_not_reached_drops_nothing():
-    rows = distinct(40)
-    assert assign(rows, dev=10, test=10, cap=20).tolist() == assign(rows, dev=10, test=10).tolist()
-    assert Outcome.OVER_CAP in assign(rows, dev=10, test=10, cap=19)
-
-
 def test_hashes_are_the_same_on_every_machine():
     """Pinned; an empty line is 0."""
     source, target = hash_lines([("Haus", "house"), ("", "é")], seed=3)
     assert source.tolist() == [11399868122390626114, 0]
     assert target.tolist() == [3756309148455155062, 1146287752342852906]
     assert hash_lines([("Haus", "house")], seed=4)[0] != source[0]
-
-
-def test_train_leaves_what_another_domain_tests_on_and_so_do_later_dev_and_test():
-    """Both domains have the same pairs, but for one side: all that the first holds out leaves the second."""
-    first = distinct(60)
-    second = [(source, f"other {target}") for source, target in first[:30]] + [
-        (f"other {source}", target) for source, target in first[30:]
-    ]
-    hashes = {name: hash_lines(rows) for name, rows in (("first", first), ("second", second))}
-    results = assign_splits(hashes, SplitSettings(dev=5, test=5))
-    first_held_out = results["first"] >= Outcome.DEV
-    assert (results["second"][first_held_out] == Outcome.HELD_OUT_ELSEWHERE).all()
-    second_held_out = results["second"] >= Outcome.DEV
-    assert (results["first"][second_held_out] == Outcome.HELD_OUT_ELSEWHERE).all()
-    assert Counter(results["first"].tolist()) == {
-        Outcome.TEST: 5,
-        Outcome.DEV: 5,
-        Outcome.HELD_OUT_ELSEWHERE: 10,
-        0: 40,
-    }
-
-
-@pytest.mark.parametrize("count", [9, 10])
-def test_too_few_rows_are_told_with_their_numbers(count):
-    with pytest.raises(DataError, match=rf"^x: .* {count} of {count + 5} "):
-        assign(distinct(count) + distinct(5), dev=4, test=6)
-    assert Counter(assign(distinct(11), dev=4, test=6).tolist())[Outcome.TRAIN] == 1

@@ -158,18 +158,6 @@ def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, tunin
     assert tables(run) == tables(gap_run)
 
 
-def test_other_settings_are_refused_with_the_flag_named(gap_run, workspace, capsys):
-    before = tables(gap_run)
-    assert gap(workspace, gap_run, "--window", "100") == 2
-    assert "(window.length: 120 there, 100 now)" in capsys.readouterr().err
-    assert gap(workspace, gap_run, "--test", "9") == 2
-    assert "(split.test: 8 there, 9 now)" in capsys.readouterr().err
-    assert gap(workspace, gap_run, "finetune.epochs=3", "--jobs", "2", "--arms", "on", "off", "repeated") == 2
-    assert "epochs: 14 there, 3 now" in capsys.readouterr().err
-    assert tables(gap_run) == before
-    assert not list(gap_run.glob("grid/arm/*/*/repeated*"))
-
-
 @dataclass(frozen=True)
 class EchoText(LabelledText):
     """A text that says what made it."""

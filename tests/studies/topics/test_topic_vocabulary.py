@@ -1,10 +1,16 @@
-"""Words of topics: which are counted, which the limits leave out, what an empty vocabulary says."""
+"""Vocabulary of topics, coherence and diversity, the choice of their number."""
 
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 from dana.core.errors import ConfigError, DataError
 from dana.studies.topics.model import choose_vocabulary, count_known_words
 from dana.studies.topics.settings import TopicSettings
+from dana.studies.topics.stage import choose_topics, measure_topics, top_words, topic_coherence
 
 ALL = TopicSettings(min_documents=1, max_share=1.0, stop_words="none")
 
@@ -61,3 +67,59 @@ def test_known_words_are_counted_in_any_text():
     bags = count_known_words(["Plum plum fig", "", "other"], ("fig", "plum"))
     assert bags.counts.toarray().tolist() == [[1, 2], [0, 0], [0, 0]]
     assert count_known_words([], ("fig", "plum")).counts.shape == (0, 2)
+
+
+def test_coherence_by_hand():
+    """Words a and b are always together, a and c are independent, a and d are never together, e is everywhere."""
+    counts = csr_matrix([[1, 2, 1, 0, 1], [3, 1, 0, 0, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 2]])
+    pairs = {(0, 1): 1.0, (0, 2): 0.0, (0, 3): -1.0, (4, 4): 0.0, (2, 3): np.log(0.25 / (0.5 * 0.25)) / np.log(4)}
+    for pair, npmi in pairs.items():
+        assert topic_coherence(np.array([pair]), counts)[0] == pytest.approx(npmi)
+    three = topic_coherence(np.array([[0, 1, 3], [0, 1, 2]]), counts)
+    assert three.tolist() == [pytest.approx((1 - 1 - 1) / 3), pytest.approx(1 / 3)]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+def test_coherence_is_between_minus_one_and_one_and_knows_no_order(seed, width):
+    random = np.random.default_rng(seed)
+    counts = csr_matrix(random.integers(0, 2, (9, 12)) | (np.arange(9) == 0)[:, None])
+    top = random.permutation(12)[None, :width]
+    scores = topic_coherence(top, counts)[0]
+    assert -1 <= scores <= 1 + 1e-12
+    assert topic_coherence(top[:, ::-1], counts)[0] == pytest.approx(scores)
+
+
+def test_diversity_by_hand():
+    """All topics have the same four words."""
+    counts = csr_matrix(np.ones((2, 4), dtype=int))
+    assert measure_topics(np.full((2, 4), 0.25), counts)["diversity"] == 1 / 2
+    assert measure_topics(np.full((3, 4), 0.25), counts)["diversity"] == 1 / 3
+
+
+def test_top_words_by_probability_then_place():
+    beta = np.array([[0.1, 0.4, 0.4, 0.1], [0.25, 0.25, 0.25, 0.25]])
+    assert top_words(beta, 3).tolist() == [[1, 2, 0], [0, 1, 2]]
+    assert top_words(beta, 9).shape == (2, 4)
+
+
+def test_measures_take_ten_words_for_coherence_and_twenty_five_for_diversity():
+    beta = np.vstack([np.linspace(2, 1, 40), np.roll(np.linspace(2, 1, 40), 20)])
+    counts = csr_matrix(np.repeat([[1] * 10 + [0] * 30, [0] * 20 + [1] * 10 + [0] * 10, [0] * 40], 2, axis=0))
+    scores = measure_topics(beta / beta.sum(1, keepdims=True), counts)
+    assert scores == pytest.approx({"coherence": 1.0, "diversity": 40 / 50, "quality": 0.8})
+
+
+def _fits(rows):
+    return pd.DataFrame(rows, columns=["k", "seed", "coherence", "diversity", "quality"])
+
+
+def test_the_number_with_the_best_mean_over_seeds_is_taken_and_its_best_seed():
+    fits = _fits([(10, 0, 0.5, 0.5, 0.25), (10, 1, 0.1, 0.1, 0.01), (5, 0, 0.3, 0.5, 0.15), (5, 1, 0.4, 0.5, 0.20)])
+    k, seed, reason = choose_topics(fits)
+    assert (k, seed) == (5, 1)
+    assert {"5", "10:", "0.175"} <= {*reason.split()}
+
+
+def test_of_equally_good_numbers_the_smallest_is_taken():
+    k, seed, _ = choose_topics(_fits([(9, 0, 0.5, 0.5, 0.25), (4, 0, 0.5, 0.5, 0.25)]))
+    assert (k, seed) == (4, 0)

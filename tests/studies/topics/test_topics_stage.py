@@ -1,7 +1,5 @@
 """``dana topics``: fit, show and assign from text by their command line; killed or shared, the same bytes."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,30 +12,16 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.studies.topics import stage
 from dana.studies.topics.model import Topics
 from dana.studies.topics.stage import TOPIC_SHARES, Assignment, top_words
-from tests.stages.two_topics import CELLS, COURTS, one_document
+from tests.studies.toy_pool import content, write_pool
 
 FEW = ["--min-documents", "2", "--max-share", "1"]
 LDA = ["--model", "lda", "--k", "2", "3", "--seeds", "2", *FEW]
 
 
-def content(folder):
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     """Forty documents of each of two topics, and one of neither."""
-    random = np.random.default_rng(0)
-    records = [
-        {"id": f"{topic}-{number}", "source": topic, "text": one_document(vocabulary, random, 4)}
-        for number in range(40)
-        for topic, vocabulary in (("cells", CELLS), ("courts", COURTS))
-    ]
-    path = tmp_path_factory.mktemp("pool") / "pool.jsonl"
-    records.append({"id": "none", "source": "other", "text": "12 7"})
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
+    return write_pool(tmp_path_factory.mktemp("pool"), {"id": "none", "source": "other", "text": "12 7"})
 
 
 @pytest.fixture(scope="module")

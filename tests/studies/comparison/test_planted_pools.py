@@ -1,8 +1,23 @@
+"""Comparison of selectors: pools with plants, measures by hand, the page."""
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import Document
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.vocabulary import Vocabulary
+from dana.report.page import to_html, to_markdown
+from dana.studies.comparison.measures import (
+    PoolWords,
+    best_documents,
+    budget_measures,
+    planted_precision,
+    precision_interval,
+    ranking_measures,
+)
+from dana.studies.comparison.page import comparison_report
 from dana.studies.comparison.planting import (
     PLANTED,
     choose_documents,
@@ -14,6 +29,64 @@ from dana.studies.comparison.planting import (
     split_texts,
 )
 from tests.studies.comparison.toy_texts import BAKING, OTHERS, sentence
+
+IS_PLANT = np.array([True, False, True, False, False, False, False, False])
+
+
+def test_precision_at_r_and_auroc_of_a_ranking_by_hand():
+    scores = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    measures = ranking_measures(scores, IS_PLANT)
+    assert measures["precision_at_r"] == 0.5  # of the two best one is a plant
+    assert measures["auroc"] == pytest.approx(11 / 12)  # of 12 pairs one is the wrong way round
+    assert measures["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert measures["chance"] == 0.25
+
+
+def test_ties_earn_chance():
+    assert planted_precision(np.zeros(8), IS_PLANT, 3) == pytest.approx(0.25)
+    assert planted_precision(np.array([0.0, 1, 1, 1, 2, 2, 2, 2]), IS_PLANT, 2) == pytest.approx((1 + 1 / 3) / 2)
+
+
+def test_ceilings_are_what_the_oracle_earns():
+    oracle = np.where(IS_PLANT, 0.0, 1.0)
+    for count in (1, 2, 4, 8):
+        measures = budget_measures(oracle, IS_PLANT, count)
+        assert measures["precision"] == pytest.approx(measures["precision_ceiling"])
+        assert measures["recall"] == pytest.approx(measures["recall_ceiling"])
+
+
+def test_budgets_count_documents_shares_and_tokens():
+    words = np.array([10, 20, 30, 40])
+    scores = np.array([0.0, 1.0, 0.0, 2.0])
+    reference = {"0.5": [0, 2], "3 documents": [0, 2, 1], "45 tokens": [0, 2], "1 tokens": [0]}
+    assert {text: best_documents(scores, words, text).tolist() for text in reference} == reference
+    for bad in ("0", "1.5", "many", "3 pages", "-2 documents", "nan", "inf tokens", "1e400 documents"):
+        with pytest.raises(ConfigError, match="budgets="):
+            best_documents(scores, words, bad)
+
+
+def test_perplexity_counts_unknown_words_and_ends_by_hand():
+    texts = ["the cat sat", "the dog sat down", "a cat and a dog", "down sat the cat", "a dog and the cat fled"]
+    held_out = ["the newt sat", "a cat fled"]
+    model = train_ngrams(texts[:3], 3, Vocabulary.of_words(["the", "cat", "sat", "dog", "down", "a", "and"]))
+    steps = [model.log_probs(model.vocabulary.encode([text]))[1:] for text in held_out]
+    assert [one.size for one in steps] == [4, 4]
+    reference = 10 ** -np.concatenate(steps).mean()
+    assert PoolWords(texts, held_out).measures(np.arange(3))["perplexity"] == pytest.approx(reference)
+
+
+def test_the_interval_holds_the_precision_and_narrows_with_documents():
+    random = np.random.default_rng(0)
+    widths = []
+    for size in (200, 3200):
+        is_plant = random.random(size) < 0.2
+        scores = [random.normal(size=size) - 1.5 * is_plant for _ in range(3)]
+        mean = np.mean([planted_precision(one, is_plant, int(is_plant.sum())) for one in scores])
+        low, high = precision_interval(scores, is_plant)
+        assert low < mean < high
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 3
+    assert precision_interval([np.where(is_plant, 0.0, 1.0)], is_plant) == (1.0, 1.0)
 
 
 def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40):
@@ -48,14 +121,6 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     parts = split_texts([*documents(BAKING, 120), *texts], False, 20, "toy")
     assert not [row for row in [*parts["plants"], *parts["held_out"]] if row.doc_id.startswith("copy")]
     assert sum(row.doc_id.startswith("copy") for row in parts["fit"]) == 100
-
-
-@pytest.mark.parametrize(
-    "texts", [documents(BAKING, 3), [Document(str(row), "task", "One text.") for row in range(99)]]
-)
-def test_a_task_of_three_texts_or_of_one_text_many_times_is_refused(texts):
-    with pytest.raises(DataError, match="task toy: "):
-        split_texts(texts, False, 60, "toy")
 
 
 def general(sentences=8):
@@ -137,3 +202,42 @@ def test_all_is_lower_cased_where_the_task_is():
     assert is_lower_cased(["a film of some wit", "no plot at all"])
     assert not is_lower_cased(["A film of some wit.", "No plot at all."])
     assert normalise_surface("A Film", lower=True) == "a film"
+
+
+SCORES = {"random": 0.1, "near": 0.6, "nearer": 0.7, "oracle": 1.0}
+
+
+def frames():
+    summary, rows = [], []
+    for task in ("one", "two"):
+        for selector, score in SCORES.items():
+            recall = {"precision_at_r": score, "low": score - 0.05, "high": score + 0.05, "chance": 0.08}
+            cost = {} if selector == "oracle" else {"fit_seconds": 1.5, "seconds_per_million": 40.0}
+            labels = {"task": task, "fit": 100, "selector": selector}
+            summary.append({**labels, **recall, **cost})
+            values = {"perplexity": 200 - 100 * score, "precision": score, "recall": score / 2, "length_ratio": 1.0}
+            values |= {"precision_ceiling": 1.0, "recall_ceiling": 0.5}
+            for metric, value in values.items():
+                rows.append({**labels, "seed": 0, "budget": "0.05", "metric": metric, "detail": "", "value": value})
+            for source, share in (("law", 1 - score), (f"{task} (planted)", score)):
+                row = {"seed": 0, "budget": "0.05", "metric": "source_share", "detail": source, "value": share}
+                rows.append({**labels, **row})
+    return pd.DataFrame(rows), pd.DataFrame(summary)
+
+
+def test_the_best_contestant_is_named_and_the_oracle_is_none():
+    report = comparison_report("mine", *frames())
+    assert report.verdict.startswith("nearer ")
+    assert {"0.700", "near", "0.600."} <= {*report.verdict.split()}
+    text = to_markdown(report)
+    assert "| nearer | 0.700 | 1.50 | 40 |" in text
+    assert "| two | 100 | nearer | 0.700 | 0.65 | 0.75 |" in text
+    assert "recall at most 50.0 %" in text
+    assert "planted task text" in to_html(report)
+
+
+def test_plants_of_all_tasks_are_one_source():
+    tables = {table.name: table.frame for table in comparison_report("mine", *frames()).tables}
+    assert set(tables["sources"]["source"]) == {"law", "planted"}
+    assert tables["sources"].set_index("source").loc["planted", "nearer"] == pytest.approx(0.7)
+    assert tables["planted_recall"].set_index("selector")["fit_seconds"].isna().tolist() == [True, False, False, False]
