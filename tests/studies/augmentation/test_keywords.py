@@ -161,6 +161,7 @@ TEXT = "The court sat. A COURT, no judge; Judges' court?"
         (("court", "judge"), ("film", "film"), "The film sat. A FILM, no film; Judges' film?"),
         (("court",), ("film", "actor"), "The film sat. A FILM, no judge; Judges' film?"),
         (("the", "judges"), ("that", "actors"), "That court sat. A COURT, no judge; Actors' court?"),
+        (("court", "judge"), ("judge", "court"), "The judge sat. A JUDGE, no court; Judges' judge?"),
         (("court",), (), TEXT),
         ((), ("film",), TEXT),
     ],

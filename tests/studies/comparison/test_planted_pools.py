@@ -65,6 +65,13 @@ def test_budgets_count_documents_shares_and_tokens():
             best_documents(scores, words, bad)
 
 
+def test_length_of_the_selected_text():
+    texts = ["one two three four five"] * 2 + ["six seven eight nine ten eleven twelve", "a b c"]
+    measures = PoolWords(texts, ["one two three"]).measures(np.array([0, 1, 3]))
+    assert measures["length_ratio"] == pytest.approx((13 / 3) / 5)
+    assert (measures["kept_documents"], measures["kept_tokens"]) == (3, 13)
+
+
 def test_perplexity_counts_unknown_words_and_ends_by_hand():
     texts = ["the cat sat", "the dog sat down", "a cat and a dog", "down sat the cat", "a dog and the cat fled"]
     held_out = ["the newt sat", "a cat fled"]

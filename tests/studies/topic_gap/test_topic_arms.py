@@ -139,6 +139,14 @@ def test_the_two_natural_arms_give_their_sets(case_arms, name):
     assert check_arm_texts(name, case_arms, texts) is texts
 
 
+def test_settings_of_an_arm_reach_its_generator_and_its_identity():
+    arm = TOPIC_GAP_ARMS.create("augmented:generator=t5:x;epochs=3")
+    assert (arm.settings(4).generator, arm.settings(4).seed) == ("t5:x,epochs=3", 4)
+    specs = [*ARMS, "augmented:keywords=9", "augmented:pool=test", "augmented:ratio=2", "repeated:times=3"]
+    identities = [str(TOPIC_GAP_ARMS.create(spec).identity()) for spec in specs]
+    assert len(set(identities)) == len(specs)
+
+
 def test_repeated_is_off_several_times(case_arms):
     off = TOPIC_GAP_ARMS.create("off").texts(case_arms, 0, Path("nowhere"))
     for name, times in (("repeated", 2), ("repeated:times=3", 3)):

@@ -54,6 +54,12 @@ def test_ids_that_recur_are_told_apart():
     assert pool(splits)[0]["id"].tolist() == ["train:1", "train:2", "train:2#2", "test:1", "9"]
 
 
+def test_only_the_labels_that_are_asked_for():
+    documents, counts = pool({"train": [example("a", text(1)), example("b", text(2), 1)]}, labels=["blog"])
+    assert documents["id"].tolist() == ["b"]
+    assert counts["dropped"] == {"other label": 1}
+
+
 def test_a_window_longer_than_every_text_is_refused():
     splits = {"train": [example("a", "x" * 30), example("b", "y" * 41, 1)]}
     with pytest.raises(DataError, match="window=42: must be at most 41"):

@@ -131,6 +131,7 @@ def test_shares_sum_to_one_and_do_not_depend_on_other_documents(rows):
     counts = csr_matrix(np.array(rows))
     theta = parameters.theta(counts)
     np.testing.assert_allclose(theta.sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(theta[np.sum(rows, axis=1) == 0], 1 / 3, rtol=1e-6)
     assert theta.dtype == np.float32
     for row in range(len(rows)):
         assert np.array_equal(parameters.theta(counts[row : row + 1])[0], theta[row])
