@@ -16,9 +16,9 @@ from dana.corpus.inputs import Inputs
 TEXTS = ["Cells divide.", 'A "quoted" text\nof two lines', "naïve \u4e2d\u6587 text"]
 
 
-def documents(given, folder, inputs=None):
+def documents(texts, folder, inputs=None):
     inputs = inputs or Inputs()
-    sources = as_sources("general", given, folder, folder / "corpus", inputs)
+    sources = as_sources("general", texts, folder, folder / "corpus", inputs)
     return list(read_documents(sources, "fail", Tally(), inputs=inputs))
 
 
@@ -33,21 +33,15 @@ def documents(given, folder, inputs=None):
         lambda texts: [{"text": text, "other": 1} for text in texts],
         lambda texts: pd.DataFrame({"text": texts, "label": [0, 1, 2]}),
         lambda texts: pd.DataFrame({"abstract": texts}),
-        lambda texts: (text for text in texts),
+        lambda texts: Dataset.from_dict({"text": texts, "label": [0, 1, 2]}),
+        lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset(),
     ],
 )
 def test_every_shape_gives_the_documents_of_a_list(shape, tmp_path):
     assert documents(shape(TEXTS), tmp_path / "other") == documents(TEXTS, tmp_path / "list")
 
 
-def test_a_dataset_gives_the_documents_of_a_list(tmp_path):
-    expected = documents(TEXTS, tmp_path / "list")
-    rows = Dataset.from_dict({"text": TEXTS, "label": [0, 1, 2]})
-    assert documents(rows, tmp_path / "rows") == expected
-    assert documents(rows.to_iterable_dataset(), tmp_path / "stream") == expected
-
-
-def test_a_text_that_utf8_cannot_hold_is_read_as_from_a_file_that_escapes_it(tmp_path):
+def test_a_lone_surrogate_is_read_as_from_a_file_that_escapes_it(tmp_path):
     odd = "half \ud800 a pair"
     (tmp_path / "general.jsonl").write_text(json.dumps({"text": odd}))
     assert documents([odd], tmp_path / "run") == documents(tmp_path / "general.jsonl", tmp_path)
@@ -69,70 +63,70 @@ def test_ids_and_sources_of_rows_are_kept_and_missing_ones_are_not_names(tmp_pat
 
 def test_fields_are_those_of_the_settings(tmp_path):
     rows = [{"meta": {"body": "one"}, "key": "k1", "id": "no"}]
-    found = documents(rows, tmp_path, Inputs(text_field=["title", "meta.body"], id_field="key"))
-    assert [(document.doc_id, document.text) for document in found] == [("k1", "one")]
+    records = documents(rows, tmp_path, Inputs(text_field=["title", "meta.body"], id_field="key"))
+    assert [(document.doc_id, document.text) for document in records] == [("k1", "one")]
 
 
 def test_paths_are_left_as_they_are(tmp_path):
     assert as_sources("general", "pool/*.jsonl", tmp_path, tmp_path, Inputs()) == ["pool/*.jsonl"]
-    given = [Path("a.txt"), Path("b")]
-    assert as_sources("general", given, tmp_path, tmp_path, Inputs()) == ["a.txt", "b"]
+    paths = [Path("a.txt"), Path("b")]
+    assert as_sources("general", paths, tmp_path, tmp_path, Inputs()) == ["a.txt", "b"]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "says"),
+    ("texts", "error", "names"),
     [
-        ([], DataError, "general: is empty"),
-        (["one", None], DataError, "general[1]: is NoneType, not a string: 'None'"),
-        (["one", b"two"], DataError, "general[1]: is bytes, not a string"),
-        (pd.Series(["one", float("nan")]), DataError, "general[1]: is float, not a string: 'nan'"),
-        (pd.DataFrame({"a": ["x"], "b": ["y"]}), ConfigError, "has no field 'text', but a, b; say text_field=NAME"),
-        (DatasetDict({"train": Dataset.from_dict({"text": ["x"]})}), ConfigError, "a DatasetDict of train; give one"),
-        (pd.DataFrame([["x", "y"]], columns=["text", "text"]), ConfigError, "has 2 columns 'text'; rename or drop one"),
-        (7, ConfigError, "general=7: must be a path, or an iterable of texts"),
-        ("One line\nand another", ConfigError, "is text, and a string must be a path; give a list of texts"),
-        (["README.md", "x"], ConfigError, "general[0]='README.md': is the name of a file"),
-        (["hf:org/name"], ConfigError, "is the name of a file, and a list of strings is text"),
+        ([], DataError, ["general"]),
+        (["one", None], DataError, ["general[1]", "NoneType"]),
+        (["one", b"two"], DataError, ["general[1]", "bytes"]),
+        (pd.Series(["one", float("nan")]), DataError, ["general[1]", "'nan'"]),
+        (pd.DataFrame({"a": ["x"], "b": ["y"]}), ConfigError, ["general[0]", "'text'", "a, b", "text_field"]),
+        (DatasetDict({"train": Dataset.from_dict({"text": ["x"]})}), ConfigError, ["DatasetDict", "train"]),
+        (pd.DataFrame([["x", "y"]], columns=["text", "text"]), ConfigError, ["2 columns 'text'"]),
+        (7, ConfigError, ["general=7"]),
+        ("One line\nand another", ConfigError, ["general='One line"]),
+        (["README.md", "x"], ConfigError, ["general[0]='README.md'"]),
+        (["hf:org/name"], ConfigError, ["general[0]='hf:org/name'"]),
     ],
 )
-def test_what_is_no_text_is_refused_in_one_line_and_leaves_nothing(given, error, says, tmp_path, monkeypatch):
+def test_wrong_texts_are_named_in_one_line_and_leave_nothing(texts, error, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("x")
     with pytest.raises(error) as raised:
-        documents(given, tmp_path / "run")
-    assert says in str(raised.value)
+        documents(texts, tmp_path / "run")
+    assert [name for name in names if name not in str(raised.value)] == [], str(raised.value)
     assert "\n" not in str(raised.value)
     assert [path.name for path in tmp_path.rglob("*")] == ["README.md"]
 
 
 def test_a_stream_is_read_once_and_written_as_it_comes(tmp_path):
-    taken = []
+    reads = []
 
     def stream():
         for number in range(3):
-            taken.append(number)
+            reads.append(number)
             yield f"text {number}"
 
     documents(stream(), tmp_path)
-    assert taken == [0, 1, 2]
+    assert reads == [0, 1, 2]
     lines = (tmp_path / "inputs" / "general.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"text": f"text {number}"} for number in range(3)]
 
 
-def test_other_text_is_refused_once_something_was_made_of_the_first(tmp_path):
+def test_other_text_is_refused_once_an_artifact_was_made(tmp_path):
     documents(["first"], tmp_path)
-    documents(["second"], tmp_path)  # nothing was made of the first
+    documents(["second"], tmp_path)  # no artifact was made from the first
     manifest = tmp_path / "corpus" / "__dana__" / "manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     documents(["second"], tmp_path)
-    with pytest.raises(ArtifactError, match="other text is given now"):
+    with pytest.raises(ArtifactError, match="corpus"):
         documents(["third"], tmp_path)
     assert json.loads((tmp_path / "inputs" / "general.jsonl").read_text()) == {"text": "second"}
 
 
-def test_errors_of_a_users_iterable_are_the_users(tmp_path):
+def test_errors_of_the_iterable_are_not_wrapped(tmp_path):
     def broken():
         yield "one"
         raise KeyError("mine")

@@ -1,4 +1,4 @@
-"""Adapting and fine-tuning from Python: the models and results of the commands, from text and tables in memory."""
+"""Adapting and fine-tuning from Python give the models and results of the commands, from data on disk or in memory."""
 
 import json
 import os
@@ -33,72 +33,69 @@ def adapted(weighed, pieces):
     return dana.adapt(pieces, out=weighed[0], **STEPS)
 
 
-def same(ours, theirs):
+def same(one, other):
+    ours, theirs = one.state_dict(), other.state_dict()
     return all(torch.equal(ours[name], theirs[name]) for name in ours.keys() | theirs.keys())
 
 
-def test_the_returned_model_is_the_one_in_the_folder(weighed, adapted):
+def assert_same_results(table, expected):
+    columns = [name for name in expected.columns if name != "seconds"]
+    pd.testing.assert_frame_equal(table[columns], expected[columns])
+
+
+def refused(error, names, work, *arguments, **settings):
+    with pytest.raises(error) as raised:
+        work(*arguments, **settings)
+    message = str(raised.value)
+    assert [name for name in names if name not in message] == [], message
+    assert "\n" not in message
+
+
+def test_adapting_trains_and_the_returned_model_is_that_of_the_folder_and_of_the_command(weighed, adapted, pieces):
     model, tokenizer = adapted
-    assert same(
-        dict(model.state_dict()), dict(AutoModelForMaskedLM.from_pretrained(weighed[0] / "adapted").state_dict())
-    )
+    assert same(model, AutoModelForMaskedLM.from_pretrained(weighed[0] / "adapted"))
+    assert not same(model, dana.load_model(pieces)[0])
     assert len(tokenizer("apple iron")["input_ids"]) > 2
-
-
-def test_the_model_was_trained(adapted, pieces):
-    assert not same(dict(adapted[0].state_dict()), dict(dana.load_model(pieces)[0].state_dict()))
-
-
-def test_the_command_finds_the_adapted_model_done(weighed, adapted, pieces):
     before = (weighed[0] / "adapted" / "model.safetensors").stat().st_mtime_ns
     assert main(["adapt", str(weighed[0]), "--model", str(pieces)]) == 0  # the folder remembers the settings
     assert (weighed[0] / "adapted" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_text_and_weights_in_memory_give_the_same_model(weighed, adapted, pieces, task_texts, general_texts):
-    general = pd.DataFrame({"text": general_texts})
-    model, _ = dana.adapt(str(pieces), iter(task_texts), general, weighed[1], **STEPS)
-    assert same(dict(model.state_dict()), dict(adapted[0].state_dict()))
-
-
-def test_a_model_in_memory_is_adapted_as_the_one_on_disk(weighed, adapted, pieces, task_texts, general_texts):
-    pair = dana.load_model(pieces)
-    model, _ = dana.adapt(pair, task_texts, general_texts, weighed[1], **STEPS)
-    assert same(dict(model.state_dict()), dict(adapted[0].state_dict()))
-
-
-def test_weights_matter_and_without_them_all_text_counts(weighed, adapted, pieces, task_texts, general_texts):
+def test_text_weights_and_model_in_memory_give_the_same_model(weighed, adapted, pieces, task_texts, general_texts):
+    general, pair = pd.DataFrame({"text": general_texts}), dana.load_model(pieces)
+    assert same(dana.adapt(pair, iter(task_texts), general, weighed[1], **STEPS)[0], adapted[0])
     plain, _ = dana.adapt(pieces, task_texts, general_texts, unweighted=True, **STEPS)
-    assert not same(dict(plain.state_dict()), dict(adapted[0].state_dict()))
+    assert not same(plain, adapted[0]), "weights matter"
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "says"),
+    ("settings", "error", "names"),
     [
-        ({}, ConfigError, "weights=None: must be a table from dana.weigh"),
-        ({"weights": pd.DataFrame({"doc_id": ["a"]})}, DataError, "weights: no column source, unit, start"),
-        ({"weights": [0.5]}, ConfigError, "weights='list': must be a pandas table from dana.weigh, or a folder"),
-        ({"weights": "nowhere"}, dana.DanaError, "nowhere: no table"),
-        ({"weights": "w", "unweighted": True}, ConfigError, "weights='w': must be None beside unweighted=True"),
-        ({"unweighted": True, "stepps": 3}, ConfigError, "dana.adapt: unknown keyword 'stepps'; did you mean 'steps'?"),
-        ({"unweighted": True, "steps": 0}, ConfigError, "steps=0: must be"),
+        ({}, ConfigError, ["weights=None"]),
+        ({"weights": pd.DataFrame({"doc_id": ["a"]})}, DataError, ["weights", "source, unit, start"]),
+        ({"weights": [0.5]}, ConfigError, ["weights='list'"]),
+        ({"weights": "nowhere"}, dana.DanaError, ["nowhere"]),
+        ({"weights": "w", "unweighted": True}, ConfigError, ["weights='w'", "unweighted"]),
+        ({"unweighted": True, "stepps": 3}, ConfigError, ["'stepps'", "did you mean 'steps'?"]),
+        ({"unweighted": True, "steps": 0}, ConfigError, ["steps=0"]),
     ],
 )
-def test_what_a_user_can_mend_is_one_line(given, error, says, pieces, task_texts, general_texts, tmp_path, monkeypatch):
+def test_wrong_arguments_of_adapt_are_named(
+    settings, error, names, pieces, task_texts, general_texts, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(error) as raised:
-        dana.adapt(pieces, task_texts, general_texts, **given)
-    assert says in str(raised.value)
-    assert "\n" not in str(raised.value)
+    refused(error, names, dana.adapt, pieces, task_texts, general_texts, **settings)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_without_its_tokenizer_is_refused(adapted):
-    with pytest.raises(ConfigError, match="a pair of model and tokenizer"):
-        dana.finetune(adapted[0], "chemprot")
+@pytest.mark.parametrize("weight", [float("nan"), -0.5, "x", float("inf")])
+def test_a_weight_out_of_range_is_named(weight, weighed, pieces, task_texts, general_texts):
+    table = weighed[1].astype({"weight": object})
+    table.loc[2, "weight"] = weight
+    refused(DataError, [f"weights[2]: weight {weight}"], dana.adapt, pieces, task_texts, general_texts, table, **STEPS)
 
 
-def test_results_are_a_row_a_seed_and_those_of_the_command(checkpoint, tmp_path):
+def test_results_are_one_row_per_seed_and_those_of_the_command(checkpoint, tmp_path):
     card = toy_task.write_task(tmp_path)
     results = dana.finetune(checkpoint, card, out=tmp_path / "python", **SEEDS)
     assert list(results["seed"]) == [0, 3]
@@ -115,27 +112,24 @@ def test_results_are_a_row_a_seed_and_those_of_the_command(checkpoint, tmp_path)
 def test_splits_in_memory_give_the_results_of_a_card(shape, checkpoint, tmp_path):
     expected = dana.finetune(checkpoint, toy_task.write_task(tmp_path, labels=sorted(toy_task.SIGNS)), **SEEDS)
     names = {"train": (120, 1), "validation": (30, 2), "test": (60, 3)}
-    splits = {name: shape(toy_task.rows(*made)) for name, made in names.items()}
+    splits = {name: shape(toy_task.rows(*draw)) for name, draw in names.items()}
     if shape is Dataset.from_list:
         splits = DatasetDict(splits)
-    found = dana.finetune(dana.load_model(checkpoint), splits, **SEEDS)
-    columns = [name for name in expected.columns if name != "seconds"]
-    pd.testing.assert_frame_equal(found[columns], expected[columns])
+    assert_same_results(dana.finetune(dana.load_model(checkpoint), splits, **SEEDS), expected)
 
 
-@pytest.mark.parametrize("shape", [list, pd.DataFrame, Dataset.from_list])
-@pytest.mark.parametrize("kind", list(toy_kinds.ROWS))
+@pytest.mark.parametrize(("kind", "shape"), zip(toy_kinds.ROWS, (list, pd.DataFrame, Dataset.from_list), strict=True))
 def test_splits_of_any_kind_in_memory_give_the_results_of_a_card(kind, shape, checkpoint, tmp_path):
     values = toy_kinds.CHANGES[kind]
     changes = {"labels": sorted(values["labels"])} if kind == "token_labels" else {"labels": values.get("labels")}
     changes |= {"labels": sorted(toy_task.SIGNS)} if kind == "multi_label" else {}
     expected = dana.finetune(checkpoint, toy_kinds.write_task(tmp_path, kind, **changes), **SEEDS)
-    made = zip(toy_kinds.COUNTS, (1, 2, 3), strict=True)
-    splits = {split: shape(toy_kinds.ROWS[kind](toy_kinds.COUNTS[split], seed)) for split, seed in made}
-    named = {f"{field}_field": values[field] for field in ("text", "label") if field in values}
-    found = dana.finetune(checkpoint, splits, kind=kind, metric=values["metric"], **named, **SEEDS)
-    columns = [name for name in expected.columns if name != "seconds"]
-    pd.testing.assert_frame_equal(found[columns], expected[columns])
+    draws = zip(toy_kinds.COUNTS, (1, 2, 3), strict=True)
+    splits = {split: shape(toy_kinds.ROWS[kind](toy_kinds.COUNTS[split], seed)) for split, seed in draws}
+    fields = {f"{field}_field": values[field] for field in ("text", "label") if field in values}
+    assert_same_results(
+        dana.finetune(checkpoint, splits, kind=kind, metric=values["metric"], **fields, **SEEDS), expected
+    )
 
 
 def test_pairs_in_memory_give_the_results_of_a_card(checkpoint, tmp_path):
@@ -143,69 +137,73 @@ def test_pairs_in_memory_give_the_results_of_a_card(checkpoint, tmp_path):
     expected = dana.finetune(checkpoint, card, **SEEDS)
     splits = {split: toy_pairs.rows(count, seed) for split, count, seed in (("train", 48, 1), ("dev", 15, 2))}
     fields = {"text_field": "premise", "text_pair_field": "hypothesis", "id_field": "uid"}
-    found = dana.finetune(checkpoint, splits | {"test": toy_pairs.rows(24, 3)}, **fields, **SEEDS)
-    columns = [name for name in expected.columns if name != "seconds"]
-    pd.testing.assert_frame_equal(found[columns], expected[columns])
+    assert_same_results(
+        dana.finetune(checkpoint, splits | {"test": toy_pairs.rows(24, 3)}, **fields, **SEEDS), expected
+    )
 
 
-def test_a_kind_has_its_main_metric_unless_told(checkpoint):
+def test_the_metric_is_the_main_one_of_the_kind_by_default(checkpoint):
     rows = [{"text": f"brass {number}", "label": number} for number in range(8)]
     splits = dict.fromkeys(("train", "dev", "test"), rows)
-    found = dana.finetune(checkpoint, splits, kind="regression", **{**SEEDS, "seeds": 1})
-    assert found["score"][0] == found["pearson"][0]
-    for kind, metric, allowed in (("regression", "macro_f1", "one of pearson"), ("list", None, "one of single_label")):
-        with pytest.raises(ConfigError, match=allowed):
-            dana.finetune(checkpoint, splits, kind=kind, metric=metric)
+    table = dana.finetune(checkpoint, splits, kind="regression", **{**SEEDS, "seeds": 1})
+    assert table["score"][0] == table["pearson"][0]
 
 
-@pytest.mark.parametrize("about", [{"kind": "regression"}, {"metric": "accuracy"}, {"text_pair_field": "b"}])
-def test_what_a_card_says_is_not_said_again(about, checkpoint):
-    with pytest.raises(ConfigError, match=f"{next(iter(about))}=.*must be left out: a task card says it"):
-        dana.finetune(checkpoint, "chemprot", **about)
+def test_a_card_is_found_in_the_folders_of_task_path(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("DANA_TASK_PATH", "")
+    toy_task.write_task(tmp_path, name="words")
+    refused(ConfigError, ["'words'"], dana.finetune, checkpoint, "words", **SEEDS)
+    assert len(dana.finetune(checkpoint, "words", task_path=tmp_path, **{**SEEDS, "seeds": 1})) == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "says"),
-    [
-        ("single_label", {"text": "a", "label": ["x"]}, "train[0]: 'label' label ['x'] is list, not one label"),
-        ("multi_label", {"text": "a", "label": "x"}, "train[0]: 'label' label 'x' is str, not a list of labels"),
-        (
-            "token_labels",
-            {"text": ["a"], "label": "O"},
-            "train[0]: 'label' label 'O' is str, not a list of labels, one",
-        ),
-        ("token_labels", {"text": ["a", " "], "label": ["O", "O"]}, "train[0]: 'text' has an empty word"),
-        ("regression", {"text": "a", "label": "x"}, "train[0]: 'label' label 'x' is not a finite number"),
-        ("regression", {"text": "a", "label": float("inf")}, "train[0]: 'label' label 'inf' is not a finite number"),
-    ],
-)
-def test_rows_that_are_not_of_the_kind_are_named(kind, row, says, checkpoint):
-    with pytest.raises(DataError) as raised:
-        dana.finetune(checkpoint, {"train": [row]}, kind=kind)
-    assert says in str(raised.value)
-
-
-def test_a_row_without_its_second_text_is_named(checkpoint):
-    with pytest.raises(DataError, match=r"train\[0\]: no 'b', but text, label; say text_pair_field=NAME"):
-        dana.finetune(checkpoint, {"train": [{"text": "a", "label": 1}]}, text_pair_field="b")
+ROW = {"text": "a", "label": "x"}
 
 
 @pytest.mark.parametrize(
-    ("splits", "says"),
+    ("task", "settings", "error", "names"),
     [
-        ({"train": []}, "train: is empty"),
-        ({"dev": [], "test": []}, "task: no split 'train', but dev, test"),
-        ({"train": [{"text": "a"}]}, "train[0]: no 'label', but text; say label_field=NAME"),
-        ({"train": None}, "train: is NoneType, not rows"),
-        ({"train": ["a"]}, "train[0]: is str, not a mapping"),
-        ({"train": [{"text": "a", "label": float("nan")}]}, "train[0]: 'label' is nan; leave out rows without a label"),
-        ({"train": [{"text": 3, "label": 1}]}, "train[0]: 'text' is int, not text"),
+        ({"train": []}, {}, DataError, ["train"]),
+        ({"dev": [], "test": []}, {}, DataError, ["'train'", "dev, test"]),
+        ({"train": None}, {}, DataError, ["train", "NoneType"]),
+        ({"train": ["a"]}, {}, DataError, ["train[0]", "str"]),
+        ({"train": [{"text": "a"}]}, {}, DataError, ["train[0]", "'label'", "label_field"]),
+        ({"train": [{**ROW, "label": float("nan")}]}, {}, DataError, ["train[0]", "'label'", "nan"]),
+        ({"train": [{**ROW, "text": 3}]}, {}, DataError, ["train[0]", "'text'", "int"]),
+        ({"train": [{**ROW, "label": ["x"]}]}, {}, DataError, ["train[0]", "['x']"]),
+        ({"train": [ROW]}, {"kind": "multi_label"}, DataError, ["train[0]", "'x'"]),
+        ({"train": [ROW]}, {"kind": "regression"}, DataError, ["train[0]", "'x'"]),
+        ({"train": [{**ROW, "label": float("inf")}]}, {"kind": "regression"}, DataError, ["train[0]", "'inf'"]),
+        ({"train": [{"text": ["a"], "label": "O"}]}, {"kind": "token_labels"}, DataError, ["train[0]", "'O'"]),
+        ({"train": [{"text": ["a", " "], "label": ["O", "O"]}]}, {"kind": "token_labels"}, DataError, ["'text'"]),
+        ({"train": [ROW]}, {"text_pair_field": "b"}, DataError, ["train[0]", "'b'", "text_pair_field"]),
+        ({"train": [ROW]}, {"kind": "list"}, ConfigError, ["list", "single_label"]),
+        ({"train": [ROW]}, {"kind": "regression", "metric": "macro_f1"}, ConfigError, ["metric='macro_f1'", "pearson"]),
+        ("chemprot", {"kind": "regression"}, ConfigError, ["kind='regression'"]),
+        ("chemprot", {"metric": "accuracy"}, ConfigError, ["metric='accuracy'"]),
+        ("chemprot", {"text_pair_field": "b"}, ConfigError, ["text_pair_field='b'"]),
+        (["a"], {}, ConfigError, ["task='list'"]),
+        (None, {}, ConfigError, ["task='NoneType'"]),
     ],
 )
-def test_splits_that_are_amiss_are_named(splits, says, checkpoint):
-    with pytest.raises(DataError) as raised:
-        dana.finetune(checkpoint, splits, seeds=1)
-    assert says in str(raised.value)
+def test_wrong_splits_rows_and_arguments_of_finetune_are_named(task, settings, error, names, checkpoint):
+    refused(error, names, dana.finetune, checkpoint, task, **settings)
+
+
+def test_a_model_without_its_tokenizer_is_refused(adapted):
+    refused(ConfigError, ["tokenizer"], dana.finetune, adapted[0], "chemprot")
+
+
+@pytest.mark.parametrize("fault", ["pickled", "empty", "nowhere"])
+def test_only_safetensors_are_loaded(fault, checkpoint, tmp_path):
+    if fault == "pickled":
+        model, tokenizer = dana.load_model(checkpoint)
+        for part in (model, tokenizer):
+            part.save_pretrained(tmp_path / "pickled")
+        (tmp_path / "pickled" / "model.safetensors").unlink()
+        torch.save(model.state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
+    elif fault == "empty":
+        (tmp_path / "empty").mkdir()
+    refused(dana.DanaError, [fault], dana.load_model, tmp_path / fault)
 
 
 @pytest.mark.slow
@@ -213,53 +211,15 @@ def test_a_launched_script_makes_the_folder_of_one_process(
     weighed, adapted, pieces, task_texts, general_texts, tmp_path
 ):
     out = tmp_path / "run"
-    told = {"task": task_texts, "general": general_texts, "out": str(out), "model": str(pieces), "steps": STEPS}
-    (tmp_path / "told.json").write_text(json.dumps({**told, "encoder": FAST["encoder"]}), encoding="utf-8")
+    job = {"task": task_texts, "general": general_texts, "out": str(out), "model": str(pieces), "steps": STEPS}
+    (tmp_path / "job.json").write_text(json.dumps({**job, "encoder": FAST["encoder"]}), encoding="utf-8")
     launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     script = Path(__file__).with_name("two_ranks_run.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([*launched, script, tmp_path / "told.json"], check=True, env=environment, timeout=280)
+    subprocess.run([*launched, script, tmp_path / "job.json"], check=True, env=environment, timeout=280)
     for kind in ("task", "corpus", "scores", "weights"):
         ours, theirs = read_manifest(out / kind), read_manifest(weighed[0] / kind)
         assert (ours["fingerprint"], ours["files"]) == (theirs["fingerprint"], theirs["files"])
     model, _ = dana.load_model(out / "adapted")
     for name, value in adapted[0].state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("amiss", [float("nan"), -0.5, "x", float("inf")])
-def test_a_weight_that_is_none_is_named(amiss, weighed, pieces, task_texts, general_texts):
-    table = weighed[1].astype({"weight": object})
-    table.loc[2, "weight"] = amiss
-    with pytest.raises(DataError, match=rf"^weights\[2\]: weight {amiss}; must be a finite number"):
-        dana.adapt(pieces, task_texts, general_texts, table, **STEPS)
-
-
-@pytest.mark.parametrize("task", [["a"], pd.DataFrame({"text": ["a"]}), None])
-def test_a_task_that_is_no_card_and_no_splits_is_refused(task, checkpoint):
-    with pytest.raises(ConfigError, match="must be a task card, or a mapping of train"):
-        dana.finetune(checkpoint, task)
-
-
-def test_a_card_is_found_in_the_folders_of_task_path(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setenv("DANA_TASK_PATH", "")
-    toy_task.write_task(tmp_path, name="words")
-    brief = {**SEEDS, "seeds": 1}
-    with pytest.raises(ConfigError, match="unknown task 'words'"):
-        dana.finetune(checkpoint, "words", **brief)
-    assert len(dana.finetune(checkpoint, "words", task_path=tmp_path, **brief)) == 1
-
-
-def test_what_is_no_checkpoint_is_not_loaded(checkpoint, tmp_path):
-    import torch
-
-    model, tokenizer = dana.load_model(checkpoint)
-    for part in (model, tokenizer):
-        part.save_pretrained(tmp_path / "pickled")
-    (tmp_path / "pickled" / "model.safetensors").unlink()
-    torch.save(model.state_dict(), tmp_path / "pickled" / "pytorch_model.bin")
-    (tmp_path / "empty").mkdir()
-    for place in ("pickled", "empty", "nowhere"):
-        with pytest.raises(dana.DanaError) as raised:
-            dana.load_model(tmp_path / place)
-        assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""What ``import dana`` gives: every name, found when it is first used, and nothing heavy before."""
+"""``import dana`` offers every public name and imports nothing heavy before it is used."""
 
 import subprocess
 import sys
@@ -15,8 +15,8 @@ def run_python(code: str) -> str:
 def test_import_takes_less_than_a_tenth_of_a_second_and_imports_nothing_heavy():
     heavy = "('torch', 'transformers', 'numpy', 'pandas', 'pyarrow', 'sklearn', 'datasets', 'yaml', 'tqdm')"
     code = (
-        "import sys, time; begun = time.perf_counter(); import dana; dir(dana); "
-        f"print(time.perf_counter() - begun, [name for name in {heavy} if name in sys.modules])"
+        "import sys, time; start = time.perf_counter(); import dana; dir(dana); "
+        f"print(time.perf_counter() - start, [name for name in {heavy} if name in sys.modules])"
     )
     seconds, _, modules = run_python(code).partition(" ")
     assert modules == "[]"
@@ -31,14 +31,8 @@ def test_every_name_is_found_and_says_what_it_is(name):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'dana' has no attribute 'rnak'"):
+    with pytest.raises(AttributeError, match="rnak"):
         dana.rnak  # noqa: B018
-
-
-def test_functions_are_not_hidden_by_packages_that_are_imported():
-    code = "import dana, dana.cli.main, pkgutil; print([m.name for m in pkgutil.iter_modules(dana.__path__)])"
-    packages = set(eval(run_python(code)))
-    assert not packages & set(dana.__all__)
 
 
 @pytest.mark.slow

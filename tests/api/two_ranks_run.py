@@ -7,7 +7,7 @@ from pathlib import Path
 import dana
 
 if __name__ == "__main__":
-    told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    dana.score(told["task"], told["general"], out=told["out"], detector="knn", encoder=told["encoder"])
-    dana.weigh(told["out"], policy="sigmoid", beta=0.3)
-    dana.adapt(told["model"], out=told["out"], **told["steps"])
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    dana.score(job["task"], job["general"], out=job["out"], detector="knn", encoder=job["encoder"])
+    dana.weigh(job["out"], policy="sigmoid", beta=0.3)
+    dana.adapt(job["model"], out=job["out"], **job["steps"])

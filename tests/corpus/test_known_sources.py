@@ -180,7 +180,7 @@ KEEPING = """
 import sys
 from pathlib import Path
 from dana.core import known_sources
-known_sources.WHOLE, known_sources.SETTLED = 1000, 0
+known_sources.SMALL, known_sources.SETTLED = 1000, 0
 for _ in range(50):
     known = known_sources.KnownSources(Path(sys.argv[1]))
     known._before = {}

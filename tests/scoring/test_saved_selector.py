@@ -145,7 +145,7 @@ def test_a_changed_word_of_the_description_is_noticed(moved):
 
 def test_another_format_names_the_dana_that_wrote_it(moved):
     change(moved, format=2, dana="9.1")
-    with pytest.raises(ArtifactError, match=r"format 2, of dana 9\.1; this dana reads 1"):
+    with pytest.raises(ArtifactError, match=r"format 2, .*dana 9\.1"):
         load_selector(moved)
 
 
