@@ -82,26 +82,6 @@ def test_a_touched_file_is_hashed_once_more_and_the_corpus_is_reused(hashed, poo
     assert len(hashed) == 2
 
 
-def test_a_file_that_was_changed_just_now_is_hashed_again(hashed, pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(known_sources, "SETTLED", 10**12)
-    for _ in range(2):
-        made = corpus_stage([str(pool)], tmp_path / "out")
-    assert hashed == ["pool.jsonl", "pool.jsonl"]
-    assert not (made.path / CACHE).exists()
-    monkeypatch.setattr(known_sources, "SETTLED", 0)
-    for _ in range(2):
-        corpus_stage([str(pool)], tmp_path / "out")
-    assert len(hashed) == 3
-
-
-def test_an_edited_file_is_refused(hashed, pool, tmp_path):
-    corpus_stage([str(pool)], tmp_path / "out")
-    pool.write_text(TEXT + '{"text": "one more"}\n')
-    for _ in range(2):
-        with pytest.raises(ArtifactError, match=r"made from other settings \(files\.pool\.jsonl: "):
-            corpus_stage([str(pool)], tmp_path / "out")
-
-
 def test_other_bytes_are_seen_by_the_time_of_change(hashed, pool, tmp_path):
     corpus_stage([str(pool)], tmp_path / "out")
     _edit(pool, TEXT.index("00001"))

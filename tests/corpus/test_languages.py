@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dana.cli.main import main
 from dana.core.errors import ConfigError
 from dana.core.schemas import iterate_documents, read_table
 from dana.corpus.units import OTHERS, RULED, parse_units, sentences
@@ -91,11 +90,6 @@ PARTS = {
         ["细胞吸收了蛋白质。", "基因改变了。", "酶结合了受体。", "抗体找到了肿瘤。"],
         ["法官做出了判决。", "律师提出了上诉。", "证人来到了法庭。", "法院公布了裁定。"],
     ),
-    "ja": (
-        ["今日", "昨日", "明日", "その後", "朝", "夜", "今", "最後に"],
-        ["細胞が増えた。", "遺伝子が変わった。", "酵素が働いた。", "抗体が見つかった。"],
-        ["裁判官が決めた。", "弁護士が話した。", "証人が来た。", "裁判所が認めた。"],
-    ),
     "ru": (
         ["Сегодня ", "Вчера ", "Завтра ", "Потом ", "Утром ", "Ночью ", "Теперь ", "Весной "],
         ["клетка выросла.", "ген изменился.", "белок распался.", "опухоль исчезла."],
@@ -105,11 +99,6 @@ PARTS = {
         ["اليوم ", "أمس ", "غدا ", "ثم ", "صباحا ", "ليلا ", "الآن ", "أخيرا "],
         ["نمت الخلية.", "تغير الجين.", "عمل الإنزيم.", "ظهر الورم."],
         ["حكم القاضي.", "تكلم المحامي.", "حضر الشاهد.", "بدأت المحكمة."],
-    ),
-    "hi": (
-        ["आज ", "कल ", "फिर ", "बाद में ", "सुबह ", "रात को ", "अब ", "अंत में "],
-        ["कोशिका बढ़ी।", "जीन बदला।", "एंजाइम ने काम किया।", "ट्यूमर मिला।"],
-        ["न्यायाधीश आए।", "वकील बोले।", "गवाह मिला।", "अदालत खुली।"],
     ),
 }
 
@@ -149,19 +138,3 @@ def test_any_script_goes_from_files_to_weights(tmp_path, language):
         weights = read_table(made.path).to_pandas()
         own_weights = weights["doc_id"].str.startswith("own-")
         assert weights[own_weights]["weight"].mean() > 0.3 + weights[~own_weights]["weight"].mean()
-
-
-def test_the_command_takes_a_language_and_refuses_another(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    task = "\n".join(f"Der {number}. Oktober war kalt. Abb. {number} zeigt es." for number in range(40))
-    (tmp_path / "task.txt").write_text(task)
-    (tmp_path / "pool.txt").write_text("\n".join(f"Am {number}. Mai schien die Sonne. Gut." for number in range(60)))
-    line = ["score", "--task", "task.txt", "--general", "pool.txt", "--selector", "random"]
-    assert main([*line, "--out", "run", "--language", "xx"]) == 2
-    assert "language='xx': must be a code of ISO 639-1" in capsys.readouterr().err
-    assert main([*line, "--out", "run", "--language", "de"]) == 0
-    assert len(read_table(tmp_path / "run" / "scores")) == 120
-    assert main([*line, "--out", "run", "--language", "en"]) == 2
-    assert '"de" there, "en" now)' in capsys.readouterr().err
-    assert main([*line, "--out", "other", "--language", "en"]) == 0
-    assert len(read_table(tmp_path / "other" / "scores")) == 180

