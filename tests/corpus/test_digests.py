@@ -36,14 +36,6 @@ def _digest(number):
     return blake2b(str(number).encode(), digest_size=16).digest()
 
 
-def test_a_value_by_hand():
-    with closing(DigestStore()) as some:
-        assert some.get(_digest(1)) is None
-        some.add(_digest(1), b"12345678")
-        some.add(_digest(2))
-        assert (some.get(_digest(1)), some.get(_digest(2)), some.get(_digest(3))) == (b"12345678", NO_VALUE, None)
-
-
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 60), max_size=150))
 def test_it_is_a_dictionary(tight, tmp_path, numbers):
@@ -79,17 +71,6 @@ def test_there_are_few_runs_and_their_files_have_no_names(monkeypatch, tmp_path)
         assert list(tmp_path.iterdir()) == []
         handles = [run._file for run in some._runs]
     assert all(handle.closed for handle in handles)
-
-
-def test_the_table_of_bits_lets_few_digests_pass(monkeypatch):
-    monkeypatch.setattr(digests, "IN_MEMORY", 512)
-    monkeypatch.setattr(digests, "FILTER_BITS", 12)
-    with closing(DigestStore()) as some:
-        for number in range(512):
-            some.add(_digest(number))
-        assert all(some._may_hold(_digest(number)) for number in range(512))
-        passed = sum(some._may_hold(_digest(number)) for number in range(1000, 5000)) / 4000
-    assert 0.09 < passed < 0.15, "1 - exp(-512 / 4096) = 0.118"
 
 
 def _admitted_by_sets(document, texts, names):
@@ -143,18 +124,6 @@ def _pool(path, count):
     rows = [{"text": f"text {number * 7919 % (count * 3 // 4)}"} for number in range(count)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
-
-
-def test_one_process_and_a_pool_leave_the_bytes_of_sets_in_memory(monkeypatch, tmp_path):
-    pool, found = _pool(tmp_path / "pool.jsonl", 4000), {}
-    for name, processes, in_memory in (("all", 1, 1 << 19), ("one", 1, 100), ("two", 2, 100)):
-        monkeypatch.setattr(digests, "IN_MEMORY", in_memory)
-        monkeypatch.setattr("dana.stages.texts.reading_processes", lambda files, count=processes: count)
-        made = corpus_stage([pool], tmp_path / name)
-        assert sorted(path.name for path in made.path.iterdir()) == ["__dana__", "part-00000.parquet"]
-        found[name] = (made.manifest["counts"], [part.read_bytes() for part in part_files(made.path)])
-    assert found["one"] == found["two"] == found["all"]
-    assert found["all"][0]["kept"] == 3000
 
 
 KILLED = """

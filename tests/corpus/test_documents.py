@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.text import document_id
 
@@ -63,20 +63,6 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
     assert str(tally) == (
         "7 records in = 1 kept + 2 dropped + 4 rejected (1 duplicate, 1 empty, 2 no text, 1 repeated id, 1 unreadable)"
     )
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ("not json", r"x\.jsonl:2: not JSON"),
-        ({"title": "t", "body": "b"}, r"x\.jsonl:2: the field 'text' is missing; available: title, body"),
-        ({"text": ["a"]}, r"x\.jsonl:2: the field 'text' must be text, got list"),
-        ({"id": "a", "text": "other"}, r"x\.jsonl:2: id 'a' is repeated"),
-    ],
-)
-def test_a_bad_record_fails_with_its_file_line_and_the_way_out(tmp_path, record, message):
-    with pytest.raises(DataError, match=message + r".*--on-bad-record skip"):
-        _read(tmp_path / "x.jsonl", [{"id": "a", "text": "one"}, record], "fail")
 
 
 def test_duplicates_and_empty_records_are_no_reason_to_fail(tmp_path):

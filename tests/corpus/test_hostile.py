@@ -220,6 +220,7 @@ def _second(line):
     return b'{"text": "Good."}\n' + line + b'\n{"text": "After."}\n'
 
 
+REPEATED = b'{"id": 1, "text": "Good."}\n{"id": 1, "text": "Other."}\n{"text": "After."}\n'
 BROKEN = _second(b'{"text": "brok')
 MANY = _jsonl(f"Document {n} {n**7}." for n in range(20_000))
 WITH_NULL = _parquet(["Good.", None, "After."])
@@ -237,6 +238,7 @@ REJECTED = [
     ("x.jsonl", _second(b'"text"'), 2, "expected a JSON object, got str", "unreadable", BOTH),
     ("x.jsonl", _second(b"[" * 100_000), 2, "not JSON: ", "unreadable", BOTH),
     ("x.jsonl", _second(b'{"id": ' + b"1" * 5000 + b"}"), 2, "not JSON: ", "unreadable", BOTH),
+    ("x.jsonl", REPEATED, 2, "id '1' is repeated", "repeated id", BOTH),
     ("x.jsonl", _second(b'{"text": null}'), 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
     ("x.jsonl", _second(b'{"\\ud800": 1}'), 2, "the field 'text' is missing", "no text", BOTH),
     ("x.csv", b'id,text\n1,"Good.\n"\n2\n3,After.\n', 4, "expected 2 columns", "unreadable", BOTH),

@@ -1,9 +1,5 @@
 """Near duplicates: judged like the exact Jaccard index, first kept, and a plain word where the library is missing."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -47,6 +43,16 @@ def test_case_and_marks_do_not_tell_texts_apart_but_every_word_of_a_short_one_do
     assert seen.add("c", "two other") is None
 
 
+def test_signatures_are_the_same_on_every_machine():
+    signature = NearDuplicates(0.8)._signature("a b c d e f g")
+    assert signature.hashvalues[:4].tolist() == [
+        1186402755,
+        635329635,
+        1711093300,
+        2225927669,
+    ]
+
+
 def test_texts_without_words_are_like_no_other():
     seen = NearDuplicates(0.5)
     assert [seen.add(name, "😀 ...") for name in "abc"] == [None, None, None]
@@ -57,21 +63,6 @@ def test_a_long_text_is_the_same_whatever_is_looked_at_at_once(monkeypatch):
     whole = NearDuplicates(0.8)._signature(long).hashvalues
     monkeypatch.setattr(overlap, "SHINGLES_AT_ONCE", 7)
     assert (NearDuplicates(0.8)._signature(long).hashvalues == whole).all()
-
-
-def test_signatures_do_not_depend_on_the_process():
-    code = (
-        "from dana.corpus.overlap import NearDuplicates as N;"
-        "print(N(0.8)._signature('a b c d e f g').hashvalues.tolist())"
-    )
-    out = [
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]  # fmt: skip
-    assert out[0] == out[1] != b""
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, 1.1])

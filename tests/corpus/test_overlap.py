@@ -81,11 +81,6 @@ def test_case_marks_and_line_ends_hide_nothing_and_twelve_words_are_no_ngram(tex
     assert bool(index.find([text])) == shared
 
 
-def test_runs_do_not_reach_from_one_text_into_the_next():
-    index = OverlapIndex.build({"t": [TEXT]})
-    assert index.find([" ".join(ALPHABET[:7]), " ".join(ALPHABET[7:])]) == []
-
-
 def test_a_whole_sentence_of_eight_words_is_found_wherever_it_stands():
     index = OverlapIndex.build({"t": ["Yes. One two three four five six seven eight. No one."]})
     (found,) = index.find(["and one, two, three; four five six seven EIGHT and so on"])
@@ -108,16 +103,6 @@ def test_an_index_of_nothing_finds_nothing(evaluation):
     index = OverlapIndex.build(evaluation)
     assert index.find([THIRTEEN, "", " \n"]) == []
     assert index.find([]) == []
-
-
-def test_a_hash_is_of_the_words_and_not_of_their_place():
-    block = _Block.of(["a b c d e", "b c d", "x a b c d"])
-    runs = block.runs(3)
-    by_words = {}
-    for start, end, value in zip(runs.starts, runs.ends, block.hash_runs(runs), strict=True):
-        by_words.setdefault(block.blob[start:end], set()).add(int(value))
-    assert all(len(values) == 1 for values in by_words.values())
-    assert len(set.union(*by_words.values())) == len(by_words) == 4
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0x24F)))

@@ -107,12 +107,6 @@ def test_several_processes_give_the_documents_and_counts_of_one(jsonl, tmp_path,
             list(read_documents(sources, "fail", Tally(), processes))
 
 
-def test_a_slice_is_parsed_where_it_is_read(jsonl):
-    found, lines = parse_slice(Slice(jsonl, 0, 100), Inputs())
-    assert all(parsed.document for parsed in found)
-    assert lines == len(found)
-
-
 class _NoPool:
     """A pool that must not be asked."""
 

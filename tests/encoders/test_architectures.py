@@ -122,8 +122,7 @@ def test_the_classification_token_is_found_where_the_tokenizer_puts_it(model):
     _close(encoder.encode(TEXTS), [_hidden(model, text, most)[place] for text in TEXTS])
 
 
-@pytest.mark.parametrize("layer", [-5, 4])
-def test_a_layer_that_is_not_there_is_refused(model, layer):
-    says = f"layer={layer}: must be from -4 to 3"
-    with pytest.raises(ConfigError, match=says):
-        TransformerEncoder(str(model), layer=layer).encode(TEXTS)
+def test_a_layer_that_is_not_there_is_refused(model):
+    for layer in (-5, 4):
+        with pytest.raises(ConfigError, match=f"layer={layer}: "):
+            TransformerEncoder(str(model), layer=layer).encode(TEXTS)

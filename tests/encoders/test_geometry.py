@@ -14,11 +14,6 @@ def _cloud(rows=400, dims=6, seed=0):
     return torch.randn(rows, dims, generator=torch.Generator().manual_seed(seed)) * scale + 5
 
 
-def test_none_changes_nothing():
-    fitted = parse_geometry("none").fit(SAMPLE)
-    assert torch.equal(fitted.apply(SAMPLE), SAMPLE)
-
-
 def test_l2_by_hand():
     fitted = parse_geometry("l2").fit(SAMPLE)
     expected = torch.tensor([[0.6, 0.8], [0.0, 1.0], [1.0, 0.0]])
@@ -73,13 +68,6 @@ def test_whitening_keeps_the_leading_directions_with_a_fixed_sign():
     torch.testing.assert_close(parse_geometry("whiten:1").fit(-sample).directions, directions)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_largest_entry_of_a_whitened_direction_is_positive(seed):
-    mixed = _cloud(seed=seed) @ torch.randn(6, 6, generator=torch.Generator().manual_seed(seed))
-    directions = parse_geometry("whiten:5").fit(mixed).directions
-    assert (directions.gather(0, directions.abs().argmax(0, keepdim=True)) > 0).all()
-
-
 @pytest.mark.parametrize("spec", ["none", "l2", "center+l2", "whiten:3"])
 def test_saved_and_loaded_geometry_places_rows_equally(spec, tmp_path):
     fitted = parse_geometry(spec).fit(_cloud())
@@ -123,10 +111,9 @@ def test_bad_samples_and_rows_are_refused_by_name(tmp_path):
         parse_geometry("l2").fit(broken)
     with pytest.raises(DataError, match="has 1 units; the geometry needs at least 2"):
         parse_geometry("l2").fit(SAMPLE[:1])
-    with pytest.raises(DataError, match="all rows of the general sample are equal"):
-        parse_geometry("center+l2").fit(torch.ones(5, 3))
-    with pytest.raises(DataError, match="all rows of the general sample are equal"):
-        parse_geometry("whiten:1").fit(torch.ones(5, 3))
+    for spec in ("center+l2", "whiten:1"):
+        with pytest.raises(DataError, match="all rows of the general sample are equal"):
+            parse_geometry(spec).fit(torch.ones(5, 3))
     with pytest.raises(DataError, match="expected embeddings of 2 dims"):
         parse_geometry("l2").fit(SAMPLE).apply(_cloud())
     with pytest.raises(ArtifactError, match=r"geometry\.json: cannot be read: No such file"):

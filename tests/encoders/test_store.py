@@ -99,13 +99,6 @@ def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, 
     torch.testing.assert_close(read, HashingEncoder(32).encode(TEXTS), atol=float(largest) / 250, rtol=0)
 
 
-def test_more_text_encodes_only_what_is_new(tmp_path, small):
-    fill(tmp_path, TEXTS[:150])
-    encoder = StoredEncoder(Counting(), tmp_path)
-    encoder.encode(TEXTS[100:])
-    assert encoder.encoder.asked == TEXTS[150:]
-
-
 def test_order_and_repeats_in_a_batch(tmp_path):
     fill(tmp_path, TEXTS[:5])
     encoder = StoredEncoder(Counting(), tmp_path)
@@ -219,21 +212,6 @@ def test_of_two_texts_that_share_half_a_key_one_is_encoded_again(tmp_path):
     assert rows[known].tolist() == [[1] * 4 if known[1] else [2] * 4]
 
 
-def test_a_file_of_a_cache_opens_as_safetensors(tmp_path):
-    from safetensors.numpy import load_file
-
-    fill(tmp_path)
-    path = next(tmp_path.glob(f"*/{PATTERN}"))
-    tensors = load_file(path)
-    assert {name: tensor.shape for name, tensor in tensors.items()} == {
-        "high": (200,),
-        "low": (200,),
-        "checks": (200,),
-        "rows": (200 * 64,),
-    }
-    assert (np.diff(tensors["high"].astype(object)) > 0).all()
-
-
 @pytest.mark.parametrize("damage", ["cut", "header", "empty", "row", "key"])
 def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, caplog):
     expected = fill(tmp_path).encode(TEXTS)
@@ -312,7 +290,7 @@ def test_a_killed_process_leaves_a_valid_store(tmp_path):
     process = append(tmp_path, 0, 10**9)
     try:
         for line in process.stdout:
-            if int(line) >= 400:
+            if int(line) >= 160:
                 break
         time.sleep(0.003)  # somewhere in the middle of the next append
     finally:
@@ -321,13 +299,13 @@ def test_a_killed_process_leaves_a_valid_store(tmp_path):
     part = next(tmp_path.iterdir())
     assert_whole(part)
     encoder = StoredEncoder(Counting(), tmp_path)
-    texts = [f"sentence number {number} of the corpus" for number in range(408)]
+    texts = [f"sentence number {number} of the corpus" for number in range(168)]
     assert torch.equal(encoder.encode(texts), stored(texts))
     assert len(encoder.encoder.asked) <= 16  # what waited in memory
 
 
 def test_two_processes_append_at_once(tmp_path):
-    processes = [append(tmp_path, first, first + 600) for first in (0, 200)]
+    processes = [append(tmp_path, first, first + 200) for first in (0, 104)]
     for process in processes:
         process.communicate()
         assert process.returncode == 0
@@ -335,7 +313,7 @@ def test_two_processes_append_at_once(tmp_path):
     assert_whole(part)
     assert not list(part.glob(".*"))
     encoder = StoredEncoder(Counting(), tmp_path)
-    texts = [f"sentence number {number} of the corpus" for number in range(800)]
+    texts = [f"sentence number {number} of the corpus" for number in range(304)]
     assert torch.equal(encoder.encode(texts), stored(texts))
     assert encoder.encoder.asked == []
 
@@ -380,15 +358,14 @@ def test_vectors_are_packed_whatever_their_strides(dtype):
         assert (pack_vectors(strided, dtype) == pack_vectors(plain, dtype)).all()
 
 
-@pytest.mark.parametrize("flip", [0x41, 0x01])
-def test_no_flipped_byte_of_a_file_gives_a_wrong_vector(tmp_path, flip):
+def test_no_flipped_byte_of_a_file_gives_a_wrong_vector(tmp_path):
     vectors = {bytes([number]) * 16: [number] * 4 for number in (1, 7, 9)}
     folder_of(tmp_path / "whole", vectors)
     (path,) = (tmp_path / "whole").glob(PATTERN)
     whole = path.read_bytes()
     lost = 0
     for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :])
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x01]) + whole[place + 1 :])
         rows, known = VectorFolder(tmp_path / "whole", {"dtype": "int8"}).find(list(vectors))
         assert rows[known].tolist() == [row for row, here in zip(vectors.values(), known, strict=True) if here]
         lost += not known.all()

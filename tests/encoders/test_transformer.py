@@ -35,7 +35,7 @@ def test_the_rest_of_the_batch_changes_not_a_bit(encoder):
 def test_a_store_holds_the_same_bits_whatever_was_missing(encoder, tmp_path):
     """After a kill only some texts are encoded again, in other batches than before."""
     texts = [
-        " ".join(["sampler", "chain", "array", "posterior"][: 1 + n % 4] * (1 + n % 9)) + f" {n}" for n in range(40)
+        " ".join(["sampler", "chain", "array", "posterior"][: 1 + n % 4] * (1 + n % 9)) + f" {n}" for n in range(16)
     ]
     whole = StoredEncoder(encoder, tmp_path / "whole").encode(texts)
     parts = StoredEncoder(encoder, tmp_path / "parts")
