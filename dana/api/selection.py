@@ -123,9 +123,9 @@ def weigh(
 
         run = Path(scores)
         ready = settings_of("weigh", run, settings, ("weigh",))
-        made = weigh_stage(run / "scores", run / "corpus", ready.weigh, run / "weights")
+        artifact = weigh_stage(run / "scores", run / "corpus", ready.weigh, run / "weights")
         remember_settings(ready, run)
-        return read_table(made.path).to_pandas()
+        return read_table(artifact.path).to_pandas()
     ready = settings_of("weigh", None, settings, ("weigh",))
     return _weigh_table(scores, ready)
 
@@ -139,8 +139,8 @@ def _weigh_targets(
     require(to is not None, "to", to, "a folder for the weights of several targets")
     require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one a target")
     ready = settings_of("weigh", runs[0], settings, ("weigh",))
-    made = weigh_targets_stage(runs, list(proportions or ()), ready.weigh, Path(str(to)))
-    return read_table(made.path).to_pandas()
+    artifact = weigh_targets_stage(runs, list(proportions or ()), ready.weigh, Path(str(to)))
+    return read_table(artifact.path).to_pandas()
 
 
 def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
@@ -153,8 +153,8 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     require(is_table, "scores", type(scores).__name__, "a run's folder or a pandas table from dana.score")
     missing = [name for name in NEEDED if name not in scores.columns]
     if missing:
-        there = ", ".join(map(str, scores.columns))
-        raise DataError(f"scores: no column {', '.join(missing)}; it has {there}")
+        columns = ", ".join(map(str, scores.columns))
+        raise DataError(f"scores: no column {', '.join(missing)}, got {columns}")
     if twice := [name for name in NEEDED if list(scores.columns).count(name) > 1]:
         raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
     if ready.weigh.effective_budget.kind == "tokens":

@@ -66,10 +66,10 @@ def adapt(
         where = None if unweighted else weights_folder(weights, run, out)
         require(not unweighted or weights is None, "weights", weights, "None beside unweighted=True")
         checkpoint = stack.enter_context(saved_model(model))
-        made = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
+        artifact = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
         if out is not None:
             remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
-        return load_model(made.path)
+        return load_model(artifact.path)
 
 
 def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any) -> "pd.DataFrame":
@@ -97,23 +97,23 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
 
     from dana.stages.finetune import finetune_stage, seed_rows
 
-    about = {name: settings.pop(name) for name in ("kind", "metric", "text_pair_field") if name in settings}
+    extra = {name: settings.pop(name) for name in ("kind", "metric", "text_pair_field") if name in settings}
     ready = settings_of("finetune", None, settings, FINETUNE)
     with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, saved_model(model) as checkpoint:
         if isinstance(task, Mapping):
-            own = ready.finetune
-            fields = {"text": own.text_field or "text", "label": own.label_field or "label", "id": own.id_field or "id"}
-            if pair := about.pop("text_pair_field", None):
+            names = ready.finetune
+            fields = {part: getattr(names, f"{part}_field") or part for part in ("text", "label", "id")}
+            if pair := extra.pop("text_pair_field", None):
                 fields["text_pair"] = pair
-            task = write_card(task, Path(beside), fields, **about)
+            task = write_card(task, Path(beside), fields, **extra)
         else:
-            named_card = isinstance(task, str | Path)
-            require(named_card, "task", type(task).__name__, "a task card, or a mapping of train, dev and test")
-            for name, value in about.items():
-                require(value is None, name, value, "left out: a task card says it")
+            is_card = isinstance(task, str | Path)
+            require(is_card, "task", type(task).__name__, "a task card, or a mapping of train, dev and test")
+            for name, value in extra.items():
+                require(value is None, name, value, "left out, because the task card sets it")
         target = folder if out is not None else folder / "finetune"
-        made = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data)
-        return pd.DataFrame(seed_rows(made))
+        artifact = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data)
+        return pd.DataFrame(seed_rows(artifact))
 
 
 def evaluate(
@@ -147,20 +147,20 @@ def evaluate(
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(out))
         ready = replace(settings_of("evaluate", None, settings, EVALUATE), out=str(folder), cards=list(map(str, cards)))
-        listed = isinstance(models, Mapping) or (isinstance(models, Sequence) and not isinstance(models, str))
-        require(listed, "models", models, "a mapping of names to checkpoints, or a list of folders and Hub names")
+        is_valid = isinstance(models, Mapping) or (isinstance(models, Sequence) and not isinstance(models, str))
+        require(is_valid, "models", models, "a mapping of names to checkpoints, or a list of folders and Hub names")
         if not isinstance(models, Mapping):
             wrong = next((type(model).__name__ for model in models if not isinstance(model, str | Path)), None)
             require(wrong is None, "models", wrong, "folders and Hub names; a mapping gives others a name")
             return run_evaluate([Checkpoint.parse(str(model)) for model in models], ready)
-        named = [
+        rows = [
             Checkpoint(name, stack.enter_context(saved_model(model)), _origin(model)) for name, model in models.items()
         ]
-        return run_evaluate(named, ready)
+        return run_evaluate(rows, ready)
 
 
 def _origin(model: Model) -> str | None:
-    """What the table calls a model in memory, whose folder is gone afterwards."""
+    """Name a model in memory for the table; its folder is temporary."""
     return None if isinstance(model, str | Path) else f"{type(model[0]).__name__} in memory"
 
 
@@ -171,18 +171,18 @@ def training_dataset(
     max_tokens: int = 256,
     objective: str = "masked",
 ) -> "Dataset":
-    """A run's weighted text to a ``datasets`` table: the examples that ``dana adapt`` trains on, with their weights.
+    """Build a ``datasets`` table of the weighted examples of a run on which ``dana adapt`` trains.
 
     Args:
-        run: Folder of a run that was weighed.
-        tokenizer: Of the model that will be trained.
+        run: Folder of a run with weights.
+        tokenizer: Tokenizer of the model.
         weights: Table or folder of weights; None takes those in the run's folder.
-        max_tokens: Most tokens of an example, special tokens included.
-        objective: Says which special tokens an example has; see :class:`dana.train.hf_trainer.WeightedCollator`.
+        max_tokens: Maximum tokens of an example, with special tokens.
+        objective: Decides the special tokens of an example; see :class:`dana.train.hf_trainer.WeightedCollator`.
 
     Returns:
-        ``input_ids`` (with special tokens), ``weight`` (above 0) and ``example_id`` (a hash of document and place that
-        decides the masks). Held-out documents are left out.
+        ``input_ids`` (with special tokens), ``weight`` (above 0) and ``example_id`` (a hash of document and position
+        that decides the masks). Held-out documents are excluded.
 
     Raises:
         ArtifactError: If the run has no corpus, task or weights.
@@ -203,7 +203,7 @@ def training_dataset(
 
 @contextmanager
 def saved_model(model: Model) -> Iterator[str]:
-    """The folder or Hub name of a checkpoint; one in memory is written into a folder that is removed in the end."""
+    """Yield the folder or Hub name of a checkpoint; a model in memory is saved to a temporary folder."""
     if isinstance(model, str | Path):
         yield str(model)
         return
@@ -217,7 +217,7 @@ def saved_model(model: Model) -> Iterator[str]:
 
 
 def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Folder | None) -> Path:
-    """Where the weights are; a table becomes an artifact in the run's folder."""
+    """Return the folder of the weights; a table is written as an artifact in the run's folder."""
     if isinstance(weights, str | Path):
         return Path(weights)
     if weights is None:
@@ -233,11 +233,11 @@ def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Fold
     require(is_table, "weights", type(weights).__name__, "a pandas table from dana.weigh, or a folder")
     missing = [name for name in WEIGHTS.names if name not in weights.columns]
     if missing:
-        raise DataError(f"weights: no column {', '.join(missing)}; it has {', '.join(map(str, weights.columns))}")
+        raise DataError(f"weights: no column {', '.join(missing)}, got {', '.join(map(str, weights.columns))}")
     numbers = pd.to_numeric(weights["weight"], errors="coerce")
-    for row, (given, number) in enumerate(zip(weights["weight"], numbers, strict=True)):
+    for row, (value, number) in enumerate(zip(weights["weight"], numbers, strict=True)):
         if not 0 <= number < float("inf"):
-            raise DataError(f"weights[{row}]: weight {given}; must be a finite number, not below 0")
+            raise DataError(f"weights[{row}]: weight {value}: must be a finite number of at least 0")
     columns = weights[WEIGHTS.names].assign(weight=numbers)
     rows = blake2b(pd.util.hash_pandas_object(columns, index=False).to_numpy("<u8").tobytes(), digest_size=16)
 

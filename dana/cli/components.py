@@ -24,12 +24,12 @@ def add_components(add: AddCommand) -> None:
             check.add_argument("name", help=f"a name or spec, for example {example}")
 
 
-def _list(parsed: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> None:
     """List them, a line each: name, the package it is from, the first line of its docstring."""
     from dana.core.errors import PluginError
     from dana.core.registry import Registry, is_importable
 
-    registry = Registry(f"dana.{parsed.kind}")
+    registry = Registry(f"dana.{args.kind}")
     for name, claims in registry.entries().items():
         try:
             says = (registry.load(name).__doc__ or "").strip().partition("\n")[0]
@@ -39,16 +39,16 @@ def _list(parsed: argparse.Namespace) -> None:
         print(f"{name:<20} {claims[0].dist.name if claims[0].dist else '?':<12} {says}")
 
 
-def _check(parsed: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     """Check one against the contract: a line a check.
 
     Raises:
-        PluginError: If one failed.
+        PluginError: If one failures.
     """
     from dana.core.errors import PluginError
 
-    results = getattr(import_module("dana.selectors.checks"), f"check_{parsed.kind.removesuffix('s')}")(parsed.name)
+    results = getattr(import_module("dana.selectors.checks"), f"check_{args.kind.removesuffix('s')}")(args.name)
     print("\n".join(map(str, results)))
-    failed = sum(not result.passed for result in results)
-    if failed:
-        raise PluginError(f"{parsed.name} breaks {failed} of {len(results)} checks")
+    failures = sum(not result.passed for result in results)
+    if failures:
+        raise PluginError(f"{args.name} breaks {failures} of {len(results)} checks")

@@ -1,4 +1,4 @@
-"""Flags: each fills one setting, whose description and default are its line in ``--help``."""
+"""Define commands and flags: each flag fills one setting, whose description and default are its ``--help`` line."""
 
 import argparse
 import inspect
@@ -54,13 +54,13 @@ def add_command(
 
     Args:
         add: ``add_parser`` of argparse's subparsers.
-        name: Of the command.
-        run: What it does; its docstring is the command's ``--help``, the first line that of ``dana --help``.
-        flags: The settings it takes as flags.
+        name: Name of the command.
+        run: Function of the command; its docstring is the ``--help``, the first line that of ``dana --help``.
+        flags: The settings that are flags.
         settings: Whether it also takes ``--config`` and ``--set``.
-        folder: What a run's folder must hold, for a command that works in one; empty if it takes no DIR.
-        reads: Sections of the settings that it looks at besides those of its flags; None for all there are.
-        text: What it does, instead of the docstring of `run`.
+        folder: What the run's folder must hold; empty if the command takes no DIR.
+        reads: Sections of the settings that it uses besides those of its flags; None for all.
+        text: Description, instead of the docstring of `run`.
     """
     text = text or inspect.getdoc(run) or ""
     first = text.partition("\n")[0].rstrip(".")
@@ -84,65 +84,65 @@ def add_command(
         parser.add_argument(
             "--set", dest="overrides", nargs="+", default=[], metavar="key=value", help="any other setting"
         )
-    flagged = {flag.setting: flag.name for flag in flags}
-    read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flagged), *reads]
-    parser.set_defaults(run=run, command=name, flags=flagged, reads=read, processes=False)
+    flag_names = {flag.setting: flag.name for flag in flags}
+    read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
+    parser.set_defaults(run=run, command=name, flags=flag_names, reads=read, processes=False)
     return parser
 
 
 def add_group(add: AddCommand, name: str, text: str) -> AddCommand:
-    """Add a command that has commands of its own.
+    """Add a command with subcommands.
 
     Args:
         add: ``add_parser`` of the command line's subparsers.
-        name: Of the command.
+        name: Name of the command.
         text: Its line in ``dana --help``.
 
     Returns:
-        What adds a command to it.
+        Function that adds a subcommand.
     """
     return add(name, help=text, description=text).add_subparsers(required=True, metavar="ACTION").add_parser
 
 
 def local_folder(text: str) -> Path:
-    """The type of an argument that is a local folder: a URL is refused, with what to do instead."""
+    """Convert an argument to a local folder; a URL is refused."""
     if is_url(text):
-        hint = "copy what is there to a local folder and back, for example with aws s3 sync"
+        hint = "copy it to a local folder, for example with aws s3 sync"
         raise argparse.ArgumentTypeError(f"{text}: is a URL, and runs need a local folder; {hint}")
     return Path(text)
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with the nearest flag or command."""
+    """Argument parser whose errors are one line with the nearest flag or command."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuses what is unknown here, where the flags of the command are known."""
-        parsed, unknown = super().parse_known_args(args, namespace)
+        """Refuse unknown arguments here, where the flags of the command are available."""
+        args, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            given = unknown[0].partition("=")[0]
-            near = nearest(given, self._option_string_actions) if given.startswith("-") else ""
+            flag = unknown[0].partition("=")[0]
+            near = nearest(flag, self._option_string_actions) if flag.startswith("-") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
-        return parsed, unknown
+        return args, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and leave with code 2."""
+        """Print one line and exit with code 2."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         near = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
         reason = missing_studies().get(choice[1].replace("-", "_")) if choice else None
-        said = f"study {choice[1]}: {reason}" if choice and reason else without_secrets(f"{message}{near}")
-        self.exit(2, f"dana: error: {said}; {self.prog} --help says what there is\n")
+        text = f"study {choice[1]}: {reason}" if choice and reason else without_secrets(f"{message}{near}")
+        self.exit(2, f"dana: error: {text}; see {self.prog} --help\n")
 
 
 class FillSetting(argparse.Action):
-    """Stores a flag's value under the full name of the setting it fills."""
+    """Store the value of a flag under the full name of its setting."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
-        """Called by argparse for each flag that is given."""
+        """Store the value; argparse calls this for each flag of the command line."""
         setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Describes a flag as its setting is described, with its default."""
+    """Help of a flag: the description of its setting, with the default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if not isinstance(action, FillSetting):
@@ -154,23 +154,23 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _plain(value: Any) -> str:
-    """A default as it would be given."""
+    """Format a default as it would be typed."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def setting_doc(key: str) -> tuple[str, Any]:
-    """Read what the dataclass of a setting says of it, for its line in ``--help``.
+    """Read the description and default of a setting from its dataclass.
 
     Args:
-        key: Its full name, for example ``adapt.execution.layout``.
+        key: Full name, for example ``adapt.execution.layout``.
 
     Returns:
-        Its description in one line of plain text, and its default.
+        Description in one line of plain text, and default.
 
     Raises:
-        KeyError: If there is none of this name.
+        KeyError: If the setting does not exist.
     """
     from dana.stages.settings import RunSettings
 
@@ -178,15 +178,15 @@ def setting_doc(key: str) -> tuple[str, Any]:
     settings: Any = RunSettings
     for section in sections:
         kind = get_type_hints(settings)[section]
-        settings = next(part for part in (kind, *get_args(kind)) if is_dataclass(part))  # of an optional section, too
+        settings = next(part for part in (kind, *get_args(kind)) if is_dataclass(part))  # the section may be optional
     setting = {item.name: item for item in fields(settings)}[name]
     default = setting.default if setting.default_factory is MISSING else setting.default_factory()
-    texts = [_attributes(one).get(name, "") for one in settings.__mro__]  # a subclass may change the default alone
+    texts = [_attributes(one).get(name, "") for one in settings.__mro__]  # a subclass may change only the default
     return next(filter(None, texts), ""), default
 
 
 def _attributes(cls: type) -> dict[str, str]:
-    """Name to text of a docstring's ``Attributes`` section, without the markup of docstrings."""
+    """Parse the ``Attributes`` section of a docstring into name and plain text."""
     section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     entries = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)[1:]
     plain = (re.sub(r":\w+:`~?([^`]+)`", r"\1", " ".join(text.split())).replace("``", "") for text in entries[1::2])

@@ -1,4 +1,4 @@
-"""The command line: joins the groups of commands, sets up logging and turns errors into exit codes."""
+"""Run a command of the command line: parse it, set up logging and turn errors into exit codes."""
 
 import argparse
 import io
@@ -36,27 +36,27 @@ setting (for example --set adapt.learning_rate=5e-5). recipes/*.yaml list them w
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, 1 for a strict check's warnings, 2 for errors, 75 after a stop."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = argparse.Namespace()
+    """Run one command and return its exit code: 0, 1 for warnings of a strict check, 2 for errors, 75 after a stop."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    args = argparse.Namespace()
     try:
         with report_errors_once():
-            with nullcontext() if is_main_process() else redirect_stderr(io.StringIO()):  # usage is told once
-                build_parser(given).parse_args(given, parsed)
-            _check_not_empty(given)
-            setup(parsed.verbose)
+            with nullcontext() if is_main_process() else redirect_stderr(io.StringIO()):  # print usage once
+                build_parser(words).parse_args(words, args)
+            _check_not_empty(words)
+            setup(args.verbose)
             use_all_cores()
-            _run(parsed)
+            _run(args)
         return 0
     except FirstProcessError as error:
         return error.exit_code
     except DanaError as error:
         progress.write(f"dana: error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
+    except BrokenPipeError:  # the reader, for example `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk, a folder that may not be written: the user's to mend, wherever it is met
+    except OSError as error:  # a full disk or a folder without permission: the user can mend it
         where = f"{error.filename}: " if error.filename else ""
         progress.write(f"dana: error: {without_secrets(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return DanaError.exit_code
@@ -65,36 +65,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _run(parsed: argparse.Namespace) -> None:
-    """Run the command; of one that is work for one process, the first of a launch runs it and the others do nothing."""
-    if processes() > 1 and not parsed.processes:
+def _run(args: argparse.Namespace) -> None:
+    """Run the command, on all processes of a launch or, if it needs only one, on the first."""
+    if processes() > 1 and not args.processes:
         if not is_main_process():
             return
-        log.info("launch    %d processes were launched; this is work for one, the others end", processes())
+        log.info("launch    this command needs one process of %d; the others end", processes())
         leave_launch()
-    # Not None: DeepSpeed flushes it when it builds its kernels.
+    # A stream, because DeepSpeed flushes it when it builds its kernels.
     with nullcontext() if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
-        parsed.run(parsed)
+        args.run(args)
 
 
-def _check_not_empty(given: Sequence[str]) -> None:
-    """An empty argument is a variable of a shell that was not set; as a path it would mean the working directory.
+def _check_not_empty(words: Sequence[str]) -> None:
+    """Refuse empty arguments: mostly unset shell variables, which as a path would mean the working directory.
 
     Raises:
-        ConfigError: Naming the flag, or what stands before it.
+        ConfigError: Names the flag, or the word before the empty argument.
     """
-    for before, argument in zip(["dana", *given], given, strict=False):
+    for before, argument in zip(["dana", *words], words, strict=False):
         flag, equals, value = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
         if equals and not value.strip():
-            raise ConfigError(f"{flag} '': nothing is named; give a value, or leave it out")
+            raise ConfigError(f"{flag} '': is empty; give a value or remove it")
 
 
-def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParser:
-    """The command line.
+def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """Build the parser of all commands.
 
     Args:
-        given: What was typed: of a study's commands only those that are named there are loaded, of the others
-            ``dana --help`` has the line alone. None loads all.
+        words: The typed words. Commands of studies are loaded only if they are among them; the others have only their
+            line in ``dana --help``. None loads all.
     """
     parser = Parser(
         prog="dana",
@@ -113,8 +113,8 @@ def build_parser(given: Collection[str] | None = None) -> argparse.ArgumentParse
     for study in studies():
         for name, (line, target) in study.commands.items():
             if name in commands.choices:
-                left_out[f"{study.name} {name}"] = "there is a command of this name"
-            elif given is None or name in given:
+                left_out[f"{study.name} {name}"] = "a command of this name exists"
+            elif words is None or name in words:
                 load_object(target)(add)
             else:
                 add(name, help=line)

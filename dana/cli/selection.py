@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
-from dana.cli.settings import keep, next_command, settings_from
+from dana.cli.settings import next_command, save_settings, settings_from
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
@@ -33,7 +33,7 @@ TEXTS = [
 RANK = [
     Flag("--detectors", "ranking.detectors", "all, or names with commas: knn,lof,pyod:LODA", COMMAS),
     Flag("--seeds", "ranking.seeds"),
-    Flag("--beta", "weigh.beta", "share of the units that will be kept: the ranking is by the recall at it"),
+    Flag("--beta", "weigh.beta", "share of the units to select: detectors are ranked by their recall at it"),
 ]
 SCORE = [
     Flag(
@@ -64,10 +64,10 @@ def add_selection(add: AddCommand) -> None:
     score.set_defaults(processes=True)
     part = score.add_mutually_exclusive_group()
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
-    part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of what was prepared")
-    part.add_argument("--merge", action="store_true", help="only join what the shards left")
+    part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text")
+    part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
     part.add_argument(
-        "--dry-run", action="store_true", help="estimate time, memory and disk from a sample, write nothing"
+        "--dry-run", action="store_true", help="estimate time, memory and disk from a sample; write nothing"
     )
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
     weigh.add_argument(
@@ -77,131 +77,128 @@ def add_selection(add: AddCommand) -> None:
     weigh.add_argument("--to", type=local_folder, help="folder of the weights (default: DIR/weights)")
 
 
-def _rank(parsed: argparse.Namespace) -> None:
+def _rank(args: argparse.Namespace) -> None:
     """Compare the detectors by how well they tell held-out text of the task from the general text.
 
-    Fits every detector as `dana score --selector detector` would, five times, without a fifth of the task's documents
-    each. Writes OUT/ranking/ranking.csv. recall: the share of held-out task units in the part of the general text that
-    will be kept (--beta), with a 95 % interval over documents; the stablest within one standard error of the best is
-    chosen.
+    Fits every detector as `dana score --selector detector` does, in five folds over the task's documents, and writes
+    OUT/ranking/ranking.csv. recall: the share of held-out task units in the selected share (--beta) of the general
+    text, with a 95 % interval over documents. Of the detectors within one standard error of the best, the most stable
+    is chosen.
     """
     from dana.stages.rank import TABLE, comparison_text, run_rank
 
-    settings = settings_from(parsed)
+    settings = settings_from(args)
     artifact = run_rank(settings)
-    keep(settings, Path(settings.out))
+    save_settings(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
     print(f"\nchosen: {artifact.manifest['chosen']}   written: {artifact.path / TABLE}")
     print(next_command("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
 
 
-def _score(parsed: argparse.Namespace) -> None:
+def _score(args: argparse.Namespace) -> None:
     """Score every unit of the general text against the task; higher = more foreign.
 
     Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
     start and end are characters in the document) and OUT/scores/__dana__/held_out_task.parquet, the same for held-out
     task text. pandas.read_parquet("OUT/scores") opens the table.
 
-    Killed, the same command goes on with the shards that are missing. Several processes: accelerate launch
-    recipes/score.py with the same flags. Several machines: --prepare on one, --shard 1/N ... N/N anywhere, --merge at
-    last. The bytes are the same whoever did what.
+    After a kill the same command resumes with the missing shards. Several processes: accelerate launch
+    recipes/score.py with the same flags. Several machines: --prepare on one, then --shard 1/N ... N/N on any, then
+    --merge. The bytes are the same in every case.
     """
     from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
-    settings = settings_from(parsed)
-    if parsed.dry_run:
+    settings = settings_from(args)
+    if args.dry_run:
         print(estimate_score(settings))
-    elif parsed.prepare:
+    elif args.prepare:
         scoring = open_scoring(settings)
         scoring.prepare()
-        keep(settings, Path(settings.out))
+        save_settings(settings, Path(settings.out))
         print(f"prepared: {scoring.shards.path}")
         each = "or 1/N to N/N on N machines"
         print(next_command("score", "--out", settings.out, "--shard", "1/1", note=each))
-    elif parsed.shard:
+    elif args.shard:
         from dana.core.launch import Share
 
-        share, scoring = Share.parse(parsed.shard), open_prepared(settings)
-        _check_prepared(parsed, settings)
+        share, scoring = Share.parse(args.shard), open_prepared(settings)
+        _check_prepared(args, settings)
         scoring.score(scoring.load_prepared(), share)
-        print(f"scored:  share {parsed.shard}")
+        print(f"scored:  share {args.shard}")
         print(next_command("score", "--out", settings.out, "--merge", note="when all shares are scored"))
     else:
-        if parsed.merge:
+        if args.merge:
             scoring = open_prepared(settings)
-            _check_prepared(parsed, settings)
+            _check_prepared(args, settings)
             artifact = scoring.merge()
         else:
             artifact = run_score(settings)
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
-        keep(settings, Path(settings.out))
+        save_settings(settings, Path(settings.out))
         print(next_command("weigh", settings.out))
 
 
-def _check_prepared(parsed: argparse.Namespace, settings: "RunSettings") -> None:
-    """Refuse, with --shard and --merge, other texts than were prepared: those two do not look at the sources.
+def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
+    """Refuse, with --shard and --merge, other texts than those of --prepare, because they do not read the sources.
 
     Raises:
-        ConfigError: Naming the flag or key.
+        ConfigError: Names the flag or key.
     """
     from dana.core.config import load
     from dana.core.errors import ConfigError
     from dana.stages.remember import differences, remembered
     from dana.stages.settings import RunSettings
 
-    prepared = load(RunSettings, remembered(Path(settings.out)))
-    for key, value in differences(settings, prepared).items():
+    former = load(RunSettings, remembered(Path(settings.out)))
+    for key, value in differences(settings, former).items():
         if key.partition(".")[0] in ("task", "general", "data", "on_bad_record", "inputs", "hygiene"):
-            name = parsed.flags.get(key, key)
-            raise ConfigError(
-                f"{name} {value!r}: other texts were prepared; --shard and --merge go on with those alone"
-            )
+            name = args.flags.get(key, key)
+            raise ConfigError(f"{name} {value!r}: --prepare read other texts; remove it or prepare again")
 
 
-def _weigh(parsed: argparse.Namespace) -> None:
+def _weigh(args: argparse.Namespace) -> None:
     """Turn scores into weights in [0, 1]; 1 = in-domain.
 
     segments  keep the best segments of consecutive units with weight 1, drop the rest (the paper's headline system)
     sigmoid   weigh every unit by 1 / (1 + exp(-C (alpha - standardised score)))
     sampled   draw segments with probability proportional to that weight, then train on them with weight 1
 
-    Writes DIR/weights/part-*.parquet; for segments and sampled also the kept text, a JSON line a run of
-    adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Says, from the scores of held-out task text, how much of
-    the kept text is like the task.
+    Writes DIR/weights/part-*.parquet; for segments and sampled also the selected text, one JSON line per run of
+    adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Estimates from the scores of held-out task text how much
+    of the selected text is in-domain.
 
-    --balance TABLE spreads the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, so that
-    the choice is not of one topic; where a group is used up the others get the rest.
+    --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, so that
+    the selected text is not of one topic; the others get what a group cannot use.
 
     Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to PLACE, of runs that scored the same
-    general text. The budget is that of all together; no segment is kept twice, and the column `target` says whose it
-    is.
+    general text. The budget is shared; no segment is selected twice, and the column `target` names its target.
     """
     from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text
 
-    folder, settings = parsed.folder, settings_from(parsed)
-    out = parsed.to or folder / "weights"
-    if parsed.others or parsed.proportions is not None:
-        artifact = weigh_targets_stage([folder, *parsed.others], _proportions(parsed), settings.weigh, out)
+    folder, settings = args.folder, settings_from(args)
+    out = args.to or folder / "weights"
+    if args.others or args.proportions is not None:
+        artifact = weigh_targets_stage([folder, *args.others], _proportions(args), settings.weigh, out)
     else:
         artifact = weigh_stage(folder / "scores", folder / "corpus", settings.weigh, out)
-        if out == folder / "weights":  # what goes elsewhere is no longer the run's
-            keep(settings, folder)
+        if out == folder / "weights":  # weights in another folder are not the run's
+            save_settings(settings, folder)
     print(weights_text(artifact))
     elsewhere = [] if out == folder / "weights" else ["--weights", out, "--to", folder / f"adapted-{out.name}"]
     model = settings.model or "bert-base-uncased"
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
 
 
-def _proportions(parsed: argparse.Namespace) -> list[float]:
-    """The share of the budget for each of several targets, whose weights need a folder of their own."""
+def _proportions(args: argparse.Namespace) -> list[float]:
+    """Parse the shares of the budget of several targets; --to is required, too."""
     from dana.core.errors import ConfigError
 
-    if parsed.proportions is None:
-        runs = len(parsed.others) + 1
-        raise ConfigError(f"{runs} runs: name the share of each, for example --proportions 0.7,0.3")
-    if parsed.to is None:
+    if args.proportions is None:
+        runs = len(args.others) + 1
+        raise ConfigError(f"{runs} runs: give the share of each, for example --proportions 0.7,0.3")
+    if args.to is None:
         raise ConfigError("--to is missing: name the folder of weights for several targets")
     try:
-        return [float(share) for share in parsed.proportions.split(",")]
+        return [float(share) for share in args.proportions.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--proportions {parsed.proportions!r}: must be numbers with commas between") from error
+        raise ConfigError(f"--proportions {args.proportions!r}: must be numbers separated by commas") from error

@@ -1,4 +1,4 @@
-"""Command line to settings: the folder's settings.yaml, then --config, then flags, then --set; the later one counts."""
+"""Collect settings from the folder's settings.yaml, --config, flags and --set; later ones override."""
 
 import argparse
 import json
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
-def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSettings":
-    """Settings that the run's folder remembers, then those of --config, then the flags, then key=value.
+def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSettings":
+    """Build the settings of a command: remembered ones of the folder, then --config, then flags, then --set.
 
     Args:
-        parsed: The command line.
-        base: A recipe by file or name, for the commands that run a whole one; it alone decides, nothing is remembered.
+        args: The parsed command line.
+        base: Recipe by file or name, for commands that run a whole one; then nothing remembered is used.
 
     Raises:
-        ConfigError: If a setting is unknown, wrong, or not looked at by the command.
+        ConfigError: If a setting is unknown, its value is not allowed, or the command does not use it.
     """
     from dana.core.config import SETTINGS, find_recipe, load, merge_sections, read_yaml
     from dana.stages.remember import dotted, recalled
@@ -31,65 +31,65 @@ def settings_from(parsed: argparse.Namespace, base: str | None = None) -> "RunSe
     from dana.stages.unused import refuse_unused
     from dana.tasks.finder import add_to_task_path
 
-    paths = [find_recipe(named) for named in (base, getattr(parsed, "config", None)) if named]
+    paths = [find_recipe(name) for name in (base, getattr(args, "config", None)) if name]
     origin = " and ".join(map(str, paths)) or "command line"
     values: dict[str, Any] = {}
     for path in paths:
         values = merge_sections(values, read_yaml(path))
-    flags = {key: getattr(parsed, key) for key in parsed.flags if getattr(parsed, key) is not None}
-    if hasattr(parsed, "folder"):
-        flags["out"] = str(parsed.folder)
-    overrides = [f"{key}={_as_text(value)}" for key, value in flags.items()] + parsed.overrides
-    named = {override.partition("=")[0] for override in overrides}
+    flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
+    if hasattr(args, "folder"):
+        flags["out"] = str(args.folder)
+    overrides = [f"{key}={_as_text(value)}" for key, value in flags.items()] + args.overrides
+    keys = {override.partition("=")[0] for override in overrides}
     if base is None:
-        folder = settings_folder(parsed, load(RunSettings, values, overrides, origin=origin))
-        given = parsed.given = named | {*dotted(values)}
-        memory = recalled(folder, given)
-        if parsed.command == "finetune":  # the run remembers what was adapted, not which arm is next
+        folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
+        explicit = args.explicit = keys | {*dotted(values)}
+        memory = recalled(folder, explicit)
+        if args.command == "finetune":  # the remembered model was adapted; it is not the arm to fine-tune
             memory.pop("model", None)
-        shown = [f"{key}={value}" for key, value in dotted(memory).items() if key not in given and _reads(parsed, key)]
-        if shown:
-            log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(shown))
+        lines = [f"{key}={value}" for key, value in dotted(memory).items() if key not in explicit and _reads(args, key)]
+        if lines:
+            log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(lines))
         values = merge_sections(memory, values)
     settings = with_store(load(RunSettings, values, overrides, origin=origin))
     add_to_task_path(settings.task_path)
-    for key in [override.partition("=")[0] for override in parsed.overrides]:
-        if not _reads(parsed, key):
-            allowed = ", ".join(parsed.reads)
-            raise ConfigError(f"{key} is not looked at by dana {parsed.command}, whose settings are: {allowed}")
-    refuse_unused(parsed.command, {key: parsed.flags.get(key, key) for key in named}, settings)
+    for key in [override.partition("=")[0] for override in args.overrides]:
+        if not _reads(args, key):
+            sections = ", ".join(args.reads)
+            raise ConfigError(f"{key} has no effect with dana {args.command}; remove it. Its sections: {sections}")
+    refuse_unused(args.command, {key: args.flags.get(key, key) for key in keys}, settings)
     return settings
 
 
-def _reads(parsed: argparse.Namespace, key: str) -> bool:
-    """Whether the command looks at a setting."""
-    return not parsed.reads or key.partition(".")[0] in parsed.reads
+def _reads(args: argparse.Namespace, key: str) -> bool:
+    """Return True if the command uses a setting."""
+    return not args.reads or key.partition(".")[0] in args.reads
 
 
 def _as_text(value: Any) -> str:
-    """A value as key=value has it, which is read as YAML."""
+    """Format a value for key=value, which is parsed as YAML."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def settings_folder(parsed: argparse.Namespace, settings: "RunSettings") -> Path:
-    """The run's folder: DIR, or --out; of ``DIR/finetune/TASK/ARM`` it is DIR."""
+def settings_folder(args: argparse.Namespace, settings: "RunSettings") -> Path:
+    """Return the run's folder: DIR or --out; for ``DIR/finetune/TASK/ARM`` it is DIR."""
     out = Path(settings.out)
-    is_arm = parsed.command == "finetune" and out.parent.parent.name == "finetune"
+    is_arm = args.command == "finetune" and out.parent.parent.name == "finetune"
     return out.parent.parent.parent if is_arm else out
 
 
-def keep(settings: "RunSettings", folder: Path) -> None:
-    """Let the run's folder remember the settings of a command that ended well."""
+def save_settings(settings: "RunSettings", folder: Path) -> None:
+    """Save the settings of a finished command in the run's folder."""
     from dana.stages.remember import remember
 
     remember(settings, folder)
 
 
 def next_command(*words: object, note: str = "") -> str:
-    """The line that names the next command: a whole one to paste, the run's folder holds all other settings.
+    """Format the line with the next command, which can be pasted; the run's folder has all other settings.
 
     Args:
-        words: Of the command, without ``dana``.
-        note: What else to know, behind a ``#``, so that the whole line can be pasted.
+        words: Words of the command, without ``dana``.
+        note: Comment behind a ``#``.
     """
     return f"next:    {shlex.join(['dana', *map(str, words)])}{f'   # {note}' if note else ''}"

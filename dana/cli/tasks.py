@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command, add_group
-from dana.cli.settings import keep, next_command, settings_folder, settings_from
+from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
 from dana.core.errors import CheckWarning
 from dana.core.text_table import tabulate
 
@@ -26,7 +26,7 @@ FINETUNE = [
 EVALUATE = [
     Flag("--tasks", "cards", "names or YAML files of task cards", MANY),
     *(flag for flag in FINETUNE if flag.name in ("--data", "--task-path", "--seeds", "--preset")),
-    Flag("--jobs", "jobs", "cells that run side by side, each in a process of its own"),
+    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
     Flag("--out", "out"),
 ]
 CARDS = [
@@ -48,37 +48,37 @@ def add_tasks(add: AddCommand) -> None:
     evaluate.add_argument("checkpoints", nargs="+", metavar="MODEL", help="a folder or a Hub name, or NAME=MODEL")
     evaluate.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
     predict = add_command(add, "predict", _predict, settings=False)
-    predict.add_argument("model", help="what dana finetune --save wrote, or another classifier: a folder or a Hub name")
+    predict.add_argument("model", help="output of dana finetune --save, or another classifier: a folder or a Hub name")
     predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders, globs or URLs of text, or hf: names")
     predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
     predict.add_argument(
         "--text-field", metavar="NAME", help="field with the text, or a.b (default: the card's, or text)"
     )
-    pair = "field with the second text, of a model of pairs (default: the card's)"
+    pair = "field with the second text, for a model of pairs (default: the card's)"
     predict.add_argument("--text-pair-field", metavar="NAME", help=pair)
     predict.add_argument("--id-field", metavar="NAME", help="field with the id (default: id, or the file and line)")
     documents = "what one text of a .txt file is: line, paragraph, file or auto (default)"
     predict.add_argument("--text-documents", metavar="WHAT", help=documents)
     predict.add_argument(
-        "--on-bad-record", default="fail", metavar="WHAT", help="fail (default) or skip: leave out what cannot be read"
+        "--on-bad-record", default="fail", metavar="WHAT", help="fail (default) or skip records that cannot be read"
     )
 
 
-def _finetune(parsed: argparse.Namespace) -> None:
-    """Fine-tune a checkpoint on a labelled task, once a seed.
+def _finetune(args: argparse.Namespace) -> None:
+    """Fine-tune a checkpoint on a labelled task, once per seed.
 
-    Checkpoints compared on a seed share the head's first weights and the order of the data. Writes metrics.json (a row
-    a seed, mean, standard deviation with ddof 1, n) and predictions.parquet.
+    With the same seed all checkpoints share the initial head and the order of the data. Writes metrics.json (one row
+    per seed, mean, standard deviation with ddof 1, n) and predictions.parquet.
 
-    Killed, the same command goes on with the seeds that are missing; SIGTERM and SIGUSR1 end with exit code 75. With
-    more --seeds a finished result is extended. --save also writes OUT-model: a Hugging Face folder with the model of
-    the best seed by development score, for dana predict. docs/guide/finetuning.md says more.
+    After a kill the same command resumes with the missing seeds; SIGTERM and SIGUSR1 end with exit code 75. More
+    --seeds extend a finished result. --save also writes OUT-model: a Hugging Face folder with the model of
+    the best seed by development score, for dana predict. See docs/guide/finetuning.md.
     """
     from dana.core.config import require
     from dana.stages.finetune import finetune_stage, finetune_text
     from dana.stages.remember import remembered
 
-    settings = settings_from(parsed)
+    settings = settings_from(args)
     require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
     require(len(settings.cards) == 1, "--task-card", settings.cards, "one card")
     artifact = finetune_stage(
@@ -86,30 +86,30 @@ def _finetune(parsed: argparse.Namespace) -> None:
     )
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
-    run = settings_folder(parsed, settings)
+    run = settings_folder(args, settings)
     base = remembered(run).get("model")
     if run != artifact.path:
-        keep(replace(settings, model=base), run)  # the run's model is the one that is adapted
+        save_settings(replace(settings, model=base), run)  # the run remembers the model that is adapted
         print(next_command("report", run))
     if settings.finetune.save:
-        print(f"model:   dana predict {artifact.path}-model FILE labels text with the model of the best seed")
+        print(f"model:   dana predict {artifact.path}-model FILE labels text with the best seed")
 
 
-def _evaluate(parsed: argparse.Namespace) -> None:
+def _evaluate(args: argparse.Namespace) -> None:
     """Fine-tune any checkpoints on any task cards, over seeds, and rank them.
 
     A checkpoint is named by the last part of its path, or by NAME=MODEL; with one named base the report compares the
-    others with it, pair by pair over seeds and test examples. Writes OUT/leaderboard.csv (a row a checkpoint and task:
+    others with it, pair by pair over seeds and test examples. Writes OUT/leaderboard.csv (per checkpoint and task:
     mean, standard deviation with ddof 1, 95 % interval over seeds), leaderboard.json (with provenance), report.html.
-    Killed, the same command goes on; a checkpoint or task that is added later is run alone.
+    After a kill the same command resumes; if a checkpoint or task is added, only its cells run.
 
       dana evaluate base=bert-base-uncased mine=runs/mine/adapted --tasks chemprot acl_arc --seeds 8 --out runs/board
     """
     from dana.stages.evaluate import Checkpoint, leaderboard, plan_evaluate, run_evaluate
 
-    settings = settings_from(parsed)
-    checkpoints = [Checkpoint.parse(text) for text in parsed.checkpoints]
-    if parsed.dry_run:
+    settings = settings_from(args)
+    checkpoints = [Checkpoint.parse(text) for text in args.checkpoints]
+    if args.dry_run:
         states = plan_evaluate(checkpoints, settings).states()
         print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
         return
@@ -118,11 +118,11 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         print(f"written: {Path(settings.out) / name}")
 
 
-def _predict(parsed: argparse.Namespace) -> None:
+def _predict(args: argparse.Namespace) -> None:
     """Label new text with a fine-tuned model.
 
-    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). A row a text: id, text (and
-    text_pair, of a model of pairs), label, probability. MODEL is the folder OUT-model of dana finetune --save, or any
+    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). One row per text: id, text
+    (and text_pair for a model of pairs), label, probability. MODEL is OUT-model of dana finetune --save, or any
     sequence classifier of transformers.
 
       dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
@@ -131,20 +131,20 @@ def _predict(parsed: argparse.Namespace) -> None:
     from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
 
     text = NewText(
-        parsed.files,
-        text_field=parsed.text_field,
-        id_field=parsed.id_field,
-        text_documents=parsed.text_documents or "auto",
-        on_bad_record=parsed.on_bad_record,
-        text_pair_field=parsed.text_pair_field,
+        args.files,
+        text_field=args.text_field,
+        id_field=args.id_field,
+        text_documents=args.text_documents or "auto",
+        on_bad_record=args.on_bad_record,
+        text_pair_field=args.text_pair_field,
     )
-    if parsed.out is None:
-        for table in predict_stage(parsed.model, text):
+    if args.out is None:
+        for table in predict_stage(args.model, text):
             sys.stdout.write(to_lines(table))
         return
-    check_out(parsed.out, text)
-    texts = write_predictions(predict_stage(parsed.model, text), parsed.out)
-    print(f"written: {parsed.out} ({texts:,} texts)")
+    check_out(args.out, text)
+    texts = write_predictions(predict_stage(args.model, text), args.out)
+    print(f"written: {args.out} ({texts:,} texts)")
 
 
 def _add_task_cards(add: AddCommand) -> None:
@@ -160,38 +160,39 @@ def _add_task_cards(add: AddCommand) -> None:
     check.add_argument("--strict", action="store_true", help="exit code 1 if there is a warning")
 
 
-def _list(parsed: argparse.Namespace) -> None:
-    """List the task cards, a line each.
+def _list(args: argparse.Namespace) -> None:
+    """List the task cards, one per line.
 
-    Metric, number of labels, expected examples by split, whether its data is here (or named on the Hub, or missing),
-    tags.
+    Columns: metric, number of labels, expected examples per split, whether the data is local, on the Hub or missing,
+    and tags.
     """
     from dana.tasks import card, finder, tables
 
-    finder.add_to_task_path(parsed.task_path or [])
-    print(tabulate(tables.card_rows(map(card.load_card, finder.card_names()), parsed.data, parsed.tag)))
+    finder.add_to_task_path(args.task_path or [])
+    print(tabulate(tables.card_rows(map(card.load_card, finder.card_names()), args.data, args.tag)))
 
 
-def _show(parsed: argparse.Namespace) -> None:
-    """Show the whole card as it is used, its file and where its data was found."""
+def _show(args: argparse.Namespace) -> None:
+    """Show a card as it is used, its file and the files of its data."""
     from dana.tasks import card, finder, tables
 
-    finder.add_to_task_path(parsed.task_path or [])
-    print(tables.card_text(card.load_card(parsed.name), parsed.data), end="")
+    finder.add_to_task_path(args.task_path or [])
+    print(tables.card_text(card.load_card(args.name), args.data), end="")
 
 
-def _check(parsed: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     """Check a task's data: read every split and report on it.
 
-    Sizes, label shares, lengths, empty texts, duplicates, and texts that splits share; a warning says what to do.
+    Reports sizes, label shares, lengths, empty texts, duplicates and texts shared by splits; each warning says what to
+    do.
 
       dana tasks check acl_arc --corpus 'pool/*.jsonl.gz'
     """
     from dana.stages.check_task import check_task
     from dana.tasks.finder import add_to_task_path
 
-    add_to_task_path(parsed.task_path or [])
-    check = check_task(parsed.name, parsed.data, parsed.corpus)
+    add_to_task_path(args.task_path or [])
+    check = check_task(args.name, args.data, args.corpus)
     print(check)
-    if parsed.strict and check.warnings:
-        raise CheckWarning(f"{parsed.name}: the check has warnings, see above ({len(check.warnings)})")
+    if args.strict and check.warnings:
+        raise CheckWarning(f"{args.name}: has warnings, see above ({len(check.warnings)})")

@@ -16,14 +16,14 @@ from dana.stages.settings import RunSettings
 
 def parsers():
     """The parser of every command by its name, of actions of a command as ``tasks check``."""
-    found, waiting = {}, [("", build_parser())]
-    while waiting:
-        name, parser = waiting.pop()
+    commands, queue = {}, [("", build_parser())]
+    while queue:
+        name, parser = queue.pop()
         groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-        waiting += [(f"{name} {inner}".strip(), one) for group in groups for inner, one in group.choices.items()]
+        queue += [(f"{name} {inner}".strip(), one) for group in groups for inner, one in group.choices.items()]
         if not groups:
-            found[name] = parser
-    return found
+            commands[name] = parser
+    return commands
 
 
 FLAGS = [
@@ -50,21 +50,21 @@ def test_descriptions_and_defaults_are_those_of_the_dataclasses():
 
 @pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
 def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting):
-    own = {"quickstart": "runs/quickstart"}  # of --out
-    default = own[command] if setting == "out" and command in own else dict(settings(RunSettings()))[setting]
-    said = " ".join(parsers()[command].format_help().split())
-    line = said.rpartition(f" {flag} ")[2].partition(" --")[0]
+    folders = {"quickstart": "runs/quickstart"}  # of --out
+    default = folders[command] if setting == "out" and command in folders else dict(settings(RunSettings()))[setting]
+    text = " ".join(parsers()[command].format_help().split())
+    line = text.rpartition(f" {flag} ")[2].partition(" --")[0]
     if default not in (None, "", []):
-        shown = json.dumps(default).strip('"') if isinstance(default, bool | str) else default
-        assert f"default: {shown[0] if isinstance(shown, list) else shown}" in line
+        value = json.dumps(default).strip('"') if isinstance(default, bool | str) else default
+        assert f"default: {value[0] if isinstance(value, list) else value}" in line
 
 
 def test_help_of_a_command_imports_nothing_heavy():
     code = "import sys; from dana.cli.main import main\ntry: main(['adapt', '--help'])\nfinally: print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert out.returncode == 0
-    loaded = out.stdout.strip().splitlines()[-1].split()
-    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(loaded)
+    modules = out.stdout.strip().splitlines()[-1].split()
+    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(modules)
 
 
 def test_python_m_dana_is_the_command_dana():

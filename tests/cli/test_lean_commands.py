@@ -49,11 +49,11 @@ def test_weighing_imports_nothing_heavy(run, flags, tmp_path):
 
 
 def test_what_a_run_remembers_of_a_training_imports_nothing_heavy(run, tmp_path):
-    remembered = tmp_path / "run"
-    shutil.copytree(run, remembered)
-    with (remembered / "settings.yaml").open("a") as settings:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    with (copy / "settings.yaml").open("a") as settings:
         settings.write("adapt:\n  objective: masked:mask_rate=0.3\n  steps: 10\npretrain:\n  architecture: bert\n")
-    assert ended("weigh", str(remembered)) == ["0"]
+    assert ended("weigh", str(copy)) == ["0"]
 
 
 @pytest.mark.parametrize("words", [["verify"], ["tasks", "list"]], ids=" ".join)

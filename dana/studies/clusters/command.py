@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.selection import TEXTS
-from dana.cli.settings import keep, settings_from
+from dana.cli.settings import save_settings, settings_from
 
 OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate")
 
@@ -48,8 +48,8 @@ def _clusters(args: argparse.Namespace) -> None:
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
     settings = settings_from(args)
-    artifact = run_clusters(settings, "general" in args.given)
-    keep(settings, Path(settings.out))
+    artifact = run_clusters(settings, "general" in args.explicit)
+    save_settings(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
     print(f"wrote {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html")

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command
-from dana.cli.settings import keep, settings_from
+from dana.cli.settings import save_settings, settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
 OF_GAP = (
@@ -50,6 +50,6 @@ def _few_shot(args: argparse.Namespace) -> None:
 
     settings = settings_from(args)
     artifact = run_few_shot(settings, args.card)
-    keep(settings, Path(settings.out))
+    save_settings(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
     print(f"wrote {artifact.path}")
