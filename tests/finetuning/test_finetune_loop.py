@@ -58,38 +58,30 @@ def test_a_seed_is_reproducible_whatever_was_drawn_before(run):
     assert not np.array_equal(first.outputs, run(seed=1, epochs=1).outputs)
 
 
-def test_the_first_of_the_best_epochs_is_tested_or_the_last_which_is_the_only_one_measured(run, encoded, monkeypatch):
-    """Dev stands in for test and its scores are made up, so it is known what each epoch's weights predict."""
-    made_up, predicted = iter([0.1, 0.9, 0.9, 0.5, 0.7]), []
+@pytest.mark.parametrize(
+    ("sign", "evaluate", "scores", "tested"),
+    [
+        (1, "best", [0.1, 0.9, 0.9, 0.5], 2),
+        (-1, "best", [0.5, 0.1, 0.1, 0.9], 2),
+        (1, "last", [0.7], 4),
+    ],
+)
+def test_the_first_best_epoch_is_tested_or_the_last(run, encoded, monkeypatch, sign, evaluate, scores, tested):
+    """Dev is also the test split here and its scores are fixed, so the predictions of each epoch are known."""
+    remaining, predictions = iter(scores), []
 
     def remember(*arguments):
-        predicted.append(predict(*arguments))
-        return predicted[-1]
+        predictions.append(predict(*arguments))
+        return predictions[-1]
 
-    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(made_up)})
+    monkeypatch.setattr(TaskCard, "sign", sign)
+    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(remaining)})
     monkeypatch.setattr("dana.finetuning.loop.predict", remember)
     encoded["test"] = encoded["dev"]
-    best, last = run(epochs=4, evaluate="best"), run(epochs=4, evaluate="last")
-    assert (best.epoch, best.dev_scores) == (2, [0.1, 0.9, 0.9, 0.5])
-    assert (last.epoch, last.dev_scores) == (4, [0.7])
-    assert [np.array_equal(best.outputs, one) for one in predicted[:4]] == [False, True, False, False]
-    assert np.array_equal(last.outputs, predicted[3])
-
-
-def test_where_less_is_better_the_weights_of_the_lowest_epoch_are_tested(run, encoded, monkeypatch):
-    made_up, predicted = iter([0.5, 0.1, 0.1, 0.9]), []
-
-    def remember(*arguments):
-        predicted.append(predict(*arguments))
-        return predicted[-1]
-
-    monkeypatch.setattr(TaskCard, "sign", -1)
-    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(made_up)})
-    monkeypatch.setattr("dana.finetuning.loop.predict", remember)
-    encoded["test"] = encoded["dev"]
-    result = run(epochs=4, evaluate="best")
-    assert result.epoch == 2
-    assert [np.array_equal(result.outputs, one) for one in predicted[:4]] == [False, True, False, False]
+    result = run(epochs=4, evaluate=evaluate)
+    assert (result.epoch, result.dev_scores) == (tested, scores)
+    same = [np.array_equal(result.outputs, outputs) for outputs in predictions[:-1]]
+    assert same == [score == scores[1] and at == 1 for at, score in enumerate(scores)] if tested == 2 else [True]
 
 
 def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):

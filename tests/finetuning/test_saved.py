@@ -1,28 +1,28 @@
-"""Saved classifiers: what transformers opens alone agrees with what was trained, for every kind of head."""
+"""Saved classifiers: transformers alone opens them and computes the same logits, for every head and form of text."""
 
 import numpy as np
 import pytest
 import torch
+import toy_pairs
 import toy_task
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from dana.core.errors import ArtifactError
 from dana.core.rng import seeded
+from dana.finetuning.loop import EncodedSplit
 from dana.finetuning.saved import open_classifier, save_classifier
-from dana.models.classifier import HEAD, Classifier, MeanPooling, new_classifier
+from dana.models.classifier import HEAD, Classifier, MeanPooling, auto_class, head_layers, new_classifier
+from dana.tasks.examples import Example
+from dana.tasks.kinds import KINDS
 from dana.tasks.kinds.single_label import SingleLabel
 
-LABELS = ["fruit", "metal", "bird"]
-KIND = SingleLabel(tuple(LABELS))
-KINDS = {
-    "bert": {},
-    "roberta": {},
-    "camembert": {},
-    "mpnet": {},
-    "albert": {"embedding_size": 16},
-    "deberta-v2": {},
-    "deberta": {},
-    "electra": {"embedding_size": 16},
+LABELS = ("fruit", "metal", "bird")
+KIND = SingleLabel(LABELS)
+WORD_KIND = KINDS["token_labels"](("O", "B-x", "I-x"))
+CONFIGS = {
+    **{kind: {} for kind in ("bert", "roberta", "camembert", "mpnet", "deberta-v2", "deberta")},
+    **{kind: {"embedding_size": 16} for kind in ("albert", "electra")},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1},
 }
@@ -30,54 +30,98 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    found = AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path_factory.mktemp("toy")))
-    found.model_max_length = 24
-    return found
+    tokenizer = AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path_factory.mktemp("toy")))
+    tokenizer.model_max_length = 24
+    return tokenizer
 
 
-def trained(kind, mean=False):
-    """A classifier whose last layer is far from nothing, so that another head would show."""
+@pytest.fixture(scope="module")
+def pair_tokenizer(tmp_path_factory):
+    return AutoTokenizer.from_pretrained(toy_pairs.write_checkpoint(tmp_path_factory.mktemp("pairs")))
+
+
+def untrained(kind, mean=False, per_word=False, **config):
+    """A classifier whose head has large weights, so that another head would show."""
     with seeded(3):
-        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **KINDS[kind]}, num_labels=3)
-        whole = AutoModelForSequenceClassification.from_config(config)
-        classifier = Classifier(MeanPooling(AutoModel.from_config(config), 3) if mean else whole)
-        torch.nn.init.normal_(classifier.out.weight, std=0.5)
-        torch.nn.init.normal_(classifier.out.bias, std=0.5)
+        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **CONFIGS[kind], **config}, num_labels=3)
+        whole = auto_class(per_word).from_config(config)
+        classifier = Classifier(MeanPooling(AutoModel.from_config(config), 3) if mean else whole, per_word)
+        for layer in [classifier.out] if mean or per_word else head_layers(classifier.model):
+            torch.nn.init.normal_(layer.weight, std=0.5)
+            if layer.bias is not None:
+                torch.nn.init.normal_(layer.bias, std=0.5)
     return classifier.eval()
 
 
 def probe(tokenizer):
-    given = tokenizer([row["text"] for row in toy_task.rows(8, seed=5)], padding=True, return_tensors="pt")
-    return given["input_ids"], given["attention_mask"]
+    encoding = tokenizer([row["text"] for row in toy_task.rows(8, seed=5)], padding=True, return_tensors="pt")
+    return encoding["input_ids"], encoding["attention_mask"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_transformers_alone_opens_it_and_gives_the_same_logits(kind, tokenizer, tmp_path):
-    classifier, (ids, mask) = trained(kind), probe(tokenizer)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_texts_have_the_same_logits_in_transformers(kind, tokenizer, tmp_path):
+    classifier, (ids, mask) = untrained(kind), probe(tokenizer)
     save_classifier(classifier, tokenizer, KIND, tmp_path)
-    opened = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     saved = open_classifier(str(tmp_path))
     with torch.no_grad():
         expected = classifier(ids, mask)
-        assert torch.allclose(opened(input_ids=ids, attention_mask=mask).logits, expected, atol=1e-5)
+        assert torch.allclose(model(input_ids=ids, attention_mask=mask).logits, expected, atol=1e-5)
         assert torch.allclose(saved.module(ids, mask), expected, atol=1e-5)
     assert (saved.kind, saved.max_tokens) == (KIND, 24)
-    assert opened.config.id2label == dict(enumerate(LABELS))
-    assert opened.config.label2id == {label: place for place, label in enumerate(LABELS)}
+    assert model.config.id2label == dict(enumerate(LABELS))
+    assert model.config.label2id == {label: at for at, label in enumerate(LABELS)}
 
 
-def test_a_pipeline_labels_text_with_it(tokenizer, tmp_path):
-    classifier = trained("bert")
+@pytest.mark.parametrize(
+    ("kind", "types", "has_types"),
+    [("bert", 2, True), ("albert", 2, True), ("electra", 2, True), ("bert", 1, False), ("distilbert", 2, False)],
+)
+def test_pairs_have_the_same_logits_in_transformers(kind, types, has_types, pair_tokenizer, tmp_path):
+    """Token types are passed to the models that have them."""
+    rows = toy_pairs.rows(8, 5)
+    examples = [Example(row["uid"], row["premise"], 0, row["hypothesis"]) for row in rows]
+    batch = EncodedSplit.of(examples, pair_tokenizer, 24).batch(np.arange(8), torch.device("cpu"))
+    classifier = untrained(kind, type_vocab_size=types)
+    save_classifier(classifier, pair_tokenizer, KIND, tmp_path)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    texts = [[row[field] for row in rows] for field in ("premise", "hypothesis")]
+    options = {"padding": True, "truncation": True, "max_length": 24, "return_tensors": "pt"}
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(*texts, **options, return_token_type_ids=has_types)
+    with torch.no_grad():
+        expected = classifier(*batch)
+        assert torch.allclose(classifier(*batch[:2]), expected) != has_types
+        assert torch.allclose(open_classifier(str(tmp_path)).module(*batch), expected, atol=1e-5)
+        assert torch.allclose(model(**inputs).logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert", "modernbert"])
+def test_words_have_the_same_logits_in_transformers(kind, tokenizer, tmp_path):
+    classifier = untrained(kind, per_word=True)
+    texts = [("wren", "owl"), ("zinc", "iron", "lead", "word1")]
+    examples = [Example("", " ".join(words), (0,) * len(words), words=words) for words in texts]
+    batch = EncodedSplit.of(examples, tokenizer, 24).batch(np.arange(2), torch.device("cpu"))
+    save_classifier(classifier, tokenizer, WORD_KIND, tmp_path)
+    saved, model = open_classifier(str(tmp_path)), auto_class(True).from_pretrained(tmp_path).eval()
+    assert saved.kind == WORD_KIND
+    with torch.no_grad():
+        assert classifier(*batch).shape == (6, 3)
+        assert torch.allclose(saved.module(*batch), classifier(*batch), atol=1e-5)
+        logits = model(input_ids=batch[0], attention_mask=batch[1]).logits
+        assert torch.allclose(logits[batch[2]], classifier(*batch), atol=1e-5)
+
+
+def test_a_pipeline_labels_text(tokenizer, tmp_path):
+    classifier = untrained("bert")
     save_classifier(classifier, tokenizer, KIND, tmp_path)
     texts = [row["text"] for row in toy_task.rows(5, seed=6)]
     with torch.no_grad():
         each = [classifier(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)) for text in texts]
     expected = [LABELS[int(logits.argmax())] for logits in each]
-    assert [found["label"] for found in pipeline("text-classification", str(tmp_path))(texts)] == expected
+    assert [row["label"] for row in pipeline("text-classification", str(tmp_path))(texts)] == expected
 
 
-def test_another_project_s_classifier_can_be_opened(tokenizer, tmp_path):
-    """ELECTRA's own head, which is not ours."""
+def test_a_classifier_of_another_project_is_opened(tokenizer, tmp_path):
     with seeded(1):
         config = AutoConfig.for_model("electra", **toy_task.SIZE, embedding_size=16, num_labels=4)
         model = AutoModelForSequenceClassification.from_config(config).eval()
@@ -89,80 +133,56 @@ def test_another_project_s_classifier_can_be_opened(tokenizer, tmp_path):
         assert torch.allclose(saved.module(ids, mask), model(input_ids=ids, attention_mask=mask).logits)
 
 
-def test_texts_are_cut_where_the_model_ends(tmp_path):
-    """A tokenizer that names no length: a BERT of 40 positions reads 40 tokens, a RoBERTa of 40 two less."""
-    for kind, most in (("bert", 40), ("roberta", 38)):
-        tokenizer = AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path / "toy"))
-        save_classifier(trained(kind), tokenizer, KIND, tmp_path / kind)
-        assert open_classifier(str(tmp_path / kind)).max_tokens == most
+def test_without_a_length_texts_are_truncated_at_the_models_positions(checkpoint, tmp_path):
+    for kind, positions in (("bert", 40), ("roberta", 38)):
+        save_classifier(untrained(kind), AutoTokenizer.from_pretrained(checkpoint), KIND, tmp_path / kind)
+        assert open_classifier(str(tmp_path / kind)).max_tokens == positions
 
 
-def damage_head(folder):
-    (folder / HEAD).write_bytes(b"nothing")
-
-
-def damage_weights(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:100])
-
-
-@pytest.mark.parametrize(("mean", "damage"), [(True, damage_head), (False, damage_weights)])
-def test_a_damaged_classifier_is_one_line(mean, damage, tokenizer, tmp_path):
-    save_classifier(trained("bert", mean), tokenizer, KIND, tmp_path)
-    damage(tmp_path)
-    with pytest.raises(ArtifactError, match="cannot be loaded") as caught:
-        open_classifier(str(tmp_path))
-    assert "\n" not in str(caught.value)
-
-
-def test_what_is_no_classifier_is_refused(tokenizer, tmp_path):
-    masked = toy_task.write_checkpoint(tmp_path / "masked")
-    with pytest.raises(ArtifactError, match="holds BertForMaskedLM, not a sequence classifier; make one with"):
-        open_classifier(str(masked))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ArtifactError, match="empty: no classifier here"):
-        open_classifier(str(tmp_path / "empty"))
-    with pytest.raises(ArtifactError, match="no such folder"):
-        open_classifier(str(tmp_path / "gone"))
-    config = AutoConfig.for_model("bert", **toy_task.SIZE, num_labels=3, problem_type="regression")
-    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "three")
-    tokenizer.save_pretrained(tmp_path / "three")
-    with pytest.raises(
-        ArtifactError, match=r"num_labels=3, problem_type=regression: must be a model for one of the kinds"
-    ):
-        open_classifier(str(tmp_path / "three"))
-
-
-def test_a_classifier_of_the_mean_is_saved_in_parts(checkpoint, tokenizer, tmp_path):
+def test_a_classifier_with_mean_pooling_is_saved_in_parts(checkpoint, tokenizer, tmp_path):
     classifier = new_classifier(checkpoint, 3, seed=5, pooling="mean").eval()
     save_classifier(classifier, tokenizer, KIND, tmp_path)
     saved = open_classifier(str(tmp_path))
     assert (saved.kind, saved.max_tokens) == (KIND, 24)
-    with pytest.raises((OSError, ValueError)):  # not with a head of its own making
+    with pytest.raises((OSError, ValueError)):  # or transformers would make a new head
         AutoModelForSequenceClassification.from_pretrained(tmp_path)
     AutoModel.from_pretrained(tmp_path / "backbone")
-    opened = saved.module
     with torch.no_grad():
-        assert torch.equal(opened(*probe(tokenizer)), classifier(*probe(tokenizer)))
+        assert torch.equal(saved.module(*probe(tokenizer)), classifier(*probe(tokenizer)))
         first_token = new_classifier(checkpoint, 3, seed=5).eval()
-        assert not torch.allclose(opened(*probe(tokenizer)), first_token(*probe(tokenizer)), atol=1e-3)
+        assert not torch.allclose(saved.module(*probe(tokenizer)), first_token(*probe(tokenizer)), atol=1e-3)
 
 
-def test_weights_that_are_missing_are_refused(tokenizer, tmp_path):
-    from safetensors.torch import load_file, save_file
+def write_config(folder, **config):
+    AutoModelForSequenceClassification.from_config(
+        AutoConfig.for_model("bert", **toy_task.SIZE, **config)
+    ).save_pretrained(folder)
 
-    save_classifier(trained("bert"), tokenizer, KIND, tmp_path)
-    held = load_file(tmp_path / "model.safetensors")
-    save_file(
-        {name: value for name, value in held.items() if name != "classifier.bias"}, tmp_path / "model.safetensors"
-    )
-    with pytest.raises(ArtifactError, match=r"weights are missing, for example classifier\.bias"):
+
+def remove_bias(path):
+    tensors = load_file(path)
+    save_file({name: value for name, value in tensors.items() if name != "classifier.bias"}, path)
+
+
+@pytest.mark.parametrize(
+    ("mean", "damage", "says"),
+    [
+        (True, lambda folder: (folder / HEAD).write_bytes(b"nothing"), "cannot be loaded"),
+        (False, lambda folder: (folder / "model.safetensors").write_bytes(b"nothing"), "cannot be loaded"),
+        (False, lambda folder: remove_bias(folder / "model.safetensors"), "classifier.bias"),
+        (False, lambda folder: (folder / "config.json").unlink(), "no classifier here"),
+        (
+            False,
+            lambda folder: write_config(folder, num_labels=3, problem_type="regression"),
+            "problem_type=regression",
+        ),
+        (False, lambda folder: toy_task.write_checkpoint(folder), "BertForMaskedLM"),
+    ],
+)
+def test_a_damaged_classifier_or_another_model_is_refused(mean, damage, says, tokenizer, tmp_path):
+    save_classifier(untrained("bert", mean), tokenizer, KIND, tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ArtifactError) as error:
         open_classifier(str(tmp_path))
-
-
-def test_the_head_that_is_saved_is_that_of_the_classifier_not_a_new_one(checkpoint, tokenizer, tmp_path):
-    classifier = new_classifier(checkpoint, 3, seed=5)
-    save_classifier(classifier, tokenizer, KIND, tmp_path)
-    held = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert np.array_equal(held.classifier.weight.detach(), classifier.out.weight.detach())
-    assert np.array_equal(held.bert.pooler.dense.weight.detach(), classifier.model.bert.pooler.dense.weight.detach())
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
