@@ -1,5 +1,7 @@
-"""A step computes in the precision of its layout and with the dropout of its rank."""
+"""How a run is executed: launch, precision, dropout of ranks, gradient of a step, memory."""
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,70 +9,234 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from dana.core.device import has_bf16, speed_of_bf16
+from dana.core.errors import ConfigError, DanaError
 from dana.models.heads import SelectedLogits
+from dana.train import loop
 from dana.train.evaluation import measure_loss
+from dana.train.execution import Precision, check_launch, make_accelerator, share_cores
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step
-from dana.train.settings import TrainSettings
+from dana.train.planner import explain_out_of_memory
+from dana.train.settings import Execution, TrainSettings
 
-SETTINGS = TrainSettings(max_tokens=16)
-
-
-def of_rank(rank, world):
-    """One of several ranks, which computes by itself; gradients and losses are not summed over the others."""
-    alone = Accelerator(cpu=True)
-    return SimpleNamespace(
-        process_index=rank,
-        num_processes=world,
-        device=alone.device,
-        distributed_type=alone.distributed_type,
-        gradient_accumulation_steps=1,
-        scaler=None,
-        backward=lambda loss: loss.backward(),
-        no_sync=alone.no_sync,
-        clip_grad_norm_=torch.nn.utils.clip_grad_norm_,
-        reduce=lambda tensor: tensor,
-        prepare=lambda *parts: parts,
-    )
+CPU = torch.device("cpu")
+SETTINGS = TrainSettings(max_tokens=16, execution=Execution(micro_batch_tokens=512))
 
 
-def step_losses(tiny_model, collator, examples, rank, dropout):
-    """Losses of one rank's step, where every rank is given the same examples."""
-    prepared = prepare(tiny_model(dropout), SETTINGS, of_rank(rank, 2), BatchLayout())
-    batch = collator.step_batch(examples.take(np.arange(8)), 0, "batch")
-    return take_step(prepared, batch, 1e-4, 0, SETTINGS).loss
+@pytest.mark.parametrize(
+    ("processes", "kind", "world", "engine", "refused"),
+    [
+        (1, "NO", 1, "DATA", None),
+        (2, "MULTI_CPU", 2, "DATA", None),
+        (2, "DEEPSPEED", 2, "DEEPSPEED", None),
+        (1, "NO", 2, "DATA", "Accelerate sees 1"),
+        (2, "NO", 2, "DATA", "would not share gradients"),
+        (2, "MULTI_CPU", 2, "DEEPSPEED", "DEEPSPEED was requested"),
+        (2, "MULTI_CPU", 2, "FSDP", "FSDP was requested"),
+    ],
+)
+def test_a_launch_that_accelerate_does_not_run_is_refused(processes, kind, world, engine, refused):
+    if refused is None:
+        return check_launch(processes, kind, world, engine)
+    with pytest.raises(ConfigError, match=f"{refused}.*accelerate launch --config_file"):
+        check_launch(processes, kind, world, engine)
 
 
-def test_every_rank_draws_its_own_dropout(tiny_model, collator, examples, monkeypatch):
-    from dana.train import loop
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"ACCELERATE_USE_FSDP": "true"}, "FSDP needs a GPU"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_USE_CPU": "true"}, "ACCELERATE_USE_CPU"),
+        ({"ACCELERATE_MIXED_PRECISION": "fp8"}, "ACCELERATE_MIXED_PRECISION=fp8"),
+    ],
+)
+def test_an_environment_that_cannot_work_is_refused(monkeypatch, environment, says):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=says):
+        make_accelerator()
 
-    cut = loop.micro_batches
-    monkeypatch.setattr(loop, "micro_batches", lambda lengths, layout, rank, world: cut(lengths, layout))
-    first, second, again = (step_losses(tiny_model, collator, examples, rank, 0.3) for rank in (0, 1, 0))
-    assert first == again != second
-    without = {step_losses(tiny_model, collator, examples, rank, 0.0) for rank in (0, 1)}
-    assert len(without) == 1, "nothing else differs between them"
+
+@pytest.mark.parametrize(
+    ("environment", "threads"),
+    [
+        ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}, [4]),
+        ({"LOCAL_WORLD_SIZE": "16", "OMP_NUM_THREADS": "1"}, [1]),
+        ({"ACCELERATE_DYNAMO_BACKEND": "no", "OMP_NUM_THREADS": "1"}, [8]),
+        ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "3"}, []),
+        ({"OMP_NUM_THREADS": "1"}, []),
+    ],
+)
+def test_each_process_gets_its_share_of_the_cores(monkeypatch, environment, threads):
+    for name in ("LOCAL_WORLD_SIZE", "ACCELERATE_DYNAMO_BACKEND", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    calls = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(torch, "set_num_threads", calls.append)
+    share_cores()
+    assert calls == threads
+
+
+@pytest.mark.parametrize("trackers", [[], ["tensorboard"]])
+def test_trackers_and_their_folder_reach_accelerate(tmp_path, trackers):
+    accelerator = make_accelerator(trackers, tmp_path)
+    assert [str(tracker) for tracker in accelerator.log_with] == trackers
+    assert accelerator.logging_dir == str(tmp_path)
+    assert (accelerator.num_processes, accelerator.distributed_type.value) == (1, "NO")
+
+
+@pytest.mark.parametrize(
+    ("device_has", "environment", "accelerate", "expected"),
+    [
+        (True, None, "no", Precision(CPU, "bf16", False)),
+        (False, None, "no", Precision(CPU, "no", False)),
+        (True, "no", "no", Precision(CPU, "no", True)),
+        (True, None, "fp16", Precision(CPU, "fp16", True)),
+    ],
+)
+def test_the_precision_is_that_of_the_launch_or_else_of_the_device(
+    device_has, environment, accelerate, expected, monkeypatch
+):
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: device_has)
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    if environment:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", environment)
+    precision = Precision.of(SimpleNamespace(device=CPU, mixed_precision=accelerate))
+    assert precision == expected
+    with precision.autocast():
+        product = torch.ones(2, 2) @ torch.ones(2, 2)
+    assert product.dtype == (torch.bfloat16 if expected.name == "bf16" else torch.float32)
+    if expected.name != "fp16":
+        assert precision.without_accelerate() is precision
+    else:
+        with pytest.raises(ConfigError, match="mixed_precision='fp16'"):
+            precision.without_accelerate()
+
+
+@pytest.mark.parametrize(
+    ("avx512", "amx", "speed", "expected"),
+    [(False, False, None, False), (False, True, 4.7, True), (True, False, 1.8, True), (True, True, 1.0, False)],
+)
+def test_a_cpu_has_bf16_if_its_instructions_are_faster(monkeypatch, avx512, amx, speed, expected):
+    """AVX512-BF16 without AMX was measured at half the speed of float32, and at 1.8 times."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr("dana.core.device.speed_of_bf16", lambda: pytest.fail("timed") if speed is None else speed)
+    assert has_bf16(CPU) is expected
+    assert not has_bf16(torch.device("meta"))
+
+
+def test_the_speed_of_bf16_is_that_of_the_fastest_turns(monkeypatch):
+    """float32 takes 3 and bfloat16 2 by this clock, after a slow first turn of both."""
+    seconds = {torch.float32: iter([50, *[3] * 20]), torch.bfloat16: iter([90, *[2] * 20])}
+    now = [0.0]
+
+    def linear(rows, weights):
+        assert rows.dtype == weights.dtype
+        now[0] += next(seconds[rows.dtype])
+
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    monkeypatch.setattr("dana.core.device.time.perf_counter", lambda: now[0])
+    assert speed_of_bf16.__wrapped__() == 3 / 2
+
+
+@pytest.fixture
+def batch(collator, examples):
+    return collator.step_batch(examples.take(np.arange(8)), 0, "batch")
 
 
 @pytest.mark.parametrize(("bf16", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_a_run_computes_in_the_precision_of_its_shape(tiny_model, collator, examples, bf16, expected):
-    seen = []
+def test_a_run_computes_in_the_precision_of_its_layout(tiny_model, collator, examples, batch, bf16, expected):
+    dtypes = []
     model = tiny_model()
-    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(lambda *found: seen.append(found[2].dtype))
-    prepared = prepare(model, SETTINGS, Accelerator(cpu=True), BatchLayout(bf16=bf16))
-    batch = collator.step_batch(examples.take(np.arange(8)), 0, "batch")
-    take_step(prepared, batch, 1e-4, 0, SETTINGS)
-    measure_loss(prepared.module, examples, collator, prepared.shape, prepared.accelerator)
-    assert len(seen) >= 2
-    assert set(seen) == {expected}
+    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(lambda *call: dtypes.append(call[2].dtype))
+    state = prepare(model, SETTINGS, Accelerator(cpu=True), BatchLayout(bf16=bf16))
+    before = measure_loss(state.module, examples, collator, state.shape, state.accelerator).mean
+    take_step(state, batch, 1e-4, 0, SETTINGS)
+    assert len(dtypes) >= 2
+    assert set(dtypes) == {expected}
     assert {value.dtype for value in model.parameters()} == {torch.float32}, "weights stay in float32"
+    exact = measure_loss(SelectedLogits(tiny_model()), examples, collator, BatchLayout(), Accelerator(cpu=True)).mean
+    assert before == pytest.approx(exact, rel=1e-2)
+    assert (before == exact) is not bf16
 
 
-def test_half_precision_rounds_and_no_more(tiny_model, collator, examples):
-    losses = []
-    for bf16 in (False, True):
-        module = SelectedLogits(tiny_model(), bf16).eval()
-        found = measure_loss(module, examples, collator, BatchLayout(bf16=bf16), Accelerator(cpu=True))
-        losses.append(found.mean)
-    assert losses[0] != losses[1]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+def parameters(module):
+    return torch.cat([value.detach().flatten() for value in module.parameters()])
+
+
+def step(model, batch, settings=SETTINGS, rate=1e-3, index=0, sgd=False, rank=None):
+    """The loss and norm of a step, and how far it moves the parameters."""
+    state = prepare(model, settings, Accelerator(cpu=True), BatchLayout(budget=512))
+    if sgd:
+        state.optimizer = torch.optim.SGD(state.module.parameters(), lr=rate)
+    if rank is not None:  # one of two ranks; nothing is summed over the other
+        names = ("device", "distributed_type", "gradient_accumulation_steps", "scaler", "backward", "no_sync")
+        values = {name: getattr(state.accelerator, name) for name in (*names, "clip_grad_norm_")}
+        ranks = {"process_index": rank, "num_processes": 2, "reduce": lambda tensor: tensor}
+        state.accelerator = SimpleNamespace(**values, **ranks)
+    before = parameters(state.module).clone()
+    outcome = take_step(state, batch, rate, index, settings)
+    return outcome, parameters(state.module) - before
+
+
+def test_dropout_depends_on_step_and_rank(tiny_model, batch, monkeypatch):
+    micro_batches = loop.micro_batches
+    monkeypatch.setattr(loop, "micro_batches", lambda lengths, layout, rank, world: micro_batches(lengths, layout))
+    calls = [(0, 0), (0, 1), (1, 0), (0, 0)]
+    losses = [step(tiny_model(0.3), batch, index=index, rank=rank)[0].loss for index, rank in calls]
+    assert losses[0] == losses[3]
+    assert len(set(losses)) == 3
+    assert len({step(tiny_model(0.0), batch, index=index, rank=rank)[0].loss for index, rank in calls}) == 1
+
+
+@pytest.mark.parametrize("clip", [0.01, 0.1])
+def test_a_gradient_is_clipped_and_the_record_has_the_norm_before(tiny_model, batch, clip):
+    outcome, change = step(tiny_model(), batch, replace(SETTINGS, clip=clip), rate=1.0, sgd=True)
+    assert outcome.grad_norm > 0.2
+    assert float(change.norm()) == pytest.approx(clip, rel=1e-3)
+    _, free = step(tiny_model(), batch, replace(SETTINGS, clip=1e6), rate=1.0, sgd=True)
+    assert float(free.norm()) == pytest.approx(outcome.grad_norm, rel=1e-5)
+
+
+def test_weight_decay_shrinks_matrices_by_rate_times_decay(tiny_model, batch):
+    start = parameters(tiny_model())
+    matrix = torch.cat([torch.full((value.numel(),), value.ndim > 1) for value in tiny_model().parameters()])
+    _, without = step(tiny_model(), batch, replace(SETTINGS, weight_decay=0.0))
+    _, decayed = step(tiny_model(), batch, replace(SETTINGS, weight_decay=0.5))
+    torch.testing.assert_close((decayed - without)[matrix], -1e-3 * 0.5 * start[matrix], atol=1e-7, rtol=0)
+    assert torch.equal(decayed[~matrix], without[~matrix])
+    assert float(without.abs().max()) == pytest.approx(1e-3, rel=0.05), "Adam's first step is the rate times the sign"
+
+
+@pytest.mark.parametrize(("training", "what"), [(True, "step 1"), (False, "evaluation after step 0")])
+def test_memory_that_runs_out_is_one_line_with_the_setting(run, weighted, monkeypatch, training, what):
+    forward = SelectedLogits.forward
+
+    def small(self, input_ids, where, **attention):
+        if self.training is training:
+            raise torch.OutOfMemoryError("not enough")
+        return forward(self, input_ids, where, **attention)
+
+    monkeypatch.setattr(SelectedLogits, "forward", small)
+    with pytest.raises(DanaError, match=rf"{what}: .*execution\.micro_batch_tokens=512"):
+        run(weighted, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "explained"),
+    [
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_other_errors_stay_as_they_are(error, explained):
+    expected = (DanaError, "a step: out of memory") if explained else (type(error), re.escape(str(error)))
+    with pytest.raises(expected[0], match=expected[1]), explain_out_of_memory("a step", 8192):
+        raise error

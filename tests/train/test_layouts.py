@@ -1,4 +1,4 @@
-"""Layouts change speed, never what is learnt; an architecture that they would change is refused."""
+"""Layouts of micro-batches: how a step is cut, attention without padding, and that nothing learnt depends on them."""
 
 import copy
 
@@ -7,57 +7,153 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, DebertaV2Config, ModernBertConfig
 
 from dana.core.errors import ConfigError
 from dana.models.heads import SelectedLogits
+from dana.models.varlen import attention, has_kernel, padded
 from dana.train import LAYOUTS
-from dana.train.layout import BatchLayout, micro_batches
+from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.planner import choose_execution
 from dana.train.records import StepRecord
 from dana.train.settings import Execution, TrainSettings
 from tests.models.test_heads import CONFIGS, SHAPE
 from tests.train.conftest import MASKED, use_varlen
 
+HUGE = BatchLayout(budget=1 << 20)
+LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 
-def parameters(prepared):
-    return torch.cat([value.detach().flatten() for value in prepared.module.parameters()])
+
+@given(lengths=LENGTHS, budget=st.integers(64, 400), world=st.integers(1, 4), layout=st.sampled_from(LAYOUTS))
+def test_micro_batches_divide_a_step_among_ranks(lengths, budget, world, layout):
+    lengths = np.array(lengths)
+    ranks = [micro_batches(lengths, BatchLayout(layout, budget), rank, world) for rank in range(world)]
+    assert len({len(batches) for batches in ranks}) == 1, "collectives need equally many on every rank"
+    assert sorted(row for batches in ranks for rows in batches for row in rows) == list(range(lengths.size))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    for rows in (rows for batches in ranks for rows in batches if rows.size):
+        size = lay_out(rows, offsets, BatchLayout(layout))[0].size
+        assert size <= budget + (lengths.max() if layout == "unpadded" else 0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_example_longer_than_the_budget_has_its_own_pass(layout):
+    ranks = [micro_batches(np.array([5, 5, 5]), BatchLayout(layout, 4), rank, 2) for rank in (0, 1)]
+    assert [[rows.tolist() for rows in batches] for batches in ranks] == [[[0], [2]], [[1], []]]
+
+
+def test_padded_micro_batches_have_similar_lengths_unless_a_pass_costs_more():
+    lengths = np.array([4, 40, 5, 41, 6, 42])
+    batches = micro_batches(lengths, BatchLayout(budget=126))
+    assert [sorted(lengths[rows].tolist()) for rows in batches] == [[40, 41, 42], [4, 5, 6]]
+    lengths = np.array([128] * 16 + [100] * 4 + [40] * 30 + [20] * 10)
+    batches = micro_batches(lengths, HUGE)
+    assert [sorted({*lengths[rows].tolist()}) for rows in batches] == [[100, 128], [40], [20]]
+    assert len(micro_batches(np.array([100, 10, 10, 5]), HUGE)) == 1, "too few to keep a processor busy twice"
+
+
+def test_positions_of_two_examples_by_hand():
+    rows, offsets = np.array([1, 0]), np.array([0, 2, 5, 9])
+    positions, inputs = lay_out(rows, offsets, BatchLayout())
+    assert positions.tolist() == [[2, 3, 4], [0, 1, -1]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    positions, inputs = lay_out(rows, offsets, BatchLayout("unpadded", first_position=2))
+    assert positions.tolist() == [[2, 3, 4, 0, 1]]
+    assert inputs["position_ids"].tolist() == [[2, 3, 4, 2, 3]]
+    assert inputs["cu_seq_lens_q"].tolist() == inputs["cu_seq_lens_k"].tolist() == [0, 3, 5]
+    assert inputs["max_length_q"] == inputs["max_length_k"] == 3
+
+
+def attend(query, key, value, bounds, window=0):
+    options = {"sliding_window": window} if window else {}
+    bounds = torch.tensor(bounds, dtype=torch.int32)
+    longest = int(bounds.diff().max())
+    return attention(torch.nn.Module(), query, key, value, None, cu_seq_lens_q=bounds, max_length_q=longest, **options)[
+        0
+    ]
+
+
+@pytest.mark.parametrize(("bounds", "window"), [([0, 4, 5, 9], 0), ([0, 7, 9], 3), ([0, 7, 9], 1)])
+def test_attention_without_padding_is_that_of_each_example(bounds, window):
+    query, key, value = torch.randn(3, 1, 2, 9, 4, generator=torch.Generator().manual_seed(0)).unbind(0)
+    owner = torch.repeat_interleave(torch.tensor(bounds).diff())
+    mask = owner[:, None] == owner
+    if window:  # transformers counts the position itself
+        mask &= (torch.arange(9)[:, None] - torch.arange(9)).abs() < window
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+    torch.testing.assert_close(attend(query, key, value, bounds, window), expected)
+
+
+def test_gradients_of_a_sliding_window_are_finite_where_padding_sees_nothing():
+    parts = torch.randn(3, 1, 2, 12, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    padded(*parts.unbind(0), torch.tensor([0, 11, 12], dtype=torch.int32), 11, window=1).square().sum().backward()
+    assert torch.isfinite(parts.grad).all()
+
+
+def kernel_difference(bounds, heads, dims, window=-1):
+    """The largest difference of the kernel to the padded product on random vectors, both in bfloat16."""
+    generator = torch.Generator(bounds.device).manual_seed(0)
+    shape = (3, 1, heads, int(bounds[-1]), dims)
+    query, key, value = torch.randn(shape, generator=generator, device=bounds.device, dtype=torch.bfloat16).unbind(0)
+    longest = int(bounds.diff().max())
+    options = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
+    kernel, _ = attention(torch.nn.Module(), query, key, value, None, **options)
+    expected = padded(query.float(), key.float(), value.float(), bounds, longest, window=window)
+    return float((kernel.float() - expected).abs().max())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("window", [-1, 20])
+def test_the_kernel_agrees_with_the_padded_product(window):
+    bounds = torch.tensor([0, 120, 121, 300], dtype=torch.int32, device="cuda")
+    assert has_kernel(bounds.device)
+    assert 0 < kernel_difference(bounds, 4, 64, window) < 3e-2
+
+
+def test_the_kernel_gets_the_window(monkeypatch):
+    """The padded product stands in for the kernel, which only GPUs have."""
+    bounds = torch.tensor([0, 20, 21, 50], dtype=torch.int32)
+    windows = []
+
+    def stand_in(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
+        windows.append(window_size)
+        q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
+        return padded(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if use_window else -1)[0]
+
+    monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)
+    use_window = True
+    assert kernel_difference(bounds, 2, 8) < 3e-2
+    assert kernel_difference(bounds, 2, 8, window=5) < 3e-2
+    assert windows == [(-1, -1), (5, 5)]
+    use_window = False
+    assert kernel_difference(bounds, 2, 8, window=5) > 0.1
 
 
 @pytest.mark.parametrize("budget", [32, 100])
 def test_a_layout_changes_nothing_that_is_learnt(run, weighted, budget):
-    padded, records = run(weighted, steps=4)
-    other, other_records = run(weighted, steps=4, layout="unpadded", budget=budget)
-    torch.testing.assert_close(parameters(other), parameters(padded), atol=1e-6, rtol=0)
-    for one, two in zip(records, other_records, strict=True):
-        if isinstance(one, StepRecord):
-            assert two.loss == pytest.approx(one.loss, abs=1e-6)
-        else:
-            assert two.task_loss == pytest.approx(one.task_loss, abs=1e-6)
+    states, records = zip(*(run(weighted, steps=4, layout=layout, budget=budget) for layout in LAYOUTS), strict=True)
+    one, other = (torch.cat([value.detach().flatten() for value in state.module.parameters()]) for state in states)
+    torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    for first, second in zip(*records, strict=True):
+        name = "loss" if isinstance(first, StepRecord) else "task_loss"
+        assert getattr(second, name) == pytest.approx(getattr(first, name), abs=1e-6)
 
 
-def choose(model, make_examples, precision="no", objective="masked", **execution):
+def choose(model, examples, precision="no", objective="masked", **execution):
     AcceleratorState._reset_state(reset_partial_state=True)
-    settings = TrainSettings(
-        steps=2, batch_size=8, max_tokens=16, objective=objective, execution=Execution(**execution)
-    )
-    accelerator = Accelerator(cpu=True, mixed_precision=precision)
-    return choose_execution(model, make_examples(40), settings, accelerator)
+    execution = Execution(**execution)
+    settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective=objective, execution=execution)
+    return choose_execution(model, examples, settings, Accelerator(cpu=True, mixed_precision=precision))
 
 
-DEBERTA = DebertaV2Config(
-    vocab_size=60,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    relative_attention=True,
-    pos_att_type=["c2p", "p2c"],
-)
+DEBERTA_SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+DEBERTA = DebertaV2Config(vocab_size=60, **DEBERTA_SHAPE, relative_attention=True, pos_att_type=["c2p", "p2c"])
 WINDOWS = ModernBertConfig(**{**SHAPE, "num_hidden_layers": 4}, pad_token_id=0, local_attention=6)
-UNCHANGED = [config for config in CONFIGS if config.model_type != "mpnet"] + [WINDOWS]
-CHANGED = [DEBERTA, *(config for config in CONFIGS if config.model_type == "mpnet")]
-OTHERS = [layout for layout in LAYOUTS if layout != "padded"]
+SUPPORTED = [config for config in CONFIGS if config.model_type != "mpnet"] + [WINDOWS]
+UNSUPPORTED = [DEBERTA, *(config for config in CONFIGS if config.model_type == "mpnet")]
 
 
 def model_of(config, scale=1.0):
@@ -70,9 +166,10 @@ def model_of(config, scale=1.0):
     return model
 
 
-def difference(config, layout, make_examples):
-    """The largest difference to padded rows of any logit of eight examples, as a share of the largest logit."""
+@pytest.mark.parametrize("config", SUPPORTED, ids=lambda config: f"{config.model_type}-{config.num_hidden_layers}")
+def test_a_supported_architecture_has_the_logits_of_padded_rows(config, make_examples):
     examples = make_examples(40)
+    assert choose(model_of(config), examples, layout="unpadded")[0].layout == "unpadded"
     by_length = np.argsort(examples.lengths, kind="stable")
     batch = MASKED.step_batch(examples.take(by_length[np.linspace(0, 39, 8).astype(int)]), 0, "token_count")
 
@@ -85,57 +182,47 @@ def difference(config, layout, make_examples):
             return SelectedLogits(model).eval()(**micro.inputs)[torch.argsort(micro.owners, stable=True)]
 
     expected = logits("padded", np.arange(8))
-    (rows,) = micro_batches(batch.lengths, BatchLayout(layout, 1 << 30))
-    return float((logits(layout, rows) - expected).abs().max() / expected.abs().max())
-
-
-def names(config):
-    return f"{config.model_type}-{getattr(config, 'sliding_window', 0)}"
-
-
-@pytest.mark.parametrize("config", UNCHANGED, ids=names)
-@pytest.mark.parametrize("layout", OTHERS)
-def test_an_architecture_that_may_have_a_layout_answers_as_on_padded_rows(config, layout, make_examples):
-    assert choose(model_of(config), make_examples, layout=layout)[0].layout == layout
-    assert difference(config, layout, make_examples) < 1e-6
+    (rows,) = micro_batches(batch.lengths, BatchLayout("unpadded", 1 << 30))
+    assert float((logits("unpadded", rows) - expected).abs().max() / expected.abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
-@pytest.mark.parametrize("config", CHANGED, ids=names)
-@pytest.mark.parametrize("layout", OTHERS)
-def test_one_whose_answers_it_would_change_is_refused_in_any_precision(config, layout, precision, make_examples):
-    with pytest.raises(ConfigError, match=f"layout={layout} does not work with {config.model_type}"):
-        choose(model_of(config), make_examples, precision=precision, layout=layout)
+@pytest.mark.parametrize("config", UNSUPPORTED, ids=lambda config: config.model_type)
+def test_an_unsupported_architecture_is_refused(config, precision, make_examples):
+    with pytest.raises(ConfigError, match=rf"layout=unpadded .*{config.model_type}"):
+        choose(model_of(config), make_examples(40), precision=precision, layout="unpadded")
 
 
-def test_rows_are_padded_where_the_device_has_no_attention_kernel_for_others(tiny_model, make_examples):
-    model = tiny_model()
-    shape, reasons = choose(model, make_examples)
-    assert shape.layout == "padded"
+@pytest.mark.parametrize(
+    ("kernel", "precision", "objective", "layout"),
+    [
+        (False, "bf16", "masked", "padded"),
+        (True, "bf16", "masked", "unpadded"),
+        (True, "no", "masked", "padded"),  # the kernel has no float32
+        (True, "bf16", "next_sentence", "padded"),
+    ],
+)
+def test_auto_is_unpadded_where_device_precision_and_objective_allow(
+    kernel, precision, objective, layout, tiny_model, examples, monkeypatch
+):
+    monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: kernel)
+    model = tiny_model(next_sentence=objective == "next_sentence")
+    shape, reasons = choose(model, examples, precision=precision, objective=objective)
+    assert shape.layout == layout
+    assert model.config._attn_implementation == ("dana_varlen" if layout == "unpadded" else "sdpa")
     assert reasons[0].startswith("batch     8 examples a step = 1 rank(s) x 1 micro-batch(es)")
-    assert reasons[2] == "layout    padded: this device has no attention kernel for rows without padding"
-    assert model.config._attn_implementation == "sdpa"
-
-
-def test_rows_are_unpadded_in_half_precision_where_the_device_has_the_kernel(tiny_model, make_examples, monkeypatch):
-    monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: True)
-    model = tiny_model()
-    shape, reasons = choose(model, make_examples, precision="bf16")
-    assert shape.layout == "unpadded"
-    assert model.config._attn_implementation == "dana_varlen"
-    assert reasons[2] == "layout    unpadded: this device has an attention kernel for rows without padding"
-    assert choose(tiny_model(), make_examples)[0].layout == "padded", "the kernel takes no float32"
-    assert choose(model_of(DEBERTA), make_examples, precision="bf16")[0].layout == "padded"
+    assert reasons[2].startswith(f"layout    {layout}: ")
+    assert choose(model_of(DEBERTA), examples, precision="bf16")[0].layout == "padded"
 
 
 @pytest.mark.parametrize("has", [True, False])
-def test_bf16_is_taken_where_the_device_has_it(has, tiny_model, make_examples, monkeypatch):
+def test_bf16_is_used_where_the_device_has_it_and_the_launch_sets_nothing(has, tiny_model, examples, monkeypatch):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
-    shape, reasons = choose(tiny_model(), make_examples)
+    shape, reasons = choose(tiny_model(), examples)
     assert shape.bf16 is has
-    assert f"precision {'bf16' if has else 'no'}: default of cpu" in reasons
+    assert reasons[1].startswith(f"precision {'bf16' if has else 'no'}: default")
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    shape, reasons = choose(tiny_model(), make_examples)
+    shape, reasons = choose(tiny_model(), examples)
     assert not shape.bf16
-    assert "precision no: set by the launch (no = fp32)" in reasons
+    assert reasons[1].startswith("precision no: set by the launch")
