@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from dana.core.device import has_bf16, speed_of_bf16
+from dana.core.device import bf16_speedup, has_bf16
 from dana.core.errors import ConfigError, DanaError
 from dana.models.heads import SelectedLogits
 from dana.train import loop
@@ -125,12 +125,12 @@ def test_a_cpu_has_bf16_if_its_instructions_are_faster(monkeypatch, avx512, amx,
     """AVX512-BF16 without AMX was measured at half the speed of float32, and at 1.8 times."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr("dana.core.device.speed_of_bf16", lambda: pytest.fail("timed") if speed is None else speed)
+    monkeypatch.setattr("dana.core.device.bf16_speedup", lambda: pytest.fail("timed") if speed is None else speed)
     assert has_bf16(CPU) is expected
     assert not has_bf16(torch.device("meta"))
 
 
-def test_the_speed_of_bf16_is_that_of_the_fastest_turns(monkeypatch):
+def test_the_bf16_speedup_is_that_of_the_fastest_turns(monkeypatch):
     """float32 takes 3 and bfloat16 2 by this clock, after a slow first turn of both."""
     seconds = {torch.float32: iter([50, *[3] * 20]), torch.bfloat16: iter([90, *[2] * 20])}
     now = [0.0]
@@ -141,7 +141,7 @@ def test_the_speed_of_bf16_is_that_of_the_fastest_turns(monkeypatch):
 
     monkeypatch.setattr(torch.nn.functional, "linear", linear)
     monkeypatch.setattr("dana.core.device.time.perf_counter", lambda: now[0])
-    assert speed_of_bf16.__wrapped__() == 3 / 2
+    assert bf16_speedup.__wrapped__() == 3 / 2
 
 
 @pytest.fixture

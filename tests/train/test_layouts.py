@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, DebertaV2Config, ModernBertConfig
 
 from dana.core.errors import ConfigError
 from dana.models.heads import SelectedLogits
-from dana.models.varlen import attention, has_kernel, padded
+from dana.models.varlen import attention, has_kernel, padded_attention
 from dana.train import LAYOUTS
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.planner import choose_execution
@@ -88,7 +88,9 @@ def test_attention_without_padding_is_that_of_each_example(bounds, window):
 
 def test_gradients_of_a_sliding_window_are_finite_where_padding_sees_nothing():
     parts = torch.randn(3, 1, 2, 12, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    padded(*parts.unbind(0), torch.tensor([0, 11, 12], dtype=torch.int32), 11, window=1).square().sum().backward()
+    padded_attention(
+        *parts.unbind(0), torch.tensor([0, 11, 12], dtype=torch.int32), 11, window=1
+    ).square().sum().backward()
     assert torch.isfinite(parts.grad).all()
 
 
@@ -100,7 +102,7 @@ def kernel_difference(bounds, heads, dims, window=-1):
     longest = int(bounds.diff().max())
     options = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
     kernel, _ = attention(torch.nn.Module(), query, key, value, None, **options)
-    expected = padded(query.float(), key.float(), value.float(), bounds, longest, window=window)
+    expected = padded_attention(query.float(), key.float(), value.float(), bounds, longest, window=window)
     return float((kernel.float() - expected).abs().max())
 
 
@@ -120,7 +122,7 @@ def test_the_kernel_gets_the_window(monkeypatch):
     def stand_in(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
         windows.append(window_size)
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return padded(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if use_window else -1)[0]
+        return padded_attention(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if use_window else -1)[0]
 
     monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)
