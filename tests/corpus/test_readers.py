@@ -178,16 +178,6 @@ def test_an_open_quote_is_reported_where_it_opens(tmp_path):
     assert "in line 4" in second.problem
 
 
-def test_a_long_quoted_text_is_one_record(tmp_path):
-    lines = [f"a line{', with more' if number % 5 else ' without'}" for number in range(300)]
-    text = "\n".join([*lines, "", "and the end"])
-    path = tmp_path / "x.csv"
-    path.write_text(f'id,text\n1,"{text}"\n5000,the end\n', encoding="utf-8")
-    first, second = read_records([str(path)])
-    assert first.fields == {"id": "1", "text": text}
-    assert second.line == 304
-
-
 def test_a_column_named_twice_is_refused_because_one_would_be_lost(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("text,text\na,b\n")
@@ -196,19 +186,6 @@ def test_a_column_named_twice_is_refused_because_one_would_be_lost(tmp_path):
     assert "'text'" in record.problem
     path.write_text(",text,\n0,a,\n")  # columns without a name are not asked for
     assert _fields(path)[0]["text"] == "a"
-
-
-@pytest.mark.parametrize("packed", ["", ".gz"])
-def test_text_of_utf_8_with_a_mark_is_decoded(tmp_path, packed):
-    texts = ["Zwölf 😀", "日本語。"]
-    for suffix, content in (
-        (".txt", "\r\n".join(texts)),
-        (".jsonl", "\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts)),
-        (".csv", "\n".join(["text", *texts])),
-    ):
-        path = tmp_path / f"x{suffix}{packed}"
-        path.write_bytes(PACK[packed](content.encode("utf-8-sig")))
-        assert [fields["text"].strip() for fields in _fields(path)] == texts, suffix
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.csv"])
@@ -222,12 +199,12 @@ def test_wide_text_is_refused_not_read_as_junk(tmp_path, name, encoding):
 
 @pytest.mark.parametrize("blank", [0, 1, 3])
 def test_a_few_blank_lines_among_many_do_not_make_paragraphs(tmp_path, blank):
-    lines = [f"line {number}" for number in range(20_500)]
+    lines = [f"line {number}" for number in range(2_050)]
     for place in range(blank):
-        lines[700 * (place + 1)] = ""
+        lines[70 * (place + 1)] = ""
     (tmp_path / "x.txt").write_text("\n".join(lines))
     records = list(read_records([str(tmp_path / "x.txt")]))
-    assert len(records) == 20_500 - blank
+    assert len(records) == 2_050 - blank
     assert {record.kind for record in records} == {"line"}
 
 

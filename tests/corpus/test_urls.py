@@ -24,7 +24,6 @@ from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.readers import read_records
 from dana.corpus.slices import iterate_slices, parse_slice
 from dana.corpus.sources import expand, find_files
 from dana.stages.texts import corpus_stage
@@ -48,19 +47,6 @@ def _parquet() -> bytes:
 
 
 FILES = {**PLAIN, ".parquet": _parquet()}
-
-
-@pytest.mark.parametrize("ending", FILES)
-def test_a_file_in_memory_gives_the_records_of_a_local_one(ending, memory, tmp_path):
-    memory.pipe_file(f"/pool/some{ending}", FILES[ending])
-    (tmp_path / f"some{ending}").write_bytes(FILES[ending])
-    there = list(read_records([f"memory://pool/some{ending}"]))
-    here = list(read_records([str(tmp_path / f"some{ending}")]))
-    assert len(there) == len(ROWS)
-    assert [(record.line, record.fields, record.kind) for record in there] == [
-        (record.line, record.fields, record.kind) for record in here
-    ]
-    assert there[0].origin == f"memory://pool/some{ending}"
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
@@ -111,7 +97,7 @@ def test_a_corpus_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_
 
 
 def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(s3, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "WAITS", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(storage, "WAITS", (0.01,))
     s3.pipe_file("pool/a.jsonl", LINES)
     store.cut(1000, 20_000)
     with pytest.raises(DataError, match=r"s3://pool/a\.jsonl: cannot be read: .*4 attempts\)"):

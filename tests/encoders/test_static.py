@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 import dana.encoders.static as static
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import DETECTORS, ENCODERS
-from dana.encoders.static import StaticEncoder, remove_leading, zipf_probabilities
+from dana.encoders.static import StaticEncoder, remove_leading
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +68,6 @@ def test_texts_of_nothing_are_zero_and_no_texts_give_no_rows(encoder):
     assert not encoder.encode(["", " \n\t", "[SEP]"]).any()
     assert encoder.encode([]).shape == (0, 24)
     assert encoder.encode(["word " * 100_000]).isfinite().all()
-
-
-def test_frequency_follows_the_vocabulary(tiny_tokenizer):
-    probability = zipf_probabilities(tiny_tokenizer)
-    vocabulary = tiny_tokenizer.get_vocab()
-    assert probability[tiny_tokenizer.all_special_ids].max() == 0
-    words = [place for token, place in sorted(vocabulary.items(), key=lambda item: item[1]) if token.isalpha()]
-    words = [place for place in words if len(tiny_tokenizer.convert_ids_to_tokens(place)) > 1]
-    assert (np.diff(probability[words]) < 0).all()
-    assert probability[vocabulary["a"]] == probability.max()
-    assert probability[words].sum() < 1
 
 
 def test_the_leading_component_is_gone_and_the_rest_is_kept():
