@@ -100,7 +100,7 @@ def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(
     monkeypatch.setattr(storage, "WAITS", (0.01,))
     s3.pipe_file("pool/a.jsonl", LINES)
     store.cut(1000, 20_000)
-    with pytest.raises(DataError, match=r"s3://pool/a\.jsonl: cannot be read: .*4 attempts\)"):
+    with pytest.raises(DataError, match=r"s3://pool/a\.jsonl: cannot be read: .*2 attempts\)"):
         corpus_stage(["s3://pool/a.jsonl"], tmp_path / "run" / "corpus")
     assert not (tmp_path / "run").exists()
 
