@@ -1,3 +1,5 @@
+"""The weighted loss of a step, by hand."""
+
 import numpy as np
 import pytest
 import torch
@@ -7,76 +9,57 @@ from dana.train import DENOMINATORS
 from dana.train.objectives.batch import loss_scale, micro_loss, token_losses
 
 WEIGHTS = np.array([0.5, 1.0, 0.25])
-HIDDEN = np.array([2, 1, 4])
+COUNTS = np.array([2, 1, 4])
 OWNERS = torch.tensor([0, 0, 1, 2, 2, 2, 2])
 LOSSES = torch.tensor([1.0, 3.0, 5.0, 2.0, 2.0, 4.0, 8.0])
 
 
-def loss(weights, hidden, denominator, owners=OWNERS, losses=LOSSES):
-    step = loss_scale(weights, hidden, denominator)
+def loss(weights, counts, denominator, owners=OWNERS, losses=LOSSES):
+    step = loss_scale(np.array(weights), np.array(counts), denominator)
     return float(micro_loss(losses, torch.from_numpy(step.coefficients)[owners], step.total))
 
 
 @pytest.mark.parametrize(
-    ("denominator", "expected"),
+    ("denominator", "expected", "half", "equal"),
     [
-        ("batch", (0.5 * 2 + 1 * 5 + 0.25 * 4) / 3),
-        ("weight_sum", (0.5 * 4 + 1 * 5 + 0.25 * 16) / (0.5 * 2 + 1 * 1 + 0.25 * 4)),
-        ("token_count", (0.5 * 4 + 1 * 5 + 0.25 * 16) / 7),
+        ("batch", (0.5 * 2 + 1 * 5 + 0.25 * 4) / 3, 0.5, (2 + 5 + 4) / 3),
+        ("weight_sum", (0.5 * 4 + 1 * 5 + 0.25 * 16) / (0.5 * 2 + 1 * 1 + 0.25 * 4), 1.0, 25 / 7),
+        ("token_count", (0.5 * 4 + 1 * 5 + 0.25 * 16) / 7, 0.5, 25 / 7),
     ],
 )
-def test_the_three_denominators_by_hand(denominator, expected):
-    read = "".join(list(denominator))  # equal, not the same object, as from a file
-    assert loss(WEIGHTS, HIDDEN, read) == pytest.approx(expected)
+def test_the_three_denominators_by_hand(denominator, expected, half, equal):
+    """With half of every weight, and with equal weights, too."""
+    denominator = "".join(list(denominator))  # equal, not the same object, as from a file
+    assert loss(WEIGHTS, COUNTS, denominator) == pytest.approx(expected)
+    assert loss(0.5 * WEIGHTS, COUNTS, denominator) == pytest.approx(half * expected)
+    assert loss(np.ones(3), COUNTS, denominator) == pytest.approx(equal)
 
 
-@pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
-def test_equal_weights_give_the_plain_mean_over_tokens(denominator):
-    assert loss(np.ones(3), HIDDEN, denominator) == pytest.approx(float(LOSSES.mean()))
-
-
-def test_equal_weights_and_equally_many_hidden_tokens_give_the_plain_mean_under_batch():
-    owners = torch.tensor([0, 0, 1, 1])
-    assert loss(np.ones(2), np.array([2, 2]), "batch", owners, LOSSES[:4]) == pytest.approx(float(LOSSES[:4].mean()))
-
-
-def test_halving_every_weight_halves_the_loss_under_batch_and_changes_nothing_under_weight_sum():
-    for denominator, ratio in (("batch", 0.5), ("token_count", 0.5), ("weight_sum", 1.0)):
-        whole, half = (loss(factor * WEIGHTS, HIDDEN, denominator) for factor in (1.0, 0.5))
-        assert half == pytest.approx(ratio * whole)
-
-
-def test_weight_two_is_a_duplicate_under_weight_sum():
-    twice = loss(np.array([2.0, 1.0]), np.array([2, 1]), "weight_sum", torch.tensor([0, 0, 1]), LOSSES[:3])
+def test_under_weight_sum_weight_two_is_a_duplicate_and_zero_is_absence():
+    twice = loss([2.0, 1.0], [2, 1], "weight_sum", torch.tensor([0, 0, 1]), LOSSES[:3])
     owners, losses = torch.tensor([0, 0, 1, 1, 2]), LOSSES[[0, 1, 0, 1, 2]]
-    assert twice == pytest.approx(loss(np.ones(3), np.array([2, 2, 1]), "weight_sum", owners, losses))
-
-
-def test_weight_zero_is_absence_under_weight_sum():
-    without = loss(WEIGHTS[:2], HIDDEN[:2], "weight_sum", OWNERS[:3], LOSSES[:3])
-    assert loss(np.array([0.5, 1.0, 0.0]), HIDDEN, "weight_sum") == pytest.approx(without)
+    assert twice == pytest.approx(loss(np.ones(3), [2, 2, 1], "weight_sum", owners, losses))
+    without = loss(WEIGHTS[:2], COUNTS[:2], "weight_sum", OWNERS[:3], LOSSES[:3])
+    assert loss([0.5, 1.0, 0.0], COUNTS, "weight_sum") == pytest.approx(without)
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)
 def test_micro_batches_and_ranks_add_up_to_the_whole(denominator):
-    step = loss_scale(WEIGHTS, HIDDEN, denominator)
+    step = loss_scale(WEIGHTS, COUNTS, denominator)
     coefficients = torch.from_numpy(step.coefficients)[OWNERS]
     whole = micro_loss(LOSSES, coefficients, step.total)
-    cuts = [slice(0, 3), slice(3, 4), slice(4, 7)]
+    parts = [slice(0, 3), slice(3, 4), slice(4, 7)]
     for world, accumulation in ((1, 1), (3, 1), (1, 3), (2, 4)):
-        shares = [micro_loss(LOSSES[cut], coefficients[cut], step.total, world, accumulation) for cut in cuts]
+        shares = [micro_loss(LOSSES[part], coefficients[part], step.total, world, accumulation) for part in parts]
         assert float(sum(shares) / (world * accumulation)) == pytest.approx(float(whole), rel=1e-9)
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)
-def test_nothing_to_learn_from_gives_a_total_of_zero(denominator):
+def test_a_step_without_weight_or_label_has_a_total_of_zero(denominator):
     assert loss_scale(np.zeros(2), np.array([3, 1]), denominator).total == 0
     assert loss_scale(np.ones(2), np.array([0, 0]), denominator).total == 0
-
-
-def test_an_example_without_a_hidden_token_counts_as_an_example_but_costs_nothing():
     step = loss_scale(np.ones(2), np.array([0, 2]), "batch")
-    assert step.total == 2
+    assert step.total == 2, "an example without a label is an example"
     np.testing.assert_array_equal(step.coefficients, [0, 0.5])
 
 
@@ -87,5 +70,5 @@ def test_token_losses_are_those_of_the_softmax_by_hand():
 
 
 def test_an_unknown_denominator_is_refused():
-    with pytest.raises(ConfigError, match="denominator='mean': must be one of batch, weight_sum, token_count"):
-        loss_scale(WEIGHTS, HIDDEN, "mean")
+    with pytest.raises(ConfigError, match="denominator='mean'"):
+        loss_scale(WEIGHTS, COUNTS, "mean")

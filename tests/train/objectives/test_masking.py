@@ -1,21 +1,26 @@
+"""Masks of tokens and of whole words, as a pure function of seed, epoch and example."""
+
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
-from dana.train.objectives.masked import Masking, mask
+from dana.train.objectives.masked import CONTINUATION, WORD_START, Masking, mask, word_parts, word_starts
 
 VOCABULARY = 50
 SPECIAL = np.arange(VOCABULARY) < 5
 MASK = 4
+PARTS = np.where(np.arange(VOCABULARY) % 3 == 0, CONTINUATION, WORD_START).astype(np.int8)
 MASKING = Masking(MASK, SPECIAL, seed=7)
+WHOLE = replace(MASKING, parts=PARTS)
 
-examples = st.lists(
-    st.tuples(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30), st.integers(0, 2**64 - 1)),
-    min_size=1,
-    max_size=8,
-)
+rows = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30)
+examples = st.lists(st.tuples(rows, st.integers(0, 2**64 - 1)), min_size=1, max_size=8)
 
 
 def flat(batch):
@@ -24,27 +29,25 @@ def flat(batch):
     return tokens, offsets, np.array([key for _, key in batch], dtype=np.uint64)
 
 
-@given(batch=examples, epoch=st.integers(0, 5))
-@settings(max_examples=50)
-def test_an_example_is_masked_alike_alone_and_in_any_batch(batch, epoch):
+def mask_one(tokens, key=1, epoch=0, masking=MASKING):
+    return mask(tokens, np.array([0, tokens.size]), np.array([key], dtype=np.uint64), epoch, masking)
+
+
+@given(batch=examples, epoch=st.integers(0, 5), masking=st.sampled_from([MASKING, WHOLE]))
+@settings(max_examples=60)
+def test_an_example_has_the_same_masks_alone_and_in_any_batch(batch, epoch, masking):
     tokens, offsets, ids = flat(batch)
-    together = mask(tokens, offsets, ids, epoch, MASKING)
-    for place, example in enumerate(batch):
-        alone = mask(*flat([example]), epoch, MASKING)
-        span = slice(offsets[place], offsets[place + 1])
+    before = tokens.copy()
+    together = mask(tokens, offsets, ids, np.full(ids.size, epoch), masking)
+    assert np.array_equal(tokens, before)
+    assert not together.is_masked[SPECIAL[tokens]].any()
+    np.testing.assert_array_equal(together.inputs[~together.is_masked], tokens[~together.is_masked])
+    for at, (row, _) in enumerate(batch):
+        alone = mask(*flat(batch[at : at + 1]), epoch, masking)
+        span = slice(offsets[at], offsets[at + 1])
         np.testing.assert_array_equal(together.inputs[span], alone.inputs)
         np.testing.assert_array_equal(together.is_masked[span], alone.is_masked)
-
-
-@given(batch=examples)
-@settings(max_examples=50)
-def test_special_tokens_stay_and_every_example_with_an_ordinary_token_hides_one(batch):
-    tokens, offsets, ids = flat(batch)
-    masked = mask(tokens, offsets, ids, 0, MASKING)
-    assert not masked.is_masked[SPECIAL[tokens]].any()
-    np.testing.assert_array_equal(masked.inputs[~masked.is_masked], tokens[~masked.is_masked])
-    for place, (row, _) in enumerate(batch):
-        assert masked.is_masked[offsets[place] : offsets[place + 1]].any() == any(token >= 5 for token in row)
+        assert alone.is_masked.any() == any(token >= 5 for token in row), "an ordinary token is masked if there is one"
 
 
 def test_shares_are_those_of_bert():
@@ -54,57 +57,91 @@ def test_shares_are_those_of_bert():
     assert masked.is_masked.mean() == pytest.approx(0.15, abs=0.005)
     assert (hidden == MASK).mean() == pytest.approx(0.8, abs=0.01)
     assert (hidden == 30).mean() == pytest.approx(0.1 + 0.1 / 45, abs=0.01)
-    replaced = hidden[(hidden != MASK) & (hidden != 30)]
-    assert set(replaced) == set(range(5, VOCABULARY)) - {30}, "any ordinary token, and no special one"
+    others = hidden[(hidden != MASK) & (hidden != 30)]
+    assert set(others) == set(range(5, VOCABULARY)) - {30}, "any ordinary token, and no special one"
 
 
-def test_masks_change_with_epoch_seed_and_example():
-    tokens, offsets = np.full(1000, 30, dtype=np.int32), np.array([0, 1000])
-    base = mask(tokens, offsets, np.array([1], dtype=np.uint64), 0, MASKING).is_masked
-    others = [
-        mask(tokens, offsets, np.array([1], dtype=np.uint64), 1, MASKING).is_masked,
-        mask(tokens, offsets, np.array([2], dtype=np.uint64), 0, MASKING).is_masked,
-        mask(tokens, offsets, np.array([1], dtype=np.uint64), 0, Masking(MASK, SPECIAL, seed=8)).is_masked,
-    ]
-    for other in others:  # independent: both hide 0.15² of the tokens
-        assert (base & other).mean() == pytest.approx(0.0225, abs=0.015)
+def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
+    tokens = np.full(20_000, 30, dtype=np.int32)
+    base = mask_one(tokens).is_masked
+    others = [mask_one(tokens, epoch=1), mask_one(tokens, key=2), mask_one(tokens, masking=Masking(MASK, SPECIAL, 8))]
+    for other in (*(masked.is_masked for masked in others), np.roll(base, 1)):
+        assert (base & other).mean() == pytest.approx(0.15**2, abs=0.004)
 
 
-def test_one_batch_may_hold_two_epochs():
-    tokens, offsets = np.full(60, 30, dtype=np.int32), np.array([0, 30, 60])
-    ids = np.array([9, 9], dtype=np.uint64)
-    both = mask(tokens, offsets, ids, np.array([0, 1]), MASKING)
-    for place, epoch in enumerate((0, 1)):
-        alone = mask(tokens[:30], offsets[:2], ids[:1], epoch, MASKING)
-        np.testing.assert_array_equal(both.inputs[30 * place : 30 * place + 30], alone.inputs)
-
-
-def test_neighbouring_positions_are_hidden_independently():
-    tokens = np.full(100_000, 30, dtype=np.int32)
-    hidden = mask(tokens, np.array([0, tokens.size]), np.array([3], dtype=np.uint64), 0, MASKING).is_masked
-    assert np.corrcoef(hidden[1:], hidden[:-1])[0, 1] == pytest.approx(0, abs=0.015)
-
-
-def test_input_is_not_changed():
-    tokens = np.full(50, 30, dtype=np.int32)
-    mask(tokens, np.array([0, 50]), np.array([1], dtype=np.uint64), 0, MASKING)
-    assert (tokens == 30).all()
-
-
-def test_masking_of_a_tokenizer_spares_its_special_tokens(tiny_tokenizer):
+def test_masking_of_a_tokenizer(tiny_tokenizer):
     masking = Masking.of(tiny_tokenizer, seed=0)
     assert set(np.flatnonzero(masking.special)) == set(tiny_tokenizer.all_special_ids)
     assert masking.mask_token == tiny_tokenizer.mask_token_id
-
-
-def test_a_rate_outside_of_0_1_is_refused():
-    with pytest.raises(ConfigError, match=r"mask_rate=1\.5: must be in \(0, 1\]"):
-        Masking(MASK, SPECIAL, seed=0, rate=1.5)
-
-
-def test_a_tokenizer_without_a_mask_token_is_refused():
-    class Causal:
-        mask_token_id = None
-
     with pytest.raises(ConfigError, match="Causal has no mask token"):
-        Masking.of(Causal(), seed=0)
+        Masking.of(type("Causal", (), {"mask_token_id": None})(), seed=0)
+    with pytest.raises(ConfigError, match=r"mask_rate=1\.5"):
+        replace(masking, rate=1.5)
+
+
+TEXT = 'Unbelievable: "naïve" tokenizers (subwords), re-masking café 123 times. '
+WORDS = ["Unbelievable", ":", '"', "naïve", '"', "tokenizers", "(", "subwords", ")", ",", "re", "-", "masking"]
+WORDS += ["café", "123", "times", "."]
+
+
+def fast(core):
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", mask_token="<mask>", cls_token="<s>")
+
+
+def build(core, trainer, **options):
+    special = ["<unk>", "<mask>", "<s>"]
+    core.train_from_iterator([TEXT], trainer(vocab_size=300, special_tokens=special, show_progress=False, **options))
+    return fast(core)
+
+
+def split(tokenizer, text):
+    """The words of a text, joined from the tokens of each."""
+    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
+    starts = word_starts(ids, word_parts(tokenizer), np.zeros(ids.size, dtype=bool))
+    pieces = [tokenizer.convert_ids_to_tokens(ids[starts == start].tolist()) for start in np.unique(starts)]
+    joined = ["".join(piece.removeprefix("##") for piece in word) for word in pieces]
+    return [word.lstrip("Ġ▁") for word in joined if word.strip("Ġ▁")]
+
+
+def test_words_of_wordpiece(tiny_tokenizer):
+    words = split(tiny_tokenizer, TEXT)
+    assert words[:2] == ["unbelievable", ":"]
+    assert words[5:13] == ["tokenizers", "(", "subwords", ")", ",", "re", "-", "masking"]
+    core = Tokenizer(models.WordPiece({"<unk>": 0, "##": 1, "##a": 2, "a": 3}, unk_token="<unk>"))
+    assert word_parts(fast(core))[:4].tolist() == [WORD_START, WORD_START, CONTINUATION, WORD_START]
+
+
+def test_words_of_sentencepiece():
+    core = Tokenizer(models.Unigram())
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert split(build(core, trainers.UnigramTrainer, unk_token="<unk>"), TEXT) == WORDS
+
+
+def test_words_of_byte_level_bpe():
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = build(core, trainers.BpeTrainer, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    spelling = [word.replace("ï", "Ã¯").replace("é", "Ã©") for word in WORDS]
+    spelling[8:10] = ["),"]  # such tokenizers join punctuation
+    assert split(tokenizer, TEXT) == spelling
+    assert split(tokenizer, "one\ntwo") == ["one", "Ċ", "two"], "bytes of a line break are spelt as letters"
+
+
+def test_a_vocabulary_that_does_not_mark_words_is_refused():
+    with pytest.raises(ConfigError, match="whole_word=True"):
+        word_parts(fast(Tokenizer(models.BPE({"a": 0, "b": 1, "<unk>": 2}, []))))
+
+
+def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, repository_texts):
+    whole = Masking.of(tiny_tokenizer, seed=3, rate=0.2, whole_word=True)
+    tokens, offsets, ids = flat([(tiny_tokenizer(text)["input_ids"], at) for at, text in enumerate(repository_texts)])
+    edges = whole.special[tokens].copy()
+    edges[offsets[:-1]] = True
+    starts = word_starts(tokens, whole.parts, edges)
+    masks = [mask(tokens, offsets, ids, epoch, whole).is_masked for epoch in range(8)]
+    assert all(np.array_equal(masked, masked[starts]) for masked in masks)
+    assert np.mean([masked[~whole.special[tokens]] for masked in masks]) == pytest.approx(0.2, abs=0.01)
+    assert len({masked.tobytes() for masked in masks}) == 8
+    single = mask(tokens, offsets, ids, 0, replace(whole, parts=None)).is_masked
+    assert (single != single[starts]).any()
+    assert (starts != np.arange(tokens.size)).mean() > 0.2, "many words have several tokens"
