@@ -68,7 +68,7 @@ def test_stopped_by_a_signal_it_resumes_bit_for_bit(train, stop_at, change):
         if isinstance(record, StepRecord) and record.step == stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Preemption, match=f"after step {stop_at} .*; saved") as error:
+    with pytest.raises(Preemption, match=f"after step {stop_at}.*; saved") as error:
         train("stopped", settings, at_record=stop)
     assert error.value.exit_code == 75
     assert same(train("stopped", settings), train("whole", settings))

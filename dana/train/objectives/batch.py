@@ -3,7 +3,7 @@
 Example i has weight λ_i, n_i predicted tokens, and s_i, the sum of their negative log-likelihoods in nats. The loss of
 the step is, by denominator:
 
-    batch         Σ λ_i s_i / n_i  /  number of examples     DANA, equation 3: small weights make a small step
+    batch         Σ λ_i s_i / n_i  /  number of examples     DANA, equation 1: small weights make a small step
     weight_sum    Σ λ_i s_i        /  Σ λ_i n_i              the scale of the weights cancels; weight 2 = a duplicate
     token_count   Σ λ_i s_i        /  Σ n_i                  small weights make a small step, long examples count more
 
@@ -11,7 +11,7 @@ Every form is Σ_i c_i s_i / Z with one denominator Z for the *whole* step. Z is
 Each micro-batch on each rank contributes its Σ c_i s_i · world / Z: data parallelism averages gradients over ranks.
 
 References:
-    DANA, equation 3, for ``batch``.
+    DANA, equation 1, for ``batch``.
 """
 
 from dataclasses import dataclass, replace
