@@ -92,8 +92,8 @@ def selector_scores(spec: str, seed: int) -> dict[str, np.ndarray]:
 
 
 def vectors(spec: str, seed: int) -> np.ndarray:
-    found = ENCODERS.create(spec).encode(sentences(TASK + OTHER, 3, seed)).double().cpu().numpy()
-    return found @ normal(7, found.shape[1], 8).astype(np.float64)  # every dimension counts
+    rows = ENCODERS.create(spec).encode(sentences(TASK + OTHER, 3, seed)).double().cpu().numpy()
+    return rows @ normal(7, rows.shape[1], 8).astype(np.float64)  # every dimension counts
 
 
 def steps(spec: str, seed: int) -> dict[str, list[float]]:
@@ -107,15 +107,15 @@ def steps(spec: str, seed: int) -> dict[str, list[float]]:
     sizes = np.array([9, 4, 30, 12])
     stream = (5 + np.arange(sizes.sum()) % 60).astype(np.int32)
     ids, weights = np.arange(4, dtype=np.uint64) + 7 * seed, np.array([1, 0.5, 0.25, 1], dtype=np.float32)
-    found = {}
+    outcome = {}
     for name, collator in (
         ("training", objective.collator(tokenizer, seed)),
         ("held out", objective.heldout_collator(tokenizer)),
     ):
         examples = Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens)
         batch = collator.step_batch(examples.take(np.arange(4)), np.array([0, 1, 0, 2]), "batch")
-        found[name] = [*batch.inputs, *batch.labels, *batch.owners]
-    return found
+        outcome[name] = [*batch.inputs, *batch.labels, *batch.owners]
+    return outcome
 
 
 COMPUTATIONS: dict[str, Callable] = {
@@ -129,12 +129,12 @@ COMPONENTS = [(group, name, one) for group in COMPUTATIONS for name, one in comp
 
 def numbers_of(group: str, specs: dict[str, str], seed: int) -> dict[str, np.ndarray]:
     """What each spec computes, by its variant and the name of the outcome."""
-    found: dict[str, np.ndarray] = {}
+    numbers: dict[str, np.ndarray] = {}
     for variant, spec in specs.items():
         outcome = COMPUTATIONS[group](spec, seed)
         parts = outcome if isinstance(outcome, dict) else {"": outcome}
-        found |= {f"{variant} {part}".strip() or "default": numbers for part, numbers in parts.items()}
-    return found
+        numbers |= {f"{variant} {part}".strip() or "default": values for part, values in parts.items()}
+    return numbers
 
 
 @pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])

@@ -52,7 +52,7 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(te
         assert main([*part, "--general", str(texts / "cells.txt")]) == 2
         assert "--general" in capsys.readouterr().err
         assert main([*part, "--set", "hygiene.ngram=9", "hygiene.decontaminate=[chemprot]"]) == 2
-        assert "--decontaminate ['chemprot']: other texts were prepared" in capsys.readouterr().err
+        assert "--decontaminate ['chemprot']" in capsys.readouterr().err
     assert main([*shard, *names]) == 0, "what was prepared may be named again"
     merge = next_command(capsys)[1:]
     assert merge == ["score", *out, "--merge"]
@@ -95,7 +95,7 @@ def test_a_contradiction_of_weights_names_each_setting(texts, tmp_path, capsys):
     assert main(["weigh", out, "--gamma", "5"]) == 0
     assert main(["weigh", out, "--gamma", "4", "--beta", "0.1"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4 now). Remove it or choose another" in said
+    assert "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4 now)" in said
 
 
 def settings_of(*words):
