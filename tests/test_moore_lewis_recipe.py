@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dana.core.errors import DataError
-
 SCRIPT = Path(__file__).parent.parent / "recipes" / "papers" / "moore_lewis" / "jane_eyre.py"
 TOPICS = """
 the governess crossed a cold hall and heard her master laugh behind the door of an attic
@@ -87,13 +85,3 @@ def test_tenths_are_disjoint_and_the_task_may_be_added(study):
     assert sum(cut.words for cut in tenths) == whole[-1].words
     assert tenths[0].perplexity == whole[0].perplexity < tenths[-1].perplexity
     assert made.curve("x", order, plus_task=True)[-1].perplexity < whole[-1].perplexity
-
-
-def test_a_pool_that_holds_the_book_is_refused(study, novels, tmp_path):
-    for path in novels.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "c.txt.gz").write_bytes((novels / "x-Jane_Eyre.txt.gz").read_bytes())
-    with pytest.raises(DataError, match="Jane_Eyre"):
-        study.read_novels(tmp_path)
-    with pytest.raises(DataError, match="0 of 0"):
-        study.read_novels(tmp_path / "missing")

@@ -5,7 +5,7 @@ from importlib import import_module
 
 from dana.cli.flags import AddCommand, add_command, add_group
 
-EXAMPLES = {"detectors": "knn", "selectors": "random", "encoders": "hashing", "objectives": ""}  # of what is checked
+EXAMPLES = {"detectors": "knn", "selectors": "random", "encoders": "hashing", "objectives": ""}  # for the help of check
 
 
 def add_components(add: AddCommand) -> None:
@@ -15,7 +15,7 @@ def add_components(add: AddCommand) -> None:
         add: ``add_parser`` of the command line's subparsers.
     """
     for kind, example in EXAMPLES.items():
-        group = add_group(add, kind, f"List the {kind}, plug-ins too{', or check one' if example else ''}")
+        group = add_group(add, kind, f"List the {kind}, with plug-ins{', or check one' if example else ''}")
         listing = add_command(group, "list", _list, settings=False)
         listing.set_defaults(kind=kind)
         if example:
@@ -25,26 +25,22 @@ def add_components(add: AddCommand) -> None:
 
 
 def _list(args: argparse.Namespace) -> None:
-    """List them, a line each: name, the package it is from, the first line of its docstring."""
+    """List name, package and description of each, one per line."""
     from dana.core.errors import PluginError
     from dana.core.registry import Registry, is_importable
 
     registry = Registry(f"dana.{args.kind}")
     for name, claims in registry.entries().items():
         try:
-            says = (registry.load(name).__doc__ or "").strip().partition("\n")[0]
+            description = (registry.load(name).__doc__ or "").strip().partition("\n")[0]
         except PluginError as error:
             absent = [claim.module for claim in claims if not is_importable(claim.module)]
-            says = f"missing: there is no module {absent[0]}" if absent else f"broken: {error}"
-        print(f"{name:<20} {claims[0].dist.name if claims[0].dist else '?':<12} {says}")
+            description = f"missing: no module {absent[0]}" if absent else f"broken: {error}"
+        print(f"{name:<20} {claims[0].dist.name if claims[0].dist else '?':<12} {description}")
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Check one against the contract: a line a check.
-
-    Raises:
-        PluginError: If one failures.
-    """
+    """Check one against the contract of its kind; print one line per check."""
     from dana.core.errors import PluginError
 
     results = getattr(import_module("dana.selectors.checks"), f"check_{args.kind.removesuffix('s')}")(args.name)

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -170,24 +169,6 @@ def test_evaluation_is_the_weighted_loss_of_its_batches(table, model, tokenizer,
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
     masked_weights = (labels != -100) * weight[:, None]
     assert loss == pytest.approx(float((losses * masked_weights).sum() / masked_weights.sum()), abs=1e-5)
-
-
-def test_a_second_rank_has_its_own_coefficients_and_evaluation_does_not_count_ranks(
-    table, model, tokenizer, tmp_path, monkeypatch
-):
-    rows, collator = list(table.select(range(8))), dana.WeightedCollator(tokenizer)
-    trainer = dana.WeightedTrainer(model, TrainingArguments(str(tmp_path), use_cpu=True), data_collator=collator)
-    before = float(trainer.compute_loss(model.eval(), collator(rows)).detach())
-    other, own = collator(rows[:3]), collator(rows[3:])
-    others, counts = ((part["labels"] != -100).sum(1).numpy() for part in (other, own))
-    first = other["weight"].numpy(), others
-    monkeypatch.setattr("dana.train.hf_trainer.gather_object", lambda mine: [first, *mine])
-    trainer.accelerator = SimpleNamespace(process_index=1, num_processes=2)
-    trainer.model_accepts_loss_kwargs = False  # what the Trainer would count is not used
-    (batch,), total = trainer.get_batch_samples(iter([dict(own)]), 1, torch.device("cpu"))
-    np.testing.assert_allclose(batch["coefficients"].numpy(), own["weight"].numpy() / counts, rtol=1e-6)
-    assert total == 8
-    assert float(trainer.compute_loss(model, collator(rows)).detach()) == pytest.approx(before, abs=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_others_end_with_the_exit_code_of_the_first(launched, monkeypatch):
 
 def test_processes_that_did_not_join_are_refused(launched, monkeypatch):
     launched(0, 2)
-    monkeypatch.setattr("accelerate.PartialState", lambda **how: SimpleNamespace(num_processes=1))
+    monkeypatch.setattr("accelerate.PartialState", lambda **options: SimpleNamespace(num_processes=1))
     with pytest.raises(ConfigError, match="2 processes"):
         _meet()
 

@@ -1,6 +1,7 @@
 """Components by name: specs, suggestions, and a third party's package beside ours."""
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -68,10 +69,8 @@ def test_listing_imports_nothing_and_loading_names_the_plug_in(monkeypatch, valu
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The toy package, installed into a folder of its own; runs dana with it on the path."""
-    import shutil
-
+def run_dana(tmp_path_factory):
+    """Run dana with the toy package on its path."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(PLUGIN, folder / "source")  # building leaves files beside the source
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
@@ -86,51 +85,38 @@ def installed(tmp_path_factory):
     return dana
 
 
-@pytest.fixture(scope="module")
-def listing(installed):
-    done = installed("list")
+def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(run_dana):
+    done = run_dana("list")
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def test_a_third_partys_detectors_are_listed_beside_ours(listing):
-    lines = {line.split()[0]: line for line in listing}
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert lines["toy"].split()[1] == "toy-detector"
     assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
     assert "One minus the cosine to the mean" in lines["toy_convention"]
     assert lines["pca"].split()[1] == "dana"
+    assert "'a_package_that_is_not_there'" in lines["toy_broken"]
+    assert "dana, toy-detector" in lines["knn"], "both define it"
+    assert sum("broken: " in line for line in lines.values()) == 2
 
 
-def test_a_broken_plug_in_breaks_only_itself(listing, installed):
-    (line,) = [line for line in listing if line.startswith("toy_broken")]
-    assert "broken: " in line
-    assert "No module named 'a_package_that_is_not_there'" in line
-    assert sum("broken: " in line for line in listing) == 2  # and the name that two claim
-    done = installed("check", "toy_broken")
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ("toy_broken", "'toy_broken' of toy-detector"),
+        ("knn", "dana, toy-detector"),
+        ("toy:factor=-9", "toy:factor=-9"),  # its distances are to another point
+    ],
+)
+def test_check_names_a_broken_or_ambiguous_plug_in(run_dana, spec, named):
+    done = run_dana("check", spec)
     assert done.returncode == 2
-    assert "'toy_broken' of toy-detector" in done.stderr
+    assert named in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_two_claimants_of_a_name_are_named(listing, installed):
-    (line,) = [line for line in listing if line.startswith("knn")]
-    assert "dana, toy-detector" in line
-    done = installed("check", "knn")
-    assert done.returncode == 2
-    assert "dana, toy-detector" in done.stderr
-
-
 @pytest.mark.parametrize("spec", ["toy_convention", "toy-detector:knn"])
-def test_a_third_partys_detector_passes_the_checks(installed, spec):
-    done = installed("check", spec)
+def test_check_passes_a_plug_in_that_keeps_the_contract(run_dana, spec):
+    done = run_dana("check", spec)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 11
     assert all(line.startswith("ok ") for line in lines)
-
-
-def test_what_breaks_the_contract_exits_with_two_and_counts(installed):
-    done = installed("check", "toy:factor=-9")  # measures from a point on the other side of the origin
-    assert done.returncode == 2
-    assert "FAILED" in done.stdout
-    assert "of 11 checks" in done.stderr

@@ -12,7 +12,7 @@ from dana.core import registry
 from dana.core import studies as door
 from dana.core.config import read_yaml
 from dana.core.errors import PluginError
-from dana.core.studies import Study, load_object, load_parts, missing_studies, studies
+from dana.core.studies import load_object, load_parts, missing_studies, studies
 from dana.stages.remember import remember, remembered
 from dana.stages.settings import CoreSettings, RunSettings
 
@@ -142,13 +142,6 @@ def test_help_imports_no_part_of_a_study():
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     names = {name for name in printed.splitlines()[-1].split() if name.startswith("dana.studies.")}
     assert {name for name in names if name.count(".") > 2} == set()
-
-
-def test_ours_have_the_names_of_their_settings():
-    assert all(isinstance(study, Study) for study in studies())
-    assert len({command for study in studies() for command in study.commands}) == sum(
-        len(study.commands) for study in studies()
-    )
 
 
 def test_a_folder_remembers_the_settings_of_a_missing_study(install, tmp_path):

@@ -1,4 +1,4 @@
-"""Dataclasses on disk: what has no tensors has the bytes that torch would write, and is read without it."""
+"""Dataclasses without tensors are written as torch writes them, and read without torch."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_a_damaged_file_without_tensors_is_named(tmp_path):
     with pytest.raises(ArtifactError, match=r"plain\.safetensors: damaged"):
         load_tensors(Plain, tmp_path, "plain")
     (tmp_path / "plain.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"plain\.safetensors: damaged: No such file"):
+    with pytest.raises(ArtifactError, match=r"plain\.safetensors"):
         load_tensors(Plain, tmp_path, "plain")
 
 

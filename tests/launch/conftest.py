@@ -11,14 +11,7 @@ from tests import toy_task
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a user has before the first command.
-
-    Attributes:
-        folder: Where runs go.
-        card: A task card.
-        pool: General text.
-        model: A checkpoint.
-    """
+    """A folder with a task card, general text and a checkpoint."""
 
     folder: Path
     card: str

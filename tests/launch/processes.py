@@ -17,7 +17,7 @@ def environment(**more):
 
 
 def launch(launcher, *arguments, seconds=200):
-    """Run ``python -m`` or a file in two processes of a launcher; returns its exit code and all that was said."""
+    """Run ``python -m`` or a file in two processes of a launcher; returns its exit code and output."""
     job = subprocess.Popen(
         [sys.executable, *launcher, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -28,11 +28,11 @@ def launch(launcher, *arguments, seconds=200):
         start_new_session=True,
     )
     try:
-        said, _ = job.communicate(timeout=seconds)
+        output, _ = job.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)  # this launcher's own processes
         raise
-    return job.returncode, said
+    return job.returncode, output
 
 
 def pair(*arguments):
@@ -52,10 +52,10 @@ def pair(*arguments):
 
 
 def ended(processes, seconds=150):
-    """Exit codes of processes, and what each said."""
+    """Exit codes of processes, and their outputs."""
     try:
-        said = [process.communicate(timeout=seconds)[0] for process in processes]
+        output = [process.communicate(timeout=seconds)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    return [process.returncode for process in processes], said
+    return [process.returncode for process in processes], output
