@@ -1,1 +1,1 @@
-"""Studies: what stands on the core, an experiment of a paper in each folder; the core imports none."""
+"""Studies: experiments of papers, one per folder; the core imports none of them."""

@@ -9,8 +9,8 @@ from scipy.stats import beta
 from dana.studies.few_shot.stage import OUTCOMES, arm_accuracy, compare_on_with_off, exact_interval, study_text
 
 
-def outcomes(right=0, wrong=0, abstained=0, unparsable=0):
-    return ["right"] * right + ["wrong"] * wrong + ["abstained"] * abstained + ["unparsable"] * unparsable
+def outcomes(**counts):
+    return [outcome for outcome, count in counts.items() for _ in range(count)]
 
 
 @pytest.mark.parametrize(("right", "items"), [(0, 5), (5, 5), (1, 9), (30, 72), (400, 1000)])
