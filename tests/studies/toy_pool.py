@@ -1,10 +1,12 @@
-"""A pool of two topics, and the bytes of an artifact, for tests of studies."""
+"""A pool and a task of two topics, and the bytes of an artifact, for tests of studies."""
 
 import json
 
 import numpy as np
+import yaml
 
 from tests.stages.two_topics import CELLS, COURTS, one_document
+from tests.toy_task import write_split
 
 
 def write_pool(folder, *more):
@@ -24,3 +26,20 @@ def content(folder):
     """Bytes of the files of an artifact, without its manifest, which has the time."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def write_moods(folder, topics, labels, document):
+    """``moods.yaml``: a task of 26 documents of each topic and label, with ids ``TOPIC-LABEL-NUMBER``."""
+    rows = [
+        {"id": f"{topic}-{label}-{number}", "text": document(topic, label), "label": label}
+        for number in range(26)
+        for topic in topics
+        for label in labels
+    ]
+    cuts = {"train": rows[:60], "dev": rows[60:80], "test": rows[80:]}
+    for split, part in cuts.items():
+        write_split(folder / "moods", split, part)
+    card = {"name": "moods", "title": "Which mood?", "version": 1, "data": {"local": "moods"}}
+    card |= {"labels": list(labels), "metric": "accuracy", "splits": {}}
+    (folder / "moods.yaml").write_text(yaml.safe_dump(card))
+    return folder

@@ -2,13 +2,11 @@
 
 import json
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dana.cli.main import main
-from dana.core.files import file_digest
 from dana.studies.few_shot import ARMS, http, stage
 from dana.studies.few_shot.items import Item, Passage
 from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
@@ -24,37 +22,21 @@ def no_waiting(monkeypatch):
     monkeypatch.setenv("DANA_TEST_KEY", KEY)
 
 
-def passage(name, label):
-    return {"id": name, "text": f"{label} {name}."}
-
-
-def items_of_file(settings, card):
-    """Items of JSON lines, in the place of those that are drawn from a task."""
-    lines = [json.loads(line) for line in Path(card).read_text().splitlines()]
-    return {"file": file_digest(Path(card))}, [
-        Item(**line | {"text": Passage(**line["text"]), "examples": {arm: _passages(line, arm) for arm in ARMS}})
-        for line in lines
-    ]
-
-
-def _passages(line, arm):
-    return tuple(tuple(Passage(**one) for one in of_class) for of_class in line["examples"][arm])
-
-
 @pytest.fixture
-def items(tmp_path, monkeypatch):
-    """Six items; the text of item 0, 2, 4 is of class A."""
-    monkeypatch.setattr(stage, "items_of_task", items_of_file)
-    path, lines = tmp_path / "items.jsonl", []
-    for number in range(6):
-        examples = {
-            arm: [[passage(f"{arm}-{label}{at}", label) for at in range(2)] for label in LABELS]
-            for arm in ("on", "off")
-        }
-        text = {"topic": "3", "text": passage(f"t{number}", "?"), "label": LABELS[number % 2]}
-        lines.append({"id": str(number), "label_a": LABELS[0], "label_b": LABELS[1], "examples": examples, **text})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+def items(monkeypatch):
+    """Six items in the place of those of a task; the text of item 0, 2, 4 is of class A."""
+
+    def examples(arm):
+        return [[Passage(f"{arm}-{label}{at}", f"{label} {arm}-{label}{at}.") for at in range(2)] for label in LABELS]
+
+    items = [
+        Item(
+            str(at), "3", *LABELS, Passage(f"t{at}", f"? t{at}."), LABELS[at % 2], {arm: examples(arm) for arm in ARMS}
+        )
+        for at in range(6)
+    ]
+    monkeypatch.setattr(stage, "items_of_task", lambda settings, card: ({"items": 6}, items))
+    return "card"
 
 
 def replies(tmp_path, *lines):

@@ -4,15 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import yaml
 
 from dana.cli.main import main
 from tests.stages.two_topics import CELLS, COURTS
-from tests.toy_task import write_split
+from tests.studies.toy_pool import write_moods
 
 VOCABULARIES = {"cells": CELLS, "courts": COURTS}
 LABELS = ("praise", "blame", "doubt")
-EACH = 26  # documents of a topic and label
 SETTINGS = """
 --topics-k 2 --n 8 --test 8 --shots 3 --items 12 --window 120
 --set topics.model=lda topics.min_documents=2 topics.max_share=1
@@ -22,19 +20,12 @@ SETTINGS = """
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
     """A card of three labels over two topics; an id says of which."""
-    folder = tmp_path_factory.mktemp("few")
     random = np.random.default_rng(0)
-    rows = []
-    for number in range(EACH):
-        for topic, words in VOCABULARIES.items():
-            for label in LABELS:
-                text = " ".join(random.choice(words, 26)).capitalize() + f". {label.upper()}, 42!"
-                rows.append({"id": f"{topic}-{label}-{number}", "text": text, "label": label})
-    for split, part in (("train", rows[:90]), ("dev", rows[90:120]), ("test", rows[120:])):
-        write_split(folder / "moods", split, part)
-    card = {"name": "moods", "title": "Which mood?", "version": 1, "data": {"local": "moods"}}
-    card |= {"labels": list(LABELS), "metric": "accuracy", "splits": {}}
-    (folder / "moods.yaml").write_text(yaml.safe_dump(card))
+
+    def document(topic, label):
+        return " ".join(random.choice(VOCABULARIES[topic], 26)).capitalize() + f". {label.upper()}, 42!"
+
+    folder = write_moods(tmp_path_factory.mktemp("few"), VOCABULARIES, LABELS, document)
     (folder / "replies.jsonl").write_text('{"turn": 5, "reply": "Answer: Class A"}\n{"reply": "1. Words"}\n')
     return folder
 
@@ -69,10 +60,9 @@ def test_the_text_and_its_on_topic_examples_are_of_one_topic_and_the_others_are_
         assert label == item["label"]
         labels = (item["label_a"], item["label_b"])
         for arm, is_on in (("on", True), ("off", False)):
-            assert [[of(one)[1] for one in examples] for examples in item["examples"][arm]] == [
-                [name] * 3 for name in labels
-            ]
-            assert all((of(one)[0] == topic) == is_on for examples in item["examples"][arm] for one in examples)
+            sources = [list(map(of, examples)) for examples in item["examples"][arm]]
+            assert [[name for _, name in examples] for examples in sources] == [[name] * 3 for name in labels]
+            assert all((other == topic) == is_on for examples in sources for other, _ in examples)
 
 
 def test_every_pair_of_labels_is_asked_about_on_every_topic(run):

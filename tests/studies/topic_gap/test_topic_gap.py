@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from dana.cli.main import main
 from dana.core import registry
@@ -22,39 +21,28 @@ from dana.studies.topic_gap import stage
 from dana.studies.topic_gap.arms import ArmTexts
 from dana.studies.topic_gap.documents import TopicSplit, split_by_topic
 from tests.stages.two_topics import CELLS, COURTS
-from tests.toy_task import write_checkpoint, write_split
+from tests.studies.toy_pool import write_moods
+from tests.toy_task import write_checkpoint
 
 # What tells the labels apart, in each topic by a word of its own.
 CUES = {"cells": {"praise": "splendid", "blame": "dreadful"}, "courts": {"praise": "noble", "blame": "vile"}}
 VOCABULARIES = {"cells": CELLS, "courts": COURTS}
 WORDS = [*CELLS, *COURTS, *(word for cues in CUES.values() for word in cues.values())]
-EACH = 26  # documents of a topic and label
 SPLIT = TopicSplit(8, 8, 6)
 TABLES = ("tables/results.csv", "tables/gap.csv", "tables/summary.csv", "topic_gap.html", "topic_gap.md")
-
-
-def document(topic, label, random):
-    words = [*random.choice(VOCABULARIES[topic], 20), *[CUES[topic][label]] * 6]
-    random.shuffle(words)
-    return " ".join(words).capitalize() + ". 42!"
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
     """A card of two labels over two topics, and a model that knows its words."""
-    folder = tmp_path_factory.mktemp("gap")
     random = np.random.default_rng(0)
-    rows = [
-        {"id": f"{topic}-{number}-{label}", "text": document(topic, label, random), "label": label}
-        for number in range(EACH)
-        for topic in CUES
-        for label in CUES[topic]
-    ]
-    for split, part in (("train", rows[:60]), ("dev", rows[60:80]), ("test", rows[80:])):
-        write_split(folder / "moods", split, part)
-    card = {"name": "moods", "title": "Praise or blame?", "version": 1, "data": {"local": "moods"}}
-    card |= {"labels": ["praise", "blame"], "metric": "accuracy", "splits": {}}
-    (folder / "moods.yaml").write_text(yaml.safe_dump(card))
+
+    def document(topic, label):
+        words = [*random.choice(VOCABULARIES[topic], 20), *[CUES[topic][label]] * 6]
+        random.shuffle(words)
+        return " ".join(words).capitalize() + ". 42!"
+
+    folder = write_moods(tmp_path_factory.mktemp("gap"), CUES, ("praise", "blame"), document)
     write_checkpoint(folder / "model", words=WORDS)
     return folder
 
@@ -109,7 +97,7 @@ def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
         assert {true, other} == set(CUES)
         for rows in (on["train"], off["train"], on["dev"], on["test"]):
             assert pd.Series([row["label"] for row in rows]).value_counts().nunique() == 1
-            assert all(row["id"].endswith(row["label"]) for row in rows)
+            assert all(row["id"].split("-")[1] == row["label"] for row in rows)
             assert all(row["text"] == " ".join(row["text"].lower().split()) for row in rows)
             assert not any(letter in "0123456789.!" for row in rows for letter in row["text"])
         every = [row["id"] for rows in (on["train"], off["train"], on["dev"], on["test"]) for row in rows]
