@@ -98,15 +98,6 @@ def test_a_row_is_the_same_alone_and_in_any_batch(random_model):
     assert max(len(text.split()) for text in together) > 3, "the checkpoint's own max_length does not count"
 
 
-def test_long_inputs_and_texts_are_cut(small_t5):
-    settings = Sequence2Sequence(str(small_t5), epochs=1, tokens=4)
-    _, tokenizer = load_seq2seq(str(small_t5))
-    ((cut,), _) = settings.encode([tuple(WORDS)], tokenizer)
-    assert tokenizer.decode(cut) == "generate: word0 word1 </s>"
-    model = settings.fit([(("word0",), " ".join(WORDS))], seed=0)
-    assert len(model.generate([("word0",)], [0])[0].split()) <= 4
-
-
 def test_tokens_are_drawn_in_proportion_to_the_probabilities_that_top_k_and_top_p_leave():
     probabilities = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
     rows = 4000

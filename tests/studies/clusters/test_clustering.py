@@ -12,7 +12,7 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.stages.texts import corpus_stage
 from dana.studies.clusters.description import FOLDER
 from dana.studies.clusters.settings import ClusterSettings
-from dana.studies.clusters.stage import SCHEMA, Clustering
+from dana.studies.clusters.stage import Clustering
 from tests.stages.two_topics import SELECTION
 from tests.studies.toy_pool import content
 
@@ -29,17 +29,6 @@ def clustering(texts, tmp_path, monkeypatch):
         return replace(Clustering(general, SELECTION, SETTINGS, tmp_path / name), **changes)
 
     return make
-
-
-def test_every_unit_has_a_row(clustering):
-    artifact = clustering(settings=replace(SETTINGS, k=[2])).run()
-    table = pd.read_parquet(artifact.path)
-    assert list(table.columns) == SCHEMA.names
-    assert len(table) == artifact.manifest["counts"]["units"] == artifact.manifest["counts"]["general_units"] > 400
-    assert sorted(table["cluster"].unique()) == [0, 1]
-    assert not table.duplicated(["doc_id", "unit"]).any()
-    assert table["responsibility"].between(0.5, 1).all()
-    assert not clustering().shards.path.exists()
 
 
 def test_three_workers_make_the_bytes_of_one(clustering):

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
@@ -62,18 +60,6 @@ def test_the_share_counts_responsibilities_and_the_smoothing_is_spread_evenly():
     assert (near, far) == (pytest.approx(-math.log(18 / 20), abs=1e-6), pytest.approx(-math.log(2 / 20), abs=1e-5))
     rows = selector.notes["clusters"]
     assert {word for row in rows for word in row["name"].split(", ")} <= {*WORDS["task"], *WORDS["other"]}
-
-
-@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=2), st.lists(st.floats(-9, 9), min_size=1, max_size=9))
-@settings(max_examples=50)
-def test_scores_lie_between_those_of_the_clusters_and_fall_with_the_share(weights, points):
-    share = np.array(weights) / sum(weights)
-    scores = by_hand(share).score([str(point) for point in points])
-    assert (scores >= -np.log(share.max()) - 1e-12).all()
-    assert (scores <= -np.log(share.min()) + 1e-12).all()
-    sorted_scores = by_hand(share).score([str(point) for point in sorted(points)])
-    rises = np.diff(sorted_scores) * (1 if share[0] >= share[1] else -1)
-    assert (rises >= -1e-9).all()
 
 
 def test_scores_are_those_of_scikit_learns_mixture():

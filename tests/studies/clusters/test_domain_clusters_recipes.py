@@ -64,28 +64,18 @@ def purity_by_hand(clusters, domains):
     return 100 * sum(majorities) / len(together)
 
 
-def test_table_1_goes_on_where_it_was_killed_and_is_what_its_fits_say(script, files, tmp_path, capsys):
-    table1 = script("table1")
-    out = tmp_path / "out"
-    command = [*files, "--most", str(MOST), "--out", str(out), "--encoders", ENCODER, "--k", "3", "--seeds", "2"]
+def test_table_1_resumes_with_the_missing_fits(script, files, tmp_path):
+    table1, out = script("table1"), tmp_path / "out"
+    command = [*files, "--most", str(MOST), "--encoders", ENCODER, "--k", "3", "--seeds", "2", "--out", str(out)]
     command += ["--baselines"]
     table1.main([*command, "--pca", "4", "--geometry", "none"])
     first = {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}
     table1.main([*command, "--pca", "4", "0"])
-    after = {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}
     assert len(first) == 1
-    assert first.items() < after.items()
+    assert first.items() < {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}.items()
     fits = pd.read_csv(out / "table1.csv")
-    assert fits[["method", "pca", "k", "seed"]].to_numpy().tolist() == [
-        [ENCODER, pca, 3, seed] for _ in ("none", "center+l2") for pca in (4, 0) for seed in (0, 1)
-    ]
     assert fits["geometry"].tolist() == ["none"] * 4 + ["center+l2"] * 4
     assert fits["purity"].between(100 / 3, 100).all()
-    output = capsys.readouterr().out
-    assert f"{fits['purity'][:2].mean():.2f}" in output
-    other = tmp_path / "other"
-    table1.main([*command, "--pca", "4", "0", "--out", str(other)])
-    assert (other / "table1.csv").read_bytes() == (out / "table1.csv").read_bytes()
 
 
 def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, capsys):
@@ -112,19 +102,6 @@ def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, caps
     texts = {name: sentences(name, MOST) for name in WORDS}
     assert all(row.sentence in texts[row.true] and row.true != row.assigned for row in table.itertuples())
     assert table.groupby(["true", "assigned"])["log_density"].apply(lambda values: values.is_monotonic_decreasing).all()
-
-
-def test_precision_recall_and_ceilings_are_counted_by_hand(script):
-    table7 = script("table7")
-    scores = np.array([-2.0, -1.0, 0.5, 1.0, 2.0, 3.0])
-    table = table7.measures(scores, np.array([True, False, True, True, False, False]), 4).set_index("cut")
-    assert table["kept"].to_dict() == {"best 4": 4, "below 0": 2}
-    assert table["precision"].to_dict() == {"best 4": 0.75, "below 0": 0.5}
-    assert table["recall"].to_dict() == pytest.approx({"best 4": 1, "below 0": 1 / 3})
-    assert table["precision_ceiling"].to_dict() == {"best 4": 0.75, "below 0": 1}
-    assert table["recall_ceiling"].to_dict() == pytest.approx({"best 4": 1, "below 0": 2 / 3})
-    assert table["precision_at_r"].to_dict() == pytest.approx({"best 4": 2 / 3, "below 0": 2 / 3})
-    assert table7.measures(scores + 5, np.arange(6) < 2, 4)["cut"].tolist() == ["best 4"]
 
 
 def test_table_7_finds_the_domain_that_it_is_fitted_on_and_resumes(script, files, tmp_path):

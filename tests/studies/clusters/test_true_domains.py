@@ -5,12 +5,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.decomposition import LatentDirichletAllocation
-from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics.cluster import contingency_matrix
 
 from dana.core.errors import ConfigError
-from dana.core.rng import derive_seed
 from dana.studies.clusters.domains import (
     confusion,
     contingency,
@@ -18,12 +15,9 @@ from dana.studies.clusters.domains import (
     majority,
     outlier_examples,
     outlier_table,
-    random_clusters,
     surface_of,
-    topic_clusters,
     true_domains,
 )
-from tests.stages.two_topics import CELLS, COURTS, one_document
 
 CLUSTERS = np.array([0, 0, 0, 1, 1, 2, 2, 2])
 DOMAINS = np.array([0, 0, 1, 1, 1, 0, 2, 0])  # majorities: 0, 1, 0
@@ -101,21 +95,3 @@ def test_true_domains_are_sources_of_the_text():
         true_domains(["law", "lwa"], sources)
     with pytest.raises(ConfigError, match="true_domains='law'"):
         true_domains(["all"], {"law": {}})
-
-
-@pytest.fixture(scope="module")
-def texts():
-    random = np.random.default_rng(0)
-    return [one_document((CELLS, COURTS)[number % 2], random, 2) for number in range(200)]
-
-
-def test_topics_are_those_of_scikit_learn(texts):
-    measures = topic_clusters(texts, 3, seed=5)
-    counts = CountVectorizer(token_pattern=r"(?u)\b\w\w+\b").fit_transform(texts)
-    model = LatentDirichletAllocation(3, random_state=derive_seed(5, "topics") % 2**32)
-    assert measures.tolist() == model.fit_transform(counts).argmax(1).tolist()
-
-
-def test_every_cluster_is_equally_likely():
-    clusters = random_clusters(100_000, 5, seed=0)
-    np.testing.assert_allclose(np.bincount(clusters), 20_000, rtol=0.03)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import beta
 
-from dana.studies.few_shot.stage import OUTCOMES, arm_accuracy, compare_on_with_off, exact_interval, study_text
+from dana.studies.few_shot.stage import arm_accuracy, compare_on_with_off, exact_interval, study_text
 
 
 def outcomes(**counts):
@@ -61,25 +61,18 @@ def words(on, off, both):
     return study_text("Study", arms, compare_on_with_off(results))
 
 
-def test_the_answer_comes_first_and_in_words():
-    first, second, third, *rest = [line for line in words(60, 24, 20).splitlines() if line][1:]
-    assert first == (
-        "With examples of the text's own topic the model is right about 60 of 72 (83 %, exact 95 % interval 73 to 91 %)"
-        " texts: better than guessing."
-    )
-    assert second.startswith("With examples of other topics the model is right about 24 of 72 (33 %")
+def test_the_result_comes_first_and_in_words():
+    first, second, *_, table = [line for line in words(60, 24, 20).splitlines() if line][1:-1]
+    assert "60 of 72 (83 %, exact 95 % interval 73 to 91 %)" in first
+    assert first.endswith("better than guessing.")
     assert second.endswith("worse than guessing.")
-    assert third.startswith("Guessing is right about 50 %")
-    assert rest[0].startswith(
-        "It does better with examples of the text's own topic than with examples of other topics, by 50 points"
-    )
     shares = ["0.333", "0.227", "0.454", "24", "1.000", "0.858", "1.000"]
-    assert rest[3].split()[:7] == ["arm", "items", *OUTCOMES, "accuracy"]
-    assert rest[5].split() == ["off", "72", "24", "0", "48", "0", *shares]
+    assert table.split() == ["off", "72", "24", "0", "48", "0", *shares]
+    assert "by 50 points" in words(60, 24, 20)
 
 
 def test_what_cannot_be_told_from_guessing_or_chance_is_not_called_better():
     text = words(40, 33, 20)
     assert text.count("may be guessing.") == 2
-    assert "The difference of 10 points may be chance (exact McNemar test on the same texts" in text
-    assert "It does better with examples of other topics than with examples of the text's own" in words(24, 60, 20)
+    assert "The difference of 10 points may be chance" in text
+    assert "better with examples of other topics than" in words(24, 60, 20)

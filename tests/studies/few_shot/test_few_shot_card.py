@@ -69,10 +69,3 @@ def test_every_pair_of_labels_is_asked_about_on_every_topic(run):
     triples = [(of(item["text"])[0], *sorted((item["label_a"], item["label_b"]))) for item in items(run)]
     assert len(set(triples[:6])) == len(set(triples[6:])) == 6
     assert len({item["text"]["id"] for item in items(run)}) == 12
-
-
-def test_the_seed_decides_the_items(workspace, run, tmp_path):
-    assert study(workspace, tmp_path / "again") == 0
-    assert items(tmp_path / "again") == items(run)
-    assert study(workspace, tmp_path / "other", "--seed", "1") == 0
-    assert items(tmp_path / "other") != items(run)
