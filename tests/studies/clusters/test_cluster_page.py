@@ -196,5 +196,7 @@ def test_shares_by_hand_those_that_most_is_kept_of_first():
     assert rows["share_of_units"].tolist() == [0.4, 0.5, 0.1]
     assert rows["share_of_kept"].tolist() == [0.9, 0.1, 0]
     assert rows["share_of_its_units_kept"].tolist() == [0.45, 0.04, 0]
+    empty = pool.assign(units=[50, 50, 0], kept=[2.0, 18.0, 0.0])
+    assert pool_table(empty).frame["share_of_its_units_kept"].tolist() == [0.36, 0.04, 0]
     table = pool_table(pool.assign(kept=np.nan))
     assert [cells[-2:] for cells, _ in table.rows()] == [["–", "–"]] * 3

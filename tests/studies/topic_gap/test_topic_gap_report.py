@@ -89,6 +89,8 @@ def test_a_score_is_the_mean_over_seeds():
     gap = gap_frame(results({"on": [0.8, 0.7], "off": [0.5, 0.6]}))
     assert gap.columns.tolist() == ["topic", "words", "n", "on", "off", "gap"]
     np.testing.assert_allclose(gap[["on", "off", "gap"]], [[0.85, 0.55, 0.3], [0.75, 0.65, 0.1]])
+    tie = gap_summary(results({"on": [0.5, 0.4], "off": [0.5, 0.6]}))
+    assert tie["lower"].item() == 1, "a tie is not lower"
 
 
 def test_the_page_begins_with_what_is_lost():
