@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dana.core.errors import DataError
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.slices import iterate_slices
@@ -57,15 +56,3 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
     assert [document.text[:5] for document in documents] == ["text "] * before + ["other"] * 100
     assert len(messages) == 2
     assert all(f"{name}:{before + 1}: " in message for message in messages)
-
-
-@pytest.mark.parametrize(("name", "damage", "before"), DAMAGED)
-def test_a_damaged_file_ends_the_run_with_the_same_words(tmp_path, monkeypatch, name, damage, before):
-    damage(tmp_path / name)
-    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 1000))
-    said = []
-    for processes in (1, 2):
-        with pytest.raises(DataError, match=rf"{name}:{before + 1}: ") as error:
-            list(read_documents([str(tmp_path / name)], "fail", Tally(), processes))
-        said.append(str(error.value))
-    assert said[0] == said[1]
