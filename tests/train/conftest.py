@@ -1,28 +1,24 @@
 """A BERT of two tiny layers, and examples of random tokens for it."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
 from dana.core.rng import seeded
 from dana.models.varlen import NAME, register
 from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
-from dana.train.loop import StepOutcome, TrainingState, prepare, take_step, train
-from dana.train.objectives.batch import StepBatch
+from dana.train.loop import prepare, take_step, train
 from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
 from dana.train.settings import Execution, TrainSettings
 
 VOCABULARY = 60
-
-
 SPECIAL_TOKENS = SpecialTokens(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
 PAIR_TOKENS = replace(SPECIAL_TOKENS, middle=np.array([3], dtype=np.int32))
 MASKED = MaskedCollator(Masking(4, np.arange(VOCABULARY) < 5, seed=0), SPECIAL_TOKENS)
@@ -30,108 +26,92 @@ PAIRS = PairCollator(MASKED.masking, PAIR_TOKENS)
 HELDOUT = replace(MASKED, masking=replace(MASKED.masking, seed=HELDOUT_SEED, rate=HELDOUT_RATE))
 
 
-def random_examples(count: int = 24, seed: int = 0, weights: np.ndarray | None = None) -> Examples:
+def random_examples(count=24, seed=0, weights=None):
     generator = np.random.default_rng(seed)
-    lengths = generator.integers(4, 16, count)
-    stream = generator.integers(5, VOCABULARY, lengths.sum() - 2 * count).astype(np.uint16)
-    sizes = lengths - 2
+    sizes = generator.integers(4, 16, count) - 2
+    stream = generator.integers(5, VOCABULARY, sizes.sum()).astype(np.uint16)
     ids = generator.integers(0, 2**63, count).astype(np.uint64)
-    weights = np.ones(count) if weights is None else weights
-    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights.astype(np.float32), SPECIAL_TOKENS)
+    weights = (np.ones(count) if weights is None else weights).astype(np.float32)
+    return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, SPECIAL_TOKENS)
 
 
-def held_out(task: Examples, general: Examples) -> HeldOut:
+def held_out(task, general):
     return HeldOut({"task": task, "general": general}, HELDOUT)
 
 
-def bert(dropout: float = 0.0, next_sentence: bool = False) -> Any:
-    from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
-
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=16,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
+def bert(dropout=0.0, next_sentence=False):
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=16, **shape, **rates)
     with seeded(1):
         return (BertForPreTraining if next_sentence else BertForMaskedLM)(config)
 
 
-def use_varlen(model: Any) -> None:
+def use_varlen(model):
     """Attention over rows without padding, as the planner sets it up."""
     register()
     model.set_attn_implementation(NAME)
 
 
 @pytest.fixture
-def tiny_model() -> Callable[..., Any]:
+def tiny_model():
     return bert
 
 
 @pytest.fixture
-def collator() -> MaskedCollator:
+def collator():
     return MASKED
 
 
 @pytest.fixture
-def run(tiny_model) -> Callable[..., tuple[TrainingState, list[Any]]]:
-    """Trains a fresh tiny model and returns it with its records."""
+def run():
+    """Trains a new tiny model; returns its state and records."""
 
-    def train_tiny(
-        examples: Examples, dropout: float = 0.0, budget: int = 512, layout: str = "padded", **settings: Any
-    ) -> tuple[TrainingState, list[Any]]:
+    def call(examples, dropout=0.0, budget=512, layout="padded", **settings):
+        defaults = {"max_tokens": 16, "batch_size": 8, "evaluations": 0}
         execution = Execution(micro_batch_tokens=budget)
-        chosen = TrainSettings(
-            **{"max_tokens": 16, "batch_size": 8, "evaluations": 0, "execution": execution, **settings}
-        )
-        pairs = chosen.objective == "next_sentence"
-        model = tiny_model(dropout, pairs)
+        settings = TrainSettings(**{**defaults, "execution": execution, **settings})
+        pairs = settings.objective == "next_sentence"
+        model = bert(dropout, pairs)
         if layout == "unpadded":
             use_varlen(model)
-        prepared = prepare(model, chosen, Accelerator(cpu=True), BatchLayout(layout, budget))
+        state = prepare(model, settings, Accelerator(cpu=True), BatchLayout(layout, budget))
         heldout = held_out(random_examples(6, 11), random_examples(6, 12))
-        return prepared, list(train(prepared, examples, PAIRS if pairs else MASKED, chosen, heldout))
+        return state, list(train(state, examples, PAIRS if pairs else MASKED, settings, heldout))
 
-    return train_tiny
+    return call
 
 
 @pytest.fixture
-def make_examples() -> Callable[..., Examples]:
+def make_examples():
     return random_examples
 
 
 @pytest.fixture
-def examples() -> Examples:
+def examples():
     return random_examples()
 
 
 @pytest.fixture
-def weighted(examples) -> Examples:
+def weighted(examples):
     weights = np.random.default_rng(5).uniform(0.05, 1, len(examples))
     return replace(examples, weights=weights.astype(np.float32))
 
 
 @pytest.fixture
-def paired(weighted) -> Examples:
+def paired(weighted):
     """The weighted examples, with the special tokens of next-sentence pairs."""
     return replace(weighted, special_tokens=PAIR_TOKENS)
 
 
-def gradient_of_step(
-    prepared: TrainingState, batch: StepBatch, settings: TrainSettings
-) -> tuple[StepOutcome, torch.Tensor]:
-    """Take a step; returns what came of it and the gradient that it was taken with."""
-    found = []
-    zero_grad = prepared.optimizer.zero_grad
+def gradient_of_step(state, batch, settings):
+    """Takes a step; returns its outcome and its gradient."""
+    gradients = []
+    zero_grad = state.optimizer.zero_grad
 
     def keep_gradients():
-        found.append(torch.cat([value.grad.flatten() for value in prepared.module.parameters()]))
+        gradients.append(torch.cat([value.grad.flatten() for value in state.module.parameters()]))
         zero_grad()
 
-    prepared.optimizer.zero_grad = keep_gradients
-    taken = take_step(prepared, batch, 1e-4, 0, settings)
-    return taken, found[-1]
+    state.optimizer.zero_grad = keep_gradients
+    return take_step(state, batch, 1e-4, 0, settings), gradients[-1]
