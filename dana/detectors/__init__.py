@@ -1,1 +1,1 @@
-"""Anomaly detectors, a file each: embeddings in, scores out; higher = more anomalous. The contract is in base.py."""
+"""Anomaly detectors score embeddings, higher = more anomalous. `base` defines the interface."""

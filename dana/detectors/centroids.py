@@ -1,4 +1,4 @@
-"""Centroids: embeddings to their cosine or distance to the means of task and general text, in torch."""
+"""Detectors by centroid: cosine to the mean of the task, and distance to the means of task and general text."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,7 +20,7 @@ class FittedCosine(OnDevice):
     direction: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Minus the cosine, in [-1, 1]; higher = more anomalous. A zero row scores 0. O(units · dims)."""
+        """Compute minus the cosine, in [-1, 1]; higher = more anomalous. A zero row scores 0. O(units · dims)."""
         check_rows(embeddings, self.direction.numel())
         per_row = 4 * self.direction.numel()
         return score_blocks(embeddings, per_row, lambda rows: -(normalize(rows.double()) @ self.direction))
@@ -43,7 +43,7 @@ class CosineSimilarity:
     fitted_type: ClassVar[type] = FittedCosine
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedCosine:
-        """Take the mean; nothing is random."""
+        """Compute the mean direction; deterministic."""
         check_rows(embeddings, at_least=2)
         return FittedCosine(normalize(embeddings.double().mean(0), dim=0))
 
@@ -61,7 +61,7 @@ class FittedCentroidDistance(OnDevice):
     general: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """‖v - C_in‖ - ‖v - C_out‖; higher = more anomalous, below 0 the task is nearer. O(units · dims)."""
+        """Compute ‖v - C_in‖ - ‖v - C_out‖; higher = more anomalous, below 0 the task is nearer. O(units · dims)."""
         check_rows(embeddings, self.task.numel())
 
         def score(rows: Tensor) -> Tensor:
@@ -87,6 +87,6 @@ class CentroidDistance:
     fitted_type: ClassVar[type] = FittedCentroidDistance
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedCentroidDistance:
-        """Take both means; nothing is random."""
+        """Compute both means; deterministic."""
         check_classes(embeddings, background)
         return FittedCentroidDistance(embeddings.double().mean(0), background.double().mean(0))

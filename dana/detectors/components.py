@@ -1,4 +1,4 @@
-"""Principal components: reconstruction error by the task's leading directions, and PyOD's distance over all of them."""
+"""Detectors by principal components: reconstruction error, and PyOD's distance over all axes."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,16 +23,16 @@ class FittedPrincipalComponents(OnDevice):
     directions: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Squared length of the residual of the leading directions; higher = more anomalous.
+        """Compute the squared reconstruction error; higher = more anomalous.
 
         O(units · dims · components).
         """
         check_rows(embeddings, self.mean.numel())
 
         def score(rows: Tensor) -> Tensor:
-            centred = rows - self.mean
+            offset = rows - self.mean
             # Not |x|² - |Wx|²: that is one product less, but cancels for rows with a small residual.
-            return torch.addmm(centred, centred @ self.directions, self.directions.T, alpha=-1).square_().sum(1)
+            return torch.addmm(offset, offset @ self.directions, self.directions.T, alpha=-1).square_().sum(1)
 
         return score_blocks(embeddings, 3 * self.mean.numel(), score)
 
@@ -49,7 +49,7 @@ class PrincipalComponents:
     Cost: fit O(rows · dims²), score O(units · dims · components).
 
     Attributes:
-        variance: Share of the task's variance that the kept directions explain. DANA gives none.
+        variance: Share of the task's variance that the leading directions explain. DANA gives none.
 
     References:
         Jackson and Mudholkar 1979, Control procedures for residuals associated with principal component
@@ -62,23 +62,22 @@ class PrincipalComponents:
     fitted_type: ClassVar[type] = FittedPrincipalComponents
 
     def __post_init__(self) -> None:
-        allowed = "in (0, 1): with all directions the error is 0"
-        require(0 < self.variance < 1, "variance", self.variance, allowed)
+        require(0 < self.variance < 1, "variance", self.variance, "in (0, 1): with all directions the error is 0")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedPrincipalComponents:
-        """Eigenvectors of the rows' covariance; nothing is random."""
+        """Compute the leading eigenvectors of the covariance; deterministic."""
         check_rows(embeddings, at_least=2)
         rows = embeddings.double()
         mean = rows.mean(0)
         variance, directions = torch.linalg.eigh((rows - mean).T @ (rows - mean))
         variance, directions = variance.flip(0).clamp_min(0), directions.flip(1)
-        explained = variance.cumsum(0) / variance.sum().clamp_min(1e-30)
-        count = min(int((explained < self.variance).sum()) + 1, len(variance) - 1) or 1
-        kept = directions[:, :count]
-        return FittedPrincipalComponents(mean.float(), kept.float().contiguous())
+        explained_share = variance.cumsum(0) / variance.sum().clamp_min(1e-30)
+        count = min(int((explained_share < self.variance).sum()) + 1, len(variance) - 1) or 1
+        leading = directions[:, :count]
+        return FittedPrincipalComponents(mean.float(), leading.float().contiguous())
 
 
-# Least share of variance of an axis: PyOD divides by it.
+# Lower limit of an axis' share of variance, which is a divisor.
 TINY = 1e-100
 # Standardised values are clamped to this: its square, summed over any width, is a finite float32.
 FAR = 1e16
@@ -105,10 +104,11 @@ class FittedComponentDistance(OnDevice):
     weights: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Σ_j ‖z - v_j‖ / λ_j for the standardised unit z; higher = more anomalous. O(units · dims · components).
+        """Compute Σ_j ‖z - v_j‖ / λ_j for the standardised unit z; higher = more anomalous.
 
-        All in float32. The mean is subtracted in two parts, because constant dimensions of an embedding hold rounding
-        noise far below the last float32 digit of their mean; standardised rows are long, so distances do not cancel.
+        O(units · dims · components), in float32. The mean is subtracted in two parts, because constant dimensions of an
+        embedding hold rounding noise far below the last float32 digit of their mean. Standardised rows are long, so
+        distances do not cancel.
         """
         check_rows(embeddings, self.mean.numel())
 
@@ -138,15 +138,15 @@ class ComponentDistance:
     fitted_type: ClassVar[type] = FittedComponentDistance
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedComponentDistance:
-        """Standardise and find the axes with scikit-learn, as PyOD does; nothing is random."""
+        """Standardise and fit the axes with scikit-learn, as PyOD does; deterministic."""
         from sklearn.decomposition import PCA
         from sklearn.preprocessing import StandardScaler
 
         check_rows(embeddings, at_least=2)
         scaler = StandardScaler()
-        standardised = scaler.fit_transform(embeddings.double().cpu().numpy())
-        solved = PCA().fit(standardised)
-        weights = 1 / torch.from_numpy(solved.explained_variance_ratio_).clamp_min(TINY)
+        rows = scaler.fit_transform(embeddings.double().cpu().numpy())
+        pca = PCA().fit(rows)
+        weights = 1 / torch.from_numpy(pca.explained_variance_ratio_).clamp_min(TINY)
         mean = torch.from_numpy(scaler.mean_)
         device = embeddings.device
         return FittedComponentDistance(
@@ -154,6 +154,6 @@ class ComponentDistance:
             mean=mean.float().to(device),
             remainder=(mean - mean.float()).float().to(device),
             precision=torch.from_numpy(1 / scaler.scale_).float().to(device),
-            axes=torch.from_numpy(solved.components_.T).float().contiguous().to(device),
+            axes=torch.from_numpy(pca.components_.T).float().contiguous().to(device),
             weights=(weights / weights.max()).float().to(device),
         )

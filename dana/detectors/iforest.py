@@ -1,4 +1,4 @@
-"""Isolation forest: mean path length over random trees; fitted by scikit-learn, scored in torch."""
+"""Isolation forest: mean path length over random trees, fitted by scikit-learn and scored in torch."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ WALK = 16  # numbers held per row and tree while traversing
 
 
 def average_path(samples: np.ndarray) -> np.ndarray:
-    """c(n) = 2 H(n-1) - 2 (n-1)/n, the mean path of an unsuccessful search; c(1) = 0. DANA section 3.1."""
+    """Compute c(n) = 2 H(n-1) - 2 (n-1)/n, the mean path of an unsuccessful search; c(1) = 0. DANA section 3.1."""
     n = np.asarray(samples, dtype=np.float64)
     # ln + Euler's constant stands for the harmonic number, as in scikit-learn, from n = 3 on
     long = 2 * (np.log(np.maximum(n - 1, 1)) + np.euler_gamma) - 2 * (n - 1) / np.maximum(n, 1)
@@ -47,7 +47,7 @@ class FittedIsolationForest(OnDevice):
     path: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """s(x, n) = 2^(-E[h(x)] / c(n)), in (0, 1], higher = more anomalous. DANA section 3.1.
+        """Compute s(x, n) = 2^(-E[h(x)] / c(n)), in (0, 1], higher = more anomalous. DANA section 3.1.
 
         O(units · trees · depth): the rows of a block descend 128 trees at once, a level at a time.
         """
@@ -57,14 +57,14 @@ class FittedIsolationForest(OnDevice):
     def _score(self, rows: Tensor) -> Tensor:
         total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
         # Expanded with stride 0, not copied: `gather` is faster here than indexing.
-        feature, threshold, left, path = (
+        feature, threshold, left_child, path = (
             nodes.expand(len(rows), -1) for nodes in (self.feature, self.threshold, self.left, self.path)
         )
         for roots in self.roots.split(TOGETHER):
             node = roots.expand(len(rows), -1)
             for _ in range(self.depth):
                 right = rows.gather(1, feature.gather(1, node)) > threshold.gather(1, node)
-                node = left.gather(1, node).add_(right)
+                node = left_child.gather(1, node).add_(right)
             total += path.gather(1, node).sum(1)
         return torch.exp2(-total / len(self.roots) / self.normaliser)
 
@@ -125,21 +125,21 @@ class IsolationForest:
 
 
 def _flatten(tree: Any) -> dict[str, np.ndarray]:
-    """One scikit-learn tree as arrays of shape (nodes,), siblings side by side."""
+    """Convert a scikit-learn tree to arrays of shape (nodes,) in which siblings are adjacent."""
     inner = np.flatnonzero(tree.children_left >= 0)
     order = np.concatenate([[0], np.stack([tree.children_left[inner], tree.children_right[inner]], 1).ravel()])
-    place = np.argsort(order)
+    position = np.argsort(order)
     leaf = tree.children_left[order] < 0
     depth = tree.compute_node_depths() - 1
     return {
         "feature": np.where(leaf, 0, tree.feature[order]).astype(np.int64),
         "threshold": np.where(leaf, np.float32(np.inf), round_down(tree.threshold[order])),
-        "left": np.where(leaf, np.arange(len(order)), place[tree.children_left[order]]),
+        "left": np.where(leaf, np.arange(len(order)), position[tree.children_left[order]]),
         "path": (depth + average_path(tree.n_node_samples))[order],
     }
 
 
 def round_down(threshold: np.ndarray) -> np.ndarray:
-    """The largest float32 at most `threshold`, so that comparing float32 rows with either gives the same."""
+    """Round down to float32, so that float32 rows compare with the threshold as before rounding."""
     nearest = threshold.astype(np.float32)
     return np.where(nearest > threshold, np.nextafter(nearest, np.float32(-np.inf)), nearest)

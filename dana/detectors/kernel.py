@@ -1,4 +1,4 @@
-"""Support vector machines: embeddings to distances from a boundary in an RBF kernel; solved by libsvm."""
+"""Support vector machines with an RBF kernel: signed distance from the decision boundary, solved by libsvm."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,36 +27,36 @@ class FittedKernelSum(OnDevice):
     coefficients: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Offset - Σ α_i exp(-γ‖x - s_i‖²); higher = more anomalous, above 0 is outside. O(units · vectors · dims).
+        """Compute offset - Σ α_i exp(-γ‖x - s_i‖²); higher = more anomalous, above 0 is outside.
 
-        The score is a small difference of large sums, so what all terms of a row share is float64: its squared
-        length, and the sum. Distances and kernel are float32, whose errors differ from term to term and average out.
+        O(units · vectors · dims). The score is a small difference of large sums, so the squared length of a row and the
+        sum are float64. Distances and kernels are float32, because their errors are independent and average out.
         """
         check_rows(embeddings, self.support.shape[1])
         centre = self.support.mean(0)  # centred rows lose fewer digits in the expanded square
-        centred = self.support - centre
-        squares = (centred.double().square().sum(1) * -self.gamma).float()
-        towards = centred.T * (2 * self.gamma)
+        vectors = self.support - centre
+        squares = (vectors.double().square().sum(1) * -self.gamma).float()
+        towards = vectors.T * (2 * self.gamma)
 
         def score(rows: Tensor) -> Tensor:
             rows = rows - centre
-            exact = rows.double().square().sum(1) * self.gamma
-            rounded = exact.float()
-            exponent = torch.addmm(squares, rows, towards).sub_(rounded[:, None]).clamp_max_(0)
+            exact_square = rows.double().square().sum(1) * self.gamma
+            float_square = exact_square.float()
+            exponent = torch.addmm(squares, rows, towards).sub_(float_square[:, None]).clamp_max_(0)
             # Where rounding exceeds 1 the row is so long that its kernels are all 0.
-            correction = torch.exp((rounded - exact).clamp(-1, 1))
+            correction = torch.exp((float_square - exact_square).clamp(-1, 1))
             return self.offset - correction * (exponent.exp_().double() @ self.coefficients)
 
         return score_blocks(embeddings, 3 * len(self.support) + len(centre), score)
 
     @classmethod
-    def of_libsvm(cls, solved: Any, device: torch.device) -> "FittedKernelSum":
-        """What a support vector machine of scikit-learn has learned; its positive class is the task."""
+    def of_libsvm(cls, machine: Any, device: torch.device) -> "FittedKernelSum":
+        """Convert a fitted scikit-learn support vector machine whose positive class is the task."""
         return cls(
-            gamma=float(solved._gamma),
-            offset=-float(solved.intercept_[0]),
-            support=torch.from_numpy(solved.support_vectors_).float().to(device),
-            coefficients=torch.from_numpy(solved.dual_coef_[0].copy()).to(device),
+            gamma=float(machine._gamma),
+            offset=-float(machine.intercept_[0]),
+            support=torch.from_numpy(machine.support_vectors_).float().to(device),
+            coefficients=torch.from_numpy(machine.dual_coef_[0].copy()).to(device),
         )
 
 
@@ -87,7 +87,7 @@ class OneClassSVM:
         require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedKernelSum:
-        """Solve the dual with libsvm; nothing is random."""
+        """Solve the dual with libsvm; deterministic."""
         from sklearn.svm import OneClassSVM as Solver
 
         check_rows(embeddings, at_least=2)
@@ -124,7 +124,7 @@ class SupportVectorMachine:
         require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedKernelSum:
-        """Solve the dual with libsvm; nothing is random."""
+        """Solve the dual with libsvm; deterministic."""
         from sklearn.svm import SVC
 
         rows, is_task = classes(embeddings, background)

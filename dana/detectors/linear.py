@@ -1,4 +1,4 @@
-"""Linear detectors: log odds of background against task by a hyperplane; fitted by scikit-learn, scored in torch."""
+"""Linear classifiers of background against task as detectors, fitted by scikit-learn and scored in torch."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,14 +23,14 @@ class FittedLinear(OnDevice):
     weights: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Log odds of background against task at equal priors; higher = more anomalous. O(units · dims)."""
+        """Compute log odds of background against task at equal priors; higher = more anomalous. O(units · dims)."""
         check_rows(embeddings, self.weights.numel())
         per_row = 3 * self.weights.numel()
         return score_blocks(embeddings, per_row, lambda rows: rows.double() @ self.weights + self.offset)
 
     @classmethod
     def of_classifier(cls, classifier: Any, device: torch.device) -> "FittedLinear":
-        """The hyperplane of a fitted binary classifier of scikit-learn whose positive class is the task."""
+        """Convert a fitted binary classifier of scikit-learn whose positive class is the task."""
         weights = torch.from_numpy(-classifier.coef_[0]).double().to(device)
         return cls(-float(classifier.intercept_[0]), weights)
 
@@ -60,11 +60,11 @@ class LinearDiscriminant:
     fitted_type: ClassVar[type] = FittedLinear
 
     def __post_init__(self) -> None:
-        allowed = "in [0, 1], or null"
-        require(self.shrinkage is None or 0 <= self.shrinkage <= 1, "shrinkage", self.shrinkage, allowed)
+        fits = self.shrinkage is None or 0 <= self.shrinkage <= 1
+        require(fits, "shrinkage", self.shrinkage, "in [0, 1], or null")
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedLinear:
-        """Solve for the hyperplane with scikit-learn; nothing is random."""
+        """Fit the hyperplane with scikit-learn; deterministic."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
         rows, is_task = classes(embeddings, background)
@@ -101,7 +101,7 @@ class DensityRatio:
         require(self.c > 0, "c", self.c, "above 0")
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedLinear:
-        """Solve with scikit-learn's L-BFGS; nothing is random."""
+        """Fit with scikit-learn's L-BFGS; deterministic."""
         from sklearn.linear_model import LogisticRegression
 
         rows, is_task = classes(embeddings, background)

@@ -1,4 +1,4 @@
-"""Detectors by neighbours: distances to the nearest fitted rows to scores, by exact search in torch."""
+"""Detectors by nearest neighbours (kNN, LOF, contrastive kNN), with exact search in torch."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +13,7 @@ GROUP = 5  # columns that share a minimum in `smallest`; 4 to 8 are within a ten
 
 
 class Neighbours:
-    """Search among fixed rows.
+    """Exact nearest-neighbour search among fixed rows.
 
     Attributes:
         reference: float32 (rows, dims).
@@ -26,12 +26,14 @@ class Neighbours:
         self._squares = self._centred.square().sum(0)
 
     def __call__(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Distances to the k nearest rows, float32, and their indices, both (queries, k), nearest first.
+        """Find the k nearest rows of each query, in O(queries · rows · dims).
 
-        O(queries · rows · dims). Candidates are found by the expanded square, which loses digits to cancellation
-        far from the origin and where points are close; so rows are centred for it, and the distances of the k nearest
-        are computed again from the differences. So a query's distances have the same bits whatever stands beside it.
-        Rows whose squared distances differ by less than about 1e-6 of their squared norms may be exchanged.
+        Candidates come from the expanded square, which loses digits to cancellation; so rows are centred, and the
+        distances of the k nearest are recomputed from differences. A query's distances have the same bits in any
+        batch. Rows whose squared distances differ by less than about 1e-6 of their squared norms may be exchanged.
+
+        Returns:
+            Distances (float32) and row indices, both of shape (queries, k), nearest first.
         """
         squares = torch.addmm(self._squares, queries - self._centre, self._centred, alpha=-2)
         nearest = smallest(squares, k)
@@ -41,20 +43,20 @@ class Neighbours:
         return distance, nearest.gather(1, order)
 
     def _distances(self, queries: Tensor, rows: Tensor) -> Tensor:
-        found = self.reference.index_select(0, rows.flatten()).view(*rows.shape, queries.shape[1])
-        return found.sub_(queries[:, None, :]).square_().sum(-1).sqrt_()
+        nearest = self.reference.index_select(0, rows.flatten()).view(*rows.shape, queries.shape[1])
+        return nearest.sub_(queries[:, None, :]).square_().sum(-1).sqrt_()
 
     @property
     def per_row(self) -> int:
-        """Numbers of memory per query."""
+        """Numbers held in memory per query."""
         return len(self.reference) + self.reference.shape[1]
 
 
 def smallest(values: Tensor, k: int) -> Tensor:
-    """Columns of the k smallest values of each row, int64 (rows, k), in any order.
+    """Find the columns of the k smallest values of each row, int64 of shape (rows, k), unordered.
 
-    Faster than `topk` over all columns: columns are put into groups, and only the k groups with the smallest minima,
-    found in the same way, are searched. A value of any other group is above those k minima.
+    Faster than `topk` over all columns: columns are grouped, and only the k groups with the smallest minima (found
+    recursively) are searched, since all values of the other groups are above those k minima.
     """
     rows, columns = values.shape
     groups = columns // GROUP
@@ -81,7 +83,7 @@ class FittedKNearestNeighbours(OnDevice):
     reference: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Distance to the k-th nearest fitted row; higher = more anomalous. O(units · rows · dims)."""
+        """Compute the distance to the k-th nearest fitted row; higher = more anomalous. O(units · rows · dims)."""
         check_rows(embeddings, self.reference.shape[1])
         search = Neighbours(self.reference)
         return score_blocks(embeddings, search.per_row, lambda rows: search(rows, self.k)[0][:, -1])
@@ -111,7 +113,7 @@ class KNearestNeighbours:
         require(self.k >= 1, "k", self.k, "at least 1")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedKNearestNeighbours:
-        """Keep the rows; nothing is random."""
+        """Store the rows; deterministic."""
         check_rows(embeddings, at_least=self.k + 1)
         return FittedKNearestNeighbours(self.k, embeddings.float().clone())
 
@@ -137,7 +139,7 @@ class FittedLocalOutlierFactor(OnDevice):
     density: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Mean density of the k nearest fitted rows over the unit's own; higher = more anomalous.
+        """Compute the mean density of the k nearest fitted rows over the unit's density; higher = more anomalous.
 
         About 1 inside. O(units · rows · dims).
         """
@@ -146,8 +148,8 @@ class FittedLocalOutlierFactor(OnDevice):
 
         def score(rows: Tensor) -> Tensor:
             distance, nearest = search(rows, self.k)
-            own = 1 / (torch.maximum(distance.double(), self.k_distance[nearest]).mean(1) + TINY)
-            return self.density[nearest].mean(1) / own
+            density = 1 / (torch.maximum(distance.double(), self.k_distance[nearest]).mean(1) + TINY)
+            return self.density[nearest].mean(1) / density
 
         return score_blocks(embeddings, search.per_row, score)
 
@@ -176,7 +178,7 @@ class LocalOutlierFactor:
         require(self.k >= 1, "k", self.k, "at least 1")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedLocalOutlierFactor:
-        """Densities of the rows among themselves; nothing is random. Fewer rows than k + 1 lower k."""
+        """Compute each row's density among the others; deterministic. Lowers k if there are fewer than k + 1 rows."""
         check_rows(embeddings, at_least=3)
         reference = embeddings.float().clone()
         k = min(self.k, len(reference) - 1)
@@ -184,13 +186,13 @@ class LocalOutlierFactor:
         start = 0
         search = Neighbours(reference)
         for block in blocks(reference, search.per_row):
-            own = torch.arange(start, start + len(block), device=reference.device)
+            row = torch.arange(start, start + len(block), device=reference.device)
             start += len(block)
             distance, nearest = search(block, k + 1)
             # A row is its own neighbour; among duplicates it may not be the first, or not be listed at all.
-            own_place = (nearest == own[:, None]).double()
-            own_place[:, -1] += (own_place.sum(1) == 0).double()
-            keep = own_place == 0
+            is_self = (nearest == row[:, None]).double()
+            is_self[:, -1] += (is_self.sum(1) == 0).double()
+            keep = is_self == 0
             distances.append(distance[keep].view(len(block), k))
             indices.append(nearest[keep].view(len(block), k))
         distance, nearest = torch.cat(distances).double(), torch.cat(indices)
@@ -214,7 +216,7 @@ class FittedContrastiveNeighbours(OnDevice):
     general: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
-        """Mean distance to the k nearest task rows minus that to the k nearest background rows.
+        """Compute the mean distance to the k nearest task rows minus that to the k nearest background rows.
 
         Higher = more anomalous; below 0 the task is nearer. O(units · (rows + background) · dims).
         """
@@ -232,8 +234,8 @@ class FittedContrastiveNeighbours(OnDevice):
 class ContrastiveNeighbours:
     """Mean distance to the k nearest task units minus that to the k nearest general units; higher = more anomalous.
 
-    A unit that is itself in the background is its own neighbour at distance 0 and scores as more foreign than it is:
-    units of the background have to be scored by a fit without them.
+    A unit of the background is its own neighbour at distance 0, so its score is too high: score background units by
+    a fit without them (:mod:`dana.selectors.build`).
 
     Both means equal those of scikit-learn's ``NearestNeighbors`` to 1e-5.
 
@@ -260,6 +262,6 @@ class ContrastiveNeighbours:
         require(self.k >= 1, "k", self.k, "at least 1")
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedContrastiveNeighbours:
-        """Keep the rows of both classes; nothing is random."""
+        """Store the rows of both classes; deterministic."""
         check_classes(embeddings, background)
         return FittedContrastiveNeighbours(self.k, embeddings.float().clone(), background.float().clone())

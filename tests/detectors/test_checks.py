@@ -11,7 +11,7 @@ from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import check_classes, check_rows
 from dana.detectors.centroids import FittedCentroidDistance
-from dana.detectors.neighbours import FittedKNearestNeighbours, KNearestNeighbours, LocalOutlierFactor
+from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
 from dana.detectors.pyod import as_detector, pyod_detector, restore, save_fitted
 from dana.selectors.checks import CheckResult, DetectorChecks, check_detector, checks_of
 
@@ -31,7 +31,7 @@ def test_built_ins_pass_every_check(spec):
     assert not any("exempt" in result.detail for result in results)
 
 
-def test_the_parameter_list_above_names_every_built_in():
+def test_built_ins_are_all_listed():
     assert {spec.partition(":")[0] for spec in BUILT_IN} == {
         name for name, claims in DETECTORS.entries().items() if claims[0].dist.name == "dana"
     }
@@ -46,7 +46,6 @@ class FittedDistance:
     log: list = field(default_factory=list, compare=False, metadata={"saved": False})
 
     def score(self, embeddings):
-        """What is promised, but for the flaw."""
         if self.flaw != "accepts anything":
             check_rows(embeddings, self.centre.numel())
         distance = (embeddings.double() - self.centre).norm(dim=1)
@@ -62,7 +61,6 @@ class FittedDistance:
         return distance.float() if self.flaw == "float32" else distance
 
     def to(self, device):
-        """Where it is."""
         return self
 
 
@@ -74,7 +72,6 @@ class Distance:
     fitted_type: ClassVar[type] = FittedDistance
 
     def fit(self, embeddings, seed):
-        """The mean."""
         if self.flaw != "accepts anything":
             check_rows(embeddings, at_least=2)
         centre = embeddings.double().mean(0)
@@ -83,27 +80,6 @@ class Distance:
         if self.flaw == "mutates in fit":
             embeddings -= embeddings.mean(0)
         return FittedDistance(self.flaw, centre)
-
-
-@pytest.mark.parametrize(
-    ("flaw", "caught_by"),
-    [
-        ("wrong sign", "task_text_scores_lower"),
-        ("batch-dependent", "order_and_batch_do_not_matter"),
-        ("writes into its input", "calling_and_fitting_change_nothing"),
-        ("mutates in fit", "calling_and_fitting_change_nothing"),
-        ("counts its calls", "calling_and_fitting_change_nothing"),
-        ("global state", "same_seed_same_scores"),
-        ("float32", "results_are_finite_and_of_their_type"),
-        ("accepts anything", "bad_rows_are_refused_by_name"),
-    ],
-)
-def test_a_flaw_is_caught_by_its_check(flaw, caught_by):
-    assert caught_by in _failed(Distance(flaw))
-
-
-def test_the_same_detector_without_a_flaw_passes():
-    assert _failed(Distance()) == set()
 
 
 @dataclass(frozen=True)
@@ -115,7 +91,6 @@ class Contrast:
     fitted_type: ClassVar[type] = FittedCentroidDistance
 
     def fit(self, embeddings, seed, background):
-        """The two means."""
         check_rows(embeddings, at_least=2)
         if self.flaw != "accepts any background":
             check_classes(embeddings, background)
@@ -129,44 +104,39 @@ class Contrast:
 
 
 @pytest.mark.parametrize(
-    ("flaw", "caught_by"),
+    ("flawed", "check"),
     [
-        ("classes exchanged", "task_text_scores_lower"),
-        ("accepts any background", "bad_rows_are_refused_by_name"),
-        ("mutates the background", "calling_and_fitting_change_nothing"),
+        (Distance("wrong sign"), "task_text_scores_lower"),
+        (Distance("batch-dependent"), "order_and_batch_do_not_matter"),
+        (Distance("writes into its input"), "calling_and_fitting_change_nothing"),
+        (Distance("mutates in fit"), "calling_and_fitting_change_nothing"),
+        (Distance("counts its calls"), "calling_and_fitting_change_nothing"),
+        (Distance("global state"), "same_seed_same_scores"),
+        (Distance("float32"), "results_are_finite_and_of_their_type"),
+        (Distance("accepts anything"), "bad_rows_are_refused_by_name"),
+        (Contrast("classes exchanged"), "task_text_scores_lower"),
+        (Contrast("accepts any background"), "bad_rows_are_refused_by_name"),
+        (Contrast("mutates the background"), "calling_and_fitting_change_nothing"),
     ],
+    ids=str,
 )
-def test_a_flaw_of_a_contrastive_detector_is_caught_by_its_check(flaw, caught_by):
-    assert caught_by in _failed(Contrast(flaw))
+def test_a_flaw_fails_its_check(flawed, check):
+    assert check in _failed(flawed)
 
 
-def test_a_contrastive_detector_without_a_flaw_passes():
-    assert _failed(Contrast()) == set()
-
-
-class CosineToMean:
-    """Direction only: one minus the cosine to the mean of the fitted rows."""
-
-    def fit(self, X):
-        """Remembers the mean in itself."""
-        self.centre = X.mean(0)
-        return self
-
-    def decision_function(self, X):
-        """Cosine distance from it."""
-        return 1 - X @ self.centre / np.maximum(np.linalg.norm(X, axis=1) * np.linalg.norm(self.centre), 1e-12)
+@pytest.mark.parametrize("sound", [Distance(), Contrast()], ids=str)
+def test_a_detector_without_a_flaw_passes(sound):
+    assert _failed(sound) == set()
 
 
 class MeanDistance:
     """PyOD's convention, by somebody who never heard of dana."""
 
     def fit(self, X):
-        """Remembers the mean in itself."""
         self.centre = X.mean(0)
         return self
 
     def decision_function(self, X):
-        """Distance from it."""
         return np.linalg.norm(X - self.centre, axis=1)
 
 
@@ -174,24 +144,18 @@ class TransductiveDistance(MeanDistance):
     """Scores that depend on the batch, as ECOD's do."""
 
     def decision_function(self, X):
-        """Distance from the mean of the training mean and the batch."""
         return np.linalg.norm(X - (self.centre + X.mean(0)) / 2, axis=1)
 
 
-@pytest.mark.parametrize("cls", [CosineToMean, MeanDistance, TransductiveDistance])
-def test_an_unregistered_object_of_pyods_convention_passes_and_stays_unfitted(cls):
+@pytest.mark.parametrize("cls", [MeanDistance, TransductiveDistance])
+def test_objects_with_pyods_interface_pass_and_stay_unfitted(cls):
     candidate = cls()
     assert _failed(candidate) == set()
     assert vars(candidate) == {}
+    assert as_detector(candidate).fit(torch.randn(40, 3), 0).row_by_row == (cls is TransductiveDistance)
 
 
-def test_a_batch_dependent_object_is_scored_row_by_row():
-    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
-    assert as_detector(TransductiveDistance()).fit(rows, 0).row_by_row
-    assert not as_detector(MeanDistance()).fit(rows, 0).row_by_row
-
-
-def test_an_exemption_is_shown_and_one_from_nothing_fails():
+def test_an_exemption_is_shown_and_an_unknown_one_fails():
     class Exempt(Distance):
         exemptions: ClassVar = {"task_text_scores_lower": "says less is more", "no_such_check": "x"}
 
@@ -200,32 +164,17 @@ def test_an_exemption_is_shown_and_one_from_nothing_fails():
     assert not results["no_such_check"].passed
 
 
-def test_results_read_as_a_line():
-    assert str(CheckResult("a_fact_holds", True)) == "ok      a fact holds"
-    assert str(CheckResult("a_fact_holds", False, "it did not")) == "FAILED  a fact holds: it did not"
-
-
-def test_a_fitted_detector_is_saved_and_read(tmp_path):
-    rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
-    fitted = KNearestNeighbours(3).fit(rows, 0)
-    save_fitted(fitted, "knn:k=3", tmp_path)
-    loaded = restore(KNearestNeighbours(3), tmp_path)
-    assert isinstance(loaded, FittedKNearestNeighbours)
-    assert loaded.k == 3
-    assert torch.equal(loaded.score(rows), fitted.score(rows))
-
-
-def test_files_of_another_class_or_of_nothing_are_refused(tmp_path):
-    with pytest.raises(ArtifactError, match=r"detector\.json: cannot be read: .*No such file"):
+def test_files_of_another_class_or_none_are_refused(tmp_path):
+    with pytest.raises(ArtifactError, match=r"detector\.json"):
         restore(LocalOutlierFactor(), tmp_path)
     save_fitted(KNearestNeighbours(1).fit(torch.eye(3), 0), "lof", tmp_path)
-    with pytest.raises(ArtifactError, match="not the parameters of FittedLocalOutlierFactor"):
+    with pytest.raises(ArtifactError, match="FittedLocalOutlierFactor"):
         restore(LocalOutlierFactor(), tmp_path)
 
 
-def test_pyod_names_are_found_in_any_case_and_unknown_ones_suggested():
+def test_pyod_names_ignore_case_and_are_suggested():
     assert type(pyod_detector("ecod").candidate) is type(pyod_detector("ECOD").candidate)
-    with pytest.raises(PluginError, match="unknown PyOD detector 'ECODD'; did you mean 'ecod'"):
+    with pytest.raises(PluginError, match="'ECODD'; did you mean 'ecod'"):
         pyod_detector("ECODD")
-    with pytest.raises(ConfigError, match="unknown parameter 'neighbors'; did you mean 'n_neighbors'"):
+    with pytest.raises(ConfigError, match="'neighbors'; did you mean 'n_neighbors'"):
         DETECTORS.create("pyod:KNN,neighbors=3")

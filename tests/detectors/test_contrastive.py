@@ -9,13 +9,13 @@ from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import SVC
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import DataError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import fit_detector
 from dana.detectors.centroids import CentroidDistance, CosineSimilarity
 from dana.detectors.kernel import SupportVectorMachine
 from dana.detectors.linear import DensityRatio, LinearDiscriminant
-from dana.detectors.neighbours import ContrastiveNeighbours, KNearestNeighbours
+from dana.detectors.neighbours import ContrastiveNeighbours
 
 CONTRASTIVE = ["distance", "lda", "density_ratio", "contrastive_knn", "svm"]
 
@@ -43,7 +43,7 @@ def _close(found, expected):
 
 
 @pytest.mark.parametrize("shrinkage", [None, 0.3])
-def test_lda_is_minus_scikit_learns_decision_function(classes, shrinkage):
+def test_lda_is_scikit_learns(classes, shrinkage):
     task, general, queries = classes
     reference = LinearDiscriminantAnalysis("lsqr", shrinkage=shrinkage or "auto", priors=[0.5, 0.5])
     expected = -reference.fit(*_labelled(task, general)).decision_function(queries.double().numpy())
@@ -51,7 +51,7 @@ def test_lda_is_minus_scikit_learns_decision_function(classes, shrinkage):
 
 
 @pytest.mark.parametrize("gamma", [None, 0.02])
-def test_svm_is_minus_scikit_learns_decision_function(classes, gamma):
+def test_svm_is_scikit_learns(classes, gamma):
     task, general, queries = classes
     reference = SVC(C=2.0, gamma=gamma or "scale", class_weight="balanced").fit(*_labelled(task, general))
     found = SupportVectorMachine(2.0, gamma).fit(task, 0, general).score(queries)
@@ -68,7 +68,7 @@ def test_lda_by_hand():
 
 
 @pytest.mark.parametrize(("c", "scale"), [(1.0, 1.0), (0.1, 1.0), (1.0, 50.0)])
-def test_density_ratio_is_minus_scikit_learns_decision_function(classes, c, scale):
+def test_density_ratio_is_scikit_learns(classes, c, scale):
     task, general, queries = (rows * scale for rows in classes)
     rows, is_task = _labelled(task, general)
     reference = LogisticRegression(C=c / rows.var(0).sum(), class_weight="balanced", max_iter=1000).fit(rows, is_task)
@@ -76,14 +76,7 @@ def test_density_ratio_is_minus_scikit_learns_decision_function(classes, c, scal
     _close(DensityRatio(c).fit(task, 0, general).score(queries), expected)
 
 
-def test_density_ratio_does_not_depend_on_scale_or_origin():
-    task, general, queries = _rows(60, 8, 0) + 1, _rows(200, 8, 1), _rows(40, 8, 2)
-    expected = DensityRatio().fit(task, 0, general).score(queries)
-    moved = DensityRatio().fit(task * 100 + 7, 0, general * 100 + 7).score(queries * 100 + 7)
-    torch.testing.assert_close(moved, expected, rtol=0, atol=0.01 * float(expected.abs().max()))  # two L-BFGS paths
-
-
-def test_density_ratio_weighs_both_classes_alike():
+def test_density_ratio_weighs_classes_equally():
     # Mirrored classes of 20 and 2,000 rows: halfway between them neither is likelier.
     task, general = _rows(20, 3, 0) * 0.1 + 2, _rows(2000, 3, 1) * 0.1 - 2
     middle = DensityRatio().fit(task, 0, general).score(torch.zeros(1, 3)).item()
@@ -91,14 +84,14 @@ def test_density_ratio_weighs_both_classes_alike():
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_contrastive_knn_is_the_difference_of_scikit_learns_mean_distances(classes, k):
+def test_contrastive_knn_is_scikit_learns(classes, k):
     task, general, queries = (rows.double().numpy() for rows in classes)
     near, far = (NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(queries)[0].mean(1) for rows in (task, general))
     found = ContrastiveNeighbours(k).fit(classes[0], 0, classes[1]).score(classes[2])
     _close(found, near - far)
 
 
-def test_contrastive_knn_by_hand_and_with_fewer_rows_than_k():
+def test_contrastive_knn_by_hand():
     task, general = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[10.0], [11.0]])
     queries = torch.tensor([[0.0], [10.0]])
     # k = 2: (0 + 1)/2 - (10 + 11)/2 and (8 + 9)/2 - (0 + 1)/2; k = 10 takes all three and both
@@ -106,14 +99,7 @@ def test_contrastive_knn_by_hand_and_with_fewer_rows_than_k():
     assert ContrastiveNeighbours(10).fit(task, 0, general).score(queries).tolist() == [1 - 10.5, 9 - 0.5]
 
 
-def test_a_row_of_the_background_is_its_own_neighbour():
-    task, general = _rows(50, 8, 0), _rows(50, 8, 1)
-    own = ContrastiveNeighbours(1).fit(task, 0, general).score(general[:1])
-    without = ContrastiveNeighbours(1).fit(task, 0, general[1:]).score(general[:1])
-    assert own > without
-
-
-def test_cosine_is_minus_scikit_learns_and_a_zero_row_has_none(classes):
+def test_cosine_is_scikit_learns(classes):
     task, _, queries = classes
     expected = -cosine_similarity(queries.double().numpy(), task.double().numpy().mean(0)[None])[:, 0]
     fitted = CosineSimilarity().fit(task, 0)
@@ -134,42 +120,23 @@ def test_centroid_distance_by_hand():
 @pytest.mark.parametrize(
     ("task", "general", "message"),
     [
-        (_rows(2, 4, 0), _rows(9, 4, 1), "2 rows to fit on; needs at least 3"),
-        (_rows(9, 4, 0), _rows(0, 4, 1), "background: 0 rows to fit on; needs at least 2"),
-        (_rows(9, 4, 0), _rows(9, 3, 1), "background: embeddings have 3 dims"),
-        (_rows(9, 4, 0), torch.full((2, 4), float("nan")), "background: row 0 of the embeddings is not finite"),
-        (torch.ones(9, 4), torch.ones(5, 4), "all rows of task and background are the same"),
-        (_rows(9, 4, 0), None, "there is no background"),
+        (_rows(2, 4, 0), _rows(9, 4, 1), "2 rows"),
+        (_rows(9, 4, 0), _rows(0, 4, 1), "background: 0 rows"),
+        (_rows(9, 4, 0), _rows(9, 3, 1), "background: .*3 dims"),
+        (_rows(9, 4, 0), torch.full((2, 4), float("nan")), "background: row 0"),
+        (torch.ones(9, 4), torch.ones(5, 4), "rows of task and background"),
+        (_rows(9, 4, 0), None, "background"),
     ],
     ids=["two task rows", "empty", "width", "nan", "all the same", "none"],
 )
-def test_bad_classes_are_refused_in_one_line(spec, task, general, message):
+def test_bad_classes_are_refused(spec, task, general, message):
     with pytest.raises(DataError, match=message) as told:
         fit_detector(DETECTORS.create(spec), task, 0, general)
     assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("spec", CONTRASTIVE)
-def test_identical_task_rows_still_differ_from_the_background(spec):
+def test_identical_task_rows_differ_from_background(spec):
     task, general = torch.ones(9, 4), _rows(50, 4, 1) - 2
     fitted = DETECTORS.create(spec).fit(task, 0, general)
     assert fitted.score(task[:1]) < fitted.score(general).min()
-
-
-def test_a_one_class_detector_is_fitted_on_the_task_alone():
-    task, queries = _rows(30, 4, 0), _rows(5, 4, 1)
-    fitted = fit_detector(KNearestNeighbours(), task, 0, _rows(9, 4, 2))
-    assert torch.equal(fitted.score(queries), KNearestNeighbours().fit(task, 0).score(queries))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: LinearDiscriminant(1.5), r"shrinkage=1.5: must be in \[0, 1\], or null"),
-        (lambda: DensityRatio(0), "c=0: must be above 0"),
-        (lambda: ContrastiveNeighbours(0), "k=0: must be at least 1"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(build, message):
-    with pytest.raises(ConfigError, match=message):
-        build()

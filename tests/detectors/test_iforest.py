@@ -32,13 +32,13 @@ def test_path_lengths_are_averaged_over_trees():
     assert scores.tolist() == pytest.approx([2 ** (-1.5 / 2), 2 ** (-2.5 / 2)])
 
 
-def test_a_rounded_threshold_parts_float32_values_like_the_exact_one():
+def test_a_rounded_threshold_splits_like_the_exact_one():
     below, above = np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(1))
     between = (float(below) + 3 * float(above)) / 4  # its nearest float32 is `above`, which must still go right
     assert np.float32(between) == above
     assert round_down(np.array([between, float(below), -between])).tolist() == [below, below, -above]
 
 
-def test_the_largest_float32_goes_right_and_stays_in_its_leaf():
+def test_the_largest_float32_stays_in_its_leaf():
     scores = _forest([0]).score(torch.tensor([[torch.finfo(torch.float32).max]]))
     assert scores.tolist() == pytest.approx([2 ** (-3 / 2)])

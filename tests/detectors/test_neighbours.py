@@ -10,7 +10,7 @@ def _rows(rows, dims, seed):
     return torch.randn(rows, dims, generator=torch.Generator().manual_seed(seed))
 
 
-def test_neighbours_come_nearest_first_where_float32_squares_cannot_tell():
+def test_neighbours_are_ordered_where_float32_squares_cancel():
     # 1,000 away from 0 a float32 square is a multiple of 1/16: it orders none of these distances below 0.02.
     reference = 1000 + 0.02 * torch.rand(64, 1, generator=torch.Generator().manual_seed(0))
     distance, nearest = Neighbours(reference)(torch.tensor([[1000.0]]), 64)
@@ -21,7 +21,7 @@ def test_neighbours_come_nearest_first_where_float32_squares_cannot_tell():
 
 @pytest.mark.parametrize("offset", [0.0, 300.0])
 @pytest.mark.parametrize("k", [1, 7, 40])
-def test_the_nearest_are_found_wherever_the_cloud_lies(k, offset):
+def test_the_nearest_are_found_far_from_the_origin(k, offset):
     reference, queries = _rows(1003, 5, 0) + offset, _rows(30, 5, 1) + offset
     distance, nearest = Neighbours(reference)(queries, k)
     exact, order = torch.cdist(queries.double(), reference.double()).sort(dim=1)
@@ -30,21 +30,21 @@ def test_the_nearest_are_found_wherever_the_cloud_lies(k, offset):
 
 
 @pytest.mark.parametrize("columns", [3, 2 * 3 * GROUP - 1, 2 * 3 * GROUP, 500, 1003])
-def test_the_smallest_of_each_row_are_those_of_a_full_sort(columns):
+def test_smallest_is_a_full_sort(columns):
     values = _rows(20, columns, columns)
     values[:, 1] = values[:, 0]  # a tie
     found = values.gather(1, smallest(values, 3)).sort(dim=1).values
     assert torch.equal(found, values.sort(dim=1).values[:, :3])
 
 
-def test_the_smallest_may_all_share_one_group():
+def test_smallest_may_share_one_group():
     values = torch.arange(800.0)[None].clone()
     groups = 800 // GROUP
     values[0, 5::groups] -= 1000  # one whole group
     assert smallest(values, GROUP).sort().values.tolist() == [list(range(5, 800, groups))]
 
 
-def test_the_smallest_include_columns_that_fit_no_group():
+def test_smallest_includes_columns_outside_groups():
     values = torch.zeros(1, 100 * GROUP + 3)
     values[0, -1] = -1
     assert smallest(values, 1).item() == values.shape[1] - 1
