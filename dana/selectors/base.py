@@ -1,7 +1,7 @@
-"""Selectors: task texts and general samples in, a fitted scorer of units out; higher = more foreign to the task.
+"""Base classes of selectors: fitted on task and general text, they score units; higher = more foreign to the task.
 
-A selector of your own subclasses :class:`Selector`, what it fits to :class:`FittedSelector`, and one entry point in the
-group ``dana.selectors`` names it (docs/extend/selector.md).
+A plug-in subclasses :class:`Selector` and :class:`FittedSelector` and is named by an entry point in the group
+``dana.selectors`` (docs/extend/selector.md).
 """
 
 from abc import ABC, abstractmethod
@@ -30,15 +30,15 @@ FILE = "selector"
 
 @dataclass(frozen=True)
 class SelectorContext:
-    """The settings of a run that selectors share, and its encoder, loaded on first use.
+    """Settings of a run that all selectors share, and its encoder, loaded on first use.
 
     Attributes:
         detector: Detector spec.
         encoder: Encoder spec.
         geometry: Geometry spec (:mod:`dana.encoders.geometry`).
-        general_share: General units that a detector is fitted on along with the task, as a share of the task's units.
-        store: Folder of an embedding store to encode through, or None; empty to round like a store and keep nothing.
-        store_dtype: How the store rounds, ``float16`` or ``int8``.
+        general_share: General units added to a detector's fit, as a share of the task's units.
+        store: Folder of the cache of embeddings, or None; empty rounds as a cache does, without one.
+        store_dtype: Precision of the cache, ``float16`` or ``int8``.
     """
 
     detector: str = "knn"
@@ -58,16 +58,16 @@ class SelectorContext:
         return create_encoder(self.encoder, self.store, self.store_dtype)
 
     def embed(self, texts: Sequence[str]) -> "Tensor":
-        """Vectors of texts, float32 of shape (texts, dims), on the encoder's device."""
+        """Encode texts as float32 of shape (texts, dims), on the encoder's device."""
         return encode(self._encoder, texts, self.encoder)
 
     def encoder_identity(self) -> dict[str, Any]:
-        """All that decides the vectors; see :func:`dana.encoders.base.encoder_identity`."""
+        """Return all that decides the vectors; see :func:`dana.encoders.base.encoder_identity`."""
         return encoder_identity(self._encoder)
 
 
 class _Remembering:
-    """An encoder, and the vectors of all texts that it was asked for: each is encoded once."""
+    """Encoder with a cache in memory: each text is encoded once."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
@@ -86,17 +86,17 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class RememberedContext(SelectorContext):
-    """A context in which each text is encoded once, for fits and selectors that embed the same texts again.
+    """Context with a cache in memory, for several fits and selectors that embed the same texts.
 
     Attributes:
-        encoders: What contexts made of one another share: an encoder and its vectors by spec and rounding.
+        encoders: Caching encoder by spec and precision, shared by contexts derived from one another.
     """
 
     encoders: dict[tuple[str, str | None], _Remembering] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, context: SelectorContext) -> "RememberedContext":
-        """The same settings with a memory; one that has a memory keeps it."""
+        """Return the context with a cache; one that has a cache is returned unchanged."""
         if isinstance(context, cls):
             return context
         return cls(**{part.name: getattr(context, part.name) for part in fields(SelectorContext)})
@@ -110,19 +110,22 @@ class RememberedContext(SelectorContext):
 
 
 class FittedSelector(ABC):
-    """What a selector learned. A frozen dataclass of tensors, numbers, text and lists needs no other `save`."""
+    """Fitted selector. `save` covers frozen dataclasses of tensors, numbers, text and lists; others override it."""
 
     def score(self, units: Units | Sequence[str]) -> np.ndarray:
-        """Anomaly scores, float64 of shape (units,), higher = more foreign to the task.
+        """Score units.
 
         Args:
             units: Units of a corpus, or plain texts.
+
+        Returns:
+            Anomaly scores, float64 of shape (units,), higher = more foreign to the task.
         """
         return self.score_units(as_units(units, "units"))
 
     @abstractmethod
     def score_units(self, units: Units) -> np.ndarray:
-        """See :meth:`score`. A unit's score must not depend on the others of the batch."""
+        """Score units for :meth:`score`. A unit's score must not depend on the others of the batch."""
 
     def save(self, folder: Path) -> None:
         """Write ``selector.safetensors`` and ``selector.json``."""
@@ -131,15 +134,15 @@ class FittedSelector(ABC):
 
 @dataclass(frozen=True)
 class Selector(ABC):
-    """A way of choosing text: a frozen dataclass of parameters; subclasses define `learn` and `fitted_type`.
+    """Unfitted selector: a frozen dataclass of parameters. Subclasses define `learn` and `fitted_type`.
 
     Attributes:
-        context: The settings of the run; :func:`dana.selectors.build.create_selector` sets them.
-        takes: Names of the settings of :class:`SelectorContext` that decide the scores. A parameter of the selector
-            with such a name and a value other than None goes before the run's.
-        cross_fits: Whether it sees to it that no document is scored by a fit that has seen it
-            (:mod:`dana.selectors.build`), so that nobody else need.
-        fitted_type: Class of what `learn` returns, for loading.
+        context: Settings of the run, set by :func:`dana.selectors.build.create_selector`.
+        takes: Settings of :class:`SelectorContext` that decide the scores. A parameter of the selector with the same
+            name overrides the run's setting unless it is None.
+        cross_fits: True if the selector already scores each document with a fit that excluded it; otherwise
+            :mod:`dana.selectors.build` does so.
+        fitted_type: Class that `learn` returns, for loading.
     """
 
     context: SelectorContext = field(default=SelectorContext(), kw_only=True)
@@ -149,21 +152,21 @@ class Selector(ABC):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """The settings of the run that decide the scores: all that it takes and that its own parameters do not give."""
+        """Settings of the run that decide the scores: `takes` without those that a parameter overrides."""
         return tuple(name for name in self.takes if getattr(self, name, None) is None)
 
     @cached_property
     def settings(self) -> SelectorContext:
-        """The context, with the selector's own parameters before the run's."""
-        own = {name: getattr(self, name) for name in self.takes if name not in self.uses}
-        return replace(self.context, **own) if own else self.context
+        """The context with the selector's parameters in place of the run's settings."""
+        parameters = {name: getattr(self, name) for name in self.takes if name not in self.uses}
+        return replace(self.context, **parameters) if parameters else self.context
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """Named samples of general units that `learn` wants, and their sizes; disjoint, the first drawn first."""
+        """Return the size of each general sample that `learn` needs, by name; samples are disjoint, drawn in order."""
         return {}
 
     def runs(self) -> Mapping[str, int]:
-        """Samples that are wanted in whole runs of consecutive units of a document, and the units of a run."""
+        """Return the run length of each sample drawn as runs of consecutive units instead of single units."""
         return {}
 
     def fit(
@@ -172,43 +175,43 @@ class Selector(ABC):
         general: Units | Iterable[str] | Mapping[str, Units | Sequence[str]] = (),
         seed: int = 0,
     ) -> Any:
-        """Learn what the task looks like.
+        """Fit the selector.
 
         Args:
             task: The task's units, or their texts.
-            general: General units or their texts, of which the samples are drawn; or the samples by name.
+            general: General units or texts to draw samples from; or the samples by name.
             seed: Root seed.
 
         Returns:
             An object of `fitted_type`.
 
         Raises:
-            DataError: If a text is none, or a sample that the selector wants is missing or empty.
+            DataError: If an item is not text, or a sample is missing or empty.
         """
         units = as_units(task, "task")
-        wanted = self.samples(len(units))
+        sizes = self.samples(len(units))
         if isinstance(general, Mapping):
             samples = {name: as_units(sample, f"general[{name!r}]") for name, sample in general.items()}
         else:
-            seeded = {name: (derive_seed(seed, "general", name), size) for name, size in wanted.items()}
-            samples = draw([as_units(general, "general")], seeded, self.runs())
-        for name in wanted:
+            draws = {name: (derive_seed(seed, "general", name), size) for name, size in sizes.items()}
+            samples = draw([as_units(general, "general")], draws, self.runs())
+        for name in sizes:
             if name not in samples:
-                raise DataError(f"general: has no sample {name!r}; it has {', '.join(samples) or 'none'}")
+                raise DataError(f"general: needs a sample {name!r}; has {', '.join(samples) or 'none'}")
             if not len(samples[name]):
-                raise DataError(f"the general corpus is too small: nothing is left for the {name} sample")
+                raise DataError(f"general: too few units: nothing is left for the {name} sample; give more text")
         return self.learn(units, samples, seed)
 
     @abstractmethod
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedSelector:
-        """See :meth:`fit`; `general` holds the samples asked for, by name, smaller where the corpus is small."""
+        """Fit for :meth:`fit`; `general` has the samples by name, smaller than requested if the corpus is small."""
 
     def load(self, folder: Path) -> Any:
-        """What `fit` returned and :meth:`FittedSelector.save` wrote."""
+        """Load a selector that :meth:`FittedSelector.save` wrote."""
         return tensors.load_tensors(self.fitted_type, folder, FILE)
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the scores besides texts, seed and code: parameters, and the settings that it takes."""
+        """Return all that decides the scores besides texts, seed and code: parameters and settings of the run."""
         parameters = {part.name for part in fields(self)} - {"context"}
         values = {name: getattr(self, name) for name in sorted(parameters - set(self.takes))}
         values |= {name: getattr(self.settings, name) for name in self.takes}
@@ -217,14 +220,14 @@ class Selector(ABC):
 
 
 def as_units(units: Units | Iterable[str], name: str) -> Units:
-    """Units as they are; texts as the units of one nameless document.
+    """Convert a list of texts to units of one unnamed document; units are returned unchanged.
 
     Raises:
-        DataError: If it is one text, a table or no list at all, or some item is not text.
+        DataError: If it is a single text, a table or not a list, or an item is not text.
     """
     if isinstance(units, Units):
         return units
-    if not isinstance(units, Iterable) or isinstance(units, str | Mapping) or hasattr(units, "columns"):  # of a table
+    if not isinstance(units, Iterable) or isinstance(units, str | Mapping) or hasattr(units, "columns"):
         raise DataError(f"{name} is a {type(units).__name__}; give a list of texts")
     texts = list(units)
     for row, text in enumerate(texts):
@@ -234,15 +237,15 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
 
 
 def checked_scores(scores: Any, count: int) -> np.ndarray:
-    """Scores of a component as float64; inside :func:`dana.core.registry.plugin_errors`, which names the component.
+    """Check the scores of a component and convert them to float64.
 
     Raises:
-        ValueError: If they are other than a finite number a unit.
+        ValueError: If there is not one finite number per unit; :func:`dana.core.registry.plugin_errors` adds the component.
     """
     numbers = np.asarray(scores, dtype=np.float64)
     if numbers.shape != (count,):
-        raise ValueError(f"scores of shape {numbers.shape} for {count} units")
+        raise ValueError(f"expected scores of shape ({count},), got {numbers.shape}")
     if not np.isfinite(numbers).all():
         row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-        raise ValueError(f"the score of unit {row} of {count} is {numbers[row]}")
+        raise ValueError(f"the score of unit {row} of {count} is {numbers[row]}, not finite")
     return numbers

@@ -1,9 +1,9 @@
-"""Cascade selector: a cheap encoder scores all units, the run's encoder the best share of them; one scale for both.
+"""Cascade selector: a cheap encoder scores all units, the run's encoder rescores the best share of them.
 
-A detector over the cheap encoder (by default static embeddings) scores every unit; units below a threshold are scored
-by the same detector over the run's encoder. The others get the mean score by the run's encoder at their cheap score,
-learned on a general sample by isotonic regression, so all scores are in one unit. The recall that is lost is measured
-on that sample and written to the manifest.
+A detector over the cheap encoder (by default static embeddings) scores every unit. Units below a threshold are scored
+again by the same detector over the run's encoder. The others get the expected score by the run's encoder at their
+cheap score, from an isotonic regression on a general sample, so that all scores have one scale. The recall lost by the
+cascade is measured on that sample and written to the manifest.
 """
 
 from collections.abc import Mapping
@@ -23,22 +23,22 @@ from dana.selectors.detector import DetectorSelector, FittedDetectorSelector
 
 log = get_logger(__name__)
 
-AUDITED = (0.05, 0.1, 0.2)  # budgets at which the recall of the cascade is measured
+AUDIT_BUDGETS = (0.05, 0.1, 0.2)  # budgets at which recall is measured
 
 
 @dataclass(frozen=True)
 class CascadeSelector(Selector):
-    """The detector selector twice: over a cheap encoder for every unit, over the run's encoder for the best share.
+    """Detector selector over a cheap encoder for all units, and over the run's encoder for the best share.
 
-    A parameter that is None is the run's.
+    A parameter that is None takes the run's setting.
 
     Attributes:
-        keep: Share of the general units that the run's encoder sees.
+        keep: Share of the general units that the run's encoder rescores.
         detector: Spec of both detectors.
-        encoder: Spec of the expensive encoder, the one with the embedding store.
+        encoder: Spec of the expensive encoder, which uses the cache of embeddings.
         first: Spec of the cheap encoder.
-        geometry: Of both.
-        general_share: General units fitted along with the task, as a share of its units.
+        geometry: Geometry spec of both.
+        general_share: General units added to the fit, as a share of the task's units.
     """
 
     keep: float = 0.3
@@ -62,11 +62,11 @@ class CascadeSelector(Selector):
         return DetectorSelector(context=self.settings)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """What both detectors want, and ``audit``: units on which the two are compared."""
+        """Return the samples of both detectors, and ``audit``, on which the two are compared."""
         return {**self._good.samples(task_units), "audit": 4000}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedCascade":
-        """Fit both, then, on the audit sample, the map from cheap to expensive scores and the recall."""
+        """Fit both detectors, then the map from cheap to expensive scores on the audit sample; measure recall."""
         from sklearn.isotonic import IsotonicRegression
 
         cheap, good = self._cheap.fit(task, general, seed), self._good.fit(task, general, seed)
@@ -74,22 +74,20 @@ class CascadeSelector(Selector):
         first, second = cheap.score(some), good.score(some)
         threshold = float(np.quantile(first, self.keep))
         isotonic = IsotonicRegression(out_of_bounds="clip").fit(first, second)
-        passed = first <= threshold
-        recall = {f"{budget:g}": recall_at(second, passed, budget) for budget in AUDITED}
-        seen = ", ".join(f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items())
-        log.info("cascade   the encoder sees %.0f %%; of an audit sample %s", 100 * self.keep, seen)
-        notes = {"audit": {"units": len(some), "recall": recall, "encoded": float(passed.mean())}}
+        mask = first <= threshold
+        recall = {f"{budget:g}": recall_at(second, mask, budget) for budget in AUDIT_BUDGETS}
+        recalls = ", ".join(f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items())
+        log.info("cascade   the encoder scores %.0f %%; recall on the audit sample: %s", 100 * self.keep, recalls)
+        notes = {"audit": {"units": len(some), "recall": recall, "encoded": float(mask.mean())}}
         return FittedCascade(self, cheap, good, threshold, isotonic.X_thresholds_, isotonic.y_thresholds_, notes)
 
     def load(self, folder: Path) -> "FittedCascade":
-        """See :meth:`dana.selectors.base.Selector.load`."""
-        about = read_json(folder / "selector.json")
+        state = read_json(folder / "selector.json")
         cheap, good = self._cheap.load(folder / "first"), self._good.load(folder / "second")
-        knots, values = np.array(about["knots"]), np.array(about["values"])
-        return FittedCascade(self, cheap, good, about["threshold"], knots, values, {"audit": about["audit"]})
+        knots, values = np.array(state["knots"]), np.array(state["values"])
+        return FittedCascade(self, cheap, good, state["threshold"], knots, values, {"audit": state["audit"]})
 
     def identity(self) -> dict[str, Any]:
-        """See :meth:`dana.selectors.base.Selector.identity`."""
         parts = {"first": self._cheap.identity(), "second": self._good.identity()}
         return {"selector": "cascade", "keep": self.keep, **parts}
 
@@ -100,12 +98,12 @@ class FittedCascade(FittedSelector):
 
     Attributes:
         selector: Its parameters.
-        cheap: Over the cheap encoder.
-        good: Over the run's encoder.
-        threshold: Highest cheap score at which the run's encoder is asked.
-        knots: Shape (knots,), cheap scores, ascending.
-        values: Shape (knots,), the mean score by `good` at each knot.
-        notes: For the manifest: recall on the audit sample, by budget.
+        cheap: Fit over the cheap encoder.
+        good: Fit over the run's encoder.
+        threshold: Highest cheap score of a unit that the run's encoder rescores.
+        knots: Cheap scores, ascending, shape (knots,).
+        values: Expected score by `good` at each knot, shape (knots,).
+        notes: Recall on the audit sample by budget, for the manifest.
     """
 
     selector: CascadeSelector
@@ -117,29 +115,28 @@ class FittedCascade(FittedSelector):
     notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
-        """See :meth:`dana.selectors.base.FittedSelector.score`."""
         first = self.cheap.score(units)
         scores = np.interp(first, self.knots, self.values)
-        passed = np.flatnonzero(first <= self.threshold)
-        if passed.size:
-            scores[passed] = self.good.score(units.rows(passed))
+        rows = np.flatnonzero(first <= self.threshold)
+        if rows.size:
+            scores[rows] = self.good.score(units.rows(rows))
         return scores
 
     def save(self, folder: Path) -> None:
-        """Write both, and the numbers that join them."""
+        """Write both fits, the threshold and the score map."""
         self.cheap.save(folder / "first")
         self.good.save(folder / "second")
         joint = {"threshold": self.threshold, "knots": self.knots.tolist(), "values": self.values.tolist()}
         write_json(folder / "selector.json", {**self.selector.identity(), **joint, **self.notes})
 
 
-def recall_at(scores: np.ndarray, passed: np.ndarray, budget: float) -> float:
-    """Share of the units with the lowest scores by the run's encoder whose cheap score is below the threshold.
+def recall_at(scores: np.ndarray, mask: np.ndarray, budget: float) -> float:
+    """Compute the recall of the cascade: which share of the best units by the run's encoder passes the threshold.
 
     Args:
-        scores: Shape (units,), by the run's encoder; lower is better.
-        passed: Shape (units,), whether the cheap score is below the threshold.
+        scores: Scores by the run's encoder, shape (units,); lower is better.
+        mask: Whether the cheap score is below the threshold, shape (units,).
         budget: Share of the units that count as the best.
     """
     best = np.argsort(scores, kind="stable")[: max(1, round(budget * scores.size))]
-    return float(passed[best].mean())
+    return float(mask[best].mean())

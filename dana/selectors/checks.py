@@ -1,9 +1,9 @@
-"""Conformance checks of detectors, encoders and selectors: a name or an object in, a result per promise out.
+"""Conformance checks of detectors, encoders and selectors, one result per rule.
 
-``dana detectors check NAME`` and its like, or :func:`check_detector`, :func:`check_encoder` and :func:`check_selector`.
-A kind of component is a class below that knows how to fit, call and save one; each method ``check_...`` of it and of
-the classes above it is a check. A component that cannot pass one says so itself, in a class attribute ``exemptions =
-{"check": "reason"}``.
+Run them by ``dana detectors check NAME`` (``encoders``, ``selectors``), or :func:`check_detector`,
+:func:`check_encoder` and :func:`check_selector`. Each kind of component has a class below that fits, calls and saves
+one; its methods ``check_...``, inherited ones included, are the checks. A component that cannot pass a check lists it
+in a class attribute ``exemptions = {"check": "reason"}``.
 """
 
 import copy
@@ -30,7 +30,7 @@ from dana.encoders.base import Encoder, encode, encoder_identity
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 
-DIMS = 12  # of a detector's rows
+DIMS = 12  # width of a detector's rows
 SHIFT = 4.0  # the task's mean along the first half of the dimensions; the outliers' along the others is twice that
 ODD = ("x", "Δ-Prolin — 日本語 🙂", "line one\nline two\ttabbed", "word " * 2000)
 TASK = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")
@@ -41,12 +41,12 @@ ANOTHER = SelectorContext(detector="pca", encoder="hashing:dims=32", geometry="l
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check's outcome.
+    """Result of one check.
 
     Attributes:
-        name: The check.
+        name: Name of the check.
         passed: Whether it holds, or the component is exempt.
-        detail: What was found wrong, or the reason of the exemption.
+        detail: What is wrong, or the reason of the exemption.
     """
 
     name: str
@@ -66,7 +66,7 @@ def check_detector(candidate: Any) -> list[CheckResult]:
 
     Raises:
         PluginError: If the name is unknown or does not load.
-        ConfigError: If a parameter of the spec is refused.
+        ConfigError: If a parameter of the spec is out of range.
     """
     component = DETECTORS.create(candidate) if isinstance(candidate, str) else candidate
     detector = as_detector(component)
@@ -74,32 +74,32 @@ def check_detector(candidate: Any) -> list[CheckResult]:
 
 
 def check_encoder(candidate: Any) -> list[CheckResult]:
-    """Run every check of encoders; for what it takes and raises see :func:`check_detector`.
+    """Run every check of encoders; arguments and errors as for :func:`check_detector`.
 
     Raises:
-        ArtifactError: If its checkpoint is not there.
+        ArtifactError: If its checkpoint is missing.
     """
     encoder = ENCODERS.create(candidate) if isinstance(candidate, str) else candidate
-    encoder_identity(encoder)  # finds its checkpoint
+    encoder_identity(encoder)  # fails if its checkpoint is missing
     return _run(EncoderChecks, encoder, getattr(encoder, "exemptions", {}))
 
 
 def check_selector(candidate: Any) -> list[CheckResult]:
-    """Run every check of selectors, with the encoder ``hashing``; for what it takes and raises see above."""
-    named = isinstance(candidate, str)
-    selector = create_selector(candidate, CONTEXT) if named else replace(candidate, context=CONTEXT)
+    """Run every check of selectors, with the encoder ``hashing``; see :func:`check_detector`."""
+    is_spec = isinstance(candidate, str)
+    selector = create_selector(candidate, CONTEXT) if is_spec else replace(candidate, context=CONTEXT)
     with plugin_errors("selector", str(candidate), selector):
-        selector.identity()  # finds the components that its parameters name
+        selector.identity()  # fails if a component that its parameters name is missing
     return _run(SelectorChecks, selector, getattr(selector, "exemptions", {}))
 
 
 def checks_of(kind: type["Checks"]) -> list[str]:
-    """Names of the checks of a kind."""
+    """List the names of the checks of a kind."""
     return [name.removeprefix("check_") for name in dir(kind) if name.startswith("check_")]
 
 
 def _run(kind: type["Checks"], component: Any, exempt: Mapping[str, str]) -> list[CheckResult]:
-    """Every check on a case of its own, but for those that the component is exempt from."""
+    """Run each check on a new case, without those that the component is exempt from."""
     names = checks_of(kind)
     unknown = sorted(exempt.keys() - set(names))
     results = [CheckResult(name, False, "exempt from a check that does not exist") for name in unknown]
@@ -110,40 +110,40 @@ def _run(kind: type["Checks"], component: Any, exempt: Mapping[str, str]) -> lis
         try:
             getattr(kind(component), f"check_{name}")()
             results.append(CheckResult(name, True))
-        except Exception as error:  # whatever a plug-in raises
-            told = f"{error}" if isinstance(error, AssertionError | DanaError) else f"{type(error).__name__}: {error}"
-            results.append(CheckResult(name, False, told))
+        except Exception as error:  # a plug-in may raise anything
+            detail = f"{error}" if isinstance(error, AssertionError | DanaError) else f"{type(error).__name__}: {error}"
+            results.append(CheckResult(name, False, detail))
     return results
 
 
 def expect(holds: bool, message: str) -> None:
-    """Raise an AssertionError with the message unless the claim holds."""
+    """Raise an AssertionError with the message unless the condition holds."""
     if not holds:
         raise AssertionError(message)
 
 
-def expect_close(found: Any, expected: Any, message: str, tolerance: float = 1e-5) -> None:
-    """Expect two arrays of one shape to differ by at most `tolerance` of the largest expected number."""
-    one, other = (np.asarray(part, dtype=np.float64) for part in (found, expected))
+def expect_close(result: Any, reference: Any, message: str, tolerance: float = 1e-5) -> None:
+    """Expect two arrays of one shape to differ by at most `tolerance` times the largest reference number."""
+    one, other = (np.asarray(part, dtype=np.float64) for part in (result, reference))
     expect(one.shape == other.shape, f"{message}: shape {one.shape}, expected {other.shape}")
     worst = float(np.abs(one - other).max(initial=0)) / max(float(np.abs(other).max(initial=0)), 1e-12)
     expect(worst <= tolerance, f"{message}: relative difference {worst:.1e}, allowed {tolerance:.0e}")
 
 
 def share_above(higher: Any, lower: Any) -> float:
-    """AUROC: share of pairs in which a number of the first array is above one of the second."""
+    """Compute AUROC: the share of pairs in which a number of the first array is above one of the second."""
     one, other = (np.asarray(part, dtype=np.float64) for part in (higher, lower))
     return float((one[:, None] > other[None]).mean())
 
 
 class Checks:
-    """A component with what it is tried on, and what every kind promises.
+    """Checks that every kind of component has to pass.
 
     Attributes:
-        component: Unfitted.
-        result: Class, dtype and dimensions of what a call gives, a row an item.
-        items: To call it with.
-        inputs: What it is given, by name, and must not write into.
+        component: Unfitted component.
+        result: Class, dtype and number of dimensions of a call's result, which has one row per item.
+        items: Items to call it with.
+        inputs: Inputs by name, which it must not change.
     """
 
     result: tuple[type, str, int]
@@ -154,27 +154,27 @@ class Checks:
         self.component = component
 
     def call(self, items: Any) -> Any:
-        """Scores of shape (items,), or vectors of shape (items, dims)."""
+        """Compute scores of shape (items,), or vectors of shape (items, dims)."""
 
     def take(self, rows: list[int]) -> Any:
-        """Some of the items."""
+        """Select items by row number."""
         return [self.items[row] for row in rows]
 
     def identity(self) -> dict[str, Any]:
-        """What stands for the component in a fingerprint."""
+        """Return what represents the component in a fingerprint."""
         return origin_of(self.component)
 
     def fit_another(self) -> None:
-        """Fit the component on something else, where it is fitted."""
+        """Fit the component on other data, if it is fitted."""
 
     def check_identity_is_plain_and_stable(self) -> None:
-        """Its identity is JSON values, the same every time, and no path of this machine."""
+        """Check that the identity is JSON, equal between calls, and has no path of this machine."""
         once, again = (json.dumps(self.identity(), sort_keys=True) for _ in range(2))
         expect(once == again, "identity differs between two calls or two objects with the same parameters")
         expect(str(Path.home()) not in once, f"identity holds a path of this machine: {once}")
 
     def check_results_are_finite_and_of_their_type(self) -> None:
-        """One finite number or vector an item: float64 scores, float32 vectors."""
+        """Check for one finite result per item: float64 scores or float32 vectors."""
         kind, dtype, dims = self.result
         results, count = self.call(self.items), len(self.items)
         expect(isinstance(results, kind), f"a {type(results).__name__}, expected a {kind.__name__}")
@@ -185,76 +185,76 @@ class Checks:
         expect(not bad.size, f"item {bad[:1]} has a number that is not finite")
 
     def check_no_items_give_no_results(self) -> None:
-        """No rows or units give no scores, no texts give vectors of shape (0, dims)."""
-        expected = (0, *np.shape(self.call(self.take([0])))[1:])
+        """Check that no items give no scores, or vectors of shape (0, dims)."""
+        empty_shape = (0, *np.shape(self.call(self.take([0])))[1:])
         shape = np.shape(self.call(self.take([])))
-        expect(shape == expected, f"shape {shape} for no items, expected {expected}")
+        expect(shape == empty_shape, f"shape {shape} for no items, expected {empty_shape}")
 
     def check_order_and_batch_do_not_matter(self) -> None:
-        """An item's result does not depend on the other items of the call, to 1e-5."""
-        places = list(range(len(self.items)))
+        """Check that an item's result does not depend on the other items of the call, to 1e-5."""
+        rows = list(range(len(self.items)))
         together = np.asarray(self.call(self.items))
-        expect_close(self.call(self.take(places[::-1])), together[::-1], "in another order")
-        alone = [np.asarray(self.call(self.take([place]))) for place in places]
+        expect_close(self.call(self.take(rows[::-1])), together[::-1], "in another order")
+        alone = [np.asarray(self.call(self.take([row]))) for row in rows]
         expect_close(np.concatenate(alone), together, "one by one")
 
     def check_calling_and_fitting_change_nothing(self) -> None:
-        """A call and another fit leave inputs as they were, and the next call's results, to the last bit."""
+        """Check that calls and other fits change neither inputs nor later results, to the last bit."""
         before = copy.deepcopy(dict(self.inputs))
         first = np.asarray(self.call(self.items)).copy()
         self.fit_another()
         expect(np.array_equal(first, self.call(self.items)), "a second call, or another fit, changed the results")
-        for name, given in before.items():
-            expect(np.array_equal(given, self.inputs[name]), f"the {name} were written into")
+        for name, copy_of_input in before.items():
+            expect(np.array_equal(copy_of_input, self.inputs[name]), f"the {name} were written into")
 
 
 class FittedChecks(Checks):
-    """What detectors and selectors promise."""
+    """Checks that detectors and selectors have to pass."""
 
-    inside: Any  # items like those that it is fitted on
-    outside: Any  # items that are far from these
-    least: float  # share of pairs in which the latter must score above the former
+    inside: Any  # items like those of the fit
+    outside: Any  # items far from these
+    least_auroc: float  # of outside against inside
 
     @cached_property
-    def fitted(self) -> Any:
-        """The component fitted with seed 0."""
+    def fitted_component(self) -> Any:
+        """Component fitted with seed 0."""
         return self.fit(0)
 
     def fit(self, seed: int) -> Any:
-        """A fresh fit."""
+        """Fit the component."""
 
     def call(self, items: Any) -> Any:
-        """Scores of shape (items,)."""
-        return self.fitted.score(items)
+        return self.fitted_component.score(items)
 
     def reload(self, folder: Path) -> Any:
-        """The fitted component saved to a folder and loaded again."""
+        """Save the fitted component to a folder and load it."""
 
     def check_same_seed_same_scores(self) -> None:
-        """Two fits with one seed give bit-equal scores."""
+        """Check that two fits with one seed give bit-equal scores."""
         once, again = (self.fit(3).score(self.items) for _ in range(2))
         expect(np.array_equal(once, again), "two fits with seed 3 score differently")
 
     def check_saved_and_loaded_scores_equal(self) -> None:
-        """Saved as safetensors and JSON, what was fitted scores alike after loading."""
+        """Check that it is saved as safetensors and JSON, and scores equally after loading."""
         with tempfile.TemporaryDirectory() as name:
             scores = self.reload(Path(name)).score(self.items)
             suffixes = {path.suffix for path in Path(name).rglob("*") if path.is_file()}
-        allowed = {".safetensors", ".json"}
-        expect(suffixes <= allowed, f"files {sorted(suffixes)}; only .safetensors and .json are allowed")
+        formats = {".safetensors", ".json"}
+        expect(suffixes <= formats, f"files {sorted(suffixes)}; only .safetensors and .json are allowed")
         expect_close(scores, self.call(self.items), "after loading", 1e-7)
 
     def check_task_text_scores_lower(self) -> None:
-        """Items that are far from the task score above items like it (the sign)."""
+        """Check the sign: items far from the task score above items like it."""
         share = share_above(self.call(self.outside), self.call(self.inside))
-        expect(share > self.least, f"AUROC {share:.3f} of foreign items against the task's; higher = more foreign")
+        message = f"AUROC {share:.3f} of foreign items against the task's; higher = more foreign"
+        expect(share > self.least_auroc, message)
 
 
 class DetectorChecks(FittedChecks):
-    """A detector on two clouds, of which the second is farther out and in another direction."""
+    """Checks of a detector, on two clouds of which the second is farther out and in another direction."""
 
     result = Tensor, "float64", 1
-    least = 0.95
+    least_auroc = 0.95
 
     def __init__(self, component: Any) -> None:
         super().__init__(component)
@@ -264,28 +264,25 @@ class DetectorChecks(FittedChecks):
         self.inputs = {"task": self.inside, "rows to score": self.items, "background": self.background}
 
     def fit(self, seed: int) -> Any:
-        """On the inner cloud, against rows like the outliers."""
+        """Fit on the inner cloud, with a background from the outer one."""
         return self.fit_on(self.inside, seed=seed)
 
     def fit_on(self, rows: Tensor, background: Tensor | None = None, seed: int = 0) -> Any:
-        """On other rows, or against others."""
+        """Fit on other rows, or with another background."""
         return fit_detector(self.component, rows, seed, self.background if background is None else background)
 
     def fit_another(self) -> None:
-        """On shifted clouds."""
         self.fit_on(self.inside + 5, self.background - 5)
 
     def take(self, rows: list[int]) -> Tensor:
-        """Rows of both clouds."""
         return self.items[torch.tensor(rows, dtype=torch.int64)]
 
     def reload(self, folder: Path) -> Any:
-        """See :func:`dana.detectors.pyod.restore`."""
-        save_fitted(self.fitted, "checked", folder)
+        save_fitted(self.fitted_component, "checked", folder)
         return restore(self.component, folder)
 
     def refuses(self, what: str, call: Callable[[], Any], *names: str) -> None:
-        """Expect a DataError of a call, which names what it must."""
+        """Expect a call to raise a DataError that contains the names."""
         try:
             call()
         except DataError as error:
@@ -295,7 +292,7 @@ class DetectorChecks(FittedChecks):
             raise AssertionError(f"{what} must raise DataError")
 
     def check_bad_rows_are_refused_by_name(self) -> None:
-        """NaN, another width and too few rows raise a DataError; it names the first row with NaN, and a background."""
+        """Check that NaN, another width and too few rows raise a DataError naming the row, and the background."""
         rows, background = self.inside, self.background
         self.refuses("fit on NaN", lambda: self.fit_on(with_nan(rows)), "row 3")
         self.refuses("score of NaN", lambda: self.call(with_nan(rows)), "row 3")
@@ -309,26 +306,26 @@ class DetectorChecks(FittedChecks):
             self.refuses("one of another width", lambda: self.fit_on(rows, background[:, :5]), "background")
 
     def check_constant_and_repeated_columns_survive(self) -> None:
-        """Constant and duplicated dimensions, which embeddings have, break neither scores nor sign."""
+        """Check that constant and duplicated dimensions break neither scores nor sign."""
         rows, queries, background = (
             torch.cat([part, part[:, :2], torch.ones(len(part), 1)], dim=1)
             for part in (self.inside, self.outside, self.background)
         )
-        fitted = self.fit_on(rows, background)
-        expect(bool(torch.isfinite(fitted.score(queries)).all()), "non-finite scores")
-        share = share_above(fitted.score(queries), fitted.score(rows))
+        detector = self.fit_on(rows, background)
+        expect(bool(torch.isfinite(detector.score(queries)).all()), "non-finite scores")
+        share = share_above(detector.score(queries), detector.score(rows))
         expect(share > 0.9, f"AUROC falls to {share:.3f}")
 
     def check_fewer_rows_than_dimensions_work(self) -> None:
-        """30 rows of 64 dimensions, as a small task has."""
+        """Check a fit on 30 rows of 64 dimensions, as for a small task."""
         near, far = clouds(30, 40, 64, 1)
-        fitted = self.fit_on(near, far[10:])
-        above = fitted.score(far[:10]).min() > fitted.score(near).median()
+        detector = self.fit_on(near, far[10:])
+        above = detector.score(far[:10]).min() > detector.score(near).median()
         expect(bool(above), "far rows score below the median of the fitted")
 
 
 class EncoderChecks(Checks):
-    """An encoder on a few texts of two topics, and odd ones."""
+    """Checks of an encoder, on texts of two topics and odd ones."""
 
     result = Tensor, "float32", 2
 
@@ -339,19 +336,17 @@ class EncoderChecks(Checks):
         self.inputs = {"texts": self.items}
 
     def call(self, items: list[str]) -> Tensor:
-        """Vectors of shape (texts, dims)."""
         return encode(self.component, items, type(self.component).__name__).cpu()
 
     def identity(self) -> dict[str, Any]:
-        """Of the encoder, and whose code it is."""
         return encoder_identity(self.component)
 
 
 class SelectorChecks(FittedChecks):
-    """A selector on units of the task's topic, of another and of both."""
+    """Checks of a selector, on units of the task's topic, another topic and both."""
 
     result = np.ndarray, "float64", 1
-    least = 0.75
+    least_auroc = 0.75
 
     def __init__(self, component: Selector) -> None:
         super().__init__(replace(component))
@@ -359,11 +354,10 @@ class SelectorChecks(FittedChecks):
         self.items, self.inputs = _units(TASK + OTHER, 8, "mixed"), {}
 
     def fit(self, seed: int) -> FittedSelector:
-        """Another object with the same parameters, fitted."""
         return self.fit_in(replace(self.component), seed)
 
     def fit_in(self, selector: Selector, seed: int = 0) -> FittedSelector:
-        """On 60 task texts and, for each sample asked for, 60 texts of which a fifth are of the task's topic."""
+        """Fit on 60 task texts and 60 texts per general sample, a fifth of them of the task's topic."""
         general = {}
         for number, name in enumerate(selector.samples(60)):
             random = np.random.default_rng(100 + number)
@@ -371,34 +365,30 @@ class SelectorChecks(FittedChecks):
         return selector.fit(_sentences(TASK, 60, np.random.default_rng(1)), general, seed)
 
     def fit_another(self) -> None:
-        """On one text and samples of the other topic."""
         others = _sentences(OTHER, 64, np.random.default_rng(2))
         self.component.fit(["something else entirely"] * 60, dict.fromkeys(self.component.samples(60), others), 1)
 
     def take(self, rows: list[int]) -> Units:
-        """Units of both topics."""
         return self.items.rows(np.array(rows, dtype=np.int64))
 
     def reload(self, folder: Path) -> FittedSelector:
-        """Loaded by another object of the selector's class."""
-        self.fitted.save(folder)
+        self.fitted_component.save(folder)
         return replace(self.component).load(folder)
 
     def identity(self) -> dict[str, Any]:
-        """Of another object with the same parameters."""
         return replace(self.component).identity()
 
     def check_samples_are_named_sizes(self) -> None:
-        """`samples` gives whole numbers by name, for any size of task."""
+        """Check that `samples` gives whole numbers by name, for any size of task."""
         for task_units in (1, 60, 4000):
-            wanted = dict(self.component.samples(task_units))
-            good = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in wanted.items())
-            expect(good, f"samples({task_units}) is {wanted}; wanted are whole numbers from 0 by name")
+            sizes = dict(self.component.samples(task_units))
+            good = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in sizes.items())
+            expect(good, f"samples({task_units}) is {sizes}; expected whole numbers from 0 by name")
 
     def check_settings_not_used_decide_nothing(self) -> None:
-        """Settings of the run that are not in `uses` change neither the scores nor the identity."""
-        used = {name: getattr(CONTEXT, name) for name in self.component.uses}
-        other = replace(self.component, context=replace(ANOTHER, **used))
+        """Check that settings of the run outside `uses` change neither scores nor identity."""
+        in_use = {name: getattr(CONTEXT, name) for name in self.component.uses}
+        other = replace(self.component, context=replace(ANOTHER, **in_use))
         same = other.identity() == self.component.identity()
         expect(same, "a setting that is not in `takes` is part of the identity")
         scores = self.fit_in(other).score(self.items)
@@ -406,14 +396,14 @@ class SelectorChecks(FittedChecks):
 
 
 def with_nan(rows: Tensor) -> Tensor:
-    """A copy that is not finite in row 3."""
+    """Copy rows with a NaN in row 3."""
     broken = rows.clone()
     broken[3, 0] = float("nan")
     return broken
 
 
 def clouds(inside: int, outside: int, dims: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Normal rows around two means; the second is orthogonal to the first and twice as long."""
+    """Draw normal rows around two means; the second is orthogonal to the first and twice as long."""
     noise = torch.randn(inside + outside, dims, generator=torch.Generator().manual_seed(seed))
     first = torch.arange(dims) < dims // 2
     return noise[:inside] + SHIFT * first, noise[inside:] + 2 * SHIFT * ~first
@@ -424,7 +414,7 @@ def _sentences(words: tuple[str, ...], count: int, random: np.random.Generator) 
 
 
 def _units(words: tuple[str, ...], documents: int, name: str) -> Units:
-    """Five units a document; a document's text is its units on a line each."""
+    """Make documents of five units, one per line."""
     random = np.random.default_rng(len(name))
     texts = ["\n".join(_sentences(words, 5, random)) for _ in range(documents)]
     of_words = [Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)]

@@ -1,4 +1,4 @@
-"""Classifier selector: a transformer fine-tuned on task against general units; minus its logit (Domain-Finetune)."""
+"""Classifier selector: a transformer fine-tuned to tell task from general units (Domain-Finetune)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,30 +28,30 @@ from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 
 NEGATIVES = ("pre_ranked", "random")
-FOREIGN_SHARE = 2 / 3  # of the general units, from the least similar one, of which negatives are drawn
-DEVICE_TOKENS = 8192  # in one forward pass when scoring, padding included
-SORTED_STEPS = 16  # steps whose units are sorted by length together
+FOREIGN_SHARE = 2 / 3  # share of general units, least similar first, from which negatives are drawn
+DEVICE_TOKENS = 8192  # tokens of a forward pass when scoring, padding included
+SORTED_STEPS = 16  # number of steps whose units are sorted by length together
 
 
 @dataclass(frozen=True)
 class ClassifierSelector(Selector):
     """Binary classifier of task against general units; a score below 0 is classified as task text.
 
-    Its negatives are unlabelled: some are text of the task's domain, and the classifier learns to put such text low
-    (learning from positive and unlabelled examples). Pre-ranking keeps most of them out: negatives come from the two
-    thirds of the general sample whose vectors are least similar to the task's mean. Both classes weigh the same,
-    so "below 0" means more like the task than like a negative and not a probability in the corpus; the kept share
-    at 0 (Domain-Finetune-Positive) is what the classifier finds, not a number that is given.
+    Negatives are unlabelled, so some are in-domain, and the classifier would learn to reject such text (learning from
+    positive and unlabelled examples). Pre-ranking excludes most of them: negatives come from the two thirds of the
+    general sample whose vectors are least similar to the task's mean. Both classes have equal weight, so "below 0"
+    means more like the task than like a negative; it is no probability in the corpus. The share selected at 0
+    (Domain-Finetune-Positive) follows from the classifier.
 
     Attributes:
-        model: Folder or Hub name of a transformer; by default that of the run's encoder, or MiniLM where the run's
-            encoder is none.
+        model: Folder or Hub name of a transformer. By default that of the run's encoder, or MiniLM if the encoder is
+            not a transformer.
         negatives: ``pre_ranked``, by cosine in the space of the run's encoder, or ``random``.
-        ratio: Negatives for each task unit.
+        ratio: Negatives per task unit.
         epochs: Passes over task units and negatives.
-        learning_rate: Of the first step; it falls linearly to 0.
-        batch_size: Units a step.
-        max_tokens: Longer units are cut here, special tokens included.
+        learning_rate: Learning rate of the first step; it decays linearly to 0.
+        batch_size: Units per step.
+        max_tokens: Tokens to which longer units are truncated, special tokens included.
 
     References:
         Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models, section 4.2 and
@@ -72,8 +72,8 @@ class ClassifierSelector(Selector):
         require(self.negatives in NEGATIVES, "negatives", self.negatives, f"one of {', '.join(NEGATIVES)}")
         for name in ("ratio", "learning_rate"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name, least in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name, minimum in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
+            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
 
     @cached_property
     def _model(self) -> str:
@@ -83,12 +83,12 @@ class ClassifierSelector(Selector):
         return encoder.model if isinstance(encoder, TransformerEncoder) else str(minilm_folder())
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """``background``: what negatives are drawn from."""
+        """Return the size of ``background``, from which negatives are drawn."""
         drawn_from = FOREIGN_SHARE if self.negatives == "pre_ranked" else 1.0
         return {"background": max(1, math.ceil(task_units * (self.ratio / drawn_from)))}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedClassifier":
-        """Choose negatives and fine-tune.
+        """Draw negatives and fine-tune.
 
         Raises:
             ArtifactError: If the model cannot be loaded.
@@ -105,11 +105,11 @@ class ClassifierSelector(Selector):
         return FittedClassifier(self, network.eval(), tokenizer, notes)
 
     def draw_negatives(self, task: Sequence[str], general: Sequence[str], seed: int) -> list[str]:
-        """Texts of the general units that stand for the other class, `ratio` for each of the task.
+        """Draw texts of general units as negatives, `ratio` per task unit.
 
         Args:
             task: Texts of the task's units.
-            general: Texts that they are drawn from.
+            general: Texts to draw from.
             seed: Root seed.
         """
         rows = np.arange(len(general))
@@ -119,9 +119,9 @@ class ClassifierSelector(Selector):
         return [general[row] for row in rows[order[: max(1, round(self.ratio * len(task)))]]]
 
     def _train(self, network: Any, tokenizer: Any, task: Sequence[str], negatives: Sequence[str], seed: int) -> None:
-        """Adam on cross-entropy in which both classes weigh the same, whatever their numbers."""
-        most = _longest(self.max_tokens, network, tokenizer)
-        ids = tokenizer([*task, *negatives], truncation=True, max_length=most)["input_ids"]
+        """Minimise the class-balanced cross-entropy with Adam."""
+        limit = _longest(self.max_tokens, network, tokenizer)
+        ids = tokenizer([*task, *negatives], truncation=True, max_length=limit)["input_ids"]
         labels = torch.tensor([1] * len(task) + [0] * len(negatives))
         weights = torch.tensor([len(ids) / 2 / len(negatives), len(ids) / 2 / len(task)], device=network.device)
         steps = self.epochs * math.ceil(len(ids) / self.batch_size)
@@ -129,37 +129,35 @@ class ClassifierSelector(Selector):
         lengths, pad = np.array([len(tokens) for tokens in ids]), tokenizer.pad_token_id or 0
 
         def losses(rows: np.ndarray) -> list[Tensor]:
-            found = _logits(network, *padded_batch([ids[row] for row in rows], int(lengths[rows].max()), pad))
-            wanted = labels[rows].to(network.device)
-            return [(torch.nn.functional.cross_entropy(found, wanted, reduction="none") * weights[wanted]).mean()]
+            logits = _logits(network, *padded_batch([ids[row] for row in rows], int(lengths[rows].max()), pad))
+            targets = labels[rows].to(network.device)
+            return [(torch.nn.functional.cross_entropy(logits, targets, reduction="none") * weights[targets]).mean()]
 
         network.train()
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
         epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
-        taken = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
-        list(monitor(taken, what="classifier", unit="steps", total=steps))
+        steps_of_training = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
+        list(monitor(steps_of_training, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
-        """See :meth:`dana.selectors.base.Selector.load`."""
         network, tokenizer = _open(str(folder / "model"))
         notes = {"classifier": read_json(folder / "selector.json")["units"]}
         return FittedClassifier(self, network.to(find_device()).eval(), tokenizer, notes)
 
     def identity(self) -> dict[str, Any]:
-        """See :meth:`dana.selectors.base.Selector.identity`; the model's weights, too."""
         return {**super().identity(), "model": model_identity(self._model)}
 
 
 @dataclass(frozen=True)
 class FittedClassifier(FittedSelector):
-    """A fine-tuned sequence classifier; saved, transformers opens its folder ``model`` alone.
+    """Fine-tuned sequence classifier. Its saved folder ``model`` opens with transformers alone.
 
     Attributes:
-        selector: Its parameters.
-        network: Of transformers, in evaluation mode; label 1 is the task.
-        tokenizer: Its tokenizer.
-        notes: For the manifest: how many task units and negatives it was trained on.
+        selector: Unfitted selector with the parameters.
+        network: Transformers model in evaluation mode; label 1 is the task.
+        tokenizer: Tokenizer of the model.
+        notes: Numbers of task units and negatives in training, for the manifest.
     """
 
     selector: ClassifierSelector
@@ -168,13 +166,13 @@ class FittedClassifier(FittedSelector):
     notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
-        """The logit of general minus that of task, in nats; below 0 is classified as task text."""
-        device, most = self.network.device, _longest(self.selector.max_tokens, self.network, self.tokenizer)
+        """Compute the logit of general minus that of task, in nats; below 0 is classified as task text."""
+        device, limit = self.network.device, _longest(self.selector.max_tokens, self.network, self.tokenizer)
         scores = torch.zeros(len(units), dtype=torch.double, device=device)
-        with torch.inference_mode(), batches_on(device, self.tokenizer, units.texts, most, DEVICE_TOKENS) as batches:
+        with torch.inference_mode(), batches_on(device, self.tokenizer, units.texts, limit, DEVICE_TOKENS) as batches:
             for batch in batches:
-                found = _logits(self.network, batch.tokens, batch.mask)[: len(batch.rows)].double()
-                scores[batch.rows] = found[:, 0] - found[:, 1]
+                logits = _logits(self.network, batch.tokens, batch.mask)[: len(batch.rows)].double()
+                scores[batch.rows] = logits[:, 0] - logits[:, 1]
         return scores.cpu().numpy()
 
     def save(self, folder: Path) -> None:
@@ -185,7 +183,7 @@ class FittedClassifier(FittedSelector):
 
 
 def least_similar(task: Tensor, general: Tensor) -> np.ndarray:
-    """Rows of the two thirds of the general vectors with the lowest cosine to the mean of the task's, lowest first.
+    """Rank the two thirds of the general vectors with the lowest cosine to the task's mean, lowest first.
 
     Args:
         task: Shape (units, dims).
@@ -199,18 +197,17 @@ def least_similar(task: Tensor, general: Tensor) -> np.ndarray:
     return np.argsort(similar, kind="stable")[: math.ceil(FOREIGN_SHARE * len(general))]
 
 
-def _longest(most: int, network: Any, tokenizer: Any) -> int:
-    """Tokens of the longest unit: what is asked for, or what the model can read if that is less."""
-    return min(most, positions_of(network.config), tokenizer.model_max_length)
+def _longest(limit: int, network: Any, tokenizer: Any) -> int:
+    return min(limit, positions_of(network.config), tokenizer.model_max_length)
 
 
 def _open(model: str, **head: Any) -> tuple[Any, Any]:
-    """Sequence classifier and tokenizer of a checkpoint."""
+    """Load the sequence classifier and tokenizer of a checkpoint."""
     from transformers import AutoModelForSequenceClassification
 
     return load_transformer(AutoModelForSequenceClassification, model, **head), load_own_tokenizer(model)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:
-    here = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
-    return network(**here).logits.float()
+    inputs = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
+    return network(**inputs).logits.float()

@@ -1,4 +1,4 @@
-"""Detector selector: embedded units to scores, by an anomaly detector fitted on the task (DANA, Algorithm 1)."""
+"""Detector selector: score embedded units by an anomaly detector fitted on the task (DANA, Algorithm 1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,17 +24,17 @@ GEOMETRY_SAMPLE = 2000  # general units on which the geometry is fitted
 
 @dataclass(frozen=True)
 class DetectorSelector(Selector):
-    """An anomaly detector over the embeddings of units, in a geometry fitted on general units.
+    """Anomaly detector over the embeddings of units, in a geometry fitted on general units.
 
-    ``DetectorSelector("knn").fit(task, general).score(texts)``. A parameter that is None is the run's.
+    ``DetectorSelector("knn").fit(task, general).score(texts)``. A parameter that is None takes the run's setting.
 
     Attributes:
         detector: Detector spec, for example ``knn:k=10``.
         encoder: Encoder spec, for example ``minilm``.
         geometry: Geometry spec, for example ``center+l2``.
-        general_share: General units that a one-class detector is fitted on along with the task, as a share of its
-            units. Algorithm 1 adds a tenth; that ruins detectors by neighbours (docs/results/ranking.md), so the run's
-            default is none. A contrastive detector is given general units as such, and never among the task's.
+        general_share: General units added to the fit of a one-class detector, as a share of the task's units.
+            Algorithm 1 adds a tenth; this ruins detectors by neighbours (docs/results/ranking.md), so the run's
+            default is 0. A contrastive detector gets general units as a class of their own instead.
     """
 
     detector: str | None = None
@@ -50,23 +50,23 @@ class DetectorSelector(Selector):
 
     @property
     def detector_origin(self) -> dict[str, Any]:
-        """Class and version of its detector, :func:`dana.core.registry.origin_of`."""
+        """Class and version of the detector; see :func:`dana.core.registry.origin_of`."""
         return origin_of(self._detector)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """``background`` for a contrastive detector, whose geometry is fitted on it, too; else ``geometry``.
+        """Return ``background`` for a contrastive detector, else ``geometry``, after ``contamination`` if any.
 
-        ``contamination`` comes before the geometry where general units are fitted with the task.
+        The geometry of a contrastive detector is fitted on its background. ``contamination`` is added to the task.
         """
-        is_known = self.settings.detector != "auto"  # the ranking has yet to choose
+        is_known = self.settings.detector != "auto"  # auto: the ranking has not chosen yet
         if is_known and (background := background_units(self._detector)):
             return {"background": background}
         share = self.settings.general_share
-        fitted = {"contamination": max(1, int(task_units * share))} if share else {}
-        return {**fitted, "geometry": GEOMETRY_SAMPLE}
+        contamination = {"contamination": max(1, int(task_units * share))} if share else {}
+        return {**contamination, "geometry": GEOMETRY_SAMPLE}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedDetectorSelector":
-        """Encode, then :meth:`fit_embedded`."""
+        """Encode the texts, then fit; see :meth:`fit_embedded`."""
         samples = {name: self.settings.embed(general[name].texts) for name in self.samples(len(task))}
         return self.fit_embedded(self.settings.embed(task.texts), samples, seed)
 
@@ -74,52 +74,49 @@ class DetectorSelector(Selector):
         """Fit geometry and detector on embeddings, as the ranking does.
 
         Args:
-            task: Shape (units, dims).
-            general: The samples asked for, by name, of shape (units, dims) each.
+            task: Task embeddings, shape (units, dims).
+            general: Embeddings of each sample by name, shape (units, dims).
             seed: Root seed.
 
         Raises:
-            PluginError: If the detector fails in a way that is not of dana.
+            PluginError: If the detector raises an error that is not one of dana's.
         """
-        wanted = self.samples(len(task))
-        background = general["background"] if "background" in wanted else None
+        names = self.samples(len(task))
+        background = general["background"] if "background" in names else None
         geometry = parse_geometry(self.settings.geometry).fit(general["geometry"] if background is None else background)
-        rows = geometry.apply(torch.cat([task, *(general[name] for name in wanted if name == "contamination")]))
+        rows = geometry.apply(torch.cat([task, *(general[name] for name in names if name == "contamination")]))
         others = None if background is None else geometry.apply(background)
         with plugin_errors("detector", self.settings.detector, self._detector):
-            fitted = fit_detector(self._detector, rows, derive_seed(seed, "selector", "detector"), others)
-        return FittedDetectorSelector(self, geometry, fitted)
+            detector = fit_detector(self._detector, rows, derive_seed(seed, "selector", "detector"), others)
+        return FittedDetectorSelector(self, geometry, detector)
 
     def load(self, folder: Path) -> "FittedDetectorSelector":
-        """See :meth:`dana.selectors.base.Selector.load`."""
         geometry = FittedGeometry.load(folder / "geometry")
         return FittedDetectorSelector(self, geometry, restore(self._detector, folder / "detector"))
 
     def identity(self) -> dict[str, Any]:
-        """See :meth:`dana.selectors.base.Selector.identity`; whose code the detector is, too."""
         return {**super().identity(), "detector_code": self.detector_origin}
 
 
 @dataclass(frozen=True)
 class FittedDetectorSelector(FittedSelector):
-    """Fitted geometry and fitted detector, with the selector they are of."""
+    """Fitted geometry and fitted detector, with their selector."""
 
     selector: DetectorSelector
     geometry: FittedGeometry
     detector: FittedDetector
 
     def score_units(self, units: Units) -> np.ndarray:
-        """See :meth:`dana.selectors.base.FittedSelector.score`."""
         return self.score_embedded(self.selector.settings.embed(units.texts))
 
     def score_embedded(self, embeddings: Tensor) -> np.ndarray:
-        """Scores of embeddings, float64 of shape (units,), higher = more foreign.
+        """Score embeddings, float64 of shape (units,), higher = more foreign.
 
         Args:
-            embeddings: Shape (units, dims), as the encoder gives them.
+            embeddings: Output of the encoder, shape (units, dims).
 
         Raises:
-            PluginError: If the detector fails in a way that is not of dana, or gives other than a finite number a unit.
+            PluginError: If the detector raises an error that is not one of dana's, or a score is not finite.
         """
         with (
             plugin_errors("detector", self.selector.settings.detector, self.selector._detector),
@@ -129,7 +126,7 @@ class FittedDetectorSelector(FittedSelector):
             return checked_scores(scores.cpu(), len(embeddings))
 
     def save(self, folder: Path) -> None:
-        """Write ``selector.json`` and, beside it, the geometry and the detector."""
+        """Write ``selector.json``, the geometry and the detector."""
         save_fitted(self.detector, self.selector.settings.detector, folder / "detector")
         self.geometry.save(folder / "geometry")
         write_json(folder / "selector.json", self.selector.identity())

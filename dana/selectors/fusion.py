@@ -1,7 +1,7 @@
-"""Fusion selector: a weighted sum of several selectors' scores, each standardised on general units it has not seen.
+"""Fusion selector: a weighted sum of several selectors' scores, each standardised on a general sample.
 
-Words and vectors err on different texts, so their sum finds what neither finds alone. ``--selector auto`` learns the
-weights by cross-validation (:mod:`dana.scoring.ranking.auto`).
+Lexical and embedding selectors err on different texts, so their sum is better than either. ``--selector auto`` learns
+the weights by cross-validation (:mod:`dana.scoring.ranking.auto`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ class FittedFusion(FittedSelector):
     """Fitted selectors, and the weight and scale of each.
 
     Attributes:
-        parts: One a selector.
-        weights: One a selector, not negative.
+        parts: Fitted selectors.
+        weights: Weight of each, not negative.
         moments: Mean and standard deviation of each one's scores of its general sample.
     """
 
@@ -40,7 +40,7 @@ class FittedFusion(FittedSelector):
     moments: tuple[tuple[float, float], ...]
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Σ w_k (s_k - mean_k) / std_k; a selector that gave every unit of the sample one score adds nothing."""
+        """Compute Σ w_k (s_k - mean_k) / std_k; a selector with std_k = 0 adds nothing."""
         scores = np.zeros(len(units))
         for part, weight, (mean, std) in zip(self.parts, self.weights, self.moments, strict=True):
             if weight and std > 0:
@@ -48,7 +48,7 @@ class FittedFusion(FittedSelector):
         return scores
 
     def save(self, folder: Path) -> None:
-        """Write each selector in a folder of its own, and the scales."""
+        """Write each selector to its own folder, and the weights and moments."""
         for number, part in enumerate(self.parts):
             part.save(folder / str(number))
         write_json(folder / "selector.json", {"weights": self.weights, "moments": self.moments})
@@ -60,7 +60,7 @@ class FusionSelector(Selector):
 
     Attributes:
         parts: Specs of selectors or detectors, joined by ``+``: ``moore_lewis+lexical+svm``.
-        weights: One number a part, joined by ``+``; equal where none are given. They are scaled to sum to one.
+        weights: One number per part, joined by ``+``, scaled to sum to 1; equal by default.
 
     References:
         Kittler, Hatef, Duin and Matas 1998, On combining classifiers (the sum rule).
@@ -75,8 +75,8 @@ class FusionSelector(Selector):
         names = self._specs
         require(all(names), "parts", self.parts, "specs joined by +")
         require(len(set(names)) == len(names), "parts", self.parts, "specs joined by +, each once")
-        nested = {name.partition(":")[0] for name in names} & {"fusion", "auto"}
-        require(not nested, "parts", self.parts, "specs joined by +, none of them a fusion or auto")
+        fusions = {name.partition(":")[0] for name in names} & {"fusion", "auto"}
+        require(not fusions, "parts", self.parts, "specs joined by +, without fusion and auto")
         shares = self._shares  # checks the numbers
         fits = len(shares) == len(names)
         require(fits, "weights", self.weights, f"{len(names)} numbers joined by +, as many as parts")
@@ -95,7 +95,7 @@ class FusionSelector(Selector):
             raise ConfigError(f"weights={self.weights!r}: must be numbers joined by +") from error
         total = sum(numbers)
         good = min(numbers) >= 0 and 0 < total < float("inf")
-        require(good, "weights", self.weights, "numbers from 0, joined by +, not all of them 0")
+        require(good, "weights", self.weights, "numbers from 0, joined by +, not all 0")
         return tuple(number / total for number in numbers)
 
     @cached_property
@@ -104,42 +104,40 @@ class FusionSelector(Selector):
 
     @property
     def takes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What its parts use of the run's settings."""
+        """Settings of the run that any part uses."""
         return tuple(sorted({name for part in self._selectors for name in part.uses}))
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """What its parts want, a name once, the largest."""
-        wanted: dict[str, int] = {}
+        """Return the largest size of each sample over the parts."""
+        sizes: dict[str, int] = {}
         for part in self._selectors:
             for name, size in part.samples(task_units).items():
-                wanted[name] = max(size, wanted.get(name, 0))
-        return wanted
+                sizes[name] = max(size, sizes.get(name, 0))
+        return sizes
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedFusion:
-        """Fit every part, and standardise its scores of a sample that it does not take for task text.
+        """Fit every part, and measure mean and deviation of its scores on a general sample.
 
-        Of a part that is cross-fitted each is scored by the fit of the other half.
+        Cross-fitted parts score each unit by the fit on the other half.
         """
-        fitted, moments = [], []
+        parts, moments = [], []
         for spec, part in zip(self._specs, self._selectors, strict=True):
-            own = {name: general[name].first(size) for name, size in part.samples(len(task)).items()}
-            fitted.append(part.fit(task, own, seed))
-            general_units = next((units for name, units in own.items() if name != "contamination"), task)
-            moments.append(Moments.of(fitted[-1].score(general_units)))
+            samples = {name: general[name].first(size) for name, size in part.samples(len(task)).items()}
+            parts.append(part.fit(task, samples, seed))
+            general_units = next((units for name, units in samples.items() if name != "contamination"), task)
+            moments.append(Moments.of(parts[-1].score(general_units)))
             if not moments[-1].std > 0:
                 log.warning(
-                    "fusion    %s scores all of %d general units alike: it adds nothing", spec, len(general_units)
+                    "fusion    %s gives all %d general units the same score and adds nothing", spec, len(general_units)
                 )
-        return FittedFusion(tuple(fitted), self._shares, tuple((each.mean, each.std) for each in moments))
+        return FittedFusion(tuple(parts), self._shares, tuple((each.mean, each.std) for each in moments))
 
     def load(self, folder: Path) -> FittedFusion:
-        """See :meth:`dana.selectors.base.Selector.load`."""
-        about = read_json(folder / "selector.json")
+        description = read_json(folder / "selector.json")
         parts = [part.load(folder / str(number)) for number, part in enumerate(self._selectors)]
-        moments = [(float(mean), float(std)) for mean, std in about["moments"]]
-        return FittedFusion(tuple(parts), tuple(map(float, about["weights"])), tuple(moments))
+        moments = [(float(mean), float(std)) for mean, std in description["moments"]]
+        return FittedFusion(tuple(parts), tuple(map(float, description["weights"])), tuple(moments))
 
     def identity(self) -> dict[str, Any]:
-        """The parts' own, with their weights."""
         parts = [{**part.identity(), "code": origin_of(part)} for part in self._selectors]
         return {"selector": "FusionSelector", "weights": list(self._shares), "parts": parts}

@@ -1,4 +1,4 @@
-"""Selectors by hashed words: DSIR's log ratio of n-grams, and a linear classifier of TF-IDF, task against general."""
+"""Selectors on hashed n-grams: DSIR's log importance weights, and a linear classifier on TF-IDF."""
 
 import math
 import re
@@ -21,10 +21,10 @@ NORMALISE = ("token", "none")
 
 @dataclass(frozen=True)
 class FittedDSIR(FittedSelector):
-    """The log ratio of each bucket, and how to count and add up.
+    """Log ratio of the probabilities of each bucket.
 
     Attributes:
-        log_ratio: float64 of shape (buckets,), log p(bucket | task) - log p(bucket | general), in nats.
+        log_ratio: log p(bucket | task) - log p(bucket | general), in nats, float64 of shape (buckets,).
         order: Longest n-gram.
         normalise: ``token`` or ``none``.
     """
@@ -34,7 +34,7 @@ class FittedDSIR(FittedSelector):
     normalise: str
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Minus the log importance weight in nats, or its mean an n-gram; 0 for a unit without n-grams."""
+        """Compute minus the log importance weight in nats, or its mean per n-gram; 0 for a unit without n-grams."""
         counts = HashedNgrams(self.order, self.log_ratio.numel()).counts(units.texts)
         scores = -(counts @ self.log_ratio.numpy())
         return scores / np.maximum(counts.sum(axis=1), 1) if self.normalise == "token" else scores
@@ -42,20 +42,20 @@ class FittedDSIR(FittedSelector):
 
 @dataclass(frozen=True)
 class DSIRSelector(Selector):
-    """Hashed words and word pairs: how much rarer they are in task text than in general text; higher = more foreign.
+    """DSIR: minus the log importance weight on hashed words and word pairs; higher = more foreign.
 
     The log importance weight of a text is the sum over its n-grams of log p_task - log p_general, so long texts are at
-    the ends of the published ranking. Its mean an n-gram, the default here, finds more of a task's text
-    (docs/results/selectors.md); ``normalise=none`` is the published sum. Where the package draws without replacement by
-    these weights, dana keeps the lowest scores: the noise of the draw is small beside the weights of whole documents.
-    The package's filter of texts below 100 tokens has no counterpart, since a unit is a sentence.
+    the ends of the published ranking. The mean per n-gram, the default here, finds more of a task's text
+    (docs/results/selectors.md); ``normalise=none`` is the published sum. The package draws without replacement by these
+    weights; dana selects the lowest scores, because the noise of the draw is small beside the weights of whole
+    documents. The package's filter of texts below 100 tokens does not apply: a unit is a sentence.
 
     Attributes:
-        normalise: ``token``: the mean an n-gram; ``none``: the sum, as published.
-        order: Longest n-gram.
-        buckets: Of the hash.
-        smoothing: Added to each bucket's probability before the logarithm.
-        background: General units that stand for the general corpus.
+        normalise: ``token``: mean per n-gram; ``none``: sum, as published.
+        order: Longest n-gram, in words.
+        buckets: Number of hash buckets.
+        smoothing: Constant added to each bucket's probability before the logarithm.
+        background: Number of general units that represent the corpus.
 
     References:
         Xie, Santurkar, Ma and Liang 2023, Data selection for language models via importance resampling, section 3;
@@ -78,14 +78,14 @@ class DSIRSelector(Selector):
         HashedNgrams(self.order, self.buckets)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """``background``: what the general corpus looks like."""
+        """Return the size of ``background``, a sample of the corpus."""
         return {"background": self.background}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedDSIR:
-        """Count both; nothing is random.
+        """Count the n-grams of both samples; deterministic.
 
         Raises:
-            DataError: If one of them has no word.
+            DataError: If a sample has no word.
         """
         task_log = self._log_probabilities(task.texts, "task")
         general_log = self._log_probabilities(general["background"].texts, "background")
@@ -103,24 +103,24 @@ NUMBER = "0"
 
 
 def plain_words(text: str) -> list[str]:
-    """Lower-cased words of letters, and ``0`` for every number; punctuation and markup are dropped.
+    """Split text into lower-case words of letters, with ``0`` for every number, without punctuation and markup.
 
-    What a data set's preparation left behind is the same on both sides, so that it neither gives task text away nor
-    hides text like it: a word and its clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names of
-    treebanks (``-LRB-``) are dropped like brackets, and an ``@`` that stands for a number is one (as in PubMed RCT).
+    Traces of a data set's preprocessing are removed, so that they do not tell task from general text: a word and its
+    clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names of treebanks (``-LRB-``) are dropped like
+    brackets, and an ``@`` in place of a number counts as a number (as in PubMed RCT).
     """
     plain = _CLITIC.sub(r"\1", _BRACKETS.sub(" ", text.lower()))
-    return [NUMBER if found[1] else found[0] for found in _PLAIN.finditer(plain)]
+    return [NUMBER if match[1] else match[0] for match in _PLAIN.finditer(plain)]
 
 
 @dataclass(frozen=True)
 class FittedLexical(FittedSelector):
-    """Inverse document frequencies and weights by bucket.
+    """Inverse document frequencies and logistic regression weights by bucket.
 
     Attributes:
-        idf: float64 of shape (2, buckets): of words, and of characters in words.
-        weights: Same shape, of task against general text.
-        intercept: Added to the weighted sum.
+        idf: float64 of shape (2, buckets), for n-grams of words and of characters.
+        weights: Weights of task against general text, same shape.
+        intercept: Intercept of the classifier.
         order: Longest n-gram of words.
         characters: Longest n-gram of characters.
     """
@@ -132,27 +132,27 @@ class FittedLexical(FittedSelector):
     characters: int
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Minus the logit of being task text, at equal shares of both; above 0 is more like general text."""
-        found = np.full(len(units), self.intercept)
+        """Compute minus the logit of task text, at equal class shares; above 0 is more like general text."""
+        logits = np.full(len(units), self.intercept)
         for number, kind in enumerate(kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])):
-            found += tf_idf(kind.counts(units.texts), self.idf[number].numpy()) @ self.weights[number].numpy()
-        return -found
+            logits += tf_idf(kind.counts(units.texts), self.idf[number].numpy()) @ self.weights[number].numpy()
+        return -logits
 
 
 @dataclass(frozen=True)
 class LexicalSelector(Selector):
-    """Linear classifier of words, word pairs and word parts, task against general text; higher = more foreign.
+    """Logistic regression on words, word pairs and word parts, task against general text; higher = more foreign.
 
-    Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside these, with values
-    (1 + log count) * idf, each text of length 1 in either kind, so that a long text is not further out than a short
-    one. Both classes weigh the same, however many units they have.
+    Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside words. Values are
+    (1 + log count) * idf, normalised to length 1 for either kind, so that scores do not grow with the length of a text.
+    Both classes have equal weight.
 
     Attributes:
         order: Longest n-gram of words.
         characters: Longest n-gram of characters inside a word, from 2.
-        buckets: Of the hash, a kind of n-grams.
+        buckets: Number of hash buckets for either kind of n-grams.
         c: Inverse strength of the L2 penalty.
-        background: General units that the task is told from.
+        background: Number of general units, the negative class.
 
     References:
         Manning, Raghavan and Schuetze 2008, Introduction to information retrieval, section 6.4 (TF-IDF);
@@ -174,11 +174,11 @@ class LexicalSelector(Selector):
         kinds_of_ngrams(self.order, self.characters, self.buckets)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
-        """``background``: the other class."""
+        """Return the size of ``background``, the negative class."""
         return {"background": self.background}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedLexical:
-        """Count, weigh and separate; nothing is random.
+        """Compute TF-IDF and fit the classifier; deterministic.
 
         Raises:
             DataError: If the task or the sample has no word.
@@ -197,25 +197,25 @@ class LexicalSelector(Selector):
             features.append(tf_idf(counts, frequencies[-1]))
         rows = sparse.hstack(features, format="csr")
         model = LogisticRegression(C=self.c, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=0)
-        fitted = model.fit(rows, np.arange(rows.shape[0]) < len(task))
-        idf, weights = (torch.from_numpy(part.copy()) for part in (np.stack(frequencies), fitted.coef_.reshape(2, -1)))
-        return FittedLexical(idf, weights, float(fitted.intercept_[0]), self.order, self.characters)
+        model.fit(rows, np.arange(rows.shape[0]) < len(task))
+        idf, weights = (torch.from_numpy(part.copy()) for part in (np.stack(frequencies), model.coef_.reshape(2, -1)))
+        return FittedLexical(idf, weights, float(model.intercept_[0]), self.order, self.characters)
 
 
 def kinds_of_ngrams(order: int, characters: int, buckets: int) -> tuple[BucketCounts, ...]:
-    """The two kinds of features: n-grams of words, and of characters inside a word."""
+    """Return the two kinds of features: n-grams of words, and of characters inside a word."""
     return HashedNgrams(order, buckets, plain_words), CharacterNgrams(2, characters, buckets, plain_words)
 
 
 def tf_idf(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
-    """(1 + log count) * idf, every row that has a word scaled to length 1.
+    """Compute (1 + log count) * idf, with every row that has a word scaled to length 1.
 
     Args:
         counts: Shape (texts, buckets).
         idf: Shape (buckets,).
     """
     repeats = counts.data.astype(np.int64)
-    # A table, because a vectorised logarithm may round the last numbers of an array otherwise than the first.
+    # A table, because a vectorised logarithm may round the last numbers of an array differently from the first.
     logs = np.array([0.0, *map(math.log, range(1, int(repeats.max(initial=0)) + 1))])
     values = (1 + logs[repeats]) * idf[counts.indices]
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

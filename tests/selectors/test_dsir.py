@@ -31,7 +31,7 @@ PUBLISHED = [
 ]
 
 
-def test_the_sums_are_the_log_weights_of_the_published_package():
+def test_sums_are_the_published_log_weights():
     """PUBLISHED was made by data-selection 1.0.3, with the texts as {"text": ...} lines of two files.
 
     dsir = HashedNgramDSIR([general_file], [task_file], cache, num_proc=1, min_example_length=0)
@@ -42,14 +42,14 @@ def test_the_sums_are_the_log_weights_of_the_published_package():
     np.testing.assert_allclose(-fitted.score(GENERAL + TASK), PUBLISHED, rtol=0, atol=1e-6)
 
 
-def test_by_token_a_score_is_the_mean_an_ngram():
+def test_by_token_is_the_mean_per_ngram():
     fitted = DSIRSelector().fit(TASK, {"background": GENERAL})
     ngrams = HashedNgrams().counts(GENERAL + TASK).sum(axis=1)
     np.testing.assert_allclose(-fitted.score(GENERAL + TASK) * ngrams, PUBLISHED, rtol=0, atol=1e-6)
     assert fitted.score(["", "  "]).tolist() == [0.0, 0.0]
 
 
-def test_smoothing_is_added_to_every_probability():
+def test_smoothing_by_hand():
     fitted = DSIRSelector(order=1, buckets=1000, smoothing=0.25).fit(["cell cell gene"], {"background": ["gene"]})
     (found,) = fitted.score(["cell"])
     assert found == pytest.approx(-math.log((2 / 3 + 0.25) / 0.25))
@@ -62,15 +62,13 @@ def test_a_parameter_out_of_range_is_refused(setting):
         DSIRSelector(**setting)
 
 
-def test_text_without_words_and_an_empty_background_are_told():
-    with pytest.raises(DataError, match="the task has no word in any of its 2 units"):
+def test_text_without_words_is_refused():
+    with pytest.raises(DataError, match="task"):
         DSIRSelector().fit(["", " "], {"background": GENERAL})
-    with pytest.raises(DataError, match="the background has no word"):
+    with pytest.raises(DataError, match="background"):
         DSIRSelector().fit(TASK, {"background": [" "]})
-    with pytest.raises(DataError, match="nothing is left for the background sample"):
-        DSIRSelector().fit(TASK, [])
 
 
-def test_identical_texts_on_both_sides_score_zero():
+def test_identical_samples_score_zero():
     fitted = DSIRSelector().fit(["one text"] * 3, {"background": ["one text"] * 5})
     np.testing.assert_allclose(fitted.score(["one text", "another"]), [0.0, 0.0], atol=1e-12)

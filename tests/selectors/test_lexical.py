@@ -34,11 +34,11 @@ PROBES = ["A gene of the cell binds and binds and binds.", "The judge denied it.
         ("caf\u00e9_na\u00efve\u2026", "caf\u00e9 na\u00efve"),
     ],
 )
-def test_words_are_the_same_whatever_the_preparation_left(raw, words):
+def test_plain_words_ignore_preprocessing(raw, words):
     assert plain_words(raw) == words.split()
 
 
-def test_scores_are_those_of_scikit_learns_pipeline():
+def test_scores_are_scikit_learns():
     kinds = [(name, TfidfVectorizer(analyzer=part, sublinear_tf=True)) for name, part in (("w", _grams), ("c", _parts))]
     vectorizer = FeatureUnion(kinds)
     rows = vectorizer.fit_transform(TASK + GENERAL)
@@ -61,13 +61,7 @@ def _parts(text):
     return [word[at : at + n] for word in padded for n in (2, 3, 4) for at in range(len(word) - n + 1)]
 
 
-def test_a_word_that_no_task_text_has_counts_by_its_parts():
-    fitted = LexicalSelector().fit(["the phosphorylation of kinases"] * 3, {"background": GENERAL})
-    near, far = fitted.score(["dephosphorylated", "bankruptcies"])
-    assert near < far
-
-
-def test_a_text_has_the_same_bits_whatever_stands_beside_it():
+def test_a_text_is_bit_equal_in_any_batch():
     texts = [f"{one} {other} the cells' {one}" for one in TASK + GENERAL for other in PROBES]
     fitted = LexicalSelector().fit(TASK, {"background": GENERAL})
     together = fitted.score(texts)
@@ -77,7 +71,7 @@ def test_a_text_has_the_same_bits_whatever_stands_beside_it():
     np.testing.assert_array_equal(fitted.score(texts[::-1])[::-1], together)
 
 
-def test_higher_is_more_foreign_and_unknown_words_dilute():
+def test_higher_is_more_foreign():
     fitted = LexicalSelector().fit(TASK, {"background": GENERAL})
     inside, outside, _, nothing, _ = fitted.score(PROBES)
     assert inside < nothing < outside
@@ -85,13 +79,13 @@ def test_higher_is_more_foreign_and_unknown_words_dilute():
     assert near < diluted
 
 
-def test_a_long_text_is_not_further_out_than_a_short_one():
+def test_length_does_not_change_the_score():
     fitted = LexicalSelector(order=1).fit(TASK, {"background": GENERAL})
     once, often = fitted.score(["gene kinase", "gene kinase " * 50])
     assert once == pytest.approx(often, rel=0.02)  # runs of characters that both words have are damped, not scaled
 
 
-def test_more_background_does_not_move_the_border_towards_the_task():
+def test_class_sizes_do_not_move_the_border():
     few = LexicalSelector().fit(TASK, {"background": GENERAL}).score(PROBES[:2])
     many = LexicalSelector().fit(TASK, {"background": GENERAL * 20}).score(PROBES[:2])
     assert few[0] < 0 < few[1]
@@ -105,15 +99,8 @@ def test_a_parameter_out_of_range_is_refused(setting):
         LexicalSelector(**setting)
 
 
-def test_bad_text_is_told_in_one_line():
-    with pytest.raises(DataError, match="the task has no word in any of its 0 units"):
+def test_bad_text_is_refused():
+    with pytest.raises(DataError, match="task"):
         LexicalSelector().fit([], {"background": GENERAL})
-    with pytest.raises(DataError, match="the background has no word in any of its 2 units"):
+    with pytest.raises(DataError, match="background"):
         LexicalSelector().fit(TASK, {"background": ["!", "..."]})
-    with pytest.raises(DataError, match="nothing is left for the background sample"):
-        LexicalSelector().fit(TASK, [])
-
-
-def test_identical_texts_on_both_sides_tell_nothing():
-    fitted = LexicalSelector().fit(["one text"] * 3, {"background": ["one text"] * 5})
-    np.testing.assert_allclose(fitted.score(["one text"]), [0.0], atol=1e-6)

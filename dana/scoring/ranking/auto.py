@@ -112,7 +112,6 @@ class AutoSelector(Selector):
         return {**self._fusion.samples(task_units), PIECES: PIECE_UNITS}
 
     def runs(self) -> Mapping[str, int]:
-        """See :meth:`dana.selectors.base.Selector.runs`."""
         return {PIECES: self.gamma}
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedAuto:
@@ -131,7 +130,6 @@ class AutoSelector(Selector):
         return FittedAuto(spec, fitted, {"choice": {"chosen": spec, "reason": reason, "candidates": rows}})
 
     def load(self, folder: Path) -> FittedAuto:
-        """See :meth:`dana.selectors.base.Selector.load`."""
         about = read_json(folder / "selector.json")
         chosen = create_selector(about["spec"], self.context)
         return FittedAuto(about["spec"], chosen.load(folder / "chosen"), about["notes"])
