@@ -32,9 +32,9 @@ class Selection:
         general_share: General units that a detector is fitted on along with the task, as a share of its units: none by
             default, a tenth in Algorithm 1 of the paper.
         seed: Root seed of every split, sample and detector.
-        store: Folder of an embedding store: what was encoded once, for any task or corpus, is looked up. A run
-            takes OUT/embeddings where none is named, and no store for ``none``.
-        store_dtype: ``float16`` or ``int8``: how the store rounds.
+        store: Folder of the cache of embeddings, shared by tasks and corpora; by default OUT/embeddings, without a
+            cache for ``none``.
+        store_dtype: Precision of the cache, ``float16`` or ``int8``.
     """
 
     units: str = "sentence"

@@ -240,7 +240,7 @@ def checked_scores(scores: Any, count: int) -> np.ndarray:
     """Check the scores of a component and convert them to float64.
 
     Raises:
-        ValueError: If there is not one finite number per unit; :func:`dana.core.registry.plugin_errors` adds the component.
+        ValueError: If there is not one finite number per unit.
     """
     numbers = np.asarray(scores, dtype=np.float64)
     if numbers.shape != (count,):

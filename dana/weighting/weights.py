@@ -35,7 +35,9 @@ def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
 
 
 def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarray:
-    """Compute continuous weights λ = 1 / (1 + e^(-C (α - Ā))). DANA, section 3.2, continuous λ.
+    """Compute continuous weights λ = 1 / (1 + e^(-C (α - Ā))), the λ of equation 1.
+
+    DANA, section 3.2, continuous weights; the formula itself has no number there.
 
     Args:
         standard: Standardised scores Ā.
