@@ -60,11 +60,7 @@ def test_a_seed_is_reproducible_whatever_was_drawn_before(run):
 
 @pytest.mark.parametrize(
     ("sign", "evaluate", "scores", "tested"),
-    [
-        (1, "best", [0.1, 0.9, 0.9, 0.5], 2),
-        (-1, "best", [0.5, 0.1, 0.1, 0.9], 2),
-        (1, "last", [0.7], 4),
-    ],
+    [(1, "best", [0.1, 0.9, 0.9, 0.5], 2), (-1, "best", [0.5, 0.1, 0.1, 0.9], 2), (1, "last", [0.7], 4)],
 )
 def test_the_first_best_epoch_is_tested_or_the_last(run, encoded, monkeypatch, sign, evaluate, scores, tested):
     """Dev is also the test split here and its scores are fixed, so the predictions of each epoch are known."""

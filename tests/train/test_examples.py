@@ -95,14 +95,6 @@ def test_runs_are_cut_into_windows_of_equal_length_without_loss(build, tiny_toke
     assert examples.lengths.max() <= 32
 
 
-def test_real_text_keeps_every_token(build, repository_texts, tiny_tokenizer):
-    examples, counts = build(repository_texts, max_tokens=64)
-    expected = sum(len(ids) for ids in tiny_tokenizer(repository_texts, add_special_tokens=False)["input_ids"])
-    assert counts["tokens_text"] == expected
-    assert examples.lengths.sum() == expected + 2 * len(examples)
-    assert len(set(examples.ids.tolist())) == len(examples)
-
-
 def test_the_same_text_has_the_same_id_in_every_arm(build, tiny_tokenizer):
     everything, _ = build([TEXT, TEXT])
     second, counts = build([TEXT, TEXT], unit_rows("c-1", [1, 1, 1, 1]))

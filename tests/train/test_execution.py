@@ -81,14 +81,6 @@ def test_each_process_gets_its_share_of_the_cores(monkeypatch, environment, thre
     assert calls == threads
 
 
-@pytest.mark.parametrize("trackers", [[], ["tensorboard"]])
-def test_trackers_and_their_folder_reach_accelerate(tmp_path, trackers):
-    accelerator = make_accelerator(trackers, tmp_path)
-    assert [str(tracker) for tracker in accelerator.log_with] == trackers
-    assert accelerator.logging_dir == str(tmp_path)
-    assert (accelerator.num_processes, accelerator.distributed_type.value) == (1, "NO")
-
-
 @pytest.mark.parametrize(
     ("device_has", "environment", "accelerate", "expected"),
     [

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dana.models.heads import SelectedLogits
 from dana.train import DENOMINATORS
-from dana.train.layout import BatchLayout
 from dana.train.objectives.masked import mask
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, StepRecord
@@ -45,25 +43,6 @@ def same_records(records, cut_records):
         assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
 
 
-def test_losses_and_gradients_agree_over_fifty_steps_at_a_high_rate(run, weighted):
-    """Weights need not: Adam turns the rounding of a gradient that is nought into a whole step."""
-    (whole, records), (cut, cut_records) = (
-        run(weighted, steps=50, learning_rate=1e-3, budget=budget) for budget in (512, 32)
-    )
-    same_records(records, cut_records)
-    assert not torch.equal(parameters(whole), parameters(cut)), "equal to rounding, not bit for bit"
-
-
-def test_biases_of_attention_keys_have_no_gradient_but_rounding(tiny_model, collator, weighted):
-    module = SelectedLogits(tiny_model())
-    batch = collator.step_batch(weighted.take(np.arange(24)), 0, "batch")
-    micro = batch.micro(np.arange(24), BatchLayout())
-    micro.losses(module).sum().backward()
-    sizes = {name: float(value.grad.abs().max()) for name, value in module.named_parameters()}
-    keys = [size for name, size in sizes.items() if "key.bias" in name]
-    assert max(keys) < 1e-6 * max(sizes.values())
-
-
 @pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
 def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_model, collator, examples, denominator):
     _, records = run(examples, steps=1, denominator=denominator)
@@ -80,22 +59,6 @@ def test_with_equal_weights_the_first_loss_is_that_of_transformers(run, tiny_mod
     expected = float(tiny_model()(input_ids=inputs, attention_mask=attention, labels=labels).loss.detach())
     assert steps(records)[0].loss == pytest.approx(expected, abs=1e-6)
     assert steps(records)[0].plain_loss == pytest.approx(expected, abs=1e-6)
-
-
-def test_half_the_weight_is_half_the_gradient_under_batch(run, examples):
-    _, whole = run(examples, steps=1)
-    _, half = run(weigh(examples, np.full(len(examples), 0.5)), steps=1)
-    assert steps(half)[0].grad_norm == pytest.approx(0.5 * steps(whole)[0].grad_norm, rel=1e-5)
-    assert steps(half)[0].loss == pytest.approx(0.5 * steps(whole)[0].loss, rel=1e-6)
-    assert steps(half)[0].plain_loss == pytest.approx(steps(whole)[0].plain_loss, rel=1e-6)
-
-
-def test_weight_zero_gives_an_example_no_gradient_under_batch(run, examples):
-    weights = np.zeros(24)
-    weights[0] = 1
-    _, among_others = run(weigh(examples, weights), steps=1, batch_size=24)
-    _, alone = run(examples.rows(np.array([0])), steps=1, batch_size=1)
-    assert steps(among_others)[0].grad_norm == pytest.approx(steps(alone)[0].grad_norm / 24, rel=1e-5)
 
 
 @pytest.mark.parametrize("objective", ["masked", "next_sentence"])

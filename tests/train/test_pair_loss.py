@@ -16,7 +16,7 @@ from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.next_sentence import PairLogits
 from dana.train.settings import TrainSettings
 from tests.train.conftest import HELDOUT, PAIR_TOKENS, PAIRS, gradient_of_step, random_examples
-from tests.train.test_loop import steps, weigh
+from tests.train.test_loop import steps
 
 
 def step_loss_of_transformers(model, batch, weights, denominator):
@@ -81,26 +81,6 @@ def test_ranks_add_up_to_the_whole_step(tiny_model, paired, world):
     assert (0.0 in [share for rank in shares for share in rank]) is (world == 3), (
         "4 rows leave one of 3 idle at the end"
     )
-
-
-def test_pairs_of_weight_zero_have_no_gradient(tiny_model, paired):
-    examples = weigh(paired, np.arange(24) % 2)
-    batch = PAIRS.step_batch(examples.take(np.arange(24)), 0, "weight_sum")
-    bounds = batch.examples.offsets
-    of_zero = [
-        row
-        for row, (first, last) in enumerate(pairwise(bounds))
-        if not examples.weights[batch.pairs.texts[first:last]].any()
-    ]
-    settings = TrainSettings(max_tokens=16, objective="next_sentence")
-    prepared = prepare(tiny_model(next_sentence=True), settings, Accelerator(cpu=True), BatchLayout(budget=512))
-    for rows, nothing in ((of_zero, True), ([1], False)):
-        micro = batch.micro(np.array(rows), prepared.shape)
-        prepared.module.zero_grad()
-        (micro.losses(prepared.module) * micro.coefficients).sum().backward()
-        gradients = torch.cat([value.grad.flatten() for value in prepared.module.parameters()])
-        assert bool((gradients == 0).all()) is nothing
-    assert len(of_zero) > 3
 
 
 @pytest.mark.parametrize(("denominator", "pairs"), [("batch", 2), ("weight_sum", 1), ("token_count", 2)])
