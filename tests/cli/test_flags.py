@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,7 @@ def test_help_of_a_command_imports_nothing_heavy():
 
 
 def test_python_m_dana_is_the_command_dana():
-    command = str(Path(sys.executable).with_name("dana"))  # the environment's own, also where it is not on the path
-    lines = [
-        subprocess.run([*start, "weigh", "/nope"], capture_output=True, text=True)
-        for start in ([command], [sys.executable, "-m", "dana"])
-    ]
-    assert [(line.returncode, line.stdout, line.stderr) for line in lines] == [(2, "", lines[0].stderr)] * 2
-    assert "no scores here" in lines[0].stderr
+    command = str(Path(sys.executable).with_name("dana"))  # of this environment, which may not be on the path
+    for program in ([command], [sys.executable, "-m", "dana"]):
+        done = subprocess.run([*program, "--version"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"dana {version('dana')}\n")

@@ -13,9 +13,7 @@ from dana.cli.settings import settings_from
 from dana.core.errors import ConfigError
 
 CASES = [
-    # ranking
     ("rank --set selector=random", "selector", None),
-    # scores
     ("score --selector random --detector knn", "--detector", "--selector detector"),
     ("score --selector random --encoder hashing", "--encoder", "--units window:64"),
     ("score --selector random --store folder", "--store", "--selector cascade"),
@@ -24,25 +22,17 @@ CASES = [
     ("score --set ranking.seeds=2", "ranking.seeds", "--selector detector"),
     ("score --detector knn --set ranking.seeds=2", "ranking.seeds", "--selector detector --detector auto"),
     ("score --selector random --set weigh.beta=0.1", "weigh.beta", "--selector detector"),
-    ("score --set adapt.steps=3", "adapt.steps", None),
-    # weights
     ("weigh x --gamma 9 --policy sigmoid", "--gamma", "--policy sampled"),
     ("weigh x --budget '9 units' --policy sigmoid", "--budget", "--policy segments"),
     ("weigh x --set weigh.min_tail=2 --policy sigmoid", "weigh.min_tail", "--policy segments"),
-    ("weigh x --set weigh.shrink=false --policy sigmoid", "weigh.shrink", "--policy segments"),
-    ("weigh x --set weigh.stream=true --policy sigmoid", "weigh.stream", "--policy segments"),
     ("weigh x --sharpness 2", "--sharpness", "--policy sampled"),
     ("weigh x --midpoint 0", "--midpoint", "--policy sigmoid"),
     ("weigh x --set weigh.seed=3", "weigh.seed", "--policy sampled"),
     ("weigh x --beta 0.1 --budget '9 units'", "--beta", "weigh.budget=null"),
     ("weigh x --beta 0.1 --policy sigmoid --midpoint 0", "--beta", "--policy sampled"),
     ("weigh x --set weigh.tokenizer=folder", "weigh.tokenizer", "--budget '9 tokens'"),
-    ("weigh x --set ranking.seeds=2", "ranking.seeds", None),
     ("weigh x --set out=elsewhere", "out", None),
-    # other sections
     ("adapt x --set weigh.beta=0.1", "weigh.beta", None),
-    ("pretrain x --set adapt.steps=9", "adapt.steps", None),
-    ("pack x --set adapt.steps=9", "adapt.steps", None),
     ("finetune --set adapt.steps=9", "adapt.steps", None),
 ]
 
