@@ -90,24 +90,18 @@ def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsy
     assert (folder / "items.jsonl").read_text().count("\n") == 6
 
 
-def test_transcripts_hold_what_was_said_by_whom_in_which_turn(tmp_path, items):
+def test_transcripts_hold_every_turn_and_conversations_have_seeds_of_their_own(tmp_path, items):
     path = replies(tmp_path, {"turn": 5, "reply": "Answer: Class A"})
-    assert study(items, tmp_path / "out", f"scripted:{path}", "--seed", "3") == 0
-    lines = (tmp_path / "out/few-shot/transcripts.jsonl").read_text().splitlines()
-    first, other = map(json.loads, lines[:2])
-    assert len(lines) == 12
-    assert (first["item"], first["arm"], first["outcome"], first["chosen"]) == ("0", "on", "right", "news")
-    assert first["model"]["kind"] == "scripted"
-    names = [turn["name"] for turn in first["turns"]]
-    assert names == ["criteria", "criterion 1", "criterion 2", "criterion 3", "decision"]
-    assert "news on-news0." in first["turns"][0]["prompt"]
-    assert "news off-news0." in other["turns"][0]["prompt"]
-    assert first["turns"][4]["reply"] == "Answer: Class A"
-    seeds = {json.loads(line)["seed"] for line in lines}
-    assert len(seeds) == 12
+    seeds = []
+    for seed in ("3", "4"):
+        assert study(items, tmp_path / seed, f"scripted:{path}", "--seed", seed) == 0
+        lines = [json.loads(line) for line in (tmp_path / seed / "few-shot/transcripts.jsonl").open()]
+        seeds += [line["seed"] for line in lines]
+        assert (lines[0]["item"], lines[0]["arm"], lines[0]["outcome"]) == ("0", "on", "right")
+        assert (len(lines[0]["turns"]), lines[0]["turns"][4]["reply"]) == (5, "Answer: Class A")
+        assert "news off-news0." in lines[1]["turns"][0]["prompt"]
+    assert len(set(seeds)) == 24
     assert max(seeds) < 2**31
-    assert study(items, tmp_path / "again", f"scripted:{path}", "--seed", "4") == 0
-    assert seeds.isdisjoint(json.loads(line)["seed"] for line in (tmp_path / "again/few-shot/transcripts.jsonl").open())
 
 
 def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dana.core.errors import ArtifactError, DataError
+from dana.core.errors import DataError
 from dana.core.rng import seeded
 from dana.studies.few_shot.chat import open_chat
 
@@ -85,10 +85,3 @@ def test_a_conversation_that_is_too_long_is_an_error(folder):
     model.reply([{"role": "user", "content": "w1 " * 21}], 0)  # with the template's three tokens 24
     with pytest.raises(DataError, match="25 tokens and 40 "):
         model.reply([{"role": "user", "content": "w1 " * 22}], 0)
-
-
-def test_without_a_chat_template_the_model_is_refused_before_its_weights_are_read(tmp_path):
-    folder = write_chat_model(tmp_path / "model", template=None)
-    (folder / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ArtifactError, match="chat template"):
-        open_chat(f"local:{folder}").reply(TALK, 0)

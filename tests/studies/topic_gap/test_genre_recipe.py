@@ -58,16 +58,3 @@ def test_averages_are_computed_again_beside_the_printed_ones(tables, paper, run)
     ours = table.loc[("ours", 30)]
     assert (ours["off"], ours["on"], ours["augmented"]) == pytest.approx((52.0, 72.5, 57.5))
     assert np.isnan(ours["augmented_baseline"])
-
-
-def test_amounts_of_synthetic_text_stand_beside_those_of_the_paper(tables, paper, run):
-    table = tables.table6({"ours": tables.read_run(run)}, paper).set_index(["n", "synthetic", "kind"])
-    assert len(table) == 23, "22 rows of the paper, and one of ours that it does not have"
-    row = table.loc[(100, 100, "topic")]
-    assert (row["RoBERTa-large"], row["BERT-large"], row["ours"]) == pytest.approx((65.1, 58.8, 59.5))
-    assert table.loc[(100, 10, "topic"), "ours"] == pytest.approx(55.5)
-    assert table.loc[(30, 3, "topic"), "ours"] == pytest.approx(53.5)
-    assert table.loc[(100, 100, "random"), "ours"] == pytest.approx(56.5)
-    assert table.loc[(100, 0, ""), "ours"] == pytest.approx(54.0)
-    assert table.loc[(100, 100, "synthetic alone"), "RoBERTa-large"] == 60.8
-    assert np.isnan(table.loc[(1000, 5000, "topic"), "ours"])

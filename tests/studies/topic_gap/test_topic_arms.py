@@ -80,10 +80,10 @@ def test_keywords_are_of_the_unused_documents_most_about_the_topic(case, tmp_pat
 
 
 def test_the_controls_take_away_one_thing_each(case, tmp_path):
-    plain, mixed = (made_by(f"{name}:ratio=5", case, tmp_path) for name in ("augmented", "shuffled"))
-    assert [replace(one, label="") for one in plain] == [replace(one, label="") for one in mixed]
+    plain, with_shuffled_labels = (made_by(f"{name}:ratio=5", case, tmp_path) for name in ("augmented", "shuffled"))
+    assert [replace(one, label="") for one in plain] == [replace(one, label="") for one in with_shuffled_labels]
     assert [one.label for one in plain] == [one.written_for for one in plain]
-    assert [one.label for one in plain] != [one.label for one in mixed]
+    assert [one.label for one in plain] != [one.label for one in with_shuffled_labels]
     random = made_by("random_keywords:keywords=2", case, tmp_path)
     assert {one.keywords_of for one in random} <= {row.id for row in ROWS}
     assert all(one.topic is None and one.keywords for one in random)

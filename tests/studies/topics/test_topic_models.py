@@ -32,14 +32,6 @@ def test_it_is_that_of_scikit_learn(topics):
     np.testing.assert_allclose(topics.beta.sum(1), 1)
 
 
-def test_planted_topics_are_found_by_lda(topics):
-    bags, theta, beta = known_topics()
-    order, cosines = agreement(topics.beta, beta)
-    assert sorted(order) == [0, 1, 2]
-    assert cosines.min() > 0.97
-    assert np.corrcoef(topics.model.theta(bags.counts)[:, order].ravel(), theta.ravel())[0, 1] > 0.9
-
-
 def test_rows_depend_on_no_other_and_are_equal_without_words(topics):
     bags, _, _ = known_topics()
     theta = topics.model.theta(bags.counts)
