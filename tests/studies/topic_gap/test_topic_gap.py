@@ -14,7 +14,7 @@ import pytest
 
 from dana.cli.main import main
 from dana.core import registry
-from dana.core.artifacts import make, read_json, write_json
+from dana.core.artifacts import make, write_json
 from dana.stages import finetune
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap import stage
@@ -111,37 +111,26 @@ def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
             assert shares.loc["validation", "min"] >= shares.loc["off", "max"]
 
 
-@pytest.fixture
-def tuning(monkeypatch):
-    """The folders that were fine-tuned, in order."""
-    folders, original = [], finetune.finetune_stage
-
-    @wraps(original)
-    def tune(model, card, settings, out, *rest):
-        folders.append("/".join(out.parts[-4:]))
-        if len(folders) == tune.killed_at:
-            raise KeyboardInterrupt
-        return original(model, card, settings, out, *rest)
-
-    tune.killed_at = 0
-    tune.found = folders
-    monkeypatch.setattr(finetune, "finetune_stage", tune)
-    return tune
-
-
-def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, tuning):
-    run = tmp_path / "run"
+def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monkeypatch):
+    run, original, calls = tmp_path / "run", finetune.finetune_stage, []
     shutil.copytree(gap_run, run)
     missing = [run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)]
     for folder in missing:
         shutil.rmtree(folder)
     for name in TABLES:
         (run / name).unlink()
-    tuning.killed_at = 9  # one of those that are done is asked for first of all
+
+    @wraps(original)
+    def interrupt(*arguments):
+        calls.append(arguments)
+        if len(calls) == 9:  # a finished cell is checked first, then eight are run or reused
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(finetune, "finetune_stage", interrupt)
     assert gap(workspace, run) == 130
     assert [folder.is_dir() for folder in missing] == [True, False]
     assert not (run / "tables" / "results.csv").exists()
-    tuning.killed_at = 0
     assert gap(workspace, run) == 0
     assert tables(run) == tables(gap_run)
 
@@ -165,18 +154,14 @@ class Echo:
         return {"arm": "echo", "times": self.times}
 
     def texts(self, case, seed, folder):
-        """Made ones have provenance; what they are made with is kept in the folder."""
-        artifact = make(
-            folder / "generator", "generator", {"seed": seed}, lambda draft: write_json(draft.path / "g", seed)
-        )
-        words = case.texts("on")[0].text.split()
-        topic = max(CUES, key=lambda name: len(set(words) & set(VOCABULARIES[name])))
-        off = case.texts("off")
+        """Texts with provenance; what they are made with is shared in the folder."""
+        make(folder / "generator", "generator", {"seed": seed}, lambda draft: write_json(draft.path / "g", seed))
+        words, off = set(case.texts("on")[0].text.split()), case.texts("off")
+        cues = CUES[max(CUES, key=lambda name: len(words & set(VOCABULARIES[name])))]
         echoes = [
-            EchoText(f"made-{at}", f"{CUES[topic][one.label]} " * 6 + one.text, one.label, seed)
+            EchoText(f"made-{at}", f"{cues[one.label]} " * 6 + one.text, one.label, seed)
             for at, one in enumerate(off * self.times)
         ]
-        assert read_json(artifact.path / "g") == seed
         return ArmTexts((*off, *echoes))
 
 
@@ -198,9 +183,9 @@ def test_an_arm_of_a_plug_in_is_one_class(gap_run, workspace, tmp_path, monkeypa
         assert len(rows) == 16 * 3
         assert {row["seed"] for row in rows if row["id"].startswith("made-")} == {seed}
         assert (run / "grid" / "work" / "topic-0" / "n8" / f"seed-{seed}" / "generator" / "g").is_file()
-    artifact = pd.read_csv(run / "tables" / "results.csv").query("arm != 'echo:times=2'").reset_index(drop=True)
+    others = pd.read_csv(run / "tables" / "results.csv").query("arm != 'echo:times=2'").reset_index(drop=True)
     all_results = pd.read_csv(gap_run / "tables" / "results.csv").query("topic == 0").reset_index(drop=True)
-    pd.testing.assert_frame_equal(artifact, all_results)
+    pd.testing.assert_frame_equal(others, all_results)
 
 
 def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(workspace, gap_run, tmp_path, monkeypatch, capsys):
@@ -210,13 +195,11 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(workspace, ga
     shutil.copytree(gap_run, run)
     shutil.rmtree(run / "grid" / "shares")
     assert gap(workspace, run, "--topics", "0") == 2
-    message = capsys.readouterr().err
-    assert "topic 0, n=8: label 'blame'" in message
+    assert "topic 0, n=8: label 'blame'" in capsys.readouterr().err
     assert tables(run) == tables(gap_run)
     assert gap(workspace, run) == 0
     assert pd.read_csv(run / "tables" / "results.csv")["topic"].unique().tolist() == [1]
-    page = (run / "topic_gap.md").read_text(encoding="utf-8").replace("\\", "")
-    assert "Topic 0 " in page
+    assert "Topic 0 " in (run / "topic_gap.md").read_text(encoding="utf-8")
     monkeypatch.setattr(stage.Topics, "theta", lambda self, changes: original(self, changes) * 0 + 0.5)
     shutil.rmtree(run / "grid" / "shares")
     assert gap(workspace, run) == 2
