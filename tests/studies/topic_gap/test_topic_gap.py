@@ -121,11 +121,11 @@ def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monke
         (run / name).unlink()
 
     @wraps(original)
-    def interrupt(*arguments):
+    def interrupt(**arguments):
         calls.append(arguments)
         if len(calls) == 9:  # a finished cell is checked first, then eight are run or reused
             raise KeyboardInterrupt
-        return original(*arguments)
+        return original(**arguments)
 
     monkeypatch.setattr(finetune, "finetune_stage", interrupt)
     assert gap(workspace, run) == 130
