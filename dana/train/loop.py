@@ -79,11 +79,8 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchL
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps)
     if is_deepspeed(accelerator):  # the recipe decides these, not Accelerate's YAML
-        accelerator.state.deepspeed_plugin.deepspeed_config |= {
-            "train_micro_batch_size_per_gpu": 1,
-            "gradient_accumulation_steps": 1,
-            "gradient_clipping": settings.clip,
-        }
+        values = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
+        accelerator.state.deepspeed_plugin.deepspeed_config |= {**values, "gradient_clipping": settings.clip}
     module, optimizer = accelerator.prepare(module, optimizer)
     return TrainingState(module, optimizer, accelerator, shape)
 
@@ -132,7 +129,7 @@ def train(
             if next_batch is None:
                 return
             if stop.on_any_rank(state.accelerator):
-                raise Preemption(f"told to stop after step {index} of {len(plan)}")
+                raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
             step_start = time.monotonic()
             batch = next_batch.result()
             next_batch = prefetcher.submit(load_step, index + 1) if index + 1 < len(plan) else None
@@ -240,7 +237,7 @@ def _backward(state: TrainingState, batch: StepBatch, index: int, settings: Trai
 def _evaluate(state: TrainingState, heldout: HeldOut, step: int, tokens: int, stop: StopRequest) -> EvaluationRecord:
     def check_in() -> None:
         if stop.on_any_rank(state.accelerator):
-            raise Preemption(f"told to stop while evaluating after step {step}")
+            raise Preemption(f"stopped by a signal while evaluating after step {step}")
 
     with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
         how = (heldout.collator, state.shape, state.accelerator, check_in)

@@ -314,7 +314,7 @@ def test_a_run_stopped_on_any_launch_goes_on_under_any_other(inputs, base, tmp_p
     one = adapt_stage(str(base), corpus, None, task, general, ADAPT, tmp_path / "one").path
     done = launch(stopped, "tests/stages/stopping_recipe.py", base, inputs, tmp_path / "out")
     assert done.returncode != 0
-    assert re.search("told to stop .*after step 2.*; saved", done.stderr), done.stderr
+    assert re.search("stopped by a signal .*after step 2.*; saved", done.stderr), done.stderr
     manifest = tmp_path / "out-checkpoints" / "step-00000002" / "manifest.json"
     assert json.loads(manifest.read_text())["files"].keys() == {"state.safetensors", "training.jsonl"}
     done = launch(resumed, "recipes/adapt.py", base, inputs, tmp_path / "out")
