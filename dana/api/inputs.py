@@ -37,7 +37,7 @@ def as_sources(name: str, texts: Any, run: Path, artifact: Path, inputs: Inputs,
         name: ``task`` or ``general``, for messages and the name of the file.
         texts: A path or several :class:`~pathlib.Path`; or an iterable of strings or of mappings with a field for the
             text: a list, a generator (read once), a ``datasets.Dataset``, a pandas table or column.
-        run: Folder of the run; text in memory goes to ``inputs/NAME.jsonl`` in it, a line a row.
+        run: Folder of the run; texts in memory go to ``inputs/NAME.jsonl`` in it, one line per row.
         artifact: Artifact made from the text; if it exists, the text must be the same.
         inputs: Names of the fields.
         skips: Whether values that are no text are written as null, which readers count and skip.

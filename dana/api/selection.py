@@ -1,4 +1,4 @@
-"""Rank detectors, score general text, weigh the scores: each returns a pandas table, and leaves the run's folder."""
+"""Rank detectors, score general text and weigh the scores: each writes the run's folder and returns a pandas table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,22 +21,22 @@ NEEDED = ["doc_id", "unit", "score"]
 def rank(
     task: Texts | None = None, general: Texts | None = None, out: Folder | None = None, **settings: Any
 ) -> "pd.DataFrame":
-    """Rank the detectors by how much held-out task text they find in the general text's share that will be kept.
+    """Rank detectors by the recall of held-out task text within the selected share of the general text.
 
     Args:
         task: Text of the task: a path, glob or task card; or a list, generator, pandas table or column, or
-            ``datasets.Dataset`` of texts (:func:`dana.api.inputs.as_sources`). None takes what the folder remembers.
-        general: General text, the same.
-        out: Folder of the run, as ``dana rank --out`` leaves it; None uses a temporary one.
+            ``datasets.Dataset`` of texts (:func:`dana.api.inputs.as_sources`). None takes that of the folder.
+        general: General text, likewise.
+        out: Folder of the run, as ``dana rank --out`` writes it; None uses a temporary one.
         **settings: Keys of the sections ``selection`` (``encoder``, ``geometry``, ``units``, ``seed`` …), ``ranking``
             (``detectors``, ``folds`` …), ``inputs`` (``text_field`` …) and ``hygiene`` of a recipe; ``beta``, ``data``,
             ``task_path``.
 
     Returns:
-        A row a detector, with the columns of ``ranking.csv``; ``chosen`` is True for one.
+        One row per detector with the columns of ``ranking.csv``; ``chosen`` is True for one.
 
     Raises:
-        DanaError: See :func:`dana.stages.rank.rank_stage`; of a keyword or text, in its words.
+        DanaError: For a wrong keyword or text; see also :func:`dana.stages.rank.rank_stage`.
     """
     import pandas as pd
 
@@ -63,17 +63,17 @@ def score(
     Args:
         task: As for :func:`rank`.
         general: As for :func:`rank`.
-        out: Folder of the run, as ``dana score --out`` leaves it; None uses a temporary one.
-        text: Whether the table has a column with the text of each unit.
-        **settings: As for :func:`rank`; also ``selector`` (``auto``, or ``detector`` beside a named detector) and
-            ``detector`` (``auto`` is ranked first).
+        out: Folder of the run, as ``dana score --out`` writes it; None uses a temporary one.
+        text: Whether to add a column with the text of each unit.
+        **settings: As for :func:`rank`; also ``selector`` (``auto`` by default, ``detector`` with a named detector)
+            and ``detector`` (``auto`` ranks them first).
 
     Returns:
-        A row a unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document), ``start`` and ``end``
-        (characters of the document), ``score``.
+        One row per unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document), ``start`` and
+        ``end`` (characters of the document), ``score``.
 
     Raises:
-        DanaError: See :meth:`dana.scoring.scoring.Scoring.prepare`; of a keyword or text, in its words.
+        DanaError: For a wrong keyword or text; see also :meth:`dana.scoring.scoring.Scoring.prepare`.
     """
     from dana.core.schemas import read_table
     from dana.stages.score import run_score
@@ -96,28 +96,28 @@ def weigh(
     """Turn scores into weights in [0, 1]; 1 = in-domain, 0 = leave out.
 
     Args:
-        scores: A run's folder, which then holds the weights as ``dana weigh`` leaves them; or a table with ``doc_id``,
+        scores: A run's folder, to which the weights are written as by ``dana weigh``; or a table with ``doc_id``,
             ``unit`` and ``score`` of every unit of its documents, in order, which is weighed in memory; or the folders
-            of several runs on the same general text, one a target.
-        proportions: Of several targets, the share of the budget that is for each, summing to 1.
-        to: Of several targets, the folder of the weights.
+            of several runs on the same general text, one per target.
+        proportions: For several targets: share of the budget of each, summing to 1.
+        to: For several targets: folder of the weights.
         **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …
 
     Returns:
-        The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and ``weight``; of several
-        targets also ``target``, the name of the run that a unit is kept for.
+        The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and ``weight``; for several
+        targets also ``target``, the name of the run for which a unit is selected.
 
     Raises:
-        ConfigError: Of a keyword; or if tokens are to be counted, beta to be chosen or groups to be balanced without
-            a run's folder.
-        DataError: If a column or a unit of the table is missing, or a score is no number; says which row.
+        ConfigError: For a wrong keyword, or for a budget in tokens, ``beta="auto"`` or ``balance`` without a run's
+            folder.
+        DataError: If a column or unit of the table is missing, or a score is no number; names the row.
     """
     from dana.core.schemas import read_table
 
     if isinstance(scores, list | tuple) and scores and all(isinstance(run, str | Path) for run in scores):
         return _weigh_targets([Path(run) for run in scores], proportions, to, settings)
     for name, value in (("proportions", proportions), ("to", to)):
-        require(value is None, name, value, "left out: it is for the folders of several runs")
+        require(value is None, name, value, "left out: it needs the folders of several runs")
     if isinstance(scores, str | Path):
         from dana.stages.weigh import weigh_stage
 
@@ -137,7 +137,7 @@ def _weigh_targets(
     from dana.stages.weigh import weigh_targets_stage
 
     require(to is not None, "to", to, "a folder for the weights of several targets")
-    require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one a target")
+    require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one per target")
     ready = settings_of("weigh", runs[0], settings, ("weigh",))
     artifact = weigh_targets_stage(runs, list(proportions or ()), ready.weigh, Path(str(to)))
     return read_table(artifact.path).to_pandas()
@@ -158,11 +158,15 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     if twice := [name for name in NEEDED if list(scores.columns).count(name) > 1]:
         raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
     if ready.weigh.effective_budget.kind == "tokens":
-        raise ConfigError(f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give that as scores")
+        raise ConfigError(
+            f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give the folder as scores"
+        )
     if ready.weigh.balance is not None:
-        raise ConfigError(f"balance={ready.weigh.balance!r}: the groups are in a run's folder; give that as scores")
+        raise ConfigError(
+            f"balance={ready.weigh.balance!r}: the groups are in a run's folder; give the folder as scores"
+        )
     if ready.weigh.is_auto:
-        raise ConfigError("beta='auto': is chosen by the text in a run's folder; give that as scores")
+        raise ConfigError("beta='auto': needs the text in a run's folder; give the folder as scores")
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}
     _check_whole(scores, **numbers)
     columns = pa.Table.from_pandas(scores[NEEDED].assign(**numbers), preserve_index=False)
@@ -171,31 +175,31 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
 
 
 def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
-    """Units of a document must be all there and in order: segments are of neighbours.
+    """Check that all units of each document are there, in order, because segments are consecutive units.
 
     Raises:
-        DataError: Naming the first row that is amiss.
+        DataError: Names the first wrong row.
     """
     import numpy as np
 
     if scores.empty:
-        raise DataError("scores: no row, so there is nothing to weigh")
+        raise DataError("scores: the table has no row")
     unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
     new = np.append(True, documents[1:] != documents[:-1])
-    amiss = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
-    if amiss.size:
-        row = int(amiss[0])
+    misplaced = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
+    if misplaced.size:
+        row = int(misplaced[0])
         raise DataError(
             f"scores[{row}]: unit {scores['unit'].iloc[row]} of {documents[row]!r} does not follow the row before it; "
-            "weigh all units of a document, in order, and filter afterwards"
+            "give all units of a document in order, and filter the weights afterwards"
         )
-    strange = np.flatnonzero(~np.isfinite(score.to_numpy(dtype=float)))
-    if strange.size:
-        raise DataError(f"scores[{strange[0]}]: score {scores['score'].iloc[strange[0]]}; must be a finite number")
+    invalid = np.flatnonzero(~np.isfinite(score.to_numpy(dtype=float)))
+    if invalid.size:
+        raise DataError(f"scores[{invalid[0]}]: score {scores['score'].iloc[invalid[0]]}: must be a finite number")
 
 
 def remember_settings(settings: RunSettings, out: Folder | None) -> None:
-    """Let a folder that stays remember the settings, for later calls and commands."""
+    """Save the settings in the folder, unless it is temporary, for later calls and commands."""
     from dana.stages.remember import remember
 
     if out is not None:

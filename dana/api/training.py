@@ -1,4 +1,4 @@
-"""Adapt a checkpoint to weighted text, fine-tune checkpoints on labelled tasks: a transformers model, pandas tables."""
+"""Adapt a checkpoint to weighted text and fine-tune checkpoints on labelled tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,21 +36,20 @@ def adapt(
     """Continue pretraining a checkpoint on weighted general text.
 
     Args:
-        model: Folder or Hub name of a checkpoint; or a model of transformers and its tokenizer, as a pair.
-        task: Text of the task, of which a held-out part is measured on; None takes that in the run's folder.
-        general: General text that the weights are of; None takes that in the run's folder.
-        weights: Table from :func:`dana.weigh`, or a folder of one; None takes that in the run's folder.
-        out: Folder of the run; the model goes to ``OUT/adapted``, as ``dana adapt`` leaves it. None uses a temporary
-            one, so that only what is returned is left.
-        unweighted: Train on all general text with weight 1.
+        model: Folder or Hub name of a checkpoint; or a transformers model and its tokenizer, as a pair.
+        task: Text of the task, of which a held-out part is evaluated; None takes that of the run's folder.
+        general: General text of the weights; None takes that of the run's folder.
+        weights: Table from :func:`dana.weigh`, or a folder of one; None takes that of the run's folder.
+        out: Folder of the run; the model goes to ``OUT/adapted``, as by ``dana adapt``. None uses a temporary one.
+        unweighted: Whether to train on all general text with weight 1.
         **settings: Keys of the section ``adapt`` of a recipe (``steps``, ``batch_size``, ``learning_rate`` …), and of
-            ``inputs`` and ``hygiene`` where text is given.
+            ``inputs`` and ``hygiene`` if texts are given.
 
     Returns:
-        The model, with the head that it was trained with, and its tokenizer.
+        The model with its pretraining head, and its tokenizer.
 
     Raises:
-        ConfigError: Of a keyword; or if it is not said what to train on.
+        ConfigError: For a wrong keyword, or if there are no weights.
         DataError: If columns of the table are missing.
         DanaError: See :func:`dana.stages.training.adapt_stage`.
     """
@@ -64,7 +63,7 @@ def adapt(
         if task is not None or general is not None:
             open_texts(ready, selects=False)
         where = None if unweighted else weights_folder(weights, run, out)
-        require(not unweighted or weights is None, "weights", weights, "None beside unweighted=True")
+        require(not unweighted or weights is None, "weights", weights, "None with unweighted=True")
         checkpoint = stack.enter_context(saved_model(model))
         artifact = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
         if out is not None:
@@ -73,24 +72,24 @@ def adapt(
 
 
 def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any) -> "pd.DataFrame":
-    """Fine-tune a checkpoint on a labelled task, once a seed.
+    """Fine-tune a checkpoint on a labelled task, once per seed.
 
     Args:
         model: As for :func:`adapt`.
         task: A task card's name or YAML file; or a mapping with ``train``, ``dev`` (or ``validation``) and ``test``,
             each a pandas table, a ``datasets.Dataset`` or a list of mappings with a text and a label.
-        out: Folder of the result, as ``dana finetune --out`` leaves it; None uses a temporary one.
+        out: Folder of the result, as ``dana finetune --out`` writes it; None uses a temporary one.
         **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` and
             ``task_path`` of a card; and, for a mapping, ``kind`` of the label (``single_label``, ``multi_label``: a
-            list, ``regression``: a number, ``token_labels``: a list, one a word), ``metric``, one of the kind's, and
-            ``text_pair_field``, the second text where the label is of two.
+            list, ``regression``: a number, ``token_labels``: a list, one per word), ``metric``, one of the kind's, and
+            ``text_pair_field``, the second text of a pair.
 
     Returns:
-        A row a seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every metric, ``seconds`` …
+        One row per seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every metric, ``seconds`` …
 
     Raises:
-        ConfigError: Of a keyword, a card or a preset.
-        DataError: If a split is missing, or a row has no text or no label; says which.
+        ConfigError: For a wrong keyword, card or preset.
+        DataError: If a split is missing, or a row has no text or label; names it.
         DanaError: See :func:`dana.stages.finetune.finetune_stage`.
     """
     import pandas as pd
@@ -122,23 +121,24 @@ def evaluate(
     out: Folder | None = None,
     **settings: Any,
 ) -> "pd.DataFrame":
-    """Fine-tune every checkpoint on every task, once a seed, all alike, and rank them by their mean.
+    """Fine-tune every checkpoint on every task with the same seeds, and rank the checkpoints by their mean score.
 
     Args:
-        models: Names of rows to checkpoints, each a folder, a Hub name, or a pair of model and tokenizer; or a list of
-            folders and Hub names, whose last parts name them. With one named ``base`` the report compares the others.
+        models: Maps names to checkpoints, each a folder, a Hub name, or a pair of model and tokenizer; or a list of
+            folders and Hub names, named by their last parts. If one is named ``base``, the report compares the others
+            with it.
         tasks: One or more task cards, by name or YAML file.
-        out: Folder of the run: ``leaderboard.csv``, ``leaderboard.json`` (with provenance), ``report.html``, and a
-            folder a task and checkpoint, which are reused. None uses a temporary one.
+        out: Folder of the run: ``leaderboard.csv``, ``leaderboard.json`` (with provenance), ``report.html``, and one
+            folder per task and checkpoint, which are reused. None uses a temporary one.
         **settings: Keys of the section ``finetune`` of a recipe (``seeds``, ``preset`` …), ``data``, ``task_path`` and
             ``jobs``.
 
     Returns:
-        A row a checkpoint and task: ``task``, ``checkpoint``, ``model``, ``metric``, ``mean``, ``std`` (ddof 1) over
-        seeds, ``low`` and ``high`` (95 % t-interval over seeds), ``n`` and ``collapsed``.
+        One row per checkpoint and task: ``task``, ``checkpoint``, ``model``, ``metric``, ``mean``, ``std`` (ddof 1)
+        over seeds, ``low`` and ``high`` (95 % t-interval over seeds), ``n`` and ``collapsed``.
 
     Raises:
-        ConfigError: Of a keyword, a card, or a checkpoint that is unknown or named twice.
+        ConfigError: For a wrong keyword or card, or a checkpoint that is unknown or named twice.
         DanaError: See :func:`dana.stages.evaluate.run_evaluate`.
     """
     from dana.stages.evaluate import Checkpoint, run_evaluate

@@ -35,7 +35,7 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
 
     output = step((*TORCHRUN, *DANA), "rank", *texts, "--detectors", "knn,pca", "--set", "ranking.folds=2")
     assert output.count("ranking   written") == 1
-    assert "2 processes were launched; this is work for one" in output
+    assert "launch    this command needs one process of 2" in output
     output = step(ACCELERATE, "score", *texts, "--selector", "detector")
     assert output.count("scores    written") == output.count("selector  written") == 1
     assert "ranking   reused" in output
