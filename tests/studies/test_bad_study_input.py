@@ -34,10 +34,8 @@ AUDIT = "splits audit {folder}/audited "
 FLAGS = [
     ("compare --task {task} --out {out}", "general"),
     (COMPARE + "--budgets '5 pages'", "budgets"),
-    ("clusters --out {out}", "general"),
     (CLUSTERS + "--encoder words:{folder}/othr.vec", "did you mean"),
     (TOPICS_OF + "--max-share .nan", "max_share"),
-    (TOPICS_OF + "--stop-words {folder}/nope.txt", "stop_words"),
     (AUGMENT + "--topic 0 --general {pool}", "topic-model"),
     (AUGMENT + "--reading code", "reading='code'"),
     ("few-shot {card} --out {out}", "chat=''"),
@@ -48,7 +46,6 @@ FLAGS = [
     ("topic-gap {card} --out {out}", "--model=None"),
     (GAP + "--arms on", "arms=['on']"),
     (GAP + "--labels fruit mettal", "did you mean 'metal'?"),
-    (GAP + "--window 5000", "window=5000"),
     (f"splits make --domain toy {PAIRS}", "--out"),
     (SPLIT + f"--domain more {PAIRS}", "pairs.de"),
     (f"splits make --domain a/b {PAIRS} --out {{out}}", "domain='a/b'"),
@@ -66,7 +63,6 @@ BROKEN = [
 
 LATE = [
     (SELECT + f"clusters:k=999 {HASHING} --store none", "k=999"),
-    (GAP + "--n 500", "n=500"),
     (GAP + "--topics 0 7", "topics=[0, 7]"),
     (TOPICS_OF + "--min-documents 101", "min_documents=101"),
     (CLUSTERS + "--store none --k 5 --pca 40", "pca=40"),

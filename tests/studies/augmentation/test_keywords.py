@@ -87,13 +87,6 @@ def test_of_equally_good_words_the_first_of_the_text_is_kept(monkeypatch):
             assert extract_keywords(topics, [text], AugmentSettings(1, reading)) == [(first,)]
 
 
-def test_a_text_does_not_depend_on_the_others():
-    topics, texts = few_topics(), random_texts(20)
-    together = extract_keywords(topics, texts, AugmentSettings(3))
-    assert together == [extract_keywords(topics, [text], AugmentSettings(3))[0] for text in texts]
-    assert extract_keywords(topics, [], AugmentSettings()) == []
-
-
 @pytest.fixture
 def documents():
     random = np.random.default_rng(2)

@@ -8,7 +8,6 @@ import torch
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from dana.core.errors import DataError
 from dana.core.rng import derive_seed
 from dana.corpus.text import distinct_rows
 from dana.encoders.geometry import parse_geometry
@@ -90,12 +89,3 @@ def test_a_repeated_unit_counts_once_in_the_mixture_and_each_time_in_the_task():
     np.testing.assert_array_equal(once.score(task), often.score(task))
     twice = a_selector(smoothing=2.0).fit([*task, *task], GENERAL)
     np.testing.assert_allclose(shares(twice), shares(once))
-
-
-def test_too_few_units_are_refused():
-    with pytest.raises(DataError, match="k=7"):
-        a_selector(k=7).fit(["a cell"], {"clusters": list("abcde") * 9})
-    with pytest.raises(DataError, match="k=2"):
-        a_selector().fit(["a cell"], {"clusters": ["the same", "The same!"] * 9})
-    with pytest.raises(DataError, match="task"):
-        a_selector().fit([], GENERAL)

@@ -33,22 +33,6 @@ def test_text_becomes_a_table_that_pandas_opens(clusters_run):
     shares = pd.crosstab(table["source"], table["cluster"], normalize="index")
     assert shares.max(axis=1).min() > 0.95
     assert shares.idxmax(axis=1).nunique() == 2
-    settings = yaml.safe_load((clusters_run / "settings.yaml").read_text())
-    assert settings["clusters"] == {"k": [2, 3], "pca": 6, "seeds": 2, "fit": 200}
-
-
-def test_the_page_and_its_files_are_beside_the_table(clusters_run):
-    assert "320 units" in (clusters_run / "clusters.md").read_text()
-    figures = {path.name for path in (clusters_run / "figures").iterdir()}
-    assert figures == {f"cluster_map{of}.{kind}" for of in ("", "_sources") for kind in ("svg", "png")}
-    points = pd.read_parquet(clusters_run / "clusters" / "__dana__" / "mixture" / "sample.parquet")
-    table = pd.read_parquet(clusters_run / "clusters")
-    together = points.merge(table, on=["doc_id", "unit"], suffixes=("", "_table"))
-    assert (together["cluster"] == together["cluster_table"]).all()
-    assert len(together) == len(points) == 200
-    sizes = pd.read_csv(clusters_run / "tables" / "clusters.csv")
-    assert sizes["units"].tolist() == table["cluster"].value_counts(sort=False).sort_index().tolist()
-    assert sizes["responsibility"].tolist() == pytest.approx(table.groupby("cluster")["responsibility"].mean().tolist())
 
 
 def test_true_domains_can_be_told_later_without_another_fit(clusters_run, tmp_path):

@@ -64,20 +64,6 @@ def purity_by_hand(clusters, domains):
     return 100 * sum(majorities) / len(together)
 
 
-def test_table_1_resumes_with_the_missing_fits(script, files, tmp_path):
-    table1, out = script("table1"), tmp_path / "out"
-    command = [*files, "--most", str(MOST), "--encoders", ENCODER, "--k", "3", "--seeds", "2", "--out", str(out)]
-    command += ["--baselines"]
-    table1.main([*command, "--pca", "4", "--geometry", "none"])
-    first = {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}
-    table1.main([*command, "--pca", "4", "0"])
-    assert len(first) == 1
-    assert first.items() < {path: path.stat().st_mtime_ns for path in out.rglob("fits.csv")}.items()
-    fits = pd.read_csv(out / "table1.csv")
-    assert fits["geometry"].tolist() == ["none"] * 4 + ["center+l2"] * 4
-    assert fits["purity"].between(100 / 3, 100).all()
-
-
 def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, capsys):
     figures = script("figures")
     command = [*files, "--most", str(MOST), "--out", str(tmp_path / "out"), "--encoders", ENCODER, "--pca", "6"]

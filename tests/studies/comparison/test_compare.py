@@ -1,5 +1,3 @@
-import json
-
 import pandas as pd
 import pytest
 
@@ -82,16 +80,3 @@ def test_a_source_as_the_task_is_not_in_its_pool(tmp_path):
     write_texts(tmp_path, documents=160)
     table = pd.read_csv(run_compare(settings), keep_default_na=False)
     assert set(table["detail"]) - {""} == {"sea (planted)", "law", "space"}
-
-
-def test_plants_are_in_no_text_that_is_fitted_on(comparison):
-    folder = next(comparison[1].parent.glob("*bread.txt"))
-    plants, held_out, fit = (
-        set(pd.read_parquet(folder / "texts" / part)["text"]) for part in ("plants", "held_out", "fit")
-    )
-    assert not plants & fit
-    assert not held_out & (plants | fit)
-    pool = pd.read_parquet(folder / "pool")
-    assert set(pool["text"][pool["source"].str.endswith("(planted)")]) == plants
-    notes = json.loads((folder / "texts" / "__dana__" / "manifest.json").read_text())["surface"]
-    assert notes == {"lower": False}

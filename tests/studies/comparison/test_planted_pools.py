@@ -232,10 +232,3 @@ def test_the_best_contestant_is_named_and_the_oracle_is_none():
     assert "| two | 100 | nearer | 0.700 | 0.65 | 0.75 |" in text
     assert "recall at most 50.0 %" in text
     assert "planted task text" in to_html(report)
-
-
-def test_plants_of_all_tasks_are_one_source():
-    tables = {table.name: table.frame for table in comparison_report("mine", *frames()).tables}
-    assert set(tables["sources"]["source"]) == {"law", "planted"}
-    assert tables["sources"].set_index("source").loc["planted", "nearer"] == pytest.approx(0.7)
-    assert tables["planted_recall"].set_index("selector")["fit_seconds"].isna().tolist() == [True, False, False, False]

@@ -63,9 +63,3 @@ def test_the_text_and_its_on_topic_examples_are_of_one_topic_and_the_others_are_
             sources = [list(map(of, examples)) for examples in item["examples"][arm]]
             assert [[name for _, name in examples] for examples in sources] == [[name] * 3 for name in labels]
             assert all((other == topic) == is_on for examples in sources for other, _ in examples)
-
-
-def test_every_pair_of_labels_is_asked_about_on_every_topic(run):
-    triples = [(of(item["text"])[0], *sorted((item["label_a"], item["label_b"]))) for item in items(run)]
-    assert len(set(triples[:6])) == len(set(triples[6:])) == 6
-    assert len({item["text"]["id"] for item in items(run)}) == 12

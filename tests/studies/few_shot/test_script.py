@@ -192,16 +192,6 @@ def test_a_triple_does_not_come_back_before_all_were_there():
     assert [item.id for item in items] == [str(number) for number in range(30)]
 
 
-def test_texts_and_examples_are_of_their_topic_label_and_arm():
-    for item in draw_items(topics(), 24, 5, seed=1):
-        assert item.text.id.startswith(f"{item.topic}-test-{item.label}-")
-        assert list(item.examples) == ["on", "off"]
-        for arm, classes in item.examples.items():
-            for label, examples in zip((item.label_a, item.label_b), classes, strict=True):
-                assert all(one.id.startswith(f"{item.topic}-{arm}-{label}-") for one in examples)
-                assert len({one.id for one in examples}) == 5
-
-
 def test_either_class_is_the_texts_with_equal_chance_and_either_label_is_class_a():
     items = draw_items(topics(count=20, test=60), 1200, 1, seed=3)
     of_a = sum(item.label == item.label_a for item in items)

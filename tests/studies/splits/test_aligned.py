@@ -79,14 +79,6 @@ def test_bytes_that_do_not_decode_are_named_by_file_and_line(tmp_path, pack):
         read([good, bad])
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.txt.gz", "x.jsonl.gz"])
-def test_an_empty_file_is_named(tmp_path, name):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"")
-    with pytest.raises(DataError, match=re.escape(name)):
-        read([path] if "jsonl" in name else [path, path])
-
-
 @pytest.mark.parametrize(
     "line", ["{", '{"de": "a", "id": 1}', '{"de": "a", "en": 7}', '{"de": null, "en": "b"}', '{"de": "\xff"}']
 )

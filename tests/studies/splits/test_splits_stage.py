@@ -1,7 +1,6 @@
 """``dana splits make`` and ``dana splits audit``: what is written, said and counted."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
-from dana.core.errors import ConfigError
 from dana.studies.splits.aligned import open_aligned
 from dana.studies.splits.stage import SplitSettings, audit_folders, read_overlap, splits_stage
 
@@ -108,15 +106,6 @@ def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domain
     files = audit_folders([external], ["de", "en"], tmp_path / "audit")
     assert files["shared"].tolist() == [2, 1, 3, 0, 0, 0]
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "audit" / "overlap.csv"), files)
-
-
-def test_a_file_that_is_given_twice_is_refused_also_as_a_link(domains, tmp_path):
-    law, it = domains["law"], domains["it"]
-    (tmp_path / "link.de").symlink_to(law.files[0])
-    aligned_link = open_aligned([tmp_path / "link.de", it.files[1]], ["de", "en"])
-    for inputs in {"a": open_aligned([law.files[0]] * 2, ["de", "en"])}, {"law": law, "b": aligned_link}:
-        with pytest.raises(ConfigError, match=re.escape(str(law.files[0]))):
-            splits_stage(inputs, tmp_path / "out", SIZES)
 
 
 def test_the_command_prints_sizes_and_the_audit(tmp_path, capsys):

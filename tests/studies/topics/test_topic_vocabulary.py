@@ -57,12 +57,6 @@ def test_only_known_words_are_chosen_where_they_are_given():
         choose_vocabulary(["one two three"], ALL, {"four"})
 
 
-@pytest.mark.parametrize("texts", [[], ["", "12 7", "a b"]])
-def test_texts_without_words_are_refused(texts):
-    with pytest.raises(DataError, match=f"vocabulary: .* {len(texts)} "):
-        choose_vocabulary(texts, ALL)
-
-
 def test_known_words_are_counted_in_any_text():
     bags = count_known_words(["Plum plum fig", "", "other"], ("fig", "plum"))
     assert bags.counts.toarray().tolist() == [[1, 2], [0, 0], [0, 0]]
