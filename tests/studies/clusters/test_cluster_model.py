@@ -76,7 +76,6 @@ def test_what_was_saved_gives_the_same_bits(tmp_path, pca):
 
 
 def _unmoved(mixture):
-    """A mixture of vectors as they are."""
     return FittedClusters(parse_geometry("none").fit(torch.zeros(3, mixture.means_.shape[1])), None, mixture)
 
 

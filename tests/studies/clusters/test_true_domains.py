@@ -57,7 +57,6 @@ def test_surface_by_hand():
     assert measures["tokens"].tolist() == [5, 2, 4, 7, 3]
     assert measures["digits"].tolist() == [True, False, False, True, False]
     assert measures["conversational"].tolist() == [True, False, True, True, False]
-
     assert surface_of(["I'm here", "THEY’RE there", "Isn't so"])["conversational"].tolist() == [True, True, False]
 
 

@@ -59,7 +59,6 @@ def study(items, out, chat, *more):
 
 
 def read_tables(folder):
-    """Bytes of all tables, without the manifest, which has the time."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("few-shot/*.*"))}
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from dana.core.errors import ConfigError, DataError
-from dana.studies.topics.model import choose_vocabulary, count_known_words
+from dana.studies.topics.model import choose_vocabulary
 from dana.studies.topics.settings import TopicSettings
 from dana.studies.topics.stage import choose_topics, measure_topics, top_words, topic_coherence
 
@@ -55,12 +55,6 @@ def test_only_known_words_are_chosen_where_they_are_given():
     assert choose_vocabulary(["one two three"], ALL, {"three", "one", "four"}).words == ("one", "three")
     with pytest.raises(DataError, match="vector"):
         choose_vocabulary(["one two three"], ALL, {"four"})
-
-
-def test_known_words_are_counted_in_any_text():
-    bags = count_known_words(["Plum plum fig", "", "other"], ("fig", "plum"))
-    assert bags.counts.toarray().tolist() == [[1, 2], [0, 0], [0, 0]]
-    assert count_known_words([], ("fig", "plum")).counts.shape == (0, 2)
 
 
 def test_coherence_by_hand():
