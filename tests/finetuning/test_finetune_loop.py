@@ -20,18 +20,18 @@ HALF = Precision(torch.device("cpu"), "bf16", False)
 
 
 @pytest.fixture
-def encoded(toy_card, checkpoint):
+def splits(toy_card, checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     splits, kind = read_splits(toy_card), toy_card.target
-    known = {name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind) for name in ("train", "dev")}
-    return {**known, "test": EncodedSplit.of(splits["test"], tokenizer, 24)}
+    labelled_splits = {name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind) for name in ("train", "dev")}
+    return {**labelled_splits, "test": EncodedSplit.of(splits["test"], tokenizer, 24)}
 
 
 @pytest.fixture
-def run(toy_card, checkpoint, encoded):
+def run(toy_card, checkpoint, splits):
     def run(seed=0, model=checkpoint, **changes):
         preset = replace(toy_card.preset("quick"), **changes)
-        return run_seed(model, encoded, toy_card, preset, seed, FLOAT32)[1]
+        return run_seed(model, splits, toy_card, preset, seed, FLOAT32)[1]
 
     return run
 
@@ -62,7 +62,7 @@ def test_a_seed_is_reproducible_whatever_was_drawn_before(run):
     ("sign", "evaluate", "scores", "tested"),
     [(1, "best", [0.1, 0.9, 0.9, 0.5], 2), (-1, "best", [0.5, 0.1, 0.1, 0.9], 2), (1, "last", [0.7], 4)],
 )
-def test_the_first_best_epoch_is_tested_or_the_last(run, encoded, monkeypatch, sign, evaluate, scores, tested):
+def test_the_first_best_epoch_is_tested_or_the_last(run, splits, monkeypatch, sign, evaluate, scores, tested):
     """Dev is also the test split here and its scores are fixed, so the predictions of each epoch are known."""
     remaining, predictions = iter(scores), []
 
@@ -73,22 +73,22 @@ def test_the_first_best_epoch_is_tested_or_the_last(run, encoded, monkeypatch, s
     monkeypatch.setattr(TaskCard, "sign", sign)
     monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(remaining)})
     monkeypatch.setattr("dana.finetuning.loop.predict", remember)
-    encoded["test"] = encoded["dev"]
+    splits["test"] = splits["dev"]
     result = run(epochs=4, evaluate=evaluate)
     assert (result.epoch, result.dev_scores) == (tested, scores)
     same = [np.array_equal(result.outputs, outputs) for outputs in predictions[:-1]]
     assert same == [score == scores[1] and at == 1 for at, score in enumerate(scores)] if tested == 2 else [True]
 
 
-def test_the_batches_of_a_prediction_do_not_show(encoded, checkpoint, monkeypatch):
+def test_the_batches_of_a_prediction_do_not_show(splits, checkpoint, monkeypatch):
     classifier = new_classifier(checkpoint, 3, 0)
-    whole = predict(classifier, encoded["test"], KIND, FLOAT32)
+    together = predict(classifier, splits["test"], KIND, FLOAT32)
     monkeypatch.setattr("dana.finetuning.loop.EVALUATION_TOKENS", 50)
-    assert np.allclose(whole, predict(classifier, encoded["test"], KIND, FLOAT32), atol=1e-6)
+    assert np.allclose(together, predict(classifier, splits["test"], KIND, FLOAT32), atol=1e-6)
     rows = np.array([5])
     with torch.no_grad():
-        alone = classifier(*encoded["test"].batch(rows, torch.device("cpu"))).softmax(-1)
-    assert np.allclose(whole[5], alone[0], atol=1e-6)
+        alone = classifier(*splits["test"].batch(rows, torch.device("cpu"))).softmax(-1)
+    assert np.allclose(together[5], alone[0], atol=1e-6)
 
 
 def test_a_loss_that_is_not_finite_stops_the_seed(run, tmp_path):
@@ -97,18 +97,18 @@ def test_a_loss_that_is_not_finite_stops_the_seed(run, tmp_path):
         run(model=str(broken))
 
 
-def test_training_moves_every_part_of_the_model(checkpoint, encoded, toy_card, monkeypatch):
+def test_training_moves_every_part_of_the_model(checkpoint, splits, toy_card, monkeypatch):
     """Backbone and head: nothing is frozen by accident."""
-    made = []
+    classifiers = []
 
     def remember(*arguments):
-        made.append(new_classifier(*arguments))
-        return made[-1]
+        classifiers.append(new_classifier(*arguments))
+        return classifiers[-1]
 
     monkeypatch.setattr("dana.finetuning.loop.new_classifier", remember)
-    run_seed(checkpoint, encoded, toy_card, replace(toy_card.preset("quick"), epochs=1), 0, FLOAT32)
+    run_seed(checkpoint, splits, toy_card, replace(toy_card.preset("quick"), epochs=1), 0, FLOAT32)
     before = dict(new_classifier(checkpoint, 3, 0).named_parameters())
-    still = {name for name, value in made[0].named_parameters() if torch.equal(value, before[name])}
+    still = {name for name, value in classifiers[0].named_parameters() if torch.equal(value, before[name])}
     assert still == set()
 
 
@@ -118,10 +118,10 @@ def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeyp
 
     class Recorder(torch.optim.SGD):
         def step(self):
-            own = [
+            norms_of_values = [
                 value.grad.norm() for group in self.param_groups for value in group["params"] if value.grad is not None
             ]
-            norms.append(torch.stack(own).norm().item())
+            norms.append(torch.stack(norms_of_values).norm().item())
             rates.append(self.param_groups[0]["lr"])
 
     def watched(*arguments):
@@ -139,10 +139,10 @@ def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeyp
     assert norms == pytest.approx([1e-3] * 30, rel=1e-2)
 
 
-def test_a_seed_computes_in_its_precision_and_its_weights_stay_in_float32(encoded, toy_card, checkpoint, monkeypatch):
+def test_a_seed_computes_in_its_precision_and_its_weights_stay_in_float32(splits, toy_card, checkpoint, monkeypatch):
     preset = replace(toy_card.preset("quick"), epochs=1)
-    _, plain = run_seed(checkpoint, encoded, toy_card, preset, 0, FLOAT32)
-    classifier, half = run_seed(checkpoint, encoded, toy_card, preset, 0, HALF)
+    _, plain = run_seed(checkpoint, splits, toy_card, preset, 0, FLOAT32)
+    classifier, half = run_seed(checkpoint, splits, toy_card, preset, 0, HALF)
     assert not np.array_equal(plain.outputs, half.outputs)
     np.testing.assert_allclose(plain.outputs, half.outputs, atol=0.1)
     assert {value.dtype for value in classifier.parameters()} == {torch.float32}

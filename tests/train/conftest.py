@@ -93,15 +93,15 @@ def examples():
 
 
 @pytest.fixture
-def weighted(examples):
+def weighted_examples(examples):
     weights = np.random.default_rng(5).uniform(0.05, 1, len(examples))
     return replace(examples, weights=weights.astype(np.float32))
 
 
 @pytest.fixture
-def paired(weighted):
+def pair_examples(weighted_examples):
     """The weighted examples, with the special tokens of next-sentence pairs."""
-    return replace(weighted, special_tokens=PAIR_TOKENS)
+    return replace(weighted_examples, special_tokens=PAIR_TOKENS)
 
 
 def gradient_of_step(state, batch, settings):

@@ -41,9 +41,9 @@ def sharded(accelerator):
     return TrainingState(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64))
 
 
-def train_until(prepared, until, before=()):
+def train_until(state, until, before=()):
     records = list(before)
-    for record in train(prepared, random_examples(), MASKED, SETTINGS, HELDOUT, tuple(before)):
+    for record in train(state, random_examples(), MASKED, SETTINGS, HELDOUT, tuple(before)):
         records.append(record)
         if record.kind == "step" and record.step == until:
             break
@@ -53,15 +53,15 @@ def train_until(prepared, until, before=()):
 def main(folder):
     accelerator = make_accelerator()
     first = accelerator.is_main_process
-    stopped = sharded(accelerator)
-    done = train_until(stopped, until=3)
-    save_state(stopped, folder / "state.safetensors" if first else None)
+    first_state = sharded(accelerator)
+    records = train_until(first_state, until=3)
+    save_state(first_state, folder / "state.safetensors" if first else None)
     accelerator.wait_for_everyone()
-    resumed = sharded(accelerator)
-    load_state(resumed, folder / "state.safetensors")
-    train_until(resumed, until=6, before=done)
-    save_state(resumed, folder / "end.safetensors" if first else None)
-    save_model(resumed, NoTokenizer(), folder / "model" if first else None)
+    second_state = sharded(accelerator)
+    load_state(second_state, folder / "state.safetensors")
+    train_until(second_state, until=6, before=records)
+    save_state(second_state, folder / "end.safetensors" if first else None)
+    save_model(second_state, NoTokenizer(), folder / "model" if first else None)
     accelerator.wait_for_everyone()
     torch.distributed.destroy_process_group()
 

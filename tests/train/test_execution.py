@@ -81,6 +81,13 @@ def test_each_process_gets_its_share_of_the_cores(monkeypatch, environment, thre
     assert calls == threads
 
 
+@pytest.mark.parametrize("trackers", [[], ["tensorboard"]])
+def test_trackers_and_their_folder_reach_accelerate(tmp_path, trackers):
+    accelerator = make_accelerator(trackers, tmp_path)
+    assert ([str(name) for name in accelerator.log_with], accelerator.logging_dir) == (trackers, str(tmp_path))
+    assert (accelerator.num_processes, accelerator.distributed_type.value) == (1, "NO")
+
+
 @pytest.mark.parametrize(
     ("device_has", "environment", "accelerate", "expected"),
     [
@@ -206,7 +213,7 @@ def test_weight_decay_shrinks_matrices_by_rate_times_decay(tiny_model, batch):
 
 
 @pytest.mark.parametrize(("training", "what"), [(True, "step 1"), (False, "evaluation after step 0")])
-def test_memory_that_runs_out_is_one_line_with_the_setting(run, weighted, monkeypatch, training, what):
+def test_memory_that_runs_out_is_one_line_with_the_setting(run, weighted_examples, monkeypatch, training, what):
     forward = SelectedLogits.forward
 
     def small(self, input_ids, where, **attention):
@@ -216,7 +223,7 @@ def test_memory_that_runs_out_is_one_line_with_the_setting(run, weighted, monkey
 
     monkeypatch.setattr(SelectedLogits, "forward", small)
     with pytest.raises(DanaError, match=rf"{what}: .*execution\.micro_batch_tokens=512"):
-        run(weighted, steps=1)
+        run(weighted_examples, steps=1)
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,10 @@ def test_the_kernel_gets_the_window(monkeypatch):
 
 
 @pytest.mark.parametrize("budget", [32, 100])
-def test_a_layout_changes_nothing_that_is_learnt(run, weighted, budget):
-    states, records = zip(*(run(weighted, steps=4, layout=layout, budget=budget) for layout in LAYOUTS), strict=True)
+def test_a_layout_changes_nothing_that_is_learnt(run, weighted_examples, budget):
+    states, records = zip(
+        *(run(weighted_examples, steps=4, layout=layout, budget=budget) for layout in LAYOUTS), strict=True
+    )
     one, other = (torch.cat([value.detach().flatten() for value in state.module.parameters()]) for state in states)
     torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
     for first, second in zip(*records, strict=True):

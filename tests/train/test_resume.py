@@ -26,7 +26,7 @@ SETTINGS = TrainSettings(steps=12, batch_size=8, max_tokens=16, evaluations=3, e
 
 
 @pytest.fixture
-def train(tiny_model, collator, weighted, paired, make_examples, tmp_path):
+def train(tiny_model, collator, weighted_examples, pair_examples, make_examples, tmp_path):
     """Runs to the end, or until something stops it; called again, it resumes."""
 
     def call(name="run", settings=SETTINGS, at_record=lambda record: None):
@@ -35,7 +35,7 @@ def train(tiny_model, collator, weighted, paired, make_examples, tmp_path):
         policy = CheckpointPolicy(Checkpoints(tmp_path / name, {"name": name}), settings, {})
         if checkpoint := policy.checkpoints.newest():
             policy.resume(state, checkpoint)
-        examples = paired if pairs else replace(weighted, replay_count=10 if settings.replay else 0)
+        examples = pair_examples if pairs else replace(weighted_examples, replay_count=10 if settings.replay else 0)
         heldout = held_out(make_examples(6, 11), make_examples(6, 12))
         records = loop.train(state, examples, PAIRS if pairs else collator, settings, heldout, policy.records)
         for record in policy.watch(state, records):
