@@ -1,6 +1,7 @@
-"""The whole job in its smallest budget, through the command line, as a stranger would run it."""
+"""The quickstart with its smallest budget, by the command line."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -37,18 +38,12 @@ def run(tmp_path_factory):
     return folder, done
 
 
-def test_it_prints_the_report_and_the_next_command(run):
+def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana(run):
     folder, done = run
     assert str(folder / "report.html") in done.stdout
-    assert "dana score --task YOUR_TEXT.jsonl" in done.stdout
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "planted" in page
-    assert 'src="http' not in page
-    assert 'href="http' not in page
-
-
-def test_the_adapted_checkpoint_loads_without_dana(run):
-    folder, _ = run
+    assert not re.search('(src|href)="http', page)
     code = (
         "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer\n"
         f"p = {str(folder / 'arms' / 'dana' / 'adapted')!r}\n"

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import accuracy_score, f1_score
 
 from dana.core.statistics import (
     draw_groups,
@@ -133,26 +132,6 @@ def bootstrap(arm, other, labels, metric="accuracy", **how):
 
 def score(predicted, labels, metric, kind=KIND):
     return kind.scorer(predicted[None], labels, metric)(np.ones((1, labels.size)))[0, 0]
-
-
-def test_scores_of_a_confusion_table_by_hand():
-    """Three and one of class 0, two and four of class 1."""
-    labels, predicted = np.repeat([0, 0, 1, 1], [3, 1, 2, 4]), np.repeat([0, 1, 0, 1], [3, 1, 2, 4])
-    kind = SingleLabel.numbered(2)
-    assert score(predicted, labels, "accuracy", kind) == 0.7
-    assert score(predicted, labels, "macro_f1", kind) == pytest.approx((6 / 9 + 8 / 11) / 2)
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "micro_f1", "macro_f1"])
-def test_scores_agree_with_sklearn_over_the_full_label_set(labels, metric):
-    predicted = _arm(np.random.default_rng(1), labels, 0.6, seeds=1)[0]
-    average = metric.removesuffix("_f1")
-    expected = (
-        accuracy_score(labels, predicted)
-        if metric == "accuracy"
-        else f1_score(labels, predicted, labels=range(CLASSES), average=average, zero_division=0)
-    )
-    assert score(predicted, labels, metric) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
