@@ -115,6 +115,10 @@ def test_the_direction_of_a_card_is_its_metrics(tmp_path):
 
 
 def test_losses_by_hand():
+    chances = ONE.activate(torch.tensor([[0.0, np.log(2.0), 0.0]]))
+    assert chances.tolist() == [pytest.approx([0.25, 0.5, 0.25])]
+    targets = torch.from_numpy(ONE.targets([1]))
+    assert ONE.loss(torch.tensor([[0.0, np.log(2.0), 0.0]]), targets).item() == pytest.approx(np.log(2))
     targets = torch.from_numpy(MULTI.targets([(1,)]))
     assert targets.tolist() == [[0, 1, 0]]
     expected = (np.log(2) + np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 3
@@ -230,21 +234,21 @@ def test_nearly_one_answer_for_every_text_is_a_collapse():
     assert not WORDS.is_collapsed(words, words)
 
 
+CHANCES = np.array([[0.2, 0.7, 0.1], [0.1, 0.3, 0.6]], dtype=np.float32)
 HALVES = np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]], dtype=np.float32)  # a label is predicted from a half on
 VALUES = np.array([[1.5], [2.25]], dtype=np.float32)
-TOKENS = np.zeros((5, 5), dtype=np.float32)
-TOKENS[[0, 1, 2, 3], [1, 2, 0, 3]] = 0.75  # the last word was truncated
+TOKENS = np.zeros((6, 5), dtype=np.float32)
+TOKENS[[0, 1, 2, 3, 5], [1, 2, 0, 3, 0]] = 0.75  # the last word of the second text was truncated
+TAGS_SHOWN = {"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}
 
 
 @pytest.mark.parametrize(
     ("kind", "outputs", "true", "answers", "shown"),
     [
-        (MULTI, HALVES, sets([1], []), [(0, 2), ()], [{"label": ["a", "c"], "probability": [0.5, 0.9]}]),
-        (NUMBER, VALUES, np.array([1.0, 2.0]), [1.5, 2.25], [{"value": 1.5}]),
-        (
-            *(WORDS, TOKENS, sentences("B-per I-per", "O O O"), [(1, 2), (0, 3, -1)]),
-            [{"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}],
-        ),
+        (ONE, CHANCES, np.array([0, 1]), [1, 2], {"label": "b", "probability": 0.7}),
+        (MULTI, HALVES, sets([1], []), [(0, 2), ()], {"label": ["a", "c"], "probability": [0.5, 0.9]}),
+        (NUMBER, VALUES, np.array([1.0, 2.0]), [1.5, 2.25], {"value": 1.5}),
+        (WORDS, TOKENS, sentences("B-per I-per", "O O O", "O"), [(1, 2), (0, 3, -1), (0,)], TAGS_SHOWN),
     ],
 )
 def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, answers, shown):
@@ -253,7 +257,7 @@ def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, ans
     assert kind.answers(table["prediction"]).tolist() == answers
     assert np.array_equal(kind.outputs_from({name: table[name] for name in table.column_names}), outputs)
     rows = pa.table(kind.prediction_columns(outputs, kind.sizes(true.tolist()))).to_pylist()
-    assert rows[0] == {name: pytest.approx(value) if name != "label" else value for name, value in shown[0].items()}
+    assert rows[0] == {name: pytest.approx(value) if name != "label" else value for name, value in shown.items()}
     if kind is WORDS:
         assert rows[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
     if kind is not NUMBER:
