@@ -186,9 +186,9 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
         raise DataError("scores: the table has no row")
     unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
     new = np.append(True, documents[1:] != documents[:-1])
-    misplaced = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
-    if misplaced.size:
-        row = int(misplaced[0])
+    gaps = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
+    if gaps.size:
+        row = int(gaps[0])
         raise DataError(
             f"scores[{row}]: unit {scores['unit'].iloc[row]} of {documents[row]!r} does not follow the row before it; "
             "give all units of a document in order, and filter the weights afterwards"

@@ -122,7 +122,7 @@ def convert(hint: Any, value: Any, key: str) -> Any:
         ConfigError: If the value is of another type; names key, value and the allowed types.
     """
     try:
-        return _converted(hint, value, key)
+        return _convert(hint, value, key)
     except (TypeError, ValueError) as error:
         hints = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
         kinds = [get_origin(kind) or kind for kind in hints]
@@ -131,20 +131,20 @@ def convert(hint: Any, value: Any, key: str) -> Any:
         raise ConfigError(f"{key}={text}: must be {' or '.join(names)}") from error
 
 
-def _converted(hint: Any, value: Any, key: str) -> Any:
+def _convert(hint: Any, value: Any, key: str) -> Any:
     """Convert like :func:`convert`, with a TypeError or ValueError for a value of another type."""
     if get_origin(hint) in UNIONS:
         for kind in get_args(hint):
             with suppress(TypeError, ValueError):
-                return _converted(kind, value, key)
+                return _convert(kind, value, key)
         raise TypeError
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if is_dataclass(kind) and isinstance(value, dict):
         return _build(kind, value, f"{key}.")  # type: ignore[arg-type]
     if kind is list and isinstance(value, list | tuple):
-        return [_converted(inner[0], one, key) for one in value]
+        return [_convert(inner[0], one, key) for one in value]
     if kind is dict and isinstance(value, dict):
-        return {_converted(inner[0], name, key): _converted(inner[1], one, key) for name, one in value.items()}
+        return {_convert(inner[0], name, key): _convert(inner[1], one, key) for name, one in value.items()}
     if kind in (int, float) and isinstance(value, str):  # from the command line; and YAML 1.1 reads 1e-4 as text
         value = kind(value)
     if kind is float and not isinstance(value, bool):

@@ -68,7 +68,7 @@ def temp_file(path: Path) -> Iterator[Path]:
     Args:
         path: The final file; its folder must exist.
     """
-    for leftover in _abandoned(path):
+    for leftover in _leftovers(path):
         leftover.unlink(missing_ok=True)
     temporary = path.with_name(_begins(path) + _this_process())
     try:
@@ -117,7 +117,7 @@ def temp_dir(path: Path) -> Iterator[Path]:
     Args:
         path: The final folder; its parent must exist.
     """
-    for leftover in _abandoned(path):
+    for leftover in _leftovers(path):
         shutil.rmtree(leftover, ignore_errors=True)
     folder = path.with_name(_begins(path) + _this_process())
     folder.mkdir()
@@ -153,7 +153,7 @@ def _this_process() -> str:
     return f"{os.uname().nodename}-{os.getpid()}-{start_ticks(os.getpid())}"
 
 
-def _abandoned(path: Path) -> Iterator[Path]:
+def _leftovers(path: Path) -> Iterator[Path]:
     """Yield temporary files and folders that dead processes left for a path; warn of those that may be in use."""
     for leftover in path.parent.glob(f"{escape(_begins(path))}*"):
         if _is_abandoned(leftover.name.removeprefix(_begins(path))):

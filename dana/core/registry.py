@@ -107,15 +107,15 @@ def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
         if not equals:
             if keywords:
                 raise ConfigError(f"{spec!r}: {part!r} has no key; put it before the parameters with keys")
-            positional.append(_typed(part, spec))
+            positional.append(_parse_value(part, spec))
         elif key in keywords:
             raise ConfigError(f"{spec!r}: {key!r} is given twice")
         else:
-            keywords[key] = _typed(value, spec)
+            keywords[key] = _parse_value(value, spec)
     return positional, keywords
 
 
-def _typed(text: str, spec: str) -> Any:
+def _parse_value(text: str, spec: str) -> Any:
     """Parse a value as YAML, and 1e-3 as a number, which YAML 1.1 reads as text."""
     try:
         value = yaml.safe_load(text)

@@ -75,7 +75,7 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
     if not part_files(folder):
         raise ArtifactError(f"{folder}: no table here (no part-*.parquet); name a folder with documents or weights")
     for part in part_files(folder):
-        with _damaged(part):
+        with _name_damage(part):
             columns = pq.read_schema(part).names
         if missing := [name for name in (schema.names if schema else ()) if name not in columns]:
             raise ArtifactError(f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}")
@@ -141,7 +141,7 @@ def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def _read(part: Path, columns: list[str] | None) -> pa.Table:
-    with _damaged(part):
+    with _name_damage(part):
         return pq.read_table(part, columns=columns, page_checksum_verification=True)
 
 
@@ -176,7 +176,7 @@ def count_rows(part: Path) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _count_rows(part: Path, mtime: int, size: int) -> int:
-    with _damaged(part):
+    with _name_damage(part):
         return int(pq.read_metadata(part).num_rows)
 
 
@@ -188,7 +188,7 @@ def read_batches(
     Raises:
         ArtifactError: If it is damaged.
     """
-    with _damaged(part):
+    with _name_damage(part):
         file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)  # else all is read ahead
         sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         ends = list(accumulate(sizes))
@@ -203,7 +203,7 @@ def read_batches(
 
 
 @contextmanager
-def _damaged(part: Path) -> Iterator[None]:
+def _name_damage(part: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:

@@ -44,16 +44,16 @@ class Study:
 
 def studies() -> tuple[Study, ...]:
     """Return the studies that load, sorted by name."""
-    return tuple(study for study in _installed().values() if isinstance(study, Study))
+    return tuple(study for study in _entries().values() if isinstance(study, Study))
 
 
 def missing_studies() -> dict[str, str]:
     """Map each study that does not load to the reason."""
-    return {name: reason for name, reason in _installed().items() if isinstance(reason, str)}
+    return {name: reason for name, reason in _entries().items() if isinstance(reason, str)}
 
 
 @cache
-def _installed() -> dict[str, Study | str]:
+def _entries() -> dict[str, Study | str]:
     """Map each entry point, sorted by name, to its study or to the reason why it does not load."""
     entries = STUDIES.entries()
     return {name: _study(name, entries) for name in entries}
@@ -78,7 +78,7 @@ def load_parts(part: str) -> Iterator[tuple[Study, Any]]:
             try:
                 yield study, load_object(target)
             except PluginError as error:
-                _installed()[study.name] = str(error)
+                _entries()[study.name] = str(error)
                 log.warning("study     %s is skipped: %s", study.name, error)
 
 

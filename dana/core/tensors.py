@@ -64,12 +64,12 @@ def to_device(value: T, device: "torch.device | str") -> T:
     """Move the tensors of a dataclass to a device; returns the same object if they are there already."""
     import torch
 
-    moved = {}
+    tensors = {}
     for field in fields(value):  # type: ignore[arg-type]
         part = getattr(value, field.name)
         if isinstance(part, torch.Tensor) and part.device != torch.device(device):
-            moved[field.name] = part.to(device)
-    return replace(value, **moved) if moved else value  # type: ignore[type-var]
+            tensors[field.name] = part.to(device)
+    return replace(value, **tensors) if tensors else value  # type: ignore[type-var]
 
 
 class ArrayWriter:

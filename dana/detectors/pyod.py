@@ -92,7 +92,7 @@ class Convention:
         if hasattr(model, "random_state"):
             model.random_state = seed % 2**32
         rows = embeddings.double().cpu().numpy()
-        with _seeded(seed):
+        with _seeding(seed):
             model.fit(rows.copy())
         probe = rows[:PROBE]
         together = _scores(model, probe)
@@ -106,7 +106,7 @@ class Convention:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeding(seed: int) -> Iterator[None]:
     """Seed the global generators of Python, numpy and torch, and restore their state on exit."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():

@@ -16,7 +16,7 @@ from dana.core.files import file_digest
 SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
 
 
-def located(model: str) -> str:
+def resolve_model(model: str) -> str:
     """Return the folder of a model that ships with dana; any other folder or Hub name unchanged.
 
     A folder of that name in the working directory has precedence.
@@ -68,7 +68,7 @@ def load_transformer(auto_class: Any, model: str, **options: Any) -> Any:
 
     check_checkpoint(model)
     with loading(model):
-        return auto_class.from_pretrained(located(model), use_safetensors=True, dtype=torch.float32, **options)
+        return auto_class.from_pretrained(resolve_model(model), use_safetensors=True, dtype=torch.float32, **options)
 
 
 def load_own_tokenizer(model: str) -> Any:
@@ -80,7 +80,7 @@ def load_own_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer
 
     with loading(f"{model}: its tokenizer"):
-        return AutoTokenizer.from_pretrained(located(model))
+        return AutoTokenizer.from_pretrained(resolve_model(model))
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:
@@ -96,7 +96,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
 
     check_checkpoint(model)
     with loading(model):
-        config = AutoConfig.from_pretrained(located(model))
+        config = AutoConfig.from_pretrained(resolve_model(model))
     tokenizer = load_own_tokenizer(model)
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
@@ -113,7 +113,7 @@ def model_identity(model: str) -> dict[str, Any]:
         ArtifactError: If there is no such model.
     """
     check_checkpoint(model)
-    folder = Path(located(model))
+    folder = Path(resolve_model(model))
     if folder.is_dir():
         files = [*folder.glob("*.safetensors"), *folder.glob("tokenizer.json"), folder / "config.json"]
         return {file.name: file_digest(file) for file in sorted(files)}
@@ -171,7 +171,7 @@ def check_checkpoint(model: str) -> None:
     Raises:
         ArtifactError: If it is not.
     """
-    path = Path(located(model))
+    path = Path(resolve_model(model))
     if path.is_file():
         raise ArtifactError(f"{model}: expected a folder with config.json and *.safetensors, got a file")
     if not path.is_dir():

@@ -229,7 +229,7 @@ def _predictions(file: Path, scores: dict[int, float], metrics: dict[str, Any]) 
         if "kind" in metrics:
             kind = find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
         else:  # older metrics name neither kind nor labels: single-label classification
-            kind = SingleLabel.numbered(len(read_columns(file, ("probabilities",))["probabilities"][0]))
+            kind = SingleLabel.from_count(len(read_columns(file, ("probabilities",))["probabilities"][0]))
         seeds, ids = rows["seed"].to_numpy().reshape(shape), rows["id"].to_numpy().reshape(shape)
         labels, answers = (kind.answers(rows[name]).reshape(shape) for name in ("label", "prediction"))
         scores_again = kind.scorer(answers, labels[0], metrics["metric"])(np.ones((1, shape[1])))[0]

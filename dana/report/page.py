@@ -124,7 +124,7 @@ class SourceExamples:
     units: tuple[UnitExample, ...]
 
 
-Shown = tuple[SourceExamples, ...]
+Examples_ = tuple[SourceExamples, ...]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Section:
     answer: str
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table | None, ...] = ()
-    examples: tuple[tuple[str, Shown], ...] = ()
+    examples: tuple[tuple[str, Examples_], ...] = ()
     command: str = ""
     code: str = ""
 

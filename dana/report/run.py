@@ -15,7 +15,7 @@ from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, part_files
 from dana.report.cells import ArmResult, adaptations, read_cell
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
-from dana.report.page import Shown
+from dana.report.page import Examples_
 from dana.report.unit_texts import most_extreme
 
 EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
@@ -56,8 +56,8 @@ class ScoreFrames:
 
     units: pd.DataFrame
     task: pd.DataFrame
-    relevant: Shown = ()
-    foreign: Shown = ()
+    relevant: Examples_ = ()
+    foreign: Examples_ = ()
     weights: dict[str, Any] = field(default_factory=dict)
 
 

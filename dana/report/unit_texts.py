@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.schemas import part_files
-from dana.report.page import Shown, SourceExamples, UnitExample, number
+from dana.report.page import Examples_, SourceExamples, UnitExample, number
 
 SOURCES = 4  # number of sources shown
 UNITS = 2  # units shown per source
@@ -41,7 +41,7 @@ def documents_of(corpus: Path, doc_ids: pa.Array) -> dict[str, str]:
     return texts
 
 
-def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Shown, Shown]:
+def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Examples_, Examples_]:
     """Choose the most relevant and the most foreign units of at least eight words: two per source, of four sources.
 
     With weights, the sources are those with most selected text (for foreign units, with most text left out); without,
@@ -65,7 +65,7 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
     every = np.concatenate([rows for side in sides for rows in side.values()] or [np.empty(0, np.int64)])
     texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
 
-    def examples_of(side: dict[int, np.ndarray]) -> Shown:
+    def examples_of(side: dict[int, np.ndarray]) -> Examples_:
         every = (SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items())
         return tuple(examples for examples in every if examples.units)[:SOURCES]
 

@@ -50,7 +50,7 @@ def card_names() -> list[str]:
 
 
 def _cards() -> Iterator[tuple[Path, list[str]]]:
-    yield from _shipped()
+    yield from _cards_of_package()
     folders = [Path(folder) for folder in os.environ.get(TASK_PATH, "").split(os.pathsep) if folder]
     visited_folders = {find_shipped("tasks").resolve()}
     for folder in folders:
@@ -62,7 +62,7 @@ def _cards() -> Iterator[tuple[Path, list[str]]]:
 
 
 @cache
-def _shipped() -> list[tuple[Path, list[str]]]:
+def _cards_of_package() -> list[tuple[Path, list[str]]]:
     return list(_cards_in(find_shipped("tasks")))
 
 

@@ -100,7 +100,7 @@ class Cleaner:
         """
         threshold = self._settings.near_duplicates if general else None
         if general and self._settings.sample is not None:
-            documents = _sampled(documents, self._settings.sample, tally)
+            documents = _sample(documents, self._settings.sample, tally)
         if not self._cards and threshold is None:
             yield from documents
             return
@@ -164,7 +164,7 @@ class Cleaner:
                 remove(document, "overlap", *matches)
 
 
-def _sampled(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
+def _sample(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
     for document in documents:
         if int.from_bytes(text_digest(document.text)[:8], "big") < share * 2**64:
             yield document

@@ -21,7 +21,7 @@ from dana.core.statistics import (
 from dana.tasks.kinds.single_label import SingleLabel
 
 CLASSES = 4
-KIND = SingleLabel.numbered(CLASSES)
+KIND = SingleLabel.from_count(CLASSES)
 scores = st.lists(st.floats(0, 1), min_size=2, max_size=12)
 
 

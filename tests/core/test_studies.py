@@ -57,10 +57,10 @@ def install(tmp_path, monkeypatch):
         others = registry.entry_points
         ours = lambda group: entries if group == door.STUDIES.group else others(group=group)  # noqa: E731
         monkeypatch.setattr(registry, "entry_points", ours)
-        door._installed.cache_clear()
+        door._entries.cache_clear()
 
     yield of
-    door._installed.cache_clear()
+    door._entries.cache_clear()
 
 
 def test_a_study_enters_by_its_entry_point_alone(install, capsys):

@@ -23,7 +23,7 @@ def pair_tokenizer(tmp_path_factory):
 
 def test_texts_are_truncated_and_padded_to_the_longest_of_the_batch(checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    examples, kind = [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], SingleLabel.numbered(2)
+    examples, kind = [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], SingleLabel.from_count(2)
     split = EncodedSplit.with_labels(examples, tokenizer, 6, kind)
     assert split.lengths.tolist() == [4, 6]
     assert split.targets.tolist() == split.references.tolist() == [1, 0]

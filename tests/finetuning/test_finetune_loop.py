@@ -14,7 +14,7 @@ from dana.tasks.examples import read_splits
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.train.execution import Precision
 
-KIND = SingleLabel.numbered(3)
+KIND = SingleLabel.from_count(3)
 FLOAT32 = Precision(torch.device("cpu"), "no", False)
 HALF = Precision(torch.device("cpu"), "bf16", False)
 

@@ -11,17 +11,24 @@ import dana
 from dana.core.errors import ArtifactError
 from dana.models import folder
 from dana.models.classifier import new_classifier
-from dana.models.folder import SHIPPED, check_checkpoint, load_backbone, load_own_tokenizer, located, model_identity
+from dana.models.folder import (
+    SHIPPED,
+    check_checkpoint,
+    load_backbone,
+    load_own_tokenizer,
+    model_identity,
+    resolve_model,
+)
 from dana.models.language_model import load_language_model
 
-MINI = Path(located("dana-mini"))
+MINI = Path(resolve_model("dana-mini"))
 
 
 def test_it_is_found_by_its_name_and_is_the_folder():
     check_checkpoint("dana-mini")
     assert MINI.name == "dana-mini"
     assert model_identity("dana-mini") == model_identity(str(MINI))
-    assert located("bert-base-uncased") == "bert-base-uncased"
+    assert resolve_model("bert-base-uncased") == "bert-base-uncased"
     assert sum(file.stat().st_size for file in MINI.iterdir()) < 15e6
 
 

@@ -153,7 +153,7 @@ def write_results(
     max_train = preset.pop("max_train")
     for arm, mean in (arms or ARMS).items():
         labels, answers = answers_of(mean, seeds, 3 if arm == collapsed_arm else None)
-        [scores] = SingleLabel.numbered(3).scorer(answers, labels, "macro_f1")(np.ones((1, labels.size)))
+        [scores] = SingleLabel.from_count(3).scorer(answers, labels, "macro_f1")(np.ones((1, labels.size)))
         rows = [{"seed": seed, "score": float(score)} for seed, score in enumerate(scores)]
         metrics = {"task": task, "metric": "macro_f1", "direction": "higher", "seeds": rows}
 

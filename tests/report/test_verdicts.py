@@ -10,7 +10,7 @@ from dana.report.cells import ArmResult, Predictions
 from dana.report.verdicts import compare_arms, contrasts, main_arms, questions
 from dana.tasks.kinds.single_label import SingleLabel
 
-TWO = SingleLabel.numbered(2)
+TWO = SingleLabel.from_count(2)
 
 
 def cell(arm: str, right: np.ndarray, **fields) -> ArmResult:

@@ -13,7 +13,14 @@ from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
 from dana.core.rng import derive_seed, generator, seeded
-from dana.models.folder import check_checkpoint, load_own_tokenizer, load_transformer, loading, located, model_identity
+from dana.models.folder import (
+    check_checkpoint,
+    load_own_tokenizer,
+    load_transformer,
+    loading,
+    model_identity,
+    resolve_model,
+)
 from dana.studies.topics.model import WORD
 from dana.train.supervised import train_supervised
 
@@ -171,7 +178,7 @@ class Sequence2Sequence:
 
         check_checkpoint(self.model)
         with loading(self.model):
-            config = AutoConfig.from_pretrained(located(self.model))
+            config = AutoConfig.from_pretrained(resolve_model(self.model))
         if not config.is_encoder_decoder:
             expected_kind = "must be a sequence-to-sequence model such as T5 or BART"
             raise ArtifactError(f"{self.model}: {expected_kind}, is {config.model_type}")

@@ -14,7 +14,7 @@ from dana.core.files import file_digest
 from dana.core.registry import Registry
 from dana.core.rng import seeded
 from dana.corpus.readers import read_records
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, located, model_identity
+from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity, resolve_model
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
@@ -114,7 +114,9 @@ class LocalChat:
         from dana.core.device import find_device
 
         with loading(self.model):
-            network = AutoModelForCausalLM.from_pretrained(located(self.model), use_safetensors=True, dtype="auto")
+            network = AutoModelForCausalLM.from_pretrained(
+                resolve_model(self.model), use_safetensors=True, dtype="auto"
+            )
         eos = network.generation_config.eos_token_id
         ends = self._tokenizer.eos_token_id if eos is None else eos
         fill = self._tokenizer.pad_token_id

@@ -99,11 +99,11 @@ class HTTPChat:
         """
         for attempt in range(self.retries + 1):
             try:
-                return self._masked(self._ask(messages, seed))
+                return self._without_key(self._ask(messages, seed))
             except _AttemptError as error:
                 failure = error
             # Outside of "except", as the context of a new error would hold the unmasked response.
-            problem = " ".join(self._masked(str(failure)).split())[:SHOWN]
+            problem = " ".join(self._without_key(str(failure)).split())[:SHOWN]
             if failure.is_final or attempt == self.retries:
                 break
             seconds = min(WAIT * 2**attempt if failure.wait is None else failure.wait, MAX_WAIT)
@@ -127,7 +127,7 @@ class HTTPChat:
             raise ConfigError(f"{self.key_env}: must be a key of ASCII characters without blanks (not shown)")
         return key
 
-    def _masked(self, text: str) -> str:
+    def _without_key(self, text: str) -> str:
         """Mask the key in a text, plain or as a JSON string."""
         key = self._key()
         for form in {key, json.dumps(key)[1:-1]} if len(key) >= SECRET else ():

@@ -93,7 +93,7 @@ def parse_choice(reply: str) -> ForcedChoice:
         The class, if exactly one is named. ABSTAINED if the reply says that it cannot tell, neither, or both, and has
         no answer line that names one class. Else UNPARSABLE.
     """
-    text = _QUESTION.sub(" ", _marked(reply))
+    text = _QUESTION.sub(" ", _mark(reply))
     answers = [answer for answer in _ANSWER.findall(text) if answer.strip()]
     decisive = answers[-1] if answers else text
     classes = set(re.findall("@([ab])", _NEGATED.sub(" ", decisive)))
@@ -103,7 +103,7 @@ def parse_choice(reply: str) -> ForcedChoice:
     return ForcedChoice.ABSTAINED if abstains else ForcedChoice.UNPARSABLE
 
 
-def _marked(reply: str) -> str:
+def _mark(reply: str) -> str:
     """Normalise a reply: lower case, no reasoning, markdown, LaTeX or quotes; classes become ``@a`` and ``@b``."""
     text = reply.rpartition("</think>")[2].partition("<think>")[0]
     text = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")

@@ -24,7 +24,7 @@ class SingleLabel(Kind):
     problem_type = "single_label_classification"
 
     @classmethod
-    def numbered(cls, classes: int) -> "SingleLabel":
+    def from_count(cls, classes: int) -> "SingleLabel":
         """Make a kind whose labels are the numbers of its classes."""
         return cls(tuple(map(str, range(classes))))
 

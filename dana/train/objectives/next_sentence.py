@@ -69,10 +69,10 @@ def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, 
     with np.errstate(over="ignore"):
         keys = batch.ids + np.asarray(epochs).astype(np.uint64) * EPOCH_STRIDE
     chance = hash_uniform(derive_seed(seed, "next sentence"), keys)
-    moved = np.flatnonzero((chance < 0.5) & (sizes >= 2))
-    moved = moved[np.argsort(chance[moved], kind="stable")]
+    swaps = np.flatnonzero((chance < 0.5) & (sizes >= 2))
+    swaps = swaps[np.argsort(chance[swaps], kind="stable")]
     second = np.arange(len(batch))  # source of each example's second half
-    second[moved] = np.roll(moved, 1)
+    second[swaps] = np.roll(swaps, 1)
 
     indices = np.arange(len(batch))
     texts = np.stack([indices, second], axis=1).ravel()
