@@ -128,6 +128,31 @@ def test_a_refusal_is_a_reply():
         assert chat(endpoint).reply(ASKED, 0) == "I will not."
 
 
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_reply_is_read_up_to_a_limit(announced, monkeypatch):
+    body = json.dumps({"choices": [{"message": {"content": "y" * 2900}}]}).encode()
+
+    def without_length(handler, request):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(body)
+        handler.close_connection = True
+
+    with serving(otherwise=raw(body) if announced else without_length) as endpoint:
+        monkeypatch.setattr(http, "LIMIT", 2000)
+        with pytest.raises(EndpointError):
+            chat(endpoint, retries=0).reply(ASKED, 0)
+        monkeypatch.setattr(http, "LIMIT", 3000)
+        assert chat(endpoint, retries=0).reply(ASKED, 0) == "y" * 2900
+
+
+def test_a_key_that_json_escapes_is_masked(monkeypatch):
+    monkeypatch.setenv("DANA_TEST_KEY", 'pass"word\\1234')
+    with serving(otherwise=raw(b'"pass\\"word\\\\1234')) as endpoint, pytest.raises(EndpointError) as caught:
+        chat(endpoint, key_env="DANA_TEST_KEY", retries=0).reply(ASKED, 0)
+    assert "word" not in str(caught.value)
+
+
 @pytest.mark.parametrize("bad", [status(500, f"bad key {KEY}"), status(401, f"bad key {KEY}"), raw(KEY.encode())])
 def test_an_endpoint_that_says_the_key_is_not_quoted(bad, waits, heard):
     heard.set_level(logging.DEBUG)
