@@ -1,4 +1,4 @@
-"""Cost of a scoring before it runs: sources to a table of time, memory and disk, measured on a sample."""
+"""Estimate the time, memory and disk of a scoring run from a small sample of its text."""
 
 import resource
 import time
@@ -40,41 +40,41 @@ def estimate(
     processes: int,
     share: float = 1.0,
 ) -> str:
-    """A table of the time, memory and disk that a scoring takes on this machine.
+    """Estimate the time, memory and disk that a scoring run takes on this machine; return them as a table of text.
 
     Args:
         sources: Files, folders, globs and URLs of the general text.
-        out: Folder of the run, which is left out of the sources.
+        out: Folder of the run, which is not read.
         selection: How text is cut, embedded and stored.
         inputs: How records become documents.
         on_bad_record: ``fail`` or ``skip``.
-        selector: What scores. The units that it is fitted on are counted where it embeds them; its fits are not.
-        processes: How many will share the scoring.
-        share: Of the documents, read all the same, that hygiene keeps by sampling.
+        selector: Selector that scores. The time to embed its samples is estimated, that of the fit is not.
+        processes: Number of processes that share the scoring.
+        share: Share of the documents that sampling keeps; all of them are read.
 
     Raises:
-        ConfigError: If there are no sources, or one cannot be sampled without reading all of it.
+        ConfigError: If there are no sources, no document, or one source is a streamed dataset of unknown size.
     """
     require(bool(sources), "general", sources, "at least one file, folder or glob")
-    documents, expected, reading = _sample(sources, out, inputs, on_bad_record)
+    documents, total_documents, reading = _sample(sources, out, inputs, on_bad_record)
     characters = np.mean([len(document.text) for document in documents])
     splitter, began = selection.splitter(), time.monotonic()
     texts = [document.text[start:end] for document in documents for start, end in splitter(document.text)]
     splitting = (time.monotonic() - began) / len(documents)
     units = len(texts) / len(documents)
     rate, dims = _encoding_rate(texts, selection.encoder) if "encoder" in selector.uses else (None, 0)
-    kept = expected * share
-    total = kept * units
-    fitted = selection.max_task_units + min(total, sum(selector.samples(selection.max_task_units).values()))
-    fitting = fitted / rate if rate else 0.0
-    scoring = kept * splitting + (total / rate if rate else 0.0)
+    document_count = total_documents * share
+    unit_count = document_count * units
+    fit_units = selection.max_task_units + min(unit_count, sum(selector.samples(selection.max_task_units).values()))
+    fitting = fit_units / rate if rate else 0.0
+    scoring = document_count * splitting + (unit_count / rate if rate else 0.0)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    disk = (kept * characters * CORPUS_SHARE + total * SCORE_BYTES) / 1e9
+    disk = (document_count * characters * CORPUS_SHARE + unit_count * SCORE_BYTES) / 1e9
     parts = f"reading {format_duration(reading)}, scoring {format_duration(scoring)} over {processes} process(es)"
-    fits = f"encodes up to {fitted:,.0f} units of task and general text; the fits come on top" if rate else "the fits"
+    fits = f"encodes up to {fit_units:,.0f} units of task and general text; plus the fits" if rate else "the fits"
     rows = [
-        ("documents", f"{kept:,.0f}", f"sampled {len(documents)}, {characters:,.0f} characters each"),
-        ("units", f"{total:,.0f}", f"{units:.1f} a document"),
+        ("documents", f"{document_count:,.0f}", f"sampled {len(documents)}, {characters:,.0f} characters each"),
+        ("units", f"{unit_count:,.0f}", f"{units:.1f} a document"),
         ("encoding", f"{rate:,.0f} units/s" if rate else "none", f"{selection.encoder}, one process, after a warm-up"),
         ("fitting", format_duration(fitting) if rate else "unknown", fits),
         ("time", format_duration(reading + fitting + scoring / processes), f"{parts}, and fitting"),
@@ -82,46 +82,46 @@ def estimate(
         ("disk", f"{disk:,.2f} GB", "corpus and scores"),
     ]
     if selection.store:
-        stored = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20
-        where = f"{stored} bytes a distinct unit, in {selection.store}; none with --store none"
-        rows.append(("store", f"{total * stored / 1e9:,.2f} GB", where))
+        unit_bytes = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20
+        where = f"{unit_bytes} bytes a distinct unit, in {selection.store}; none with --store none"
+        rows.append(("store", f"{unit_count * unit_bytes / 1e9:,.2f} GB", where))
     return "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
 
 
 def _sample(
     sources: Sequence[str], out: Path, inputs: Inputs, on_bad_record: str
 ) -> tuple[list[Document], float, float]:
-    """Documents from the beginning of every file; how many there are in all, exact for Parquet; seconds to read all."""
-    for source in filter(is_hub, sources):
-        raise ConfigError(f"{source}: a dry run cannot know the size of a streamed dataset")
+    """Read the head of every file; return its documents, the estimated number in all and the seconds to read all."""
+    for dataset in filter(is_hub, sources):
+        raise ConfigError(f"{dataset}: the size of a streamed dataset is unknown; run without --dry-run")
     files = [(source, file) for source in find_files(sources, out) for file in expand(source)]
     each = max(1, DOCUMENTS // len(files))
     documents: list[Document] = []
-    expected, seconds = 0.0, 0.0
-    for found, file in files:
+    total_documents, seconds = 0.0, 0.0
+    for source, file in files:
         began = time.monotonic()
-        some = list(islice(read_documents([found], on_bad_record, Tally(), inputs=inputs), each))
+        head = list(islice(read_documents([source], on_bad_record, Tally(), inputs=inputs), each))
         seconds += time.monotonic() - began
-        documents += some
-        if len(some) < each:
-            expected += len(some)
+        documents += head
+        if len(head) < each:
+            total_documents += len(head)
         elif format_of(file) == ".parquet":
-            expected += pq.read_metadata(pyarrow_source(file)).num_rows
+            total_documents += pq.read_metadata(pyarrow_source(file)).num_rows
         else:
-            text = "\n".join(document.text for document in some).encode("utf-8", "replace")
+            text = "\n".join(document.text for document in head).encode("utf-8", "replace")
             size = len(zlib.compress(text, 6)) if file.suffix in PACKED else len(text) * 1.05
-            expected += file_size(file) / (size / len(some))
+            total_documents += file_size(file) / (size / len(head))
     if not documents:
         raise ConfigError(f"{', '.join(sources)}: no document in the sample")
-    return documents, expected, expected * seconds / len(documents)
+    return documents, total_documents, total_documents * seconds / len(documents)
 
 
 def _encoding_rate(texts: list[str], spec: str) -> tuple[float, int]:
-    """Units encoded a second, and their dimensions."""
-    some = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[:UNITS]]
+    """Measure how many units are encoded per second; return it with the number of dimensions."""
+    sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[:UNITS]]
     encoder = create_encoder(spec)
-    warm = max(1, len(some) // 4)
-    dims = encoder.encode(some[:warm]).shape[1]
+    warm = max(1, len(sample) // 4)
+    dims = encoder.encode(sample[:warm]).shape[1]
     began = time.monotonic()
-    encoder.encode(some[warm:] or some)
-    return len(some[warm:] or some) / (time.monotonic() - began), dims
+    encoder.encode(sample[warm:] or sample)
+    return len(sample[warm:] or sample) / (time.monotonic() - began), dims

@@ -1,4 +1,4 @@
-"""Inputs of a selection: the task and corpus artifacts, opened and cut into units."""
+"""Open the task and corpus artifacts and cut their documents into units."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ from dana.scoring.settings import Selection
 
 @dataclass(frozen=True)
 class TaskText:
-    """A task artifact: documents to fit on, and held-out ones that nothing is fitted on."""
+    """A task artifact: documents to fit on and held-out documents."""
 
     artifact: Artifact
 
     @classmethod
     def open(cls, path: Path) -> "TaskText":
-        """Open what :func:`dana.stages.texts.task_stage` wrote."""
+        """Open the artifact of :func:`dana.stages.texts.task_stage`."""
         return cls(open_artifact(path, "task", "dana rank --task ... --general ... --out DIR"))
 
     def units(self, selection: Selection) -> Units:
-        """The units to fit on: at most ``max_task_units``, distinct, in a seeded order.
+        """Return the units to fit on: at most ``max_task_units``, distinct, in random order by the seed.
 
-        Of units with the same words the first is taken: repeated ones, as in relation data with other marks in the same
-        sentence, would vote more than once and leak over every split.
+        Of units with the same words only the first is used. Copies, such as one sentence with different entity marks
+        in relation data, would count more than once and leak across splits.
         """
         every = Units.join(list(iterate_units(self.artifact.path / "fit", selection.splitter())))
         first = distinct_rows(every.texts)
@@ -40,11 +40,12 @@ class TaskText:
         return every.rows(first[order])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
-        """Batches of units of the held-out documents, but for those with the words of a unit to fit on."""
+        """Yield batches of held-out units, without those whose words are in a unit to fit on."""
         splitter = selection.splitter()
-        seen = {wording(text) for batch in iterate_units(self.artifact.path / "fit", splitter) for text in batch.texts}
+        fit_units = iterate_units(self.artifact.path / "fit", splitter)
+        wordings = {wording(text) for batch in fit_units for text in batch.texts}
         for batch in iterate_units(self.artifact.path / "held_out", splitter):
-            new = np.flatnonzero([wording(text) not in seen for text in batch.texts])
+            new = np.flatnonzero([wording(text) not in wordings for text in batch.texts])
             if new.size:
                 yield batch.rows(new)
 
@@ -57,7 +58,7 @@ class GeneralCorpus:
 
     @classmethod
     def open(cls, path: Path) -> "GeneralCorpus":
-        """Open what :func:`dana.stages.texts.corpus_stage` wrote."""
+        """Open the artifact of :func:`dana.stages.texts.corpus_stage`."""
         return cls(open_artifact(path, "corpus", "dana score --task ... --general ... --out DIR"))
 
     @cached_property
@@ -66,5 +67,5 @@ class GeneralCorpus:
         return sum(pq.read_metadata(part).num_rows for part in part_files(self.artifact.path))
 
     def units(self, selection: Selection | WholeDocuments) -> Iterator[Units]:
-        """Batches of units, in corpus order."""
+        """Yield batches of units in corpus order."""
         return iterate_units(self.artifact.path, selection.splitter())

@@ -1,4 +1,4 @@
-"""Scoring of a corpus: task text, general text and a selector to an anomaly score a unit. DANA, Algorithm 1."""
+"""Fit a selector on task text and score every unit of a corpus with it. DANA, Algorithm 1."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -29,24 +29,24 @@ SAMPLES = f"{META_DIR}/samples.json"
 
 
 def build_selector(selector: str, detector: str, selection: Selection) -> Selector:
-    """The selector of a spec, in the context of a selection and its detector."""
+    """Create the selector of a spec, in the context of a selection and its detector."""
     return create_selector(selector, selection.context(detector))
 
 
 @dataclass(frozen=True)
 class Scoring(ShardedTable):
-    """One scoring of one corpus.
+    """The scores of one corpus by one selector.
 
     Attributes:
-        task: What to look for.
-        general: Where.
+        task: Text to fit the selector on.
+        general: Corpus to score.
         selection: How text is cut.
-        selector: What scores it.
-        folder: Where ``part-*.parquet`` goes (:data:`dana.core.schemas.SCORES`, one row a unit, corpus order), with,
-            in ``__dana__/``, ``held_out_task.parquet`` (the same for held-out task units), ``samples.json`` (ids of
-            the general units that were fitted on) and ``selector/`` (what was learned, for
+        selector: Selector that scores.
+        folder: Folder of the scores: ``part-*.parquet`` (:data:`dana.core.schemas.SCORES`, one row per unit, corpus
+            order) and, in ``__dana__/``, ``held_out_task.parquet`` (scores of held-out task units), ``samples.json``
+            (ids of the general units that were fitted on) and ``selector/`` (the fitted selector, for
             :func:`dana.scoring.saved_selector.load_selector`).
-        spec: How the selector was named; one that no name makes cannot be loaded without its maker.
+        spec: Spec of the selector; None if it was built in Python, so that the saved selector has no description.
     """
 
     task: TaskText
@@ -71,72 +71,72 @@ class Scoring(ShardedTable):
         }
 
     def load(self, folder: Path) -> FittedSelector:
-        """The fitted selector."""
         return self.selector.load(folder)
 
-    def rows(self, units: Units, fitted: FittedSelector) -> pa.Table:
-        """Units and their scores."""
-        return score_table(units, fitted)
+    def rows(self, units: Units, model: FittedSelector) -> pa.Table:
+        return score_table(units, model)
 
     def learn(self, draft: Draft) -> None:
-        """Fit the selector on the task, and score held-out task text.
+        """Fit the selector on the task and score the held-out task text.
 
         Raises:
             DataError: If the task has fewer than 20 units.
         """
         task = self.task.units(self.selection)
         if len(task) < MIN_TASK_UNITS:
-            raise DataError(f"the task has {len(task)} units; selection needs at least {MIN_TASK_UNITS}")
-        wanted = {
+            raise DataError(f"the task has {len(task)} units; scoring needs at least {MIN_TASK_UNITS}")
+        sample_sizes = {
             name: (derive_seed(self.selection.seed, "general", name), size)
             for name, size in self.selector.samples(len(task)).items()
         }
-        units, samples = self.draw_samples(wanted, self.selector.runs()) if wanted else (None, {})
+        units, samples = self.draw_samples(sample_sizes, self.selector.runs()) if sample_sizes else (None, {})
         total = sum(map(len, [task, *samples.values()]))
         blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
         with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
-            fitted = self.selector.fit(task, samples, self.selection.seed)
+            model = self.selector.fit(task, samples, self.selection.seed)
             bar.update(total - bar.n)
-        fitted.save(draft.path / LEARNED)
+        model.save(draft.path / LEARNED)
         if self.spec is not None:
             describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
-        held_out = [score_table(units, fitted) for units in self.task.held_out_units(self.selection)]
-        together = pa.concat_tables([SCORES.empty_table(), *held_out])
-        pq.write_table(together, draft.path / HELD_OUT_TASK, compression="zstd")
+        held_out = [score_table(units, model) for units in self.task.held_out_units(self.selection)]
+        table = pa.concat_tables([SCORES.empty_table(), *held_out])
+        pq.write_table(table, draft.path / HELD_OUT_TASK, compression="zstd")
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
-        draft.seeds.update({name: seed for name, (seed, _) in wanted.items()})
+        draft.seeds.update({name: seed for name, (seed, _) in sample_sizes.items()})
         draft.counts = {
             "task_units": len(task),
             "general_samples": {name: len(sample) for name, sample in samples.items()},
-            "held_out_task_units": together.num_rows,
+            "held_out_task_units": table.num_rows,
             **({} if units is None else {"general_units": units}),
         }
-        draft.notes |= getattr(fitted, "notes", {})
+        draft.notes |= getattr(model, "notes", {})
 
-    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
-        """The table, with what was learned and the scores' mean and deviation."""
-        return write_scores(draft, prepared, shards)
+    def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
+        return write_scores(draft, fit, shards)
 
 
-def write_scores(draft: Draft, prepared: Artifact, shards: Iterable[pa.Table]) -> int:
-    """Write a table of scores into a draft, with what was learned and their mean and deviation; returns its rows.
+def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int:
+    """Write scores into a draft, with the fitted selector and their mean and standard deviation.
 
     Args:
-        draft: Of a scores artifact.
-        prepared: What the selector was fitted to: the folder that :meth:`Scoring.learn` filled, or a scores artifact.
-        shards: In corpus order.
+        draft: Draft of a scores artifact.
+        fit: Artifact that holds the fitted selector: that of :meth:`Scoring.learn`, or a scores artifact.
+        shards: Tables of scores in corpus order.
+
+    Returns:
+        Number of rows.
     """
     for name in (HELD_OUT_TASK, SAMPLES):
-        shutil.copyfile(prepared.path / name, draft.path / name)
-    shutil.copytree(prepared.path / LEARNED, draft.path / LEARNED)
+        shutil.copyfile(fit.path / name, draft.path / name)
+    shutil.copytree(fit.path / LEARNED, draft.path / LEARNED)
     moments = Moments()
 
-    def watched() -> Iterator[pa.Table]:
+    def measure() -> Iterator[pa.Table]:
         nonlocal moments
-        for shard in shards:  # in corpus order, so that sums round alike whoever scored what
+        for shard in shards:  # in corpus order: sums round alike whichever process scored a shard
             moments = moments.merge(Moments.of(shard["score"].to_numpy()))
             yield shard
 
-    units = write_parts(watched(), draft.path, SCORES)
-    draft.notes |= get_notes(prepared.manifest) | {"mean": moments.mean, "std": moments.std}
+    units = write_parts(measure(), draft.path, SCORES)
+    draft.notes |= get_notes(fit.manifest) | {"mean": moments.mean, "std": moments.std}
     return units

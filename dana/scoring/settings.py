@@ -1,4 +1,4 @@
-"""Settings: how text is cut into units, embedded and placed; which detectors are ranked, and what decides."""
+"""Settings of scoring (units, encoder, geometry, seed) and of ranking detectors (protocol, folds)."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("grouped", "paper")
 ALL = ["all"]
-LEFT_OUT = ("pyod",)  # of all: needs an argument, and has half a hundred
+LEFT_OUT = ("pyod",)  # not in ``all``: needs an argument
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How text is cut, embedded and placed.
+    """How text is cut and embedded.
 
     Attributes:
         units: ``sentence`` or ``window:N`` word-pieces of the encoder's tokenizer.
@@ -49,33 +49,33 @@ class Selection:
 
     def __post_init__(self) -> None:
         local = not is_url(self.store or "") and not Path(self.store or "").is_file()
-        require(local, "store", self.store, "a local folder, or a place for a new one")
+        require(local, "store", self.store, "a local folder; it need not exist")
         require(self.max_task_units >= 1, "max_task_units", self.max_task_units, "at least 1")
-        self.context("")  # checks what selectors share
+        self.context("")  # checks the settings of all selectors
         parse_units(self.units)
         has_rules(self.language)
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint; the encoder is added by whoever loads it. Where a store is does not count."""
+        """Return plain values for a fingerprint, without the store's path. The caller adds the encoder."""
         left_out = {"store"} if self.store else {"store", "store_dtype"}
         if parse_units(self.units).needs_tokenizer:
-            left_out.add("language")  # windows end anywhere
+            left_out.add("language")  # windows ignore sentence ends
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def cut(self) -> dict[str, Any]:
-        """The part of :meth:`identity` that decides which units there are; a selector's own identity has the rest."""
+        """Return the part of :meth:`identity` that decides the units. The rest is in the selector's identity."""
         cutter = "encoder" if parse_units(self.units).needs_tokenizer else "language"
         return {name: getattr(self, name) for name in ("units", cutter, "max_task_units", "seed")}
 
     def context(self, detector: str) -> "SelectorContext":
-        """What selectors share; `detector` is a spec."""
+        """Create the context of a selector; `detector` is a spec."""
         from dana.selectors.base import SelectorContext
 
-        shared = (self.encoder, self.geometry, self.general_share, self.store, self.store_dtype)
-        return SelectorContext(detector, *shared)
+        settings = (self.encoder, self.geometry, self.general_share, self.store, self.store_dtype)
+        return SelectorContext(detector, *settings)
 
     def splitter(self) -> Splitter:
-        """Text to character spans of its units. Windows need the encoder's tokenizer."""
+        """Return a function that cuts a text into the character spans of its units. Windows load the tokenizer."""
         spec = parse_units(self.units)
         tokenizer = getattr(ENCODERS.create(self.encoder), "tokenizer", None) if spec.needs_tokenizer else None
         return spec.splitter(tokenizer, self.language)
@@ -86,10 +86,10 @@ class RankSettings:
     """How the detectors are compared.
 
     Attributes:
-        detectors: Detector specs; ``all`` is every built-in and plug-in that needs no argument. One of these that
-            fails is left out with a warning; one that is asked for by name is an error.
-        protocol: ``grouped`` holds out documents, with all that is nearly the same, in folds, and chooses by recall at
-            the budget. ``paper`` holds out a tenth of the units, by unit, and chooses by F1 (DANA, section 3.1).
+        detectors: Detector specs; ``all`` is every built-in and plug-in that needs no argument. With ``all`` a
+            detector that fails is skipped with a warning; a detector that was named is an error.
+        protocol: ``grouped`` holds out documents with their near duplicates, in folds, and chooses by recall at the
+            budget. ``paper`` holds out a tenth of the units, by unit, and chooses by F1 (DANA, section 3.1).
         folds: Folds of ``grouped``.
         seeds: Repetitions, each with its own split and detector seed.
         prevalence: Share of task text at which the average precision is taken; the paper's is a half.
@@ -110,31 +110,34 @@ class RankSettings:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing was asked for by name."""
+        """Whether all detectors are ranked."""
         return self.detectors == ALL
 
     def identity(self) -> dict[str, Any]:
-        """Plain values for a fingerprint; the detectors are added by whoever resolves them."""
+        """Return plain values for a fingerprint. The caller adds the detectors."""
         left_out = ("detectors",) if self.protocol == "grouped" else ("detectors", "folds")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def specs(self) -> list[str]:
-        """The detectors by spec; unknown names fail here, before any work. Of ``all``, those that load."""
+        """Return the specs of the detectors; of ``all``, those that load. Unknown names are an error."""
         if self.is_all:
             return [spec for spec, problem in _zoo().items() if not problem]
         for spec in self.detectors:
             DETECTORS.create(spec)
         if len(set(self.detectors)) < len(self.detectors):
-            raise ConfigError(f"detectors={','.join(self.detectors)}: a name is given twice")
+            raise ConfigError(f"detectors={','.join(self.detectors)}: each name may appear once")
         return self.detectors
 
     def broken(self) -> dict[str, str]:
-        """Of ``all``, those that do not load, and why."""
+        """Return the detectors of ``all`` that do not load, with the error of each."""
         return {spec: problem for spec, problem in _zoo().items() if problem} if self.is_all else {}
 
 
 def _zoo() -> dict[str, str]:
-    """Every detector that needs no argument, with what keeps it from loading; a name that two claim stands twice."""
+    """Load every detector that needs no argument; return its error, empty if it loads, by spec.
+
+    A name that two packages register appears once per package.
+    """
     problems = {}
     for name, claims in DETECTORS.entries().items():
         specs = [name] if len(claims) == 1 else [f"{claim.dist.name}:{name}" for claim in claims if claim.dist]

@@ -1,9 +1,9 @@
-"""A corpus to a table of one row a unit, in shards that any number of processes make. Flat memory, the same bytes.
+"""Compute one row per unit of a corpus, in shards that any number of processes share. Memory is flat.
 
-A shard is 1,024 documents. Where it begins follows from the corpus alone, so it holds the same rows whichever process
-writes it; it is written whole or not at all, and what a killed process did not write the next one does.
+A shard is 1,024 documents. Its boundaries depend on the corpus alone, so its rows are the same whichever process
+writes it. It is written whole or not at all; the next process scores what a killed one did not write.
 
-Three steps, each of which may be another process on another machine: prepare (learn what the rows need, once), score
+Three steps, each of which may run as another process on another machine: prepare (fit the model, once), score
 shards (any share of them), merge (one table in corpus order).
 """
 
@@ -35,7 +35,7 @@ from dana.scoring.settings import Selection
 log = get_logger(__name__)
 
 DOCUMENTS_PER_SHARD = 1024
-AHEAD = 2  # shards that are read and cut while another is scored
+AHEAD = 2  # shards read and cut ahead of scoring
 SECONDS = b"dana.seconds"
 
 
@@ -46,8 +46,8 @@ class Shard:
     Attributes:
         number: From 0, in corpus order.
         part: The Parquet file.
-        group: The row group's number there.
-        documents: How many rows.
+        group: Number of the row group in the file.
+        documents: Number of rows.
     """
 
     number: int
@@ -56,70 +56,70 @@ class Shard:
     documents: int
 
     def read(self) -> Iterator[Document]:
-        """The documents."""
+        """Yield the documents."""
         with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
             table = file.read_row_group(self.group, DOCUMENTS.names)
-        columns = (table[name].to_pylist() for name in DOCUMENTS.names)  # half the time of a dictionary a row
+        columns = (table[name].to_pylist() for name in DOCUMENTS.names)  # half the time of to_pylist on the table
         return starmap(Document, zip(*columns, strict=True))
 
 
 def shards_of(corpus: Path) -> list[Shard]:
-    """All shards of a corpus folder, in order."""
-    found: list[Shard] = []
+    """List the shards of a corpus folder, in order."""
+    shards: list[Shard] = []
     for part in part_files(corpus):
-        about = pq.read_metadata(part)
-        for group in range(about.num_row_groups):
-            found.append(Shard(len(found), part, group, about.row_group(group).num_rows))
-    return found
+        metadata = pq.read_metadata(part)
+        for group in range(metadata.num_row_groups):
+            shards.append(Shard(len(shards), part, group, metadata.row_group(group).num_rows))
+    return shards
 
 
 @dataclass(frozen=True)
 class ShardFolder:
-    """Where the shards of one scoring lie until they are merged.
+    """Folder of one table's shards until they are merged.
 
     Attributes:
         path: The folder.
-        scoring: The scoring's fingerprint, which is in each file's name: those of another do not count.
+        scoring: Fingerprint of the table. It is part of each file name, so that shards of other tables are ignored.
     """
 
     path: Path
     scoring: str
 
     def file(self, number: int) -> Path:
-        """A shard's file."""
+        """Return the path of a shard's file."""
         return self.path / f"shard-{number:06d}-{self.scoring[:16]}.parquet"
 
     def missing(self, shards: Iterable[Shard]) -> list[Shard]:
-        """Those that this scoring has no file of yet."""
+        """Return the shards that have no file yet."""
         return [shard for shard in shards if not self.file(shard.number).is_file()]
 
     def write(self, number: int, table: pa.Table, seconds: float) -> None:
-        """Write a shard's file aside, put it on the disk, and rename it.
+        """Write a shard to a temporary file, flush it to disk and rename it.
 
         Args:
-            number: Of the shard.
-            table: Its scores.
-            seconds: That scoring it took; kept beside the scores until they are merged.
+            number: Number of the shard.
+            table: Rows of the shard.
+            seconds: Time that scoring took, stored in the file's metadata until the shards are merged.
 
         Raises:
-            ArtifactError: If the folder is gone.
+            ArtifactError: If the folder no longer exists.
         """
-        timed = table.replace_schema_metadata({SECONDS: f"{seconds:.3f}".encode()})
+        table = table.replace_schema_metadata({SECONDS: f"{seconds:.3f}".encode()})
         try:
             with temp_file(self.file(number)) as temporary:
-                pq.write_table(timed, temporary, compression="zstd", write_page_checksum=True)
+                pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         except FileNotFoundError as error:
-            raise ArtifactError(f"{self.path}: is gone; another process has merged or removed the shards") from error
+            raise ArtifactError(f"{self.path}: gone; another process has merged or removed the shards") from error
 
     def seconds(self, shards: Iterable[Shard]) -> float:
-        """How long it took to score some shards, summed over the processes that did."""
+        """Sum the seconds that scoring these shards took, over all processes."""
         return sum(float(pq.read_schema(self.file(shard.number)).metadata[SECONDS]) for shard in shards)
 
     def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
-        """Every shard's table, in order.
+        """Yield the table of each shard, in order.
 
         Raises:
-            ArtifactError: If one is damaged.
+            ArtifactError: If a file is damaged.
         """
         for shard in shards:
             file = self.file(shard.number)
@@ -131,11 +131,11 @@ class ShardFolder:
 
 
 def key_columns(units: Units) -> list[Any]:
-    """The columns that every table of units begins with: doc_id, source, unit, start, end."""
-    of = pa.array(units.owners)
+    """Return the first columns of every table of units: doc_id, source, unit, start, end."""
+    owners = pa.array(units.owners)
     return [
-        pa.array([document.doc_id for document in units.documents], pa.string()).take(of),
-        pa.array([document.source for document in units.documents], pa.string()).take(of),
+        pa.array([document.doc_id for document in units.documents], pa.string()).take(owners),
+        pa.array([document.source for document in units.documents], pa.string()).take(owners),
         pa.array(units.numbers),
         pa.array(units.starts),
         pa.array(units.ends),
@@ -143,16 +143,17 @@ def key_columns(units: Units) -> list[Any]:
 
 
 class ShardedTable(ABC):
-    """One table of one corpus. A subclass is a frozen dataclass that says what is learned first and what a row is.
+    """A table of one row per unit of a corpus. Subclasses are frozen dataclasses that fit a model and compute rows.
 
     Attributes:
         general: The corpus.
         selection: How its text is cut.
-        folder: Where ``part-*.parquet`` of `schema` goes, one row a unit, in corpus order.
-        kind: What the folder holds, for example ``scores``.
-        learned: What the rows need, for example ``selector``: an artifact of this name lies beside the shards until
-            they are merged, and what it has under ``__dana__/`` of the same name is what :meth:`load` reads.
-        command: That makes it, for messages.
+        folder: Folder of the table: ``part-*.parquet`` of `schema`, one row per unit, in corpus order.
+        kind: Kind of the table's artifact, for example ``scores``.
+        model_name: Name of the model, for example ``selector``. Its artifact of this name lies beside the shards until
+            they are merged; :meth:`load` reads its folder ``__dana__/<model_name>``.
+        schema: Columns of a row.
+        command: Command that makes the table, for messages.
     """
 
     general: GeneralCorpus
@@ -166,70 +167,70 @@ class ShardedTable(ABC):
     @property
     @abstractmethod
     def depends_on(self) -> dict[str, Any]:
-        """All that decides the rows."""
+        """Inputs of the fingerprint: everything that decides the rows."""
 
     @abstractmethod
     def learn(self, draft: Draft) -> None:
-        """Write what the rows need into a draft, under ``__dana__/`` and the name `learned`, with counts and seeds."""
+        """Fit the model and write it into a draft, under ``__dana__/<model_name>``, with counts and seeds."""
 
     @abstractmethod
     def load(self, folder: Path) -> Any:
-        """What :meth:`learn` wrote there."""
+        """Read the model that :meth:`learn` wrote."""
 
     @abstractmethod
-    def rows(self, units: Units, fitted: Any) -> pa.Table:
-        """A row of `schema` a unit; none depends on the others."""
+    def rows(self, units: Units, model: Any) -> pa.Table:
+        """Compute one row of `schema` per unit, each independent of the others."""
 
     @abstractmethod
-    def join(self, draft: Draft, prepared: Artifact, shards: Iterator[pa.Table]) -> int:
-        """Write the table into a draft; returns its rows.
+    def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
+        """Write the table into a draft and return its number of rows.
 
         Args:
-            draft: Its counts, seeds and seconds are filled in by others.
-            prepared: What :meth:`learn` wrote.
-            shards: In corpus order.
+            draft: Draft of the table; the caller sets counts, seeds and seconds.
+            fit: Artifact of :meth:`learn`.
+            shards: Tables of the shards in corpus order.
         """
 
     @property
     def shards(self) -> ShardFolder:
-        """Where shards wait to be merged."""
+        """Folder of the shards."""
         return ShardFolder(self.folder.with_name(f"{self.folder.name}-shards"), fingerprint(self.depends_on))
 
     @property
     def is_done(self) -> bool:
-        """Whether the folder holds the table; :meth:`merge` refuses that of something else."""
+        """Whether the folder holds a table; :meth:`merge` checks that it is this one."""
         return (self.folder / MANIFEST).is_file()
 
     def prepare(self) -> Any:
-        """Learn what the rows need, or read what was learned before, once every byte of it is found whole.
+        """Fit the model, or load it if it was fitted before and its digests match.
 
         Raises:
             ArtifactError: If the folder holds the shards of another table; the difference is named.
         """
-        learned = make(self.shards.path / self.model_name, self.model_name, self.depends_on, self.learn)
-        self._refuse_damage(learned)
-        return self.load(learned.path / META_DIR / self.model_name)
+        fit = make(self.shards.path / self.model_name, self.model_name, self.depends_on, self.learn)
+        self._refuse_damage(fit)
+        return self.load(fit.path / META_DIR / self.model_name)
 
     def load_prepared(self) -> Any:
-        """What :meth:`prepare` left.
+        """Load the model that :meth:`prepare` fitted.
 
         Raises:
-            ArtifactError: If it has not run, or ran for something else.
+            ArtifactError: If there is none, or it is of another table.
         """
         command = f"{self.command} --prepare, with the same flags"
         open_artifact(self.shards.path / self.model_name, self.model_name, command)
         return self.prepare()
 
-    def _refuse_damage(self, made: Artifact) -> None:
-        check_digests(made.path, made.manifest["files"], f"remove {made.path}, then prepare it again: {self.command}")
+    def _refuse_damage(self, fit: Artifact) -> None:
+        check_digests(fit.path, fit.manifest["files"], f"remove {fit.path}, then prepare it again: {self.command}")
 
     def draw_samples(
-        self, wanted: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
+        self, sample_sizes: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
     ) -> tuple[int, dict[str, Units]]:
-        """One pass through the corpus: how many units it has, and samples; see :func:`dana.corpus.unit_stream.draw`."""
+        """Count the units of the corpus and draw samples, in one pass; see :func:`dana.corpus.unit_stream.draw`."""
         count = 0
 
-        def watched() -> Iterator[Units]:
+        def count_units() -> Iterator[Units]:
             nonlocal count
             with progress(what="drawing samples", unit="documents", total=self.general.documents) as bar:
                 for units in prefetch(self.general.units(self.selection)):
@@ -237,71 +238,74 @@ class ShardedTable(ABC):
                     count += len(units)
                     bar.update(len(units.documents))
 
-        samples = draw(watched(), wanted, runs)
+        samples = draw(count_units(), sample_sizes, runs)
         return count, samples
 
-    def score(self, fitted: Any, share: Share) -> float:
-        """Make the shards of a share that nobody has made yet; returns the seconds spent on rows.
+    def score(self, model: Any, share: Share) -> float:
+        """Score the shards of a share that have no file yet.
 
         Args:
-            fitted: From :meth:`prepare`.
-            share: Which shards.
+            model: Model of :meth:`prepare`.
+            share: This process's share of the shards.
+
+        Returns:
+            Seconds spent on computing rows.
         """
-        mine = shards_of(self.general.artifact.path)[share.number :: share.of]
-        missing = self.shards.missing(mine)
-        if len(missing) < len(mine):
-            log.info("shards    %d of %d are there already", len(mine) - len(missing), len(mine))
-        busy, done = 0.0, 0
-        with progress(what="scoring", unit="units", total=self._expected(missing)) as bar, report_ticks(bar):
+        shards = shards_of(self.general.artifact.path)[share.number :: share.of]
+        missing = self.shards.missing(shards)
+        if len(missing) < len(shards):
+            log.info("shards    %d of %d are already scored", len(shards) - len(missing), len(shards))
+        busy, unit_count = 0.0, 0
+        with progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar, report_ticks(bar):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
                 began = time.monotonic()
                 rows = [self.schema.empty_table()]
                 for units in batches:
-                    rows.append(self.rows(units, fitted))
-                    done += len(units)
-                    bar.update(done - bar.n)  # less what the encoder ticked
+                    rows.append(self.rows(units, model))
+                    unit_count += len(units)
+                    bar.update(unit_count - bar.n)  # the encoder has ticked some of them
                 spent = time.monotonic() - began
                 self.shards.write(shard.number, pa.concat_tables(rows).combine_chunks(), spent)
                 busy += spent
-            bar.total = done
+            bar.total = unit_count
         return busy
 
-    def _expected(self, shards: list[Shard]) -> int | None:
-        """About how many units some shards have, for a progress bar; None where nobody has counted."""
-        counted = read_manifest(self.shards.path / self.model_name).get("counts", {}).get("general_units")
+    def _estimate_units(self, shards: list[Shard]) -> int | None:
+        """Estimate the number of units of shards for a progress bar; None if the corpus' units were not counted."""
+        general_units = read_manifest(self.shards.path / self.model_name).get("counts", {}).get("general_units")
         documents = sum(shard.documents for shard in shards)
-        return None if counted is None else round(counted * documents / max(1, self.general.documents))
+        return None if general_units is None else round(general_units * documents / max(1, self.general.documents))
 
     def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
-        """Each shard with its units, in batches."""
+        """Yield each shard with its batches of units."""
         splitter = self.selection.splitter()
         for shard in shards:
             yield shard, list(split_documents(shard.read(), splitter))
 
     def run(self) -> Artifact:
-        """All three steps, shared by the processes of one launch; what was done before is not done again.
+        """Prepare, score and merge, shared by the processes of one launch; resumes after a kill.
 
         Raises:
-            ArtifactError: If another command is at it.
+            ArtifactError: If another command is making the same table.
         """
-        with ExitStack() as held:
-            on_rank_0(lambda: held.enter_context(self._alone()))
+        with ExitStack() as stack:
+            on_rank_0(lambda: stack.enter_context(self._lock()))
             if not on_rank_0(lambda: self.is_done):
                 self.score(self.prepare(), Share.of_launch())
                 wait_for_all()
             return on_rank_0(self._merge)
 
     def merge(self) -> Artifact:
-        """Join all shards, in corpus order, and remove them.
+        """Join all shards in corpus order and remove them.
 
         Raises:
-            ArtifactError: If some are missing, or another process is making them all.
+            ArtifactError: If shards are missing, or another command is making the same table.
         """
-        with self._alone():
+        with self._lock():
             return self._merge()
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """Held by whoever merges: it removes the shards, under the hands of any other."""
+    def _lock(self) -> AbstractContextManager[None]:
+        """Lock the shards: merging removes them, so only one process may."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         return folder_lock(self.shards.path)
 
@@ -311,16 +315,16 @@ class ShardedTable(ABC):
         if missing and not self.is_done:
             raise ArtifactError(
                 f"{self.shards.path}: {len(missing)} of {len(every)} shards are not scored yet, the first is number "
-                f"{missing[0].number}; {self.command}, with the same flags, scores what is missing"
+                f"{missing[0].number}; run {self.command} with the same flags to score them"
             )
         artifact = make(self.folder, self.kind, self.depends_on, lambda draft: self._join(draft, every))
         shutil.rmtree(self.shards.path, ignore_errors=True)
         return artifact
 
     def _join(self, draft: Draft, every: list[Shard]) -> None:
-        prepared = open_artifact(self.shards.path / self.model_name, self.model_name)
-        self._refuse_damage(prepared)  # what is copied gets a seal of its own
-        units = self.join(draft, prepared, self.shards.tables(every))
-        draft.counts = {"units": units, **prepared.manifest["counts"]}
-        draft.seeds = prepared.manifest["seeds"]
-        draft.start -= prepared.manifest["seconds"] + self.shards.seconds(every)  # rows take more than joining them
+        fit = open_artifact(self.shards.path / self.model_name, self.model_name)
+        self._refuse_damage(fit)  # before it is copied and sealed again
+        units = self.join(draft, fit, self.shards.tables(every))
+        draft.counts = {"units": units, **fit.manifest["counts"]}
+        draft.seeds = fit.manifest["seeds"]
+        draft.start -= fit.manifest["seconds"] + self.shards.seconds(every)  # the manifest counts all three steps

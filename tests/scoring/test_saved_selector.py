@@ -106,7 +106,7 @@ def test_no_selector_there_is_told_with_the_command_that_makes_one(tmp_path, run
 
 
 def test_a_place_that_is_none_is_refused_by_name():
-    for place, said in ((None, "a saved selector's, or"), ("s3://bucket/run", "a local folder; copy it here")):
+    for place, said in ((None, "the path of a saved selector"), ("s3://bucket/run", "a local folder; copy it here")):
         with pytest.raises(ConfigError, match=f"folder={place!r}: must be {said}"):
             load_selector(place)
 
@@ -173,7 +173,7 @@ def test_a_plug_in_that_is_not_installed_is_named(moved):
     [
         ("one text", None, "texts is a str; give a list of texts"),
         (["a", 3], None, r"texts\[1\] is a int"),
-        (["a"], ["x", "y"], "ids: 2 for 1 texts"),
+        (["a"], ["x", "y"], "ids: expected one per text, got 2 for 1"),
         (["a"], [None], r"ids\[0\] is a NoneType"),
     ],
 )

@@ -130,7 +130,7 @@ def test_too_small_a_task_is_refused_with_its_size(opened, tmp_path):
     (tmp_path / "small.txt").write_text("\n".join(f"Cell number {n}." for n in range(18)), encoding="utf-8")
     task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
     selector = build_selector("detector", "knn", SELECTION)
-    with pytest.raises(DataError, match=r"the task has 1\d units; selection needs at least 20"):
+    with pytest.raises(DataError, match=r"the task has 1\d units; scoring needs at least 20"):
         Scoring(task, opened[1], SELECTION, selector, tmp_path / "scores").run()
     assert not (tmp_path / "scores").exists()
     with pytest.raises(DataError, match="units"):

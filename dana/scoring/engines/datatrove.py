@@ -1,6 +1,6 @@
-"""Steps of a datatrove pipeline: documents to anomaly scores by a saved selector; documents kept by score or weight.
+"""Score documents with a saved selector, or filter them by score or weight, in a datatrove pipeline.
 
-A step holds plain settings, so that it travels to Slurm and Ray; selector and weights are opened where it runs.
+A step holds plain settings, so that it can be sent to Slurm and Ray; each task opens selector and weights itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,47 +40,47 @@ __all__ = ["DanaFilter", "DanaScore", "DanaWords", "document_cut", "join_scores"
 SCORE, UNITS, WEIGHT = "dana_score", "dana_units", "dana_weight"  # keys of a document's metadata
 
 
-def as_document(given: Any) -> Document | None:
-    """A document of datatrove as dana reads it; None if its text is blank.
+def as_document(doc: Any) -> Document | None:
+    """Convert a document of datatrove to one of dana; return None if its text is blank.
 
     The source is its metadata's ``source``, or the stem of its ``file_path``.
 
     Raises:
-        DataError: If its text is no string.
+        DataError: If its text is not a string.
     """
-    if not isinstance(given.text, str):
-        raise DataError(f"document {given.id!r}: its text is {type(given.text).__name__}, not a string")
-    text = normalise(given.text)
+    if not isinstance(doc.text, str):
+        raise DataError(f"document {doc.id!r}: its text is {type(doc.text).__name__}, not a string")
+    text = normalise(doc.text)
     if not text:
         return None
-    source = normalise(str(given.metadata.get("source") or ""))
-    source = source or normalise(stem(Path(str(given.metadata.get("file_path") or ""))))
-    return Document(normalise(str(given.id)) or document_id(source, text), source, text)
+    source = normalise(str(doc.metadata.get("source") or ""))
+    source = source or normalise(stem(Path(str(doc.metadata.get("file_path") or ""))))
+    return Document(normalise(str(doc.id)) or document_id(source, text), source, text)
 
 
 class DanaScore(PipelineStep):  # type: ignore[misc]
     """Writes ``dana_score``, the mean anomaly score of a document's units, and ``dana_units``, their number.
 
-    Higher is more foreign to the task. Both are overwritten where they are there already; of blank text they are None
-    and 0. Text is normalised and cut as ``dana score`` does, in shards of 1,024 documents that are not blank, so
-    that the same documents in the same order have the same bits; the document's own text stays as it is.
+    Higher is more foreign to the task. Existing values are overwritten; a blank text has None and 0. Text is normalised
+    and cut as by ``dana score``, in shards of 1,024 documents that are not blank, so scores of the same documents in
+    the same order equal those of ``dana score`` bit for bit. The document's text does not change.
     """
 
     name = "Anomaly scores"
     type = "dana"
 
     def __init__(self, selector: str | Path, output: Any = None, encoder: str | None = None) -> None:
-        """Settings of the step; nothing is opened yet.
+        """Store the settings of the step; the selector is opened in :meth:`run`.
 
         Args:
-            selector: Folder of a saved selector, or of the run that fitted it, as each task finds it.
-            output: Where tables of documents and scores go, a part a task, for
-                :func:`dana.scoring.engines.parts.join_scores`: a path, a URL, or what else is a folder to datatrove.
-                None writes none.
-            encoder: Spec of the same encoder, where its checkpoint lies elsewhere or a device is to be named.
+            selector: Folder of a saved selector, or of the run that fitted it; each task must find it at this path.
+            output: Folder for tables of documents and scores, one part per task, for
+                :func:`dana.scoring.engines.parts.join_scores`: a path, a URL or another folder of datatrove. None
+                writes no tables.
+            encoder: Spec of the same encoder, to set a device or another path of its checkpoint.
 
         Raises:
-            ConfigError: If the selector is at a URL, or that of the output holds credentials.
+            ConfigError: If the selector is at a URL, or the output's URL holds credentials.
         """
         super().__init__()
         self.selector = _local("selector", selector)
@@ -90,45 +90,45 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         self.encoder = encoder
 
     def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """Documents with their scores, in order, 1,024 in memory at a time.
+        """Yield documents with their scores, in order, with 1,024 in memory.
 
         Raises:
             ArtifactError: If the selector is missing, damaged or of another encoder; before any document is read.
-            DataError: If a document's text is no string.
+            DataError: If a document's text is not a string.
         """
-        saved = load_selector(self.selector, self.encoder)
-        digest = saved.description["digest"]
+        selector = load_selector(self.selector, self.encoder)
+        digest = selector.description["digest"]
         part = nullcontext() if self.output is None else task_part(self.output, rank, world_size, digest)
         with part as writer:
             for shard in _shards(data or ()):
-                yield from self._scored(shard, saved, writer)
+                yield from self._score_shard(shard, selector, writer)
 
-    def _scored(
-        self, shard: list[tuple[Any, Document | None]], saved: SavedSelector, writer: PartWriter | None
+    def _score_shard(
+        self, shard: list[tuple[Any, Document | None]], selector: SavedSelector, writer: PartWriter | None
     ) -> Iterator[Any]:
         documents = [document for _, document in shard if document is not None]
         with self.track_time("batch"):
-            table = next(saved.tables(documents), SCORES.empty_table())
+            table = next(selector.tables(documents), SCORES.empty_table())
             if writer is not None:
                 writer.add(documents, table)
                 writer.blank += len(shard) - len(documents)
-        found = _by_place(documents, table)
-        for given, document in shard:
-            mean, units = (None, 0) if document is None else next(found)
-            if given.metadata.keys() & {SCORE, UNITS}:
+        scores = _score_documents(documents, table)
+        for doc, document in shard:
+            mean, units = (None, 0) if document is None else next(scores)
+            if doc.metadata.keys() & {SCORE, UNITS}:
                 self.stat_update("scored_before")
-            given.metadata |= {SCORE: mean, UNITS: units}
+            doc.metadata |= {SCORE: mean, UNITS: units}
             self.stat_update("total" if units else "blank")
-            yield given
+            yield doc
 
 
 def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
-    """Documents as both read them, as many together as hold 1,024 that are not blank."""
+    """Yield documents of datatrove and of dana in shards of 1,024 that are not blank."""
     shard: list[tuple[Any, Document | None]] = []
     full = 0
-    for given in data:
-        document = as_document(given)
-        shard.append((given, document))
+    for doc in data:
+        document = as_document(doc)
+        shard.append((doc, document))
         full += document is not None
         if full == DOCUMENTS_PER_SHARD:
             yield shard
@@ -137,75 +137,74 @@ def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
         yield shard
 
 
-def _by_place(documents: list[Document], table: pa.Table) -> Iterator[tuple[float | None, int]]:
-    """Mean score and number of the units of each document; a text without words may have no unit."""
-    found = zip(*document_means(table, "score"), strict=True)
-    name, mean, units = next(found, (None, 0.0, 0))
+def _score_documents(documents: list[Document], table: pa.Table) -> Iterator[tuple[float | None, int]]:
+    """Yield mean score and number of units of each document; None and 0 if it has no unit."""
+    means = zip(*document_means(table, "score"), strict=True)
+    name, mean, units = next(means, (None, 0.0, 0))
     for document in documents:
         if document.doc_id == name:
             yield float(mean), int(units)
-            name, mean, units = next(found, (None, 0.0, 0))
+            name, mean, units = next(means, (None, 0.0, 0))
         else:
             yield None, 0
 
 
 class DanaFilter(BaseFilter):  # type: ignore[misc]
-    """Keeps documents by their mean anomaly score, or by their weight."""
+    """Selects documents by their mean anomaly score or by their weight."""
 
     name = "Relevance to the task"
 
     def __init__(
         self, below: float | None = None, weights: str | Path | None = None, exclusion_writer: Any = None
     ) -> None:
-        """Settings of the step; exactly one of the first two.
+        """Store the settings of the step; exactly one of `below` and `weights` is needed.
 
         Args:
-            below: Keep those whose ``dana_score`` is below it, as
-                :func:`document_cut` takes it from a weighed run. Blank ones go.
-            weights: Keep those with a weight above 0 in this weights folder, found by their names. All that have one
-                get it as ``dana_weight``, the mean over their units.
-            exclusion_writer: datatrove's, for the documents that go; ``filter_reason`` in their metadata says why.
+            below: Threshold: select documents whose ``dana_score`` is below it, for example :func:`document_cut` of a
+                run. Blank documents are dropped.
+            weights: Folder of weights: select documents with a weight above 0 there, matched by id. Their metadata
+                gets ``dana_weight``, the mean over their units.
+            exclusion_writer: Writer of datatrove for dropped documents; their metadata has a ``filter_reason``.
 
         Raises:
-            ConfigError: If none or both are given, the score is no finite number, or the weights are at a URL.
+            ConfigError: If none or both are set, the threshold is not a finite number, or the weights are at a URL.
         """
         super().__init__(exclusion_writer)
         if (below is None) == (weights is None):
-            raise ConfigError(f"below={below!r}, weights={weights!r}: give one of them")
+            raise ConfigError(f"below={below!r}, weights={weights!r}: set exactly one of them")
         if below is not None:
             require(_is_number(below), "below", below, "a finite number")
         self.below = None if below is None else float(below)
         self.weights = None if weights is None else _local("weights", weights)
 
     def run(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """Documents that stay.
+        """Yield the selected documents.
 
         Raises:
             ArtifactError: If the weights are missing or damaged; before any document is read.
-            DataError: If a document has no ``dana_score`` and one is needed, or none of the task's documents has a
-                weight.
+            DataError: If a document lacks the ``dana_score`` that is needed, or no document of the task has a weight.
         """
         if self.weights is None:
             yield from super().run(data, rank, world_size)
             return
         weights = document_weights(Path(self.weights))
-        read = named = 0
+        documents = matches = 0
 
-        def weighed() -> Iterator[Any]:
-            nonlocal read, named
-            for given in data:
-                document = as_document(given)
+        def add_weights() -> Iterator[Any]:
+            nonlocal documents, matches
+            for doc in data:
+                document = as_document(doc)
                 weight = None if document is None else weights.get(np.uint64(document_key(document.doc_id)))
-                read, named = read + (document is not None), named + (weight is not None)
-                given.metadata[WEIGHT] = weight
-                yield given
+                documents, matches = documents + (document is not None), matches + (weight is not None)
+                doc.metadata[WEIGHT] = weight
+                yield doc
 
-        yield from super().run(weighed(), rank, world_size)
-        if read and not named:
-            raise DataError(f"{self.weights}: none of the {read:,} documents of task {rank} has a weight there")
+        yield from super().run(add_weights(), rank, world_size)
+        if documents and not matches:
+            raise DataError(f"{self.weights}: none of the {documents:,} documents of task {rank} has a weight there")
 
     def filter(self, doc: Any) -> bool | tuple[bool, str]:
-        """Whether a document stays, or the reason for which it goes."""
+        """Return True to select a document, or False and the reason to drop it."""
         if self.weights is not None:
             weight = doc.metadata[WEIGHT]
             return True if weight else (False, "not_weighed" if weight is None else "weight_0")
@@ -229,31 +228,31 @@ def _is_number(value: Any) -> bool:
 
 
 def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names of the documents of a table in order, mean of a column over each one's units, and their number.
+    """Average a column over the units of each document; return document ids in order, means and numbers of units.
 
     Args:
-        table: A row a unit, every document's from its unit 0 on.
+        table: One row per unit, of whole documents.
         column: ``score`` or ``weight``.
     """
     first = table["unit"].to_numpy() == 0
-    of = np.cumsum(first) - 1
-    units = np.bincount(of)
-    sums = np.bincount(of, weights=table[column].to_numpy())  # in order: the same bits wherever a document lies
+    document = np.cumsum(first) - 1
+    units = np.bincount(document)
+    sums = np.bincount(document, weights=table[column].to_numpy())  # in order: the same bits wherever a document lies
     return table["doc_id"].filter(pa.array(first)).to_pylist(), sums / units, units
 
 
 def document_cut(run: str | Path) -> float:
-    """The mean score below which the documents of a weighed run hold as many units as the weighing kept.
+    """Compute the threshold on mean scores that selects as many units of a run as ``dana weigh`` did.
 
-    What ``dana weigh`` kept is segments of documents, of a pool that it knew whole. For other documents, that come one
-    by one, this is the nearest rule. Give it to :class:`DanaFilter`.
+    ``dana weigh`` selects segments with the whole pool known. For a stream of other documents this threshold is the
+    closest rule; use it as ``below`` of :class:`DanaFilter`.
 
     Args:
-        run: A run's folder, with ``scores`` and ``weights``.
+        run: Folder of a run, with ``scores`` and ``weights``.
 
     Raises:
-        ArtifactError: If either is missing or damaged.
-        ConfigError: If the weights are of other scores, or leave nothing out.
+        ArtifactError: If scores or weights are missing or damaged.
+        ConfigError: If the weights are of other scores, or select everything.
     """
     scores = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
     weights = open_artifact(Path(run) / "weights", "weights", f"dana weigh {run}")
@@ -261,25 +260,25 @@ def document_cut(run: str | Path) -> float:
         raise ConfigError(f"{weights.path} was not made from {scores.path}; weigh these scores first: dana weigh {run}")
     units = weights.manifest["counts"]["units"]
     if units["kept"] == units["in"]:
-        raise ConfigError(f"{weights.path}: leaves nothing out; weigh with policy segments or sampled")
-    found = [document_means(table, "score")[1:] for table in _whole_documents(scores.path, SCORES, "score")]
-    means, sizes = (np.concatenate(of_all) for of_all in zip(*found, strict=True))
+        raise ConfigError(f"{weights.path}: all units are selected; weigh with policy segments or sampled")
+    tables = [document_means(table, "score")[1:] for table in _whole_documents(scores.path, SCORES, "score")]
+    means, sizes = (np.concatenate(of_all) for of_all in zip(*tables, strict=True))
     order = np.argsort(means, kind="stable")
-    kept = int(np.searchsorted(np.cumsum(sizes[order]), units["kept"], side="right"))
-    return float(means[order[min(max(1, kept), means.size - 1)]])
+    selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["kept"], side="right"))
+    return float(means[order[min(max(1, selected_count), means.size - 1)]])
 
 
 def document_weights(folder: Path) -> pd.Series:
-    """Mean weight of the units of each document, by a hash of its name; 16 bytes a document, up to 48 while it is read.
+    """Average the weights of each document; return them by a hash of its id, 16 bytes per document (48 while reading).
 
-    The index is uint64, ascending; of 10^8 documents two have the same hash in one pool of 3,700.
+    The index is uint64, ascending. A pool of 10^8 documents has a collision of hashes with probability 1 in 3,700.
 
     Args:
-        folder: Of weights.
+        folder: Folder of weights.
 
     Raises:
         ArtifactError: If it holds no weights, or is damaged.
-        DataError: If two documents have one name.
+        DataError: If two documents have the same id.
     """
     table_identity(folder, WEIGHTS)
     hashes, weights = [np.zeros(0, np.uint64)], [np.zeros(0)]
@@ -289,39 +288,39 @@ def document_weights(folder: Path) -> pd.Series:
         weights.append(means)
     by_name = pd.Series(np.concatenate(weights), np.concatenate(hashes)).sort_index()
     if not by_name.index.is_unique:
-        raise DataError(f"{folder}: two documents have one name; weights are found by it")
+        raise DataError(f"{folder}: two documents have the same id; weights are matched by id")
     return by_name
 
 
 def _whole_documents(folder: Path, schema: pa.Schema, column: str) -> Iterator[pa.Table]:
-    """Rows of a folder of scores or weights in order, cut between documents; nothing if it has none."""
-    waiting = schema.empty_table().select(["doc_id", "unit", column])
+    """Yield the rows of a folder of scores or weights in order, in tables of whole documents."""
+    rows = schema.empty_table().select(["doc_id", "unit", column])
     for part in part_files(folder):
-        for batch in read_batches(part, waiting.column_names):
-            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch]).cast(waiting.schema)])
-            starts = np.flatnonzero(waiting["unit"].to_numpy() == 0)
+        for batch in read_batches(part, rows.column_names):
+            rows = pa.concat_tables([rows, pa.Table.from_batches([batch]).cast(rows.schema)])
+            starts = np.flatnonzero(rows["unit"].to_numpy() == 0)
             if starts.size > 1:
-                yield waiting.slice(0, int(starts[-1]))
-                waiting = waiting.slice(int(starts[-1]))
-    if waiting.num_rows:
-        yield waiting
+                yield rows.slice(0, int(starts[-1]))
+                rows = rows.slice(int(starts[-1]))
+    if rows.num_rows:
+        yield rows
 
 
 class DanaWords(WordTokenizer):  # type: ignore[misc]
-    """Words and sentences of a language as dana finds them: for datatrove's MinHash without spaCy."""
+    """Word tokenizer with dana's rules for words and sentences, for datatrove's MinHash without spaCy."""
 
     def __init__(self, language: str = "en") -> None:
-        """Of a code of ISO 639-1, whose rules for the ends of sentences count."""
+        """Store the language, an ISO 639-1 code, which decides where sentences end."""
         super().__init__(language)
 
     def word_tokenize(self, text: str) -> list[str]:
-        """Words in lower case, without marks."""
+        """Split a text into words, in lower case and without punctuation."""
         return words(text).split()
 
     def span_tokenize(self, text: str) -> list[Span]:
-        """Character spans of the sentences."""
+        """Return the character spans of the sentences."""
         return sentences(text, self.language)
 
     def sent_tokenize(self, text: str) -> list[str]:
-        """Sentences."""
+        """Split a text into sentences."""
         return [text[start:end] for start, end in self.span_tokenize(text)]

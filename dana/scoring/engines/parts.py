@@ -1,9 +1,9 @@
-"""Scored documents in parts, one a task of another engine, on any fsspec file system; and the run that they make.
+"""Write scored documents on any fsspec file system, one part per task of a pipeline, and join the parts to a run.
 
-Of task 3: ``corpus/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`), ``scores/part-00003.parquet``
-(:data:`dana.core.schemas.SCORES`, a row group a shard) and, written last, ``tasks/00003.json``, which says of how many
-tasks it is, by which selector it was scored, and the digests of both. Each is written under a name that
-readers of tables pass over, and moved when whole. :func:`join_scores` makes a run of them.
+Task 3 writes ``corpus/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`), ``scores/part-00003.parquet``
+(:data:`dana.core.schemas.SCORES`, one row group per shard) and last ``tasks/00003.json``: the number of tasks, the
+selector's digest and the digests of both tables. Each file is written under a hidden name and renamed when complete.
+:func:`join_scores` joins them.
 """
 
 import json
@@ -34,47 +34,47 @@ from dana.scoring.scoring import write_scores
 
 TABLES = {"corpus": DOCUMENTS, "scores": SCORES}
 TASKS = "tasks"
-FORMAT = 1  # raise it when a reader of the old one would go wrong
-AGAIN = "a rerun asks again"
+FORMAT = 1  # raise it with every incompatible change
+AGAIN = "run it again"
 
 
-def as_folder(place: Any) -> DirFileSystem:
-    """The file system of a folder, in which names are relative to it.
+def as_folder(location: Any) -> DirFileSystem:
+    """Open a folder as a file system with paths relative to it.
 
     Args:
-        place: A path, a URL of fsspec, or such a file system, as datatrove's ``DataFolder`` is one.
+        location: A path, a URL of fsspec, or such a file system, for example a ``DataFolder`` of datatrove.
 
     Raises:
         ConfigError: If the URL's protocol is unknown or its package is missing, or it holds credentials.
     """
-    if isinstance(place, DirFileSystem):
-        return place
-    fs, path = open_file_system(str(place)) if is_url(str(place)) else fsspec.url_to_fs(str(place))
+    if isinstance(location, DirFileSystem):
+        return location
+    fs, path = open_file_system(str(location)) if is_url(str(location)) else fsspec.url_to_fs(str(location))
     return DirFileSystem(path=path, fs=fs)
 
 
 class PartWriter:
-    """The two tables of one task, while they are written under other names."""
+    """Writer of the two tables of one task, under hidden names until :meth:`move`."""
 
     def __init__(self, folder: DirFileSystem, rank: int) -> None:
         self.documents = self.blank = 0
-        self._folder, tag = folder, uuid4().hex  # a task that was thought dead may still be writing
-        self._files: dict[str, tuple[str, _Digested, pq.ParquetWriter]] = {}
+        self._folder, tag = folder, uuid4().hex  # an earlier attempt of the task may still be writing
+        self._files: dict[str, tuple[str, _DigestStream, pq.ParquetWriter]] = {}
         for table, schema in TABLES.items():
             aside = f"{table}/.part-{rank:05d}.parquet.{tag}"
-            stream = _Digested(folder.open(aside, "wb"))
+            stream = _DigestStream(folder.open(aside, "wb"))
             writer = pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True)
             self._files[_part_name(table, rank)] = aside, stream, writer
 
     def add(self, documents: Sequence[Document], scores: pa.Table) -> None:
-        """Write one shard, a row group of each table."""
+        """Write one shard as a row group of each table."""
         self.documents += len(documents)
         tables = (pa.concat_tables(document_tables(documents)), scores)
         for (_, _, writer), table in zip(self._files.values(), tables, strict=True):
             writer.write_table(table.combine_chunks(), row_group_size=max(1, table.num_rows))
 
     def move(self) -> dict[str, str]:
-        """Give both their names; returns the digest of each by name."""
+        """Rename both files to their final names; return their digests by name."""
         for name, (aside, stream, writer) in self._files.items():
             writer.close()
             stream.close()
@@ -82,17 +82,17 @@ class PartWriter:
         return {name: stream.digest.hexdigest() for name, (_, stream, _) in self._files.items()}
 
     def discard(self) -> None:
-        """Leave nothing of what was not moved."""
+        """Remove the files that were not moved."""
         for aside, stream, writer in self._files.values():
-            with suppress(Exception):  # what went wrong before is what is told
+            with suppress(Exception):  # report the earlier error
                 writer.close()
                 stream.close()
             with suppress(FileNotFoundError):
                 self._folder.rm_file(aside)
 
 
-class _Digested:
-    """A file for pyarrow to write, with a digest of its bytes."""
+class _DigestStream:
+    """A file that computes the digest of the bytes that pyarrow writes."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self.digest = stream, blake2b(digest_size=16)
@@ -107,14 +107,14 @@ class _Digested:
 
 @contextmanager
 def task_part(folder: DirFileSystem, rank: int, tasks: int, selector: str) -> Iterator[PartWriter]:
-    """The part of one task: whole when the block ends, and nothing of it if anything was raised.
+    """Open the part of one task; it is complete when the block ends, and removed if the block raises.
 
-    What an earlier attempt left of the same task goes first.
+    Files of an earlier attempt of the same task are removed first.
 
     Args:
-        folder: Of all parts, from :func:`as_folder`.
-        rank: Of the task, from 0.
-        tasks: How many there are.
+        folder: Folder of all parts, from :func:`as_folder`.
+        rank: Number of the task, from 0.
+        tasks: Number of tasks.
         selector: Digest of the saved selector that scores.
     """
     for name in (*TABLES, TASKS):
@@ -123,10 +123,10 @@ def task_part(folder: DirFileSystem, rank: int, tasks: int, selector: str) -> It
     writer = PartWriter(folder, rank)
     try:
         yield writer
-        about = {"format": FORMAT, "tasks": tasks, "selector": selector}
-        about |= {"documents": writer.documents, "blank": writer.blank, "digests": writer.move()}
+        record = {"format": FORMAT, "tasks": tasks, "selector": selector}
+        record |= {"documents": writer.documents, "blank": writer.blank, "digests": writer.move()}
         aside = f"{TASKS}/.{rank:05d}.json.{uuid4().hex}"
-        folder.pipe_file(aside, json.dumps(add_seal(about), indent=2).encode())
+        folder.pipe_file(aside, json.dumps(add_seal(record), indent=2).encode())
         folder.mv(aside, _record_name(rank))
     finally:
         writer.discard()
@@ -141,40 +141,40 @@ def _record_name(rank: int) -> str:
 
 
 def _clear(folder: DirFileSystem, rank: int) -> None:
-    """Remove what an earlier attempt left of a task: first of all what says that it is whole."""
-    left = [_record_name(rank), *(_part_name(table, rank) for table in TABLES)]
-    for place, begins in ((TASKS, f".{rank:05d}.json."), *((table, f".part-{rank:05d}.parquet.") for table in TABLES)):
-        left += [path for path in folder.ls(place, detail=False) if Path(path).name.startswith(begins)]
-    for path in left:
+    """Remove the files of an earlier attempt of a task, its record first."""
+    paths = [_record_name(rank), *(_part_name(table, rank) for table in TABLES)]
+    for table, prefix in ((TASKS, f".{rank:05d}.json."), *((name, f".part-{rank:05d}.parquet.") for name in TABLES)):
+        paths += [path for path in folder.ls(table, detail=False) if Path(path).name.startswith(prefix)]
+    for path in paths:
         with suppress(FileNotFoundError):
             folder.rm_file(path)
 
 
 def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
-    """Make a run of the parts that :class:`dana.scoring.engines.datatrove.DanaScore` wrote; ``dana weigh OUT`` goes on.
+    """Join the parts of :class:`dana.scoring.engines.datatrove.DanaScore` to a run that ``dana weigh`` can read.
 
-    The corpus has a part a task, so that ``dana score`` cuts it into the shards that the tasks scored; its order is
-    that of the tasks, and of each one's documents. Nothing is dropped: repeated texts are to be left out before.
+    The corpus has one part per task, in order, so its shards are those that the tasks scored. Documents are not
+    deduplicated; do that in the pipeline, before scoring.
 
     Args:
         parts: The step's ``output``: a path, a URL of fsspec, or such a file system.
         run: Folder of the run whose selector scored.
-        out: Folder of the new run: ``task``, as it is there, ``corpus`` and ``scores``.
+        out: Folder of the new run: ``task`` (a copy), ``corpus`` and ``scores``.
 
     Returns:
         The scores.
 
     Raises:
-        ArtifactError: If a task is missing, was one of another number of tasks or of another selector, a part is
-            damaged, or `out` holds something else.
-        ConfigError: If `out` is a URL, or that of the parts holds credentials.
-        DataError: If two documents have one name, or there is none; or if the parts' file system refuses.
+        ArtifactError: If a task is missing, the number of tasks or the selector differs between tasks, a part is
+            damaged, or `out` holds another run.
+        ConfigError: If `out` is a URL, or the URL of the parts holds credentials.
+        DataError: If two documents have the same id, there is none, or the parts cannot be read.
     """
-    require(not is_url(str(out)), "out", out, "a local folder; copy it to a URL when it is whole")
-    fitted = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
-    learned = {name: about for name, about in fitted.manifest["files"].items() if name.startswith(f"{META_DIR}/")}
-    check_digests(fitted.path, learned, f"score {run} again, or copy it again")
-    found = _Parts.open(as_folder(parts), fitted)
+    require(not is_url(str(out)), "out", out, "a local folder; copy it to a URL afterwards")
+    scores = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
+    selector_files = {name: seal for name, seal in scores.manifest["files"].items() if name.startswith(f"{META_DIR}/")}
+    check_digests(scores.path, selector_files, f"score {run} again, or copy it again")
+    all_parts = _Parts.open(as_folder(parts), scores)
     task = open_artifact(Path(run) / "task", "task")
 
     def copy_task(draft: Draft) -> None:
@@ -184,22 +184,22 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
         draft.notes |= get_notes(task.manifest)
 
     make(Path(out) / "task", "task", task.manifest["depends_on"], copy_task)
-    corpus = make(Path(out) / "corpus", "corpus", {"parts": found.digests("corpus")}, found.write_corpus)
-    depends_on = {**fitted.manifest["depends_on"], "general": corpus.fingerprint, "parts": found.digests("scores")}
-    return make(Path(out) / "scores", "scores", depends_on, lambda draft: found.write_scores(draft, fitted))
+    corpus = make(Path(out) / "corpus", "corpus", {"parts": all_parts.digests("corpus")}, all_parts.write_corpus)
+    depends_on = {**scores.manifest["depends_on"], "general": corpus.fingerprint, "parts": all_parts.digests("scores")}
+    return make(Path(out) / "scores", "scores", depends_on, lambda draft: all_parts.write_scores(draft, scores))
 
 
-def _tasks_done(folder: DirFileSystem) -> dict[int, dict[str, Any]]:
-    """What each task that is done has written of itself, by rank; one that is damaged counts as not done."""
-    found = {}
+def _read_records(folder: DirFileSystem) -> dict[int, dict[str, Any]]:
+    """Read the records of finished tasks by rank; a damaged record counts as missing."""
+    records = {}
     for path in folder.ls(TASKS, detail=False) if folder.isdir(TASKS) else []:
         name = Path(path).name
         if not name.startswith(".") and name.endswith(".json"):
-            with suppress(ValueError):  # no JSON, or no number
-                about = json.loads(folder.cat_file(f"{TASKS}/{name}"))
-                if isinstance(about, dict) and "digest" in about and is_intact(about):
-                    found[int(name.removesuffix(".json"))] = about
-    return dict(sorted(found.items()))
+            with suppress(ValueError):  # not JSON, or not a rank
+                record = json.loads(folder.cat_file(f"{TASKS}/{name}"))
+                if isinstance(record, dict) and "digest" in record and is_intact(record):
+                    records[int(name.removesuffix(".json"))] = record
+    return dict(sorted(records.items()))
 
 
 @dataclass(frozen=True)
@@ -207,46 +207,46 @@ class _Parts:
     """The parts of all tasks.
 
     Attributes:
-        folder: Where they lie.
-        records: What each task says of its own, in order.
+        folder: Folder of the parts.
+        records: Record of each task, in order.
     """
 
     folder: DirFileSystem
     records: list[dict[str, Any]]
 
     @classmethod
-    def open(cls, folder: DirFileSystem, fitted: Artifact) -> "_Parts":
-        """Find every task's, of one pipeline and the selector of `fitted`.
+    def open(cls, folder: DirFileSystem, scores: Artifact) -> "_Parts":
+        """Read the records of all tasks; they must be of one pipeline and of the selector of `scores`.
 
         Raises:
-            ArtifactError: Naming what is missing or of another pipeline.
+            ArtifactError: Names a task that is missing or of another pipeline.
         """
-        found = with_retries(lambda: _tasks_done(folder), folder.path, AGAIN)
-        if not found:
+        records = with_retries(lambda: _read_records(folder), folder.path, AGAIN)
+        if not records:
             raise ArtifactError(f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output")
-        wanted = {"format": FORMAT, "tasks": max(record["tasks"] for record in found.values())}
-        wanted["selector"] = json.loads((fitted.path / LEARNED / SAVED).read_text(encoding="utf-8"))["digest"]
-        for rank, record in found.items():
-            place = f"{folder.path}/{_record_name(rank)}"
+        expected_record = {"format": FORMAT, "tasks": max(record["tasks"] for record in records.values())}
+        expected_record["selector"] = json.loads((scores.path / LEARNED / SAVED).read_text(encoding="utf-8"))["digest"]
+        for rank, record in records.items():
+            location = f"{folder.path}/{_record_name(rank)}"
             if any(_part_name(table, rank) not in record["digests"] for table in TABLES):
-                raise ArtifactError(f"{place}: is another task's record, {', '.join(record['digests'])}; remove it")
-            for key, value in wanted.items():
+                raise ArtifactError(f"{location}: record of another task, {', '.join(record['digests'])}; remove it")
+            for key, value in expected_record.items():
                 if record[key] != value:
-                    differs = f"{place}: {key} is {record[key]}, not {value}"
+                    differs = f"{location}: expected {key} {value}, got {record[key]}"
                     raise ArtifactError(f"{differs}; write one pipeline's output, by one selector, to one folder")
-        if missing := sorted({*range(wanted["tasks"])} - {*found}):
+        if missing := sorted({*range(expected_record["tasks"])} - {*records}):
             raise ArtifactError(
-                f"{folder.path}: {len(missing)} of {wanted['tasks']} tasks are not done, the first is {missing[0]}; "
-                "start the pipeline again: it goes on with them"
+                f"{folder.path}: {len(missing)} of {expected_record['tasks']} tasks are not done, "
+                f"the first is {missing[0]}; start the pipeline again to finish them"
             )
-        return cls(folder, [*found.values()])
+        return cls(folder, [*records.values()])
 
     def digests(self, table: str) -> list[str]:
-        """Of the parts of ``corpus`` or ``scores``, in order."""
+        """Return the digests of the parts of ``corpus`` or ``scores``, in order."""
         return [record["digests"][_part_name(table, rank)] for rank, record in enumerate(self.records)]
 
     def write_corpus(self, draft: Draft) -> None:
-        """Copy every task's documents, and count them."""
+        """Copy the documents of every task and count them."""
         tally = Tally()
         for rank, record in enumerate(self.records):
             self._fetch("corpus", rank, draft.path / Path(_part_name("corpus", rank)).name)
@@ -257,40 +257,40 @@ class _Parts:
             for document in iterate_documents(draft.path):
                 digest = text_digest(document.doc_id)
                 if names.get(digest) is not None:
-                    raise DataError(f"{self.folder.path}: two documents are named {document.doc_id!r}")
+                    raise DataError(f"{self.folder.path}: two documents have the id {document.doc_id!r}")
                 names.add(digest)
                 tally.add(document)
         if not tally.document_count:
-            raise DataError(f"{self.folder.path}: holds no document: {tally}")
+            raise DataError(f"{self.folder.path}: no documents: {tally}")
         draft.counts.update(tally.as_dict())
 
-    def write_scores(self, draft: Draft, fitted: Artifact) -> None:
-        """Join every task's scores, in order."""
-        units = write_scores(draft, fitted, self._shards(draft.path / META_DIR / "part.parquet"))
-        draft.counts = {**fitted.manifest["counts"], "units": units}
-        draft.seeds = fitted.manifest["seeds"]
+    def write_scores(self, draft: Draft, scores: Artifact) -> None:
+        """Write the scores of every task, in order."""
+        units = write_scores(draft, scores, self._shards(draft.path / META_DIR / "part.parquet"))
+        draft.counts = {**scores.manifest["counts"], "units": units}
+        draft.seeds = scores.manifest["seeds"]
 
-    def _shards(self, place: Path) -> Iterator[pa.Table]:
-        """Tables as the tasks scored them; one task's file at a time lies at `place`."""
+    def _shards(self, path: Path) -> Iterator[pa.Table]:
+        """Yield the shards of all tasks; `path` is a temporary file for one part at a time."""
         for rank in range(len(self.records)):
-            self._fetch("scores", rank, place)
-            with pq.ParquetFile(place, page_checksum_verification=True) as file:
+            self._fetch("scores", rank, path)
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 for group in range(file.num_row_groups):
                     yield file.read_row_group(group)
-            place.unlink()
+            path.unlink()
 
-    def _fetch(self, table: str, rank: int, place: Path) -> None:
-        """Copy a part to a local place, its bytes compared with their digest."""
+    def _fetch(self, table: str, rank: int, path: Path) -> None:
+        """Copy a part to a local path and verify its digest."""
         name = _part_name(table, rank)
         url = f"{self.folder.path}/{name}"
-        again = f"let task {rank} run again: remove completions/{rank:05d} of the executor's logging_dir"
+        again = f"to run task {rank} again, remove completions/{rank:05d} of the executor's logging_dir"
 
         def copy() -> None:
             try:
-                self.folder.get_file(name, str(place))
+                self.folder.get_file(name, str(path))
             except FileNotFoundError as error:
                 raise ArtifactError(f"{url}: is missing; {again}") from error
 
         with_retries(copy, url, AGAIN)
-        if file_digest(place) != self.records[rank]["digests"][name]:
+        if file_digest(path) != self.records[rank]["digests"][name]:
             raise ArtifactError(f"{url}: damaged; {again}")

@@ -1,7 +1,7 @@
-"""Comparison of detectors: embedded samples to a row a detector and the name of the one that is chosen.
+"""Compare detectors on held-out task text and choose one. DANA, section 3.1 and Table 1.
 
-Texts are embedded once. Each detector is fitted through the selector that ``dana score`` deploys, and scores folds that
-it was not fitted on. DANA, section 3.1 and Table 1.
+Texts are embedded once. Each detector is fitted through the selector that ``dana score`` deploys and scores folds that
+it was not fitted on.
 """
 
 import time
@@ -28,8 +28,8 @@ from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 log = get_logger(__name__)
 
 HELD_OUT = 0.1  # the paper's 90/10 split
-MIN_TASK_UNITS = 20  # two held-out units: below that an F1 says nothing
-NEGATIVES = 2000  # general units whose quantile is the threshold: its standard error is a hundredth
+MIN_TASK_UNITS = 20  # so that at least two units are held out
+NEGATIVES = 2000  # general units whose quantile is the threshold; its standard error is about 0.01
 
 RULES = {
     "grouped": "folds hold out whole documents with all that is nearly the same; recall is the share of held-out "
@@ -42,22 +42,22 @@ RULES = {
     "mean F1",
 }
 
-# One detector's row: its name; recall with an interval of 95 % over documents and whether it is within one standard
-# error of the best (by folds only); means over fits of F1, AUROC and average precision, the F1's standard deviation,
-# stability (see `stability`), and the seconds of a fit and of scoring what is held out and the general units.
+# One detector's row: name; recall with a 95 % interval over documents and whether it is within one standard error of
+# the best (protocol `grouped` only); F1, AUROC and average precision averaged over fits; standard deviation of F1;
+# stability (see `stability`); seconds of a fit and of scoring the held-out and the general units.
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class RankedTexts:
-    """The task and the general samples, embedded.
+class RankingTexts:
+    """The embedded texts on which detectors are ranked.
 
     Attributes:
-        context: Of the selectors; it remembers the vectors.
-        task: What is fitted on and held out.
-        groups: int64 of shape (task units,): units of one number are held out together.
+        context: Context of the selectors; it holds the vectors.
+        task: Task units to fit on and to hold out.
+        groups: Group of each task unit, int64 of shape (task units,); a group is held out together.
         samples: General samples by name.
-        draws: Bootstrap replicates (:func:`dana.scoring.ranking.measures.bootstrap_counts`); of folds only.
+        draws: Bootstrap counts (:func:`dana.scoring.ranking.measures.bootstrap_counts`); empty in protocol ``paper``.
     """
 
     context: RememberedContext
@@ -68,7 +68,7 @@ class RankedTexts:
 
     @property
     def counts(self) -> dict[str, int]:
-        """For the record."""
+        """Counts for the manifest."""
         return {
             "task_units": len(self.task),
             "task_documents": len(set(self.task.doc_ids)),
@@ -77,12 +77,12 @@ class RankedTexts:
         }
 
 
-def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings) -> RankedTexts:
-    """Draw the general samples, and encode them and the task.
+def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings) -> RankingTexts:
+    """Draw the general samples and embed them and the task.
 
     Args:
-        task: Its units, at most ``max_task_units``.
-        general: Where the samples come from.
+        task: Task text; at most ``max_task_units`` units are used.
+        general: Corpus to draw the samples from.
         selection: How text is cut and embedded.
         settings: The protocol, which decides the samples.
 
@@ -93,21 +93,21 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
     units = task.units(selection)
     if len(units) < MIN_TASK_UNITS:
         raise DataError(
-            f"the task has {len(units)} units; ranking holds some of them out and needs at least {MIN_TASK_UNITS}"
+            f"the task has {len(units)} units; ranking needs at least {MIN_TASK_UNITS}, some of which it holds out"
         )
     groups = task_groups(units)
-    asked: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
+    all_sizes: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
     for spec in settings.specs():
-        asked.update(DetectorSelector(spec, general_share=selection.general_share).samples(len(units)))
-    # The fit's samples first: they are those of the deployed fit. The paper's negatives are as many as the held-out.
+        all_sizes.update(DetectorSelector(spec, general_share=selection.general_share).samples(len(units)))
+    # The samples of the fit come first, so that they equal those of ``dana score``.
     order = ("contamination", "geometry", "background")
-    wanted: dict[str, int] = {name: asked[name] for name in order if name in asked}
+    sizes: dict[str, int] = {name: all_sizes[name] for name in order if name in all_sizes}
     if settings.protocol == "paper":
-        wanted |= {f"negatives/{seed}": round(len(units) * HELD_OUT) for seed in range(settings.seeds)}
+        sizes |= {f"negatives/{seed}": round(len(units) * HELD_OUT) for seed in range(settings.seeds)}
     else:
-        wanted["negatives"] = NEGATIVES
-    seeded = {name: (derive_seed(selection.seed, "general", *name.split("/")), size) for name, size in wanted.items()}
-    samples = draw(general.units(selection), seeded)
+        sizes["negatives"] = NEGATIVES
+    seeds = {name: derive_seed(selection.seed, "general", *name.split("/")) for name in sizes}
+    samples = draw(general.units(selection), {name: (seeds[name], size) for name, size in sizes.items()})
     fewest = min(map(len, samples.values()))
     require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
     context = RememberedContext.of(selection.context(""))
@@ -120,69 +120,69 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
     if "negatives" in samples:
         seed = derive_seed(selection.seed, "ranking", "bootstrap")
         draws = bootstrap_counts(groups, samples["negatives"].document_numbers, seed)
-    return RankedTexts(context, units, groups, samples, draws)
+    return RankingTexts(context, units, groups, samples, draws)
 
 
 def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
-    """Name class and version of each detector, for a fingerprint; see :func:`dana.core.registry.origin_of`."""
+    """Return class and version of each detector, for a fingerprint; see :func:`dana.core.registry.origin_of`."""
     return {spec: DetectorSelector(spec).detector_origin for spec in specs}
 
 
 def compare_detectors(
-    specs: Sequence[str], texts: RankedTexts, settings: RankSettings, budget: float, root: int
+    specs: Sequence[str], texts: RankingTexts, settings: RankSettings, budget: float, root: int
 ) -> tuple[list[Row], str, dict[str, str]]:
-    """Fit, score and choose.
+    """Fit and score the detectors and choose one.
 
     Args:
-        specs: Of the detectors.
-        texts: Of :func:`texts_to_rank`.
-        settings: The protocol; where it names no detector, one that fails is left out with a warning.
-        budget: Share of the general units that will be kept, β.
+        specs: Specs of the detectors.
+        texts: Texts of :func:`texts_to_rank`.
+        settings: The protocol. With ``detectors`` all, a detector that fails is skipped with a warning.
+        budget: Share of the general units to select, β.
         root: Root seed.
 
     Returns:
-        A row a detector, best recall first, without recall best F1 first; the name of the one to use; and those that
-        were left out, and why.
+        One row per detector, by decreasing recall, in protocol ``paper`` by decreasing F1; the name of the detector to
+        use; and the error of each detector that was skipped.
 
     Raises:
-        PluginError: If a detector that was asked for by name fails, or none is left.
+        PluginError: If a detector that was named fails, or every detector fails.
     """
-    grouped = settings.protocol == "grouped"
+    by_folds = settings.protocol == "grouped"
     rows: list[Row] = []
     replicates: dict[str, np.ndarray] = {}
-    failed = settings.broken()
+    errors = settings.broken()
     for spec in monitor(specs, what="ranking", unit="detectors", total=len(specs)):
-        selector = DetectorSelector(context=replace(texts.context, detector=spec))  # what is ranked is what is deployed
+        selector = DetectorSelector(context=replace(texts.context, detector=spec))  # as dana score deploys it
         try:
-            if grouped:
+            if by_folds:
                 row, replicates[spec] = _over_folds(selector, texts, settings, budget, root)
             else:
                 row = _as_the_paper(selector, texts, settings, root)
         except DanaError as error:
             if not settings.is_all:
                 raise
-            failed[spec] = str(error)
+            errors[spec] = str(error)
         else:
             rows.append({"name": spec, **row})
-    for spec, reason in failed.items():
-        log.warning("detector  %s is left out: %s", spec, reason)
+    for spec, reason in errors.items():
+        log.warning("detector  %s is skipped: %s", spec, reason)
     if not rows:
-        raise PluginError(f"no detector is left to rank: {'; '.join(failed.values())}")
+        raise PluginError(f"no detector could be ranked: {'; '.join(errors.values())}")
     rows.sort(key=lambda row: (-row.get("recall", 0), -row["f1_mean"], row["name"]))
-    if not grouped:
-        return rows, choose_by_f1(rows), failed
+    if not by_folds:
+        return rows, choose_by_f1(rows), errors
     if rows[0]["recall_low"] <= budget:
-        chance = "no detector tells the task from this general text"
-        log.warning("ranking   %s: a budget of %g holds %.2f of it, as by chance", chance, budget, rows[0]["recall"])
+        chance = "no detector separates the task from this general text"
+        log.warning("ranking   %s: recall at a budget of %g is %.2f, as by chance", chance, budget, rows[0]["recall"])
     near = within_one_error(replicates)
     rows = [{**row, "tied": near[row["name"]]} for row in rows]
-    return rows, choose_by_recall(rows), failed
+    return rows, choose_by_recall(rows), errors
 
 
 def _over_folds(
-    selector: DetectorSelector, texts: RankedTexts, settings: RankSettings, budget: float, root: int
+    selector: DetectorSelector, texts: RankingTexts, settings: RankSettings, budget: float, root: int
 ) -> tuple[Row, np.ndarray]:
-    """One detector, cross-validated over groups of documents: its row, and its recall on every bootstrap replicate."""
+    """Cross-validate a detector over groups of documents; return its row and its recall on every replicate."""
     folds, runs, seconds = [], [], []
     for seed in range(settings.seeds):
         fold = folds_of(texts.groups, settings.folds, derive_seed(root, "ranking", "folds", seed))
@@ -202,8 +202,8 @@ def _over_folds(
     return row | summarise(runs, [fold.general for fold in folds], seconds), recall
 
 
-def _as_the_paper(selector: DetectorSelector, texts: RankedTexts, settings: RankSettings, root: int) -> Row:
-    """One detector by the protocol of the paper: fitted on 90 % of the task units, compared on the other tenth."""
+def _as_the_paper(selector: DetectorSelector, texts: RankingTexts, settings: RankSettings, root: int) -> Row:
+    """Evaluate a detector by the paper's protocol: fit on 90 % of the task units, hold out the others."""
     runs, samples, seconds = [], [], []
     alone = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
     for seed in range(settings.seeds):
@@ -219,19 +219,19 @@ def _as_the_paper(selector: DetectorSelector, texts: RankedTexts, settings: Rank
 
 
 def _fit_and_score(
-    selector: DetectorSelector, texts: RankedTexts, rows: np.ndarray, parts: Sequence[Units], seed: int
+    selector: DetectorSelector, texts: RankingTexts, rows: np.ndarray, parts: Sequence[Units], seed: int
 ) -> tuple[list[np.ndarray], tuple[float, float]]:
-    """Scores of `parts` by a fit on some rows of the task, and the seconds of the fit and of the scoring."""
+    """Fit on some rows of the task and score `parts`; return the scores and the seconds of fitting and scoring."""
     general = {name: texts.samples[name].first(size) for name, size in selector.samples(rows.size).items()}
     began = time.perf_counter()
-    fitted = selector.fit(texts.task.rows(rows), general, seed)
+    model = selector.fit(texts.task.rows(rows), general, seed)
     ready = time.perf_counter()
-    scores = [fitted.score(part) for part in parts]
+    scores = [model.score(part) for part in parts]
     return scores, (ready - began, time.perf_counter() - ready)
 
 
 def split(units: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the 90 % that fits and of the held-out tenth."""
+    """Draw a tenth of the units to hold out; return the indices of the others and of the tenth."""
     order = generator(seed, "ranking", "split").permutation(units)
     held_out = round(units * HELD_OUT)
     return np.sort(order[held_out:]), np.sort(order[:held_out])
@@ -240,12 +240,12 @@ def split(units: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def summarise(
     runs: Sequence[tuple[float, float, float]], general: Sequence[np.ndarray], seconds: Sequence[tuple[float, float]]
 ) -> Row:
-    """Means over one detector's fits, and the standard deviation of F1 (ddof 1; 0 with one fit).
+    """Average one detector's fits; the standard deviation of F1 has ddof 1 and is 0 with one fit.
 
     Args:
         runs: F1, AUROC and average precision of each fit.
         general: Scores of one general sample by each fit.
-        seconds: Of each fit and of its scoring.
+        seconds: Seconds of each fit and of its scoring.
     """
     f1, auroc, ap = zip(*runs, strict=True)
     fit_s, score_s = map(fmean, zip(*seconds, strict=True))
@@ -255,15 +255,15 @@ def summarise(
 
 
 def choose_by_f1(rows: Sequence[Row]) -> str:
-    """The paper's rule: the highest mean F1; a tie goes to the higher AUROC, then to the earlier name."""
+    """Choose by the paper's rule: the highest mean F1, then the higher AUROC, then the first name."""
     return max(sorted(rows, key=lambda row: row["name"]), key=lambda row: (row["f1_mean"], row["auroc_mean"]))["name"]
 
 
 def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
-    """Which recalls are within one standard error of the best, by the bootstrap of the paired difference.
+    """Test which recalls are within one standard error of the best, by the bootstrap of the paired difference.
 
     Args:
-        replicates: What :func:`recalls` gives, by detector, over the same replicates.
+        replicates: Recalls of :func:`recalls` by detector, over the same replicates.
 
     References:
         Breiman, Friedman, Olshen and Stone 1984, Classification and regression trees, section 3.4.3 (the 1 SE rule).
@@ -273,9 +273,9 @@ def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
 
 
 def choose_by_recall(rows: Sequence[Row]) -> str:
-    """Of the detectors within one standard error of the best recall, the stablest; then the best, then by name.
+    """Choose the stablest detector within one standard error of the best recall, then the best, then the first name.
 
-    Stability counts to two decimals. Seconds do not decide: they differ from run to run, and the choice must not.
+    Stability is rounded to two decimals. Time is ignored, because it differs from run to run.
     """
-    tied = sorted((row for row in rows if row["tied"]), key=lambda row: row["name"])
-    return max(tied, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))["name"]
+    candidates = sorted((row for row in rows if row["tied"]), key=lambda row: row["name"])
+    return max(candidates, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))["name"]

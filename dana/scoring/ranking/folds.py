@@ -1,11 +1,10 @@
-"""Grouped folds: units to folds that part neither a document nor a group of near-duplicate documents; and pieces.
+"""Deal units into folds that keep near-duplicate documents together, and cut documents into pieces of γ units.
 
-Units of one document resemble each other, and relation data repeats a sentence with other marks, so a split by unit
-would test a detector on text it was fitted on.
+Units of one document resemble each other, and relation data repeats a sentence with other entity marks, so a split by
+unit would test a detector on text it was fitted on.
 
-Pieces are runs of units of like lengths. What is kept of a corpus is a segment of a document, so a selector is judged
-by mean scores over such runs. The general runs are cut to the lengths of the task's: of two means over many units and
-over few, the first lies nearer the middle whatever it is of.
+Pieces are runs of consecutive units. Selection takes segments of documents, so selectors are compared by mean scores
+of pieces. General pieces get the lengths of the task's, because the mean of fewer scores has a larger variance.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,32 +21,32 @@ from dana.corpus.unit_stream import Units
 
 log = get_logger(__name__)
 
-ALIKE = 0.5  # share of the shorter document's shingles that makes two documents near duplicates
-STRETCHES = 10  # pieces of consecutive units that a document becomes where it is most of the task
+ALIKE = 0.5  # near duplicates share this part of the shorter document's shingles
+STRETCHES = 10  # parts of a document that is most of the task
 
 
 def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray:
-    """Number the groups of documents that must not be parted, by shared runs of four words.
+    """Group near-duplicate documents by their shared shingles of four words.
 
-    Two documents are near duplicates if they share half of the shingles of the one that has fewer; groups are the
-    connected components. Words alone count (:func:`dana.corpus.text.words`), so marks do not hide a repeated sentence.
-    Memory and time grow with words · 500 at worst, in practice with words.
+    Two documents are near duplicates if they share half of the shingles of the document with fewer; groups are the
+    connected components. Only words count (:func:`dana.corpus.text.words`), so marks do not hide a repeated sentence.
+    Memory and time are O(500 · words) at worst, in practice O(words).
 
     Args:
-        texts: Of the units.
+        texts: Text of each unit.
         documents: Document of each unit.
 
     Returns:
-        int64 of shape (units,), from 0 in order of first appearance.
+        Group of each unit, int64 of shape (units,), from 0 in order of first appearance.
     """
     rows: dict[Hashable, list[str]] = {}
     for text, document in zip(texts, documents, strict=True):
         rows.setdefault(document, []).append(text)
-    held, _ = shingle_matrix(rows.values())
-    shared = coo_array(held @ held.T)
-    sizes = np.diff(held.indptr)
-    one, two = shared.coords
-    alike = shared.data >= ALIKE * np.minimum(sizes[one], sizes[two])
+    shingles, _ = shingle_matrix(rows.values())
+    overlap = coo_array(shingles @ shingles.T)
+    sizes = np.diff(shingles.indptr)
+    one, two = overlap.coords
+    alike = overlap.data >= ALIKE * np.minimum(sizes[one], sizes[two])
     links = csr_array((np.ones(alike.sum()), (one[alike], two[alike])), shape=(len(rows), len(rows)))
     _, labels = connected_components(links, directed=False)
     _, first, group = np.unique(labels, return_index=True, return_inverse=True)
@@ -58,20 +57,20 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
 def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Cut a group that holds more than half of the units into ten stretches of consecutive units, with a warning.
 
-    A task of one long document has no second one to hold out. Neighbouring stretches are of one text, so what is
-    measured over them flatters.
+    A task of one long document has no second one to hold out. Stretches of one text resemble each other, so
+    measurements over them are optimistic.
 
     Args:
-        groups: Shape (units,), from :func:`groups_of`.
-        order: Shape (units,), place of each unit in the task's text.
+        groups: Group of each unit, shape (units,), from :func:`groups_of`.
+        order: Position of each unit in the task's text, shape (units,).
     """
     sizes = np.bincount(groups)
     largest = int(sizes.argmax())
     if sizes[largest] <= groups.size / 2:
         return groups
     log.warning(
-        "ranking   most of the task is one document, or near copies of one: stretches of it are held out, "
-        "and they are like the rest of it, so the numbers flatter"
+        "ranking   most of the task is one document, or near duplicates of one; stretches of it are held out, "
+        "so the numbers are optimistic"
     )
     inside = np.flatnonzero(groups == largest)
     inside = inside[np.argsort(order[inside], kind="stable")]
@@ -81,27 +80,27 @@ def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def task_groups(task: Units) -> np.ndarray:
-    """Groups of a task's units that are held out together; see :func:`groups_of` and :func:`stretches`."""
-    places = np.argsort(np.lexsort((task.numbers, task.owners)))
-    return stretches(groups_of(task.texts, task.document_numbers.tolist()), places)
+    """Group a task's units that must be held out together; see :func:`groups_of` and :func:`stretches`."""
+    positions = np.argsort(np.lexsort((task.numbers, task.owners)))
+    return stretches(groups_of(task.texts, task.document_numbers.tolist()), positions)
 
 
 def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Deal whole groups into folds of nearly equal size, at random.
+    """Deal whole groups at random into folds of nearly equal size.
 
     Args:
-        groups: Shape (units,).
-        count: Folds; as many as groups where there are fewer.
-        seed: Decides which group goes where.
+        groups: Group of each unit, shape (units,).
+        count: Number of folds; reduced to the number of groups.
+        seed: Seed of the deal.
 
     Returns:
-        int64 of shape (units,): the fold that holds each unit out.
+        Fold that holds each unit out, int64 of shape (units,).
     """
     sizes = np.bincount(groups)
-    shuffled = generator(seed, "folds").permutation(sizes.size)
+    random_order = generator(seed, "folds").permutation(sizes.size)
     load = np.zeros(min(count, sizes.size), dtype=np.int64)
     fold = np.empty(sizes.size, dtype=np.int64)
-    for group in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:  # the largest first, so that loads even out
+    for group in random_order[np.argsort(-sizes[random_order], kind="stable")]:  # the largest first evens out the loads
         fold[group] = load.argmin()
         load[fold[group]] += sizes[group]
     return fold[groups]
@@ -109,12 +108,12 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Units, and the runs that they form.
+    """Units in pieces of consecutive units.
 
     Attributes:
-        units: All of them.
-        of: int64 of shape (units,), the piece that each is of, from 0, ascending.
-        groups: int64 of shape (pieces,), pieces of one number are held out and resampled together.
+        units: All units, ordered by piece.
+        of: Piece of each unit, int64 of shape (units,), from 0, ascending.
+        groups: Group of each piece, int64 of shape (pieces,). The pieces of a group are held out and drawn together.
     """
 
     units: Units
@@ -126,21 +125,21 @@ class Pieces:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Units of each piece, int64 of shape (pieces,)."""
+        """Number of units of each piece, int64 of shape (pieces,)."""
         return np.bincount(self.of, minlength=len(self))
 
     def means(self, scores: np.ndarray) -> np.ndarray:
-        """Mean over the units of each piece: scores of shape (units,) to shape (pieces,)."""
+        """Average scores of shape (units,) over the units of each piece; return shape (pieces,)."""
         return np.bincount(self.of, weights=scores, minlength=len(self)) / self.lengths
 
 
 def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:
-    """Order units by document and cut each document into runs of at most γ units.
+    """Order units by document and cut each document into pieces of at most γ units.
 
     Args:
-        units: In any order, of documents or, as plain texts, each of its own.
-        groups: int64 of shape (units,); units of two groups are in two pieces.
-        gamma: Units in a segment.
+        units: Units in any order; each plain text counts as a document.
+        groups: Group of each unit, int64 of shape (units,); a piece has units of one group only.
+        gamma: Most units of a piece.
     """
     document = units.document_numbers
     order = np.lexsort((units.numbers, groups, document))
@@ -153,15 +152,15 @@ def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:
 
 
 def match_lengths(pieces: Pieces, lengths: np.ndarray, seed: int) -> Pieces:
-    """Shorten pieces, at their end, to lengths drawn from those given.
+    """Shorten pieces, at their end, to lengths drawn from the task's.
 
     Args:
-        pieces: Of general text.
-        lengths: Of the task's pieces, in units.
-        seed: Of the draw.
+        pieces: Pieces of general text.
+        lengths: Lengths of the task's pieces, in units.
+        seed: Seed of the draw.
     """
-    most = generator(seed, "ranking", "lengths").choice(lengths, size=len(pieces))
+    limits = generator(seed, "ranking", "lengths").choice(lengths, size=len(pieces))
     starts = np.cumsum(pieces.lengths) - pieces.lengths
-    place = np.arange(pieces.of.size) - starts[pieces.of]
-    rows = np.flatnonzero(place < most[pieces.of])
+    offsets = np.arange(pieces.of.size) - starts[pieces.of]
+    rows = np.flatnonzero(offsets < limits[pieces.of])
     return Pieces(pieces.units.rows(rows), pieces.of[rows], pieces.groups)

@@ -233,20 +233,20 @@ def test_parts_that_do_not_belong_together_are_refused(run, records, texts, tmp_
     parts = tmp_path / "grown"
     scored(run, records, parts, 2)
     list(DanaScore(run, parts).run(iter([]), 2, 4))
-    refused(r"tasks/00000.json: tasks is 2, not 4")
+    refused(r"tasks/00000.json: expected tasks 4, got 2")
     parts = tmp_path / "other"
     dana.score(
         str(texts / "cells.txt"), str(texts / "pool.jsonl"), out=tmp_path / "lof", selector="lof", encoder="hashing"
     )
     scored(run, records, parts, 1)
     scored(tmp_path / "lof", records, parts, 1)
-    refused("selector is")
+    refused("expected selector")
     parts = tmp_path / "repeated"
     list(DanaScore(run, parts).run(iter(given([*records, records[0]]))))
-    refused(f"two documents are named '{records[0]['id']}'", DataError)
+    refused(f"two documents have the id '{records[0]['id']}'", DataError)
     parts = tmp_path / "empty"
     list(DanaScore(run, parts).run(iter([])))
-    refused("holds no document", DataError)
+    refused("no documents", DataError)
 
 
 @pytest.mark.parametrize("table", ["corpus", "scores"])
@@ -255,7 +255,7 @@ def test_a_damaged_or_lost_part_is_named_with_what_to_do(run, records, tmp_path,
     part = tmp_path / "parts" / table / "part-00001.parquet"
     whole = part.read_bytes()
     part.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    with pytest.raises(ArtifactError, match=rf"{table}/part-00001.parquet: damaged; let task 1 run again"):
+    with pytest.raises(ArtifactError, match=rf"{table}/part-00001.parquet: damaged; to run task 1 again"):
         join_scores(tmp_path / "parts", run, tmp_path / "joined")
     part.unlink()
     with pytest.raises(ArtifactError, match=rf"{table}/part-00001.parquet: is missing"):
@@ -268,7 +268,7 @@ def test_a_record_in_the_place_of_anothers_is_refused_by_name(run, records, tmp_
     scored(run, records, tmp_path / "parts")
     copied = tmp_path / "parts" / "tasks" / "00001.json"
     shutil.copy(tmp_path / "parts" / "tasks" / "00000.json", copied)
-    said = f"{copied}: is another task's record, corpus/part-00000.parquet, scores/part-00000.parquet; remove it"
+    said = f"{copied}: record of another task, corpus/part-00000.parquet, scores/part-00000.parquet; remove it"
     with pytest.raises(ArtifactError, match=said):
         join_scores(tmp_path / "parts", run, tmp_path / "joined")
     assert not (tmp_path / "joined").exists()
@@ -374,7 +374,7 @@ def test_the_cut_of_a_weighing_keeps_as_many_units(run, records, tmp_path):
     assert len(list(least.run(DanaScore(run).run(iter(given(records)))))) == 1
     shutil.rmtree(tmp_path / "run" / "weights")
     dana.weigh(tmp_path / "run", policy="sigmoid")
-    with pytest.raises(ConfigError, match="leaves nothing out"):
+    with pytest.raises(ConfigError, match="all units are selected"):
         document_cut(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "weights")
     with pytest.raises(ArtifactError, match="dana weigh"):
@@ -422,7 +422,7 @@ def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(tmp_pa
         assert found[document_key(f"d{at}")] == pytest.approx(np.mean(mine, dtype=np.float64), abs=1e-12)
     assert document_key("d50") not in found
     again = write_weights([("a", 0, 0, 1, 0, 1.0), ("b", 0, 0, 1, 0, 1.0), ("a", 0, 0, 1, 0, 0.0)], "again")
-    with pytest.raises(DataError, match="two documents have one name"):
+    with pytest.raises(DataError, match="two documents have the same id"):
         document_weights(again)
 
 
