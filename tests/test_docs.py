@@ -3,6 +3,7 @@
 That its code runs is tested in ``tests/test_guide.py``.
 """
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -80,6 +81,15 @@ def test_every_dotted_name_is_a_name_of_the_package_or_an_entry_point_group(page
     for name in re.findall(r"`(dana(?:\.\w+)+)[`(]", page.read_text(encoding="utf-8")):
         if name not in groups:
             pkgutil.resolve_name(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_page)
+def test_every_name_that_a_block_imports_from_dana_is_there(page):
+    for block in fenced(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("dana"):
+                for alias in node.names:
+                    pkgutil.resolve_name(f"{node.module}.{alias.name}")
 
 
 def test_every_name_whose_docstring_is_shown_is_there():
