@@ -78,7 +78,7 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
     from tokenizers.processors import TemplateProcessing
     from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-    from dana.core.rng import seeded
+    from dana.core.rng import torch_seed
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *words])}, unk_token="[UNK]"))
@@ -87,7 +87,7 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    with seeded(seed):
+    with torch_seed(seed):
         model = BertForMaskedLM(
             BertConfig(vocab_size=len(special) + len(words), max_position_embeddings=32, **{**shape, **config})
         )

@@ -35,7 +35,7 @@ def generator(root: int, *labels: str | int) -> np.random.Generator:
 
 
 @contextmanager
-def seeded(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
+def torch_seed(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
     """Seed torch's global generator (and that of a CUDA device), and restore its state afterwards."""
     import torch  # most callers of this module need no torch
 

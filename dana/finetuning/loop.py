@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dana.core.errors import ArtifactError
 from dana.core.logging import progress
-from dana.core.rng import derive_seed, generator, seeded
+from dana.core.rng import derive_seed, generator, torch_seed
 from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.tasks.card import TaskCard
@@ -211,7 +211,7 @@ def run_seed(
         check_in()
         classifier.train()
         batch_targets = torch.from_numpy(targets[train.units(rows)]).to(device)
-        with seeded(derive_seed(seed, "finetune", "dropout", step), device), precision.autocast():
+        with torch_seed(derive_seed(seed, "finetune", "dropout", step), device), precision.autocast():
             logits = classifier(*train.batch(rows, device))
         return [kind.loss(logits.float(), batch_targets)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import ArtifactError
-from dana.core.rng import derive_seed, seeded
+from dana.core.rng import derive_seed, torch_seed
 from dana.models.folder import load_tokenizer, load_transformer
 
 
@@ -47,7 +47,7 @@ def load_language_model(
     require(not dropout or bool(originals), "dropout", dropout, f"null for a model of type {kind}: it has none")
     for name in originals:
         setattr(config, name, dropout)
-    with seeded(derive_seed(seed, "head")):
+    with torch_seed(derive_seed(seed, "head")):
         network, report = load_transformer(auto_class(config), model, config=config, output_loading_info=True)
     for name, value in originals.items():  # the layers have read theirs; the saved config has the originals
         setattr(network.config, name, value)
@@ -174,6 +174,6 @@ def new_encoder(
             "sep_token_id": tokenizer.sep_token_id,
         }
     config = AutoConfig.for_model(architecture, **options, **dict.fromkeys(dropouts, dropout))
-    with seeded(derive_seed(seed, "scratch")):
+    with torch_seed(derive_seed(seed, "scratch")):
         kind = auto_class(config) if auto_class else AutoModelForMaskedLM
         return LanguageModel(kind.from_config(config), tokenizer)

@@ -18,7 +18,7 @@ from dana.core.device import find_device
 from dana.core.errors import DataError
 from dana.core.logging import monitor
 from dana.core.registry import ENCODERS
-from dana.core.rng import derive_seed, generator, seeded
+from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
 from dana.models.folder import load_own_tokenizer, load_transformer, model_identity
@@ -98,7 +98,7 @@ class ClassifierSelector(Selector):
             raise DataError("the task has no unit")
         negatives = self.draw_negatives(task.texts, general["background"].texts, seed)
         device = find_device()
-        with seeded(derive_seed(seed, "selector", "classifier"), device):
+        with torch_seed(derive_seed(seed, "selector", "classifier"), device):
             network, tokenizer = _open(self._model, num_labels=2, id2label={0: "general", 1: "task"})
             self._train(network.to(device), tokenizer, task.texts, negatives, seed)
         notes = {"classifier": {"task": len(task), "negatives": len(negatives)}}

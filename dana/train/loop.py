@@ -14,7 +14,7 @@ import torch
 from dana.core.errors import DanaError, Preemption
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger, progress
-from dana.core.rng import derive_seed, seeded
+from dana.core.rng import derive_seed, torch_seed
 from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples
@@ -217,7 +217,7 @@ def _backward(state: TrainingState, batch: StepBatch, index: int, settings: Trai
     passes = []
     rank, world = accelerator.process_index, accelerator.num_processes
     micros = micro_batches(batch.lengths, shape, rank, world)
-    with seeded(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
+    with torch_seed(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
         for number, rows in enumerate(micros):
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):

@@ -27,12 +27,12 @@ def pieces(tiny_tokenizer, tmp_path_factory):
     """A BERT of two layers of 32 whose tokenizer has pieces for any word."""
     from transformers import BertConfig, BertForMaskedLM
 
-    from dana.core.rng import seeded
+    from dana.core.rng import torch_seed
 
     folder = tmp_path_factory.mktemp("pieces")
     tiny_tokenizer.save_pretrained(folder)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    with seeded(0):
+    with torch_seed(0):
         BertForMaskedLM(
             BertConfig(vocab_size=len(tiny_tokenizer), max_position_embeddings=64, **shape)
         ).save_pretrained(folder)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from dana.core.errors import ArtifactError
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.finetuning.loop import EncodedSplit
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import HEAD, Classifier, MeanPooling, auto_class, head_layers, new_classifier
@@ -42,7 +42,7 @@ def pair_tokenizer(tmp_path_factory):
 
 def untrained(kind, mean=False, per_word=False, **config):
     """A classifier whose head has large weights, so that another head would show."""
-    with seeded(3):
+    with torch_seed(3):
         config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **CONFIGS[kind], **config}, num_labels=3)
         whole = auto_class(per_word).from_config(config)
         classifier = Classifier(MeanPooling(AutoModel.from_config(config), 3) if mean else whole, per_word)
@@ -122,7 +122,7 @@ def test_a_pipeline_labels_text(tokenizer, tmp_path):
 
 
 def test_a_classifier_of_another_project_is_opened(tokenizer, tmp_path):
-    with seeded(1):
+    with torch_seed(1):
         config = AutoConfig.for_model("electra", **toy_task.SIZE, embedding_size=16, num_labels=4)
         model = AutoModelForSequenceClassification.from_config(config).eval()
     model.save_pretrained(tmp_path)

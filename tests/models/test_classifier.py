@@ -6,7 +6,7 @@ import toy_task
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from dana.core.errors import ArtifactError
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.models.classifier import head_layers, new_classifier
 
 IDS = torch.tensor([[2, 6, 7, 3], [2, 8, 3, 0]])
@@ -65,7 +65,7 @@ SHAPES = {
 def test_whatever_head_a_checkpoint_brings_it_starts_from_the_seed_s(kind, tmp_path):
     """One with a trained head of other labels, and its backbone alone; both keep their backbone."""
     changes, names = SHAPES[kind]
-    with seeded(3):
+    with torch_seed(3):
         config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **changes}, num_labels=5)
         model = AutoModelForSequenceClassification.from_config(config)
         for name in names:

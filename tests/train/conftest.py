@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.models.varlen import NAME, register
 from dana.train.evaluation import HeldOut
 from dana.train.examples import Examples, SpecialTokens
@@ -43,7 +43,7 @@ def bert(dropout=0.0, next_sentence=False):
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
     config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=16, **shape, **rates)
-    with seeded(1):
+    with torch_seed(1):
         return (BertForPreTraining if next_sentence else BertForMaskedLM)(config)
 
 

@@ -12,7 +12,7 @@ from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
-from dana.core.rng import derive_seed, generator, seeded
+from dana.core.rng import derive_seed, generator, torch_seed
 from dana.models.folder import (
     check_checkpoint,
     load_own_tokenizer,
@@ -207,7 +207,7 @@ class Sequence2Sequence:
 
         options = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
         optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **options)
-        with seeded(derive_seed(seed, "seq2seq", "dropout"), device):
+        with torch_seed(derive_seed(seed, "seq2seq", "dropout"), device):
             for _ in train_supervised(optimizer, batches(), losses, lambda step: self.learning_rate, self.model):
                 pass
         return FittedSequence2Sequence(self, model.eval(), tokenizer)

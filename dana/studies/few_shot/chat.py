@@ -12,7 +12,7 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.registry import Registry
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.corpus.readers import read_records
 from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity, resolve_model
 
@@ -96,7 +96,7 @@ class LocalChat:
         if max_positions is not None and tokens + self.max_new_tokens > max_positions:
             length = f"{tokens:,} tokens and {self.max_new_tokens:,} of a reply"
             raise DataError(f"{self.model}: a conversation of {length} exceeds the model's {max_positions:,} positions")
-        with seeded(seed, self._network.device):
+        with torch_seed(seed, self._network.device):
             sequence = self._network.generate(**inputs)[0]
         return self._tokenizer.decode(sequence[tokens:], skip_special_tokens=True)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.studies.augmentation.generators import FittedSequence2Sequence, RowSampling, Sequence2Sequence, load_seq2seq
 
 SPECIAL = ["<pad>", "</s>", "<unk>"]
@@ -27,7 +27,7 @@ def write_small_t5(folder):
     names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
     shape = {"d_model": 64, "d_kv": 32, "d_ff": 128, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
-    with seeded(0):
+    with torch_seed(0):
         model = T5ForConditionalGeneration(T5Config(vocab_size=44, decoder_start_token_id=0, **shape))
     model.generation_config.num_beams = 4  # as a checkpoint may have it: not looked at
     model.generation_config.max_length = 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dana.core.errors import DataError
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.studies.few_shot.chat import open_chat
 
 WORDS = ["<pad>", "<end>", "<user>", "<model>", "<unk>", *(f"w{number}" for number in range(40))]
@@ -33,7 +33,7 @@ def write_chat_model(folder, template=TEMPLATE, **generation):
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    with seeded(1):
+    with torch_seed(1):
         model = LlamaForCausalLM(
             LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=64, eos_token_id=1, **shape)
         )

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, BertConfig, GPT2Config, GPT2LMHea
 
 from dana.core.errors import ConfigError
 from dana.core.registry import OBJECTIVES
-from dana.core.rng import seeded
+from dana.core.rng import torch_seed
 from dana.core.schemas import iterate_documents
 from dana.stages.training import adapt_stage
 from dana.train import DENOMINATORS
@@ -57,7 +57,7 @@ def plugin(tmp_path, monkeypatch):
 def gpt2(vocabulary, dropout=0.1):
     shape = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_id": 0}
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-    with seeded(1):
+    with torch_seed(1):
         return GPT2LMHeadModel(GPT2Config(vocab_size=vocabulary, **shape, **rates))
 
 
