@@ -21,17 +21,6 @@ def _forest(roots):
     )
 
 
-def test_a_value_at_the_threshold_goes_left():
-    scores = _forest([0]).score(torch.tensor([[0.5], [1.0], [1.5]]))
-    assert scores.tolist() == pytest.approx([2 ** (-1 / 2), 2 ** (-1 / 2), 2 ** (-3 / 2)])
-
-
-def test_path_lengths_are_averaged_over_trees():
-    scores = _forest([0, 3]).score(torch.tensor([[0.5], [1.5]]))
-    # mean paths (1 + 2) / 2 and (3 + 2) / 2, over c(n) = 2
-    assert scores.tolist() == pytest.approx([2 ** (-1.5 / 2), 2 ** (-2.5 / 2)])
-
-
 def test_a_rounded_threshold_splits_like_the_exact_one():
     below, above = np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(1))
     between = (float(below) + 3 * float(above)) / 4  # its nearest float32 is `above`, which must still go right
@@ -39,6 +28,10 @@ def test_a_rounded_threshold_splits_like_the_exact_one():
     assert round_down(np.array([between, float(below), -between])).tolist() == [below, below, -above]
 
 
-def test_the_largest_float32_stays_in_its_leaf():
-    scores = _forest([0]).score(torch.tensor([[torch.finfo(torch.float32).max]]))
-    assert scores.tolist() == pytest.approx([2 ** (-3 / 2)])
+def test_scores_by_hand():
+    largest = torch.finfo(torch.float32).max
+    scores = _forest([0]).score(torch.tensor([[0.5], [1.0], [1.5], [largest]]))  # at the threshold: left
+    assert scores.tolist() == pytest.approx([2 ** (-1 / 2), 2 ** (-1 / 2), 2 ** (-3 / 2), 2 ** (-3 / 2)])
+    # mean paths (1 + 2) / 2 and (3 + 2) / 2, over c(n) = 2
+    scores = _forest([0, 3]).score(torch.tensor([[0.5], [1.5]]))
+    assert scores.tolist() == pytest.approx([2 ** (-1.5 / 2), 2 ** (-2.5 / 2)])

@@ -37,14 +37,11 @@ def test_smallest_is_a_full_sort(columns):
     assert torch.equal(found, values.sort(dim=1).values[:, :3])
 
 
-def test_smallest_may_share_one_group():
+def test_smallest_may_share_one_group_or_be_outside_groups():
     values = torch.arange(800.0)[None].clone()
     groups = 800 // GROUP
     values[0, 5::groups] -= 1000  # one whole group
     assert smallest(values, GROUP).sort().values.tolist() == [list(range(5, 800, groups))]
-
-
-def test_smallest_includes_columns_outside_groups():
     values = torch.zeros(1, 100 * GROUP + 3)
     values[0, -1] = -1
     assert smallest(values, 1).item() == values.shape[1] - 1

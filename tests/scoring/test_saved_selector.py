@@ -98,57 +98,6 @@ def test_windows_are_cut_by_the_saved_encoders_tokenizer(texts, tmp_path, pieces
         load_selector(run, encoder="hashing:dims=64,words=1")
 
 
-def test_no_selector_there_is_told_with_the_command_that_makes_one(tmp_path, run):
-    with pytest.raises(ArtifactError, match=r"no saved selector here .*make one with: dana score"):
-        load_selector(tmp_path)
-    with pytest.raises(ArtifactError, match="did you mean"):
-        load_selector(run.with_name("itt"))
-
-
-def test_a_place_that_is_none_is_refused_by_name():
-    for place, said in ((None, "the path of a saved selector"), ("s3://bucket/run", "a local folder; copy it here")):
-        with pytest.raises(ConfigError, match=f"folder={place!r}: must be {said}"):
-            load_selector(place)
-
-
-def test_one_built_without_a_name_is_not_loadable(texts, tmp_path):
-    out = write_scores(texts, tmp_path)[2]
-    with pytest.raises(ArtifactError, match="no saved selector"):
-        load_selector(out)
-
-
-def test_damage_is_named_by_file(moved):
-    victim = next(path for path in sorted(moved.rglob("*.safetensors")))
-    content = bytearray(victim.read_bytes())
-    content[-1] ^= 1
-    victim.write_bytes(bytes(content))
-    with pytest.raises(ArtifactError, match=f"{victim.name}: its bytes are not those"):
-        load_selector(moved)
-    victim.unlink()
-    with pytest.raises(ArtifactError, match=f"{victim.name}: is missing"):
-        load_selector(moved)
-
-
-@pytest.mark.parametrize("garbage", ["", "[1]", "{}", '{"format": 1', "null", '{"format": 1, "selector": "knn"}'])
-def test_a_description_of_garbage_is_damaged(moved, garbage):
-    (moved / SAVED).write_text(garbage, encoding="utf-8")
-    with pytest.raises(ArtifactError, match=SAVED):
-        load_selector(moved)
-
-
-def test_a_changed_word_of_the_description_is_noticed(moved):
-    text = (moved / SAVED).read_text(encoding="utf-8")
-    (moved / SAVED).write_text(text.replace('"language": "en"', '"language": "de"'), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=f"{SAVED}: damaged"):
-        load_selector(moved)
-
-
-def test_another_format_names_the_dana_that_wrote_it(moved):
-    change(moved, format=2, dana="9.1")
-    with pytest.raises(ArtifactError, match=r"format 2, .*dana 9\.1"):
-        load_selector(moved)
-
-
 def test_another_encoder_under_the_same_name_is_refused_other_code_is_told(moved, caplog):
     identity = read_json(moved / SAVED)["identity"]
     other = json.loads(json.dumps(identity))
@@ -162,27 +111,58 @@ def test_another_encoder_under_the_same_name_is_refused_other_code_is_told(moved
         load_selector(moved)
 
 
-def test_a_plug_in_that_is_not_installed_is_named(moved):
-    change(moved, selector="nobodys")
-    with pytest.raises(PluginError, match="unknown selector 'nobodys'"):
-        load_selector(moved)
-
-
-@pytest.mark.parametrize(
-    ("given", "ids", "said"),
-    [
-        ("one text", None, "texts is a str; give a list of texts"),
-        (["a", 3], None, r"texts\[1\] is a int"),
-        (["a"], ["x", "y"], "ids: expected one per text, got 2 for 1"),
-        (["a"], [None], r"ids\[0\] is a NoneType"),
-    ],
-)
-def test_what_is_no_text_is_refused_with_its_place(run, given, ids, said):
-    with pytest.raises(DataError, match=said):
-        load_selector(run).score(given, ids)
-
-
 def test_ids_are_normalised_as_those_of_a_corpus(run):
     scores = load_selector(run).score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
     assert scores["doc_id"].tolist() == [normalise(" a\u0301 "), normalise("b\ud800"), document_id("", "A cell.")]
     assert scores["doc_id"][0] == "\u00e1"
+
+
+def test_a_folder_without_a_selector_is_refused(texts, tmp_path, run):
+    with pytest.raises(ArtifactError, match=r"make one with: dana score"):
+        load_selector(tmp_path)
+    with pytest.raises(ArtifactError, match="did you mean"):
+        load_selector(run.with_name("itt"))
+    with pytest.raises(ArtifactError, match=SAVED):  # built without a spec
+        load_selector(write_scores(texts, tmp_path)[2])
+    for folder in (None, "s3://bucket/run"):
+        with pytest.raises(ConfigError, match=f"folder={folder!r}"):
+            load_selector(folder)
+
+
+def test_damage_is_named_by_file(moved):
+    victim = next(path for path in sorted(moved.rglob("*.safetensors")))
+    content = victim.read_bytes()
+    victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtifactError, match=victim.name):
+        load_selector(moved)
+    victim.unlink()
+    with pytest.raises(ArtifactError, match=victim.name):
+        load_selector(moved)
+    text = (moved / SAVED).read_text(encoding="utf-8")
+    for damaged in ("", "[1]", '{"format": 1}', text.replace('"language": "en"', '"language": "de"')):
+        (moved / SAVED).write_text(damaged, encoding="utf-8")
+        with pytest.raises(ArtifactError, match=SAVED):
+            load_selector(moved)
+
+
+def test_another_format_and_an_unknown_selector_are_refused(moved):
+    change(moved, selector="nobodys")
+    with pytest.raises(PluginError, match="'nobodys'"):
+        load_selector(moved)
+    change(moved, format=2, dana="9.1")
+    with pytest.raises(ArtifactError, match=r"format 2, .*dana 9\.1"):
+        load_selector(moved)
+
+
+@pytest.mark.parametrize(
+    ("documents", "ids", "name"),
+    [
+        ("one text", None, "texts"),
+        (["a", 3], None, r"texts\[1\]"),
+        (["a"], ["x", "y"], "ids"),
+        (["a"], [None], r"ids\[0\]"),
+    ],
+)
+def test_bad_texts_and_ids_are_named(run, documents, ids, name):
+    with pytest.raises(DataError, match=name):
+        load_selector(run).score(documents, ids)

@@ -82,45 +82,6 @@ def test_the_size_of_shards_and_batches_changes_no_score(scoring, texts, tmp_pat
     assert content(scoring("other", general=general).run().path) == expected
 
 
-def test_merging_too_early_says_what_is_missing(scoring):
-    early = scoring()
-    with pytest.raises(ArtifactError, match=r"(\d) of \1 shards are not scored yet, the first is number 0"):
-        early.merge()
-    early.score(early.prepare(), Share(0, 2))
-    with pytest.raises(ArtifactError, match="the first is number 1; run dana score with the same flags"):
-        early.merge()
-    assert not early.folder.exists()
-
-
-def test_a_share_of_what_was_not_prepared_is_refused(scoring):
-    with pytest.raises(ArtifactError, match="make one with: dana score --prepare"):
-        scoring().load_prepared()
-
-
-def test_a_damaged_selector_is_one_line_that_names_the_file(scoring):
-    one = scoring()
-    one.prepare()
-    files = [path for path in sorted((one.shards.path / "selector").glob("__dana__/selector/**/*")) if path.is_file()]
-    assert len(files) == 5
-    for file in files:
-        whole = file.read_bytes()
-        file.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
-        for act in (one.load_prepared, one.prepare):
-            with pytest.raises(
-                ArtifactError, match=rf"{file.name}: its bytes are not .*; remove .*/selector, then prep"
-            ):
-                act()
-        file.write_bytes(whole)
-    fitted = one.load_prepared()
-    one.score(fitted, Share(0, 1))
-    held_out = one.shards.path / "selector" / "__dana__" / "held_out_task.parquet"
-    whole = held_out.read_bytes()
-    held_out.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
-    with pytest.raises(ArtifactError, match=r"held_out_task\.parquet: its bytes are not those that were written"):
-        one.merge()  # which would seal it anew
-    assert not one.is_done
-
-
 def test_another_detector_is_refused_with_the_difference(scoring):
     begun = scoring()
     begun.score(begun.prepare(), Share(0, 2))
@@ -216,28 +177,6 @@ def test_a_shard_is_written_aside_and_renamed(scoring, monkeypatch):
     assert not list(done.shards.path.glob("shard-*"))
 
 
-def test_scoring_into_a_folder_that_was_merged_away_is_one_line(scoring):
-    done = scoring()
-    fitted = done.prepare()
-    shutil.rmtree(done.shards.path)
-    with pytest.raises(ArtifactError, match="gone; another process"):
-        done.score(fitted, Share())
-
-
-@pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"units": "window:8"}, {"geometry": "l2"}, {"max_task_units": 50}], ids=str
-)
-def test_the_fingerprint_of_scores_holds_all_that_decides_them(scoring, change):
-    changed = replace(SELECTION, **change)
-    one, other = scoring(), scoring(selection=changed, selector=build_selector("detector", "knn", changed))
-    assert fingerprint(one.depends_on) != fingerprint(other.depends_on)
-
-
-def test_windows_of_another_size_are_another_scoring(scoring):
-    sizes = [scoring(selection=replace(SELECTION, units=units)).depends_on for units in ("window:8", "window:9")]
-    assert fingerprint(sizes[0]) != fingerprint(sizes[1])
-
-
 def test_a_second_scoring_in_one_folder_waits_and_then_says_who_is_at_it(scoring, monkeypatch):
     one = scoring()
     monkeypatch.setattr("dana.core.files.PATIENCE", 0.2)
@@ -305,50 +244,6 @@ def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch
     assert not done.shards.path.exists()
 
 
-class _Bars:
-    """Stands in for the progress bars and remembers how they moved."""
-
-    def __init__(self):
-        self.made = []
-
-    def __call__(self, *, what, unit, total=None):
-        bar = SimpleNamespace(what=what, unit=unit, total=total, first=total, n=0, moves=[])
-
-        def update(count):
-            bar.n += count
-            bar.moves.append(count)
-
-        bar.update = update
-        self.made.append(bar)
-        return nullcontext(bar)
-
-
-def test_bars_count_units_and_the_encoder_moves_them(scoring, monkeypatch):
-    bars = _Bars()
-    for module in (scoring_module, sharded):
-        monkeypatch.setattr(module, "progress", bars)
-    original = HashingEncoder.encode
-
-    def ticking(encoder, texts):
-        tick(1)
-        return original(encoder, texts)
-
-    monkeypatch.setattr(HashingEncoder, "encode", ticking)
-    units = scoring().run().manifest["counts"]["units"]
-    assert [(bar.what, bar.unit) for bar in bars.made] == [
-        ("drawing samples", "documents"),
-        ("fitting", "units"),
-        ("scoring", "units"),
-    ]
-    assert all(bar.n == bar.total for bar in bars.made)
-    assert bars.made[2].first == units
-    assert 1 in bars.made[1].moves
-    assert 1 in bars.made[2].moves
-    half = scoring("half")
-    half.score(half.prepare(), Share(0, 2))
-    assert bars.made[-1].first == pytest.approx(units / 2, rel=0.2)
-
-
 def test_a_shard_reads_its_documents_and_no_others(tmp_path):
     documents = [Document(f"d{number}", "s", f"text {number}") for number in range(2500)]
     write_parts(document_tables(documents), tmp_path, DOCUMENTS, rows_per_part=1500)
@@ -367,20 +262,6 @@ def test_written_parts_do_not_depend_on_how_they_came(tmp_path):
         assert write_parts(batches, tmp_path / name, DOCUMENTS, rows_per_part=1100) == 2100
     assert content(tmp_path / "whole") == content(tmp_path / "pieces")
     assert list(iterate_documents(tmp_path / "whole")) == documents
-
-
-def test_shares_are_parsed_and_checked():
-    assert Share.parse("2/8") == Share(1, 8)
-    for wrong in ("0/8", "9/8", "2", "a/b", "2/", "-1/2"):
-        with pytest.raises(ConfigError, match=r"--shard=.*: must be i/N with i from 1 to N"):
-            Share.parse(wrong)
-
-
-def test_a_launch_says_who_is_who(monkeypatch):
-    assert Share.of_launch() == Share(0, 1)
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    assert Share.of_launch() == Share(1, 3)
 
 
 def command(texts, out, *more):
@@ -411,23 +292,92 @@ def test_two_launched_processes_and_separate_shares_give_the_bytes_of_one(texts,
     assert content(tmp_path / "apart" / "scores") == expected
 
 
+def test_a_step_without_the_one_before_it_names_the_command(scoring):
+    early = scoring()
+    with pytest.raises(ArtifactError, match="dana score --prepare"):
+        early.load_prepared()
+    with pytest.raises(ArtifactError, match=r"(\d) of \1 shards .* number 0"):
+        early.merge()
+    model = early.prepare()
+    early.score(model, Share(0, 2))
+    with pytest.raises(ArtifactError, match="number 1; run dana score"):
+        early.merge()
+    assert not early.folder.exists()
+    shutil.rmtree(early.shards.path)
+    with pytest.raises(ArtifactError, match="another process has merged"):
+        early.score(model, Share())
+
+
+def test_a_damaged_selector_is_named(scoring):
+    one = scoring()
+    one.score(one.prepare(), Share())
+    folder = one.shards.path / "selector" / "__dana__"
+    files = [path for path in sorted(folder.glob("selector/**/*")) if path.is_file()]
+    assert len(files) == 5
+    for file in [*files, folder / "held_out_task.parquet"]:
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+        for step in (one.load_prepared, one.prepare, one.merge):  # merging would seal it anew
+            with pytest.raises(ArtifactError, match=re.escape(file.name)):
+                step()
+        file.write_bytes(whole)
+    assert not one.is_done
+
+
+def test_the_fingerprint_of_scores_holds_all_that_decides_them(scoring):
+    changes = [{}, {"seed": 1}, {"units": "window:8"}, {"units": "window:9"}, {"geometry": "l2"}, {"max_task_units": 9}]
+    prints = set()
+    for change in changes:
+        selection = replace(SELECTION, **change)
+        one = scoring(selection=selection, selector=build_selector("detector", "knn", selection))
+        prints.add(fingerprint(one.depends_on))
+    assert len(prints) == len(changes)
+
+
+def test_shares_are_parsed_and_those_of_a_launch(monkeypatch):
+    assert (Share.parse("2/8"), Share.of_launch()) == (Share(1, 8), Share(0, 1))
+    for wrong in ("0/8", "9/8", "2", "a/b", "-1/2"):
+        with pytest.raises(ConfigError, match="--shard="):
+            Share.parse(wrong)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert Share.of_launch() == Share(1, 3)
+
+
+def test_bars_count_units_and_the_encoder_moves_them(scoring, monkeypatch):
+    bars = []
+
+    def progress(*, what, unit, total=None):
+        bar = SimpleNamespace(name=(what, unit), total=total, first=total, n=0, moves=[])
+        bar.update = lambda count: (setattr(bar, "n", bar.n + count), bar.moves.append(count))
+        bars.append(bar)
+        return nullcontext(bar)
+
+    for module in (scoring_module, sharded):
+        monkeypatch.setattr(module, "progress", progress)
+    original = HashingEncoder.encode
+    monkeypatch.setattr(HashingEncoder, "encode", lambda encoder, texts: (tick(1), original(encoder, texts))[1])
+    units = scoring().run().manifest["counts"]["units"]
+    assert [bar.name for bar in bars] == [("drawing samples", "documents"), ("fitting", "units"), ("scoring", "units")]
+    assert all(bar.n == bar.total for bar in bars)
+    assert bars[2].first == units
+    assert 1 in bars[1].moves
+    assert 1 in bars[2].moves
+    half = scoring("half")
+    half.score(half.prepare(), Share(0, 2))
+    assert bars[-1].first == pytest.approx(units / 2, rel=0.2)
+
+
 def test_a_dry_run_writes_nothing_and_is_near_the_truth(texts, tmp_path):
+    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "counted"))
+    units = sum(len(batch) for batch in general.units(SELECTION))
     done = dana(*command(texts, tmp_path / "dry", "--dry-run"))
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "dry").exists()
-    found = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
-    units = score_count(texts, tmp_path)
-    assert float(found["units"].replace(",", "")) == pytest.approx(units, rel=0.2)
-    assert {"documents", "encoding", "fitting", "time", "memory", "disk"} <= set(found)
-    wanted = SELECTION.max_task_units + units  # of the general text no more than there is
-    said = re.search(r"encodes up to ([\d,]+) units", done.stdout)[1].replace(",", "")
-    assert float(said) == pytest.approx(wanted, rel=0.05)
-    without_detector = command(texts, tmp_path / "dry")[:-4]
-    done = dana(*without_detector, "--dry-run", "--selector", "lexical")
-    assert done.returncode == 0, done.stderr
+    table = {line.split()[0]: line.split()[1].replace(",", "") for line in done.stdout.splitlines()}
+    assert float(table["units"]) == pytest.approx(units, rel=0.2)
+    assert {"documents", "encoding", "fitting", "time", "memory", "disk"} <= set(table)
+    fit_units = re.search(r"encodes up to ([\d,]+) units", done.stdout)[1].replace(",", "")
+    assert float(fit_units) == pytest.approx(SELECTION.max_task_units + units, rel=0.05)
+    done = dana(*command(texts, tmp_path / "dry")[:-4], "--dry-run", "--selector", "lexical")
     assert re.search(r"^fitting +unknown", done.stdout, re.MULTILINE), "nothing is encoded for it"
-
-
-def score_count(texts, tmp_path):
-    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "counted"))
-    return int(np.sum([len(units) for units in general.units(SELECTION)]))

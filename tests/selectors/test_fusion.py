@@ -44,17 +44,12 @@ def test_a_constant_part_is_reported(pool, caplog):
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    "value",
     [
-        ("fusion:parts=lexical+lexical", "parts="),
-        ("fusion:parts=lexical++svm", "parts="),
-        ("fusion:parts=lexical+auto", "parts="),
-        ("fusion:parts=lexical+svm,weights=1", "weights="),
-        ("fusion:parts=lexical+svm,weights=1+x", "weights="),
-        ("fusion:parts=lexical+svm,weights=0+0", "weights="),
-        ("fusion:parts=lexical+svm,weights=1+-1", "weights="),
+        *("parts=lexical+lexical", "parts=lexical++svm", "parts=lexical+auto", "weights=1", "weights=1+x"),
+        *("weights=0+0", "weights=1+-1"),
     ],
 )
-def test_bad_parts_and_weights_are_refused(spec, says):
-    with pytest.raises(ConfigError, match=says):
-        create_selector(spec, SelectorContext())
+def test_bad_parts_and_weights_are_refused(value):
+    with pytest.raises(ConfigError, match=value.partition("=")[0]):
+        create_selector(f"fusion:{value}", SelectorContext())

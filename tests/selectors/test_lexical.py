@@ -77,19 +77,12 @@ def test_higher_is_more_foreign():
     assert inside < nothing < outside
     near, diluted = fitted.score(["gene binds", "gene binds with many words never seen before"])
     assert near < diluted
-
-
-def test_length_does_not_change_the_score():
-    fitted = LexicalSelector(order=1).fit(TASK, {"background": GENERAL})
-    once, often = fitted.score(["gene kinase", "gene kinase " * 50])
-    assert once == pytest.approx(often, rel=0.02)  # runs of characters that both words have are damped, not scaled
-
-
-def test_class_sizes_do_not_move_the_border():
-    few = LexicalSelector().fit(TASK, {"background": GENERAL}).score(PROBES[:2])
     many = LexicalSelector().fit(TASK, {"background": GENERAL * 20}).score(PROBES[:2])
-    assert few[0] < 0 < few[1]
-    assert many[0] < 0 < many[1]
+    assert many[0] < 0 < many[1], "class sizes do not move the border"
+    once, often = (
+        LexicalSelector(order=1).fit(TASK, {"background": GENERAL}).score(["gene kinase", "gene kinase " * 50])
+    )
+    assert once == pytest.approx(often, rel=0.02)  # runs of characters that both words have are damped, not scaled
 
 
 @pytest.mark.parametrize("setting", [{"order": 0}, {"characters": 1}, {"buckets": 0}, {"c": 0.0}, {"background": 0}])

@@ -72,31 +72,6 @@ def test_perplexity_may_choose_less(tmp_path):
     assert found.beta == found.by_perplexity <= 0.1
 
 
-@pytest.mark.parametrize("held_out", [3, 19])
-def test_few_held_out_units_leave_perplexity(tmp_path, held_out):
-    found = amount_of(tmp_path, held_out=held_out)
-    assert found.by_likeness is None
-    assert found.beta == found.by_perplexity <= 0.1
-    assert all(cut["in_domain"] is None for cut in found.curve)
-
-
-def test_scores_by_chance_leave_perplexity(tmp_path):
-    found = amount_of(tmp_path, distance=0.0)
-    assert found.by_likeness is None
-    assert found.beta == found.by_perplexity
-
-
-def test_nothing_in_domain_leaves_perplexity(tmp_path):
-    found = amount_of(tmp_path, like=0, others=600, written=60, distance=9.0)
-    assert found.by_likeness == 0
-    assert found.beta == found.by_perplexity > 0
-
-
-def test_no_held_out_text_is_refused(tmp_path):
-    with pytest.raises(DataError, match="beta='auto'"):
-        amount_of(tmp_path, held_out=0)
-
-
 def test_a_large_pool_is_sampled(tmp_path, monkeypatch):
     whole = amount_of(tmp_path / "whole", others=1940, like=60)
     monkeypatch.setattr(amount, "MOST_UNITS", 1000)
@@ -104,11 +79,6 @@ def test_a_large_pool_is_sampled(tmp_path, monkeypatch):
     assert 900 < found.counted_units < 1100
     assert found.curve[-1]["units"] == whole.curve[-1]["units"] == 2000
     assert found.beta == pytest.approx(whole.beta, abs=0.015)
-
-
-def test_a_pool_without_repeated_words_is_refused(tmp_path):
-    with pytest.raises(DataError, match="beta='auto'"):
-        amount_of(tmp_path, like=1, others=0, texts="one short document")
 
 
 def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
@@ -137,3 +107,25 @@ def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
         np.testing.assert_array_equal(np.sort(rows), np.arange(240))
         assert (rows.reshape(-1, 4) // 4 == rows.reshape(-1, 4)[:, :1] // 4).all()
     assert (order != by_chance).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("texts", "likeness"),
+    [
+        *[({"held_out": 3}, None), ({"held_out": 19}, None), ({"distance": 0.0}, None)],
+        ({"like": 0, "others": 600, "written": 60, "distance": 9.0}, 0),
+    ],
+)
+def test_perplexity_alone_chooses(tmp_path, texts, likeness):
+    found = amount_of(tmp_path, **texts)
+    assert found.by_likeness == likeness
+    assert found.beta == found.by_perplexity > 0
+    if "held_out" in texts:
+        assert found.beta <= 0.1
+        assert all(cut["in_domain"] is None for cut in found.curve)
+
+
+@pytest.mark.parametrize("texts", [{"held_out": 0}, {"like": 1, "others": 0, "texts": "one short document"}])
+def test_too_little_text_is_refused(tmp_path, texts):
+    with pytest.raises(DataError, match="beta='auto'"):
+        amount_of(tmp_path, **texts)

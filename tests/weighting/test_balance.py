@@ -37,6 +37,7 @@ def test_the_best_of_each_group_are_selected():
     assert kept("4 units") == [0, 1, 5, 9]  # of equally far ones the better
     assert kept("10 units") == list(range(10))
     assert kept(0.3) == [0, 5, 9]
+    assert kept("3 units", (1.0,), np.zeros(10, dtype=int)) == [0, 1, 2]
 
 
 def test_groups_without_a_share_are_left_out():

@@ -47,13 +47,10 @@ def test_a_gap_in_low_scores_hides_nothing(share):
     assert found.pool.value == pytest.approx(share, rel=0.25)
 
 
-def test_text_that_scores_alike_gives_an_upper_bound():
+def test_overlapping_scores_give_an_upper_bound():
     found, truth = zip(*(mixed(seed, 0.11, 1.0) for seed in range(8)), strict=True)
     assert np.mean([one.precision.value for one in found]) > np.mean(truth) + 0.1
-
-
-def test_scores_without_information_exclude_nothing():
-    assert mixed(0, 0.11, 0.0)[0].pool.high > 0.95
+    assert mixed(0, 0.11, 0.0)[0].pool.high > 0.95, "scores without information exclude nothing"
 
 
 @pytest.mark.parametrize(("seed", "alike", "other"), [(0, 60, 140), (2, 3, 27)])

@@ -141,6 +141,15 @@ def test_variance_components_by_hand():
     )
 
 
+def test_simulated_variance_components_are_recovered():
+    rng = np.random.default_rng(0)
+    segment = np.repeat(np.arange(4000), rng.integers(1, 16, 4000))
+    found = components_of(rng.normal(2, 0.7, 4000)[segment] + rng.normal(0, 1.3, segment.size), segment)
+    assert found.within == pytest.approx(1.3**2, rel=0.03)
+    assert found.between == pytest.approx(0.7**2, rel=0.1)
+    assert found.mean == pytest.approx(2, abs=0.05)
+
+
 def test_equal_sizes_keep_their_order():
     means = np.random.default_rng(0).normal(0, 1, 50)
     values, segment = np.repeat(means, 4) + np.tile([-1, 1, -2, 2], 50), np.repeat(np.arange(50), 4)

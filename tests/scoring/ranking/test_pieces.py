@@ -38,17 +38,6 @@ def test_a_piece_is_a_run_of_at_most_gamma_units_of_one_document_whatever_the_or
     assert sorted(pieces_of(shuffled, groups, 10**11).lengths.tolist()) == [1, 1, 3, 3, 7, 7]
 
 
-def test_units_of_two_groups_are_in_two_pieces():
-    units = corpus(1, [6])
-    pieces = pieces_of(units, np.array([0, 0, 1, 1, 1, 2]), 15)
-    assert pieces.lengths.tolist() == [2, 3, 1]
-    assert pieces.groups.tolist() == [0, 1, 2]
-
-
-def test_plain_texts_are_pieces_of_their_own():
-    assert pieces_of(Units.of_texts(["a", "b", "c"]), np.zeros(3, dtype=int), 15).lengths.tolist() == [1, 1, 1]
-
-
 def test_general_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings():
     pieces = pieces_of(corpus(400, [15]), np.repeat(np.arange(400), 15), 15)
     cut = match_lengths(pieces, np.array([1, 1, 4]), seed=3)
@@ -76,3 +65,9 @@ def test_a_sample_of_runs_has_whole_runs_and_ignores_order_batch_and_other_sampl
     assert set(other.ids) != set(drawn.ids)
     everything = draw(split_documents(every, lines, 64), {"runs": (2, 10**6)}, {"runs": 3})["runs"]
     assert len(everything) == sum(sizes.values())
+
+
+def test_pieces_have_one_group_and_plain_texts_are_pieces():
+    pieces = pieces_of(corpus(1, [6]), np.array([0, 0, 1, 1, 1, 2]), 15)
+    assert (pieces.lengths.tolist(), pieces.groups.tolist()) == ([2, 3, 1], [0, 1, 2])
+    assert pieces_of(Units.of_texts(["a", "b", "c"]), np.zeros(3, dtype=int), 15).lengths.tolist() == [1, 1, 1]

@@ -25,24 +25,6 @@ def test_without_the_ridge_the_model_is_scikit_learns_logistic_regression(monkey
     assert weights.sum() == pytest.approx(1)
 
 
-def test_the_better_selector_weighs_more_and_the_ridge_draws_towards_equal_weights(monkeypatch):
-    task, general = scores(400, [-2.0, -0.5], 0), scores(400, [0, 0], 1)
-    found = stacking_weights(task, general)[0]
-    assert found[0] > 0.6
-    monkeypatch.setattr(auto, "RIDGE", 100.0)
-    assert stacking_weights(task, general)[0] == pytest.approx([0.5, 0.5], abs=0.01)
-
-
-def test_a_selector_that_points_the_wrong_way_gets_no_weight():
-    task, general = scores(400, [-2.0, 2.0], 0), scores(400, [0, 0], 1)
-    assert stacking_weights(task, general)[0] == pytest.approx([1, 0], abs=0.02)
-
-
-def test_selectors_that_tell_nothing_weigh_the_same():
-    task, general = scores(200, [3.0, 3.0, 3.0], 0), scores(200, [0, 0, 0], 1)
-    assert stacking_weights(task, general)[0] == pytest.approx([1 / 3] * 3, abs=0.05)
-
-
 def test_average_precision_is_scikit_learns_at_the_prevalence():
     task, general = scores(50, [-1.0], 0)[:, 0], scores(400, [0], 1)[:, 0]
     groups = np.arange(50), np.arange(400)
@@ -68,3 +50,12 @@ def test_pieces_of_one_group_are_drawn_together():
 def test_recall_counts_scores_below_the_quantile_and_ties_half():
     general = np.arange(101.0)
     assert recalls_at(np.array([0.0, 19.9, 20.0, 50.0]), general, 0.2) == pytest.approx((2 + 0.5) / 4)
+
+
+def test_weights_follow_the_better_selector_and_are_shrunk_towards_equal_ones(monkeypatch):
+    general = scores(400, [0, 0], 1)
+    assert stacking_weights(scores(400, [-2.0, -0.5], 0), general)[0][0] > 0.6
+    assert stacking_weights(scores(400, [-2.0, 2.0], 0), general)[0] == pytest.approx([1, 0], abs=0.02)
+    assert stacking_weights(scores(400, [3.0, 3.0], 0), general)[0] == pytest.approx([0.5, 0.5], abs=0.05)
+    monkeypatch.setattr(auto, "RIDGE", 100.0)
+    assert stacking_weights(scores(400, [-2.0, -0.5], 0), general)[0] == pytest.approx([0.5, 0.5], abs=0.01)
