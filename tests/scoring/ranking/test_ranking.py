@@ -82,3 +82,10 @@ def test_summary_has_means_and_sample_standard_deviation():
     assert (row["fit_s"], row["score_s"], row["stability"]) == (2, 3, pytest.approx(1))
     alone = summarise(runs[:1], [np.arange(3.0)], [(1, 2)])
     assert (alone["f1_mean"], alone["f1_std"], alone["stability"]) == (f1[0], 0.0, None)
+
+
+def test_a_higher_score_means_more_foreign():
+    rng = np.random.default_rng(0)
+    task, general = rng.normal(0, 1, 200), rng.normal(4, 1, 200)
+    assert separation(task, task, general)[1] > 0.98
+    assert separation(task, general, task)[1] < 0.02
