@@ -46,11 +46,6 @@ def test_models_share_a_vocabulary():
     assert task.task.vocabulary.words[3:] == ("the", "binds", "kinase")
 
 
-def test_the_background_has_a_size():
-    assert MooreLewisSelector(background=700).samples(60) == {"background": 700}
-    assert MooreLewisSelector(background="task").samples(60) == {"background": 60}
-
-
 def test_a_cutoff_drops_rare_ngrams():
     whole, cut = fitted(order=4).task, fitted(order=4, cutoff=4).task
     assert [level.keys.size for level in cut.levels[:2]] == [level.keys.size for level in whole.levels[:2]]
@@ -64,6 +59,10 @@ def test_small_and_uniform_tasks_are_learned(task):
     scores = MooreLewisSelector(order=5).fit(task, {"background": GENERAL}).score([task[0], *GENERAL[:3], ""])
     assert np.isfinite(scores).all()
     assert (scores[0] < scores[1:4]).all()
+    made = MooreLewisSelector(vocabulary="task").fit(TASK, {"background": ["nothing shared"] * 9})
+    assert made.score(TASK[:3]).max() < 0 < made.score(["nothing shared"])[0]
+    assert MooreLewisSelector(background=700).samples(60) == {"background": 700}
+    assert MooreLewisSelector(background="task").samples(60) == {"background": 60}
 
 
 def test_no_background_and_no_words_are_refused():
@@ -75,11 +74,6 @@ def test_no_background_and_no_words_are_refused():
     for parameters, task in (({"min_count": 99}, [" "]), ({"min_count": 1, "vocabulary": "task"}, [" "])):
         with pytest.raises(DataError, match=r"training texts$"):
             MooreLewisSelector(**parameters).fit(task, {"background": GENERAL})
-
-
-def test_a_background_of_unknown_words():
-    made = MooreLewisSelector(vocabulary="task").fit(TASK, {"background": ["nothing shared"] * 9})
-    assert made.score(TASK[:3]).max() < 0 < made.score(["nothing shared"])[0]
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,15 @@ def test_the_fusion_is_taken_unless_one_is_better_and_of_near_ones_that_without_
     assert chosen.split(":")[0] in reason
 
 
-def test_a_part_without_weight_is_left_out_of_the_fusion():
+def test_small_weights_are_left_out_and_the_identity_holds_weights():
     rows = [row("a", 0.5), row("b", 0.5), row("c", 0.5), row(FUSION, 0.9)]
-    found, _ = _choose(rows, ["a", "b", "c"], np.array([0.5, 0.49, 0.01]), [])
-    assert found == "fusion:parts=a+b,weights=0.500+0.490"
+    spec, _ = _choose(rows, ["a", "b", "c"], np.array([0.5, 0.49, 0.01]), [])
+    assert spec == "fusion:parts=a+b,weights=0.500+0.490"
+    one, two = (FusionSelector("lexical+lda", weights, context=CONTEXT).identity() for weights in ("1+1", "1+2"))
+    assert one != two
+    assert one == FusionSelector("lexical+lda", context=CONTEXT).identity()
+    assert AutoSelector("lexical+lda", context=CONTEXT).uses == ("encoder", "general_share", "geometry")
+    assert AutoSelector("lexical", context=CONTEXT).uses == ()
 
 
 def test_auto_finds_the_tasks_documents_and_says_what_it_chose(heard):
@@ -142,14 +147,6 @@ def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_ha
 def test_they_pass_the_conformance_checks(spec):
     results = check_selector(spec)
     assert [(result.name, result.detail) for result in results if not result.passed] == []
-
-
-def test_their_identity_holds_parts_and_weights():
-    one, two = (FusionSelector("lexical+lda", weights, context=CONTEXT).identity() for weights in ("1+1", "1+2"))
-    assert one != two
-    assert one == FusionSelector("lexical+lda", context=CONTEXT).identity()
-    assert AutoSelector("lexical+lda", context=CONTEXT).uses == ("encoder", "general_share", "geometry")
-    assert AutoSelector("lexical", context=CONTEXT).uses == ()
 
 
 @pytest.mark.parametrize("spec", ["auto:lexical+lexical", "auto:lexical,folds=1", "auto:lexical,prevalence=0"])

@@ -22,11 +22,8 @@ def test_recall_by_hand():
     assert recalls([fold], each_alone([fold]), 0.2)[0] == pytest.approx(1 / 5)
     assert recalls([fold], each_alone([fold]), 0.3)[0] == pytest.approx(2 / 5)
     assert recalls([fold], each_alone([fold]), 1.0)[0] == pytest.approx(4 / 5)
-
-
-def test_equal_scores_for_all_earn_no_more_than_the_budget():
-    fold = one_fold(np.ones(50), np.ones(80))
-    np.testing.assert_allclose(recalls([fold], each_alone([fold]), 0.2), 0.2)
+    constant = one_fold(np.ones(50), np.ones(80))
+    np.testing.assert_allclose(recalls([constant], each_alone([constant]), 0.2), 0.2)
 
 
 def test_every_fold_has_its_own_threshold():

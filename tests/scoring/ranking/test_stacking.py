@@ -59,3 +59,17 @@ def test_weights_follow_the_better_selector_and_are_shrunk_towards_equal_ones(mo
     assert stacking_weights(scores(400, [3.0, 3.0], 0), general)[0] == pytest.approx([0.5, 0.5], abs=0.05)
     monkeypatch.setattr(auto, "RIDGE", 100.0)
     assert stacking_weights(scores(400, [-2.0, -0.5], 0), general)[0] == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+def test_weights_minimise_the_penalised_loss(monkeypatch):
+    monkeypatch.setattr(auto, "RIDGE", 0.3)
+    task, general = scores(300, [-2.0, -0.5], 0), scores(500, [0, 0], 1)
+
+    def loss(weights, intercept):
+        parts = np.logaddexp(0, task @ weights + intercept), np.logaddexp(0, -general @ weights - intercept)
+        return (parts[0].mean() + parts[1].mean()) / 2 + 0.3 * np.square(weights - weights.mean()).sum()
+
+    weights, slope, intercept = stacking_weights(task, general)
+    least = loss(weights * slope, intercept)
+    for step in ([0.02, 0, 0], [-0.02, 0, 0], [0, 0.02, 0], [0, -0.02, 0], [0, 0, 0.02], [0, 0, -0.02]):
+        assert loss(weights * slope + step[:2], intercept + step[2]) > least
