@@ -86,3 +86,25 @@ def test_a_folds_pieces_are_weighed_by_what_the_other_folds_say():
     by_second = np.isclose(found.general, two.general, atol=0.05)
     assert (by_first | by_second).all()
     assert by_first.sum() < 240 > by_second.sum()
+
+
+class FittedNumber(FittedSpy):
+    """Scores a unit by the number at its end, whatever it was fitted on."""
+
+    def score_units(self, units):
+        return np.array([float(text[-5:]) for text in units.texts])
+
+
+class Number(Spy):
+    """The same scores by every fit."""
+
+    def learn(self, task, general, seed):
+        return FittedNumber([])
+
+
+def test_scores_are_standardised_by_the_general_units_and_averaged_over_fits():
+    texts = compared(documents("task", 9))
+    found = held_out_scores(Number(), texts, np.arange(9) % 3, 0)
+    general, task = (FittedNumber([]).score_units(side.units) for side in (texts.general, texts.task))
+    for side, pieces, scores in ((found.general, texts.general, general), (found.task, texts.task, task)):
+        np.testing.assert_allclose(side, pieces.means((scores - general.mean()) / general.std()), atol=1e-12)
