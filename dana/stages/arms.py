@@ -1,4 +1,4 @@
-"""The arms of a comparison: a recipe's ``arms`` to the text each is adapted on and the settings of its weights."""
+"""Parse the arms of a recipe: the text that each arm is adapted on, and how it is selected."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from dana.weighting.settings import WeighSettings
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 KEYS = ("selector", "detector", "weigh")
-BESIDE = ("-seeds", "-model")  # of what fine-tuning writes beside an arm's folder
+BESIDE = ("-seeds", "-model")  # suffixes of the folders that fine-tuning writes beside an arm's
 TEXTS = {"base": "the model as it is", "general": "all general text", "task": "the task's own text to fit on"}
 ALLOWED = f"{', '.join(TEXTS)}, or a mapping with any of {', '.join(KEYS)}"
-# Arms that a recipe may list by name alone; an empty mapping is the selector and the weights of the run.
+# Arms that a recipe can list by name; an empty mapping uses the selector and the weights of the run.
 READY: dict[str, Any] = {
     "base": "base",
     "general": "general",
@@ -26,14 +26,14 @@ READY: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm.
+    """One arm of a comparison; the last three fields are for selected text.
 
     Attributes:
-        name: A word that names its folder.
+        name: Name, also of its folder.
         text: ``base`` (no adaptation), ``general``, ``task`` (Gururangan et al. 2020, TAPT) or ``selected``.
-        selector: Of selected text: the selector's spec.
-        detector: Of selected text: the detector's spec, or None for the run's.
-        weigh: Of selected text: how scores become weights.
+        selector: Spec of the selector.
+        detector: Spec of the detector; None takes the run's.
+        weigh: How scores become weights.
     """
 
     name: str
@@ -43,54 +43,53 @@ class Arm:
     weigh: WeighSettings | None = None
 
 
-def parse_arms(given: Sequence[str] | Mapping[str, Any], selector: str, weigh: WeighSettings) -> tuple[Arm, ...]:
-    """Read a list of ready-made arms, or a mapping of names to what each is.
+def parse_arms(spec: Sequence[str] | Mapping[str, Any], selector: str, weigh: WeighSettings) -> tuple[Arm, ...]:
+    """Parse a list of ready-made arms, or a mapping of names to values.
 
     Args:
-        given: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, tapt: task}``.
-        selector: The run's, for arms that name none.
-        weigh: The run's; an arm's ``weigh`` says what differs.
+        spec: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, tapt: task}``.
+        selector: Selector of the run, for arms without one.
+        weigh: Weight settings of the run; an arm's ``weigh`` overrides them.
 
     Raises:
-        ConfigError: Naming the arm and what is allowed.
+        ConfigError: If an arm is unknown or wrongly described; names the arm and what is allowed.
     """
-    require(isinstance(given, list | tuple | Mapping), "arms", given, "a list of names, or a mapping")
-    if not isinstance(given, Mapping):
-        for name in given:
+    require(isinstance(spec, list | tuple | Mapping), "arms", spec, "a list of names, or a mapping")
+    if not isinstance(spec, Mapping):
+        for name in spec:
             require(name in READY, "arms", name, f"among {', '.join(READY)}, or be described in a mapping")
-        require(len(set(given)) == len(given), "arms", list(given), "distinct")
-        given = {name: READY[name] for name in given}
-    arms = tuple(_arm(name, about, selector, weigh) for name, about in given.items())
+        require(len(set(spec)) == len(spec), "arms", list(spec), "distinct")
+        spec = {name: READY[name] for name in spec}
+    arms = tuple(_arm(name, value, selector, weigh) for name, value in spec.items())
     names = {"base", *(arm.name for arm in arms)}
-    for taken in (f"{name}{suffix}" for name in names for suffix in BESIDE):
-        require(taken not in names, "arms", taken, "another name: the fine-tuning of the arm before the - uses it")
+    for folder in (f"{name}{suffix}" for name in names for suffix in BESIDE):
+        require(folder not in names, "arms", folder, "another name: the fine-tuning of the arm before the - uses it")
     return arms
 
 
-def _arm(name: str, about: Any, selector: str, weigh: WeighSettings) -> Arm:
+def _arm(name: str, item: Any, selector: str, weigh: WeighSettings) -> Arm:
     key = f"arms.{name}"
     fits = isinstance(name, str) and NAME.fullmatch(name) is not None
     require(fits, "arms", name, "named by letters, digits, _ . and -")
-    if isinstance(about, str) and about in TEXTS:
-        require(name != "base" or about == "base", key, about, "base: it is what all others are compared with")
-        return Arm(name, about)
-    require(isinstance(about, Mapping) and name != "base", key, about, "base" if name == "base" else ALLOWED)
-    for unknown in about.keys() - set(KEYS):
+    if isinstance(item, str) and item in TEXTS:
+        require(name != "base" or item == "base", key, item, "base: it is what all others are compared with")
+        return Arm(name, item)
+    require(isinstance(item, Mapping) and name != "base", key, item, "base" if name == "base" else ALLOWED)
+    for unknown in item.keys() - set(KEYS):
         raise ConfigError(f"{key}: unknown key {unknown!r}{suggestion(str(unknown), KEYS)}")
-    named = {name: about[name] for name in ("selector", "detector") if name in about}
-    for part, value in named.items():
-        require(isinstance(value, str) and bool(value.strip()), f"{key}.{part}", value, f"a {part}'s spec")
-    usual = "detector" if selector == "auto" and "detector" in named else selector
-    own = named.get("selector", usual)
-    return Arm(name, "selected", own, named.get("detector"), _weigh(key, about, weigh))
+    specs = {name: item[name] for name in ("selector", "detector") if name in item}
+    for part, spec in specs.items():
+        require(isinstance(spec, str) and bool(spec.strip()), f"{key}.{part}", spec, f"a {part}'s spec")
+    usual = "detector" if selector == "auto" and "detector" in specs else selector
+    return Arm(name, "selected", specs.get("selector", usual), specs.get("detector"), _weigh(key, item, weigh))
 
 
-def _weigh(key: str, about: Mapping[str, Any], weigh: WeighSettings) -> WeighSettings:
-    differing = about.get("weigh", {})
+def _weigh(key: str, value: Mapping[str, Any], weigh: WeighSettings) -> WeighSettings:
+    differing = value.get("weigh", {})
     require(isinstance(differing, Mapping), f"{key}.weigh", differing, "a mapping of settings")
     if not differing:
         return weigh
     usual = asdict(weigh)
-    if {"beta", "budget", "below"} & differing.keys():  # one of them says how much is kept
+    if {"beta", "budget", "below"} & differing.keys():  # an arm's own amount replaces the run's
         usual |= {"budget": None, "below": None}
     return load(WeighSettings, {**usual, **differing}, origin=f"{key}.weigh")

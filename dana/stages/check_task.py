@@ -1,4 +1,4 @@
-"""``dana tasks check``: a task's splits, and a corpus, to tables of sizes, labels and overlap, and to warnings."""
+"""``dana tasks check``: report sizes, labels and overlap of a task's splits and of a corpus, with warnings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ Rows = list[dict[str, Value]]
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """What was found in a task's data.
+    """Report on a task's data.
 
     Attributes:
-        tables: Rows by name: ``splits``, ``labels``, ``overlap``; ``corpus`` where one was named.
-        warnings: What is wrong, and what to do about it, a line each.
+        tables: Rows by name: ``splits``, ``labels``, ``overlap``; ``corpus`` if one was given.
+        warnings: Problems and what to do about them, one per line.
     """
 
     tables: dict[str, Rows]
     warnings: list[str]
 
     def __str__(self) -> str:
-        shown = {**self.tables, "labels": _by_split(self.tables["labels"])}
-        parts = [f"{name}\n{tabulate(rows)}" for name, rows in shown.items()]
-        return "\n\n".join([*parts, "\n".join(f"warning: {said}" for said in self.warnings) or "no warnings"])
+        tables = {**self.tables, "labels": _by_split(self.tables["labels"])}
+        parts = [f"{name}\n{tabulate(rows)}" for name, rows in tables.items()]
+        return "\n\n".join([*parts, "\n".join(f"warning: {warning}" for warning in self.warnings) or "no warnings"])
 
 
 def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -> TaskCheck:
@@ -39,11 +39,11 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
     Args:
         name: A task card's name or YAML file.
         data: Folder that holds the card's data.
-        corpus: Files, folders, globs or ``hf:`` names of text, whose overlap with the test texts is measured. Records
+        corpus: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts is measured. Records
             that cannot be read are counted.
 
     Raises:
-        ConfigError: If there is no such card.
+        ConfigError: If the card is unknown.
         DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.stream_examples`.
     """
     card = load_card(name)
@@ -58,16 +58,16 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
 
 
 def _by_split(rows: Rows) -> Rows:
-    """A row a label: its count and share in each split."""
-    found: dict[Value, dict[str, Value]] = {}
+    """Make one row per label, with its count and share in each split."""
+    by_label: dict[Value, dict[str, Value]] = {}
     for row in rows:
         both = {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
-        found.setdefault(row["label"], {"label": row["label"]}).update(both)
-    return list(found.values())
+        by_label.setdefault(row["label"], {"label": row["label"]}).update(both)
+    return list(by_label.values())
 
 
 def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
-    """Warnings of sizes, empty texts and labels."""
+    """Warn of unexpected sizes, empty texts and missing labels."""
     for row in rows:
         split = row["split"]
         if row["expected"] and row["examples"] not in card.accepted_sizes(str(split)):
@@ -76,14 +76,14 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
                 f" or put the number into {card.origins[0]}; scores do not compare with published ones"
             )
         if row["empty"]:
-            yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: drop them, no command takes them"
+            yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: remove them, commands refuse them"
         if row["absent_labels"]:
-            what = "no model learns them" if split == "train" else "they count 0 in a mean over the labels"
-            yield f"{split}: no example of {row['absent_labels']}: {what}; split anew, or say so beside the scores"
+            what = "no model can learn them" if split == "train" else "they count 0 in a mean over the labels"
+            yield f"{split}: no example of {row['absent_labels']}: {what}; split again, or report it with the scores"
 
 
 def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
-    """Warnings of repeated texts and of text that splits, or test and the corpus, share."""
+    """Warn of repeated texts and of text shared by splits, or by test and the corpus."""
     for row in tables["overlap"]:
         split, within = row["split"], row["within"]
         if not row["examples"]:
@@ -91,11 +91,11 @@ def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
         number = f"{row['examples']:,} of {row['of']:,} examples ({row['share']:.1%})"
         if row["kind"] == "contradicting":
             where = "in it" if split == within else f"in {within}"
-            yield f"{split}: {number} have another label for the same text {where}: mend or drop these labels"
+            yield f"{split}: {number} have another label for the same text {where}: correct or remove these labels"
         elif split == within:
             yield f"{split}: {number} repeat an earlier text: keep one of each"
         else:
-            yield f"{split}: {number} are also in {within}: drop them from {within}, or report scores without them"
+            yield f"{split}: {number} are also in {within}: remove them from {within}, or report scores without them"
     for row in tables.get("corpus", []):
         if row["examples"]:
             yield (

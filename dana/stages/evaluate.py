@@ -1,4 +1,4 @@
-"""``dana evaluate``: checkpoints x task cards as a grid of fine-tunings, to a leaderboard and a report."""
+"""``dana evaluate``: fine-tune several checkpoints on several tasks, and rank them in a leaderboard and a report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ class Checkpoint:
     """A checkpoint on the leaderboard.
 
     Attributes:
-        name: Its row.
+        name: Name of its row.
         model: Folder or Hub name.
-        origin: What the table calls it, where the folder says nothing; None: its folder or Hub name.
+        origin: Name of the model in the table; None for the folder or Hub name.
     """
 
     name: str
@@ -42,38 +42,38 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
-        """Read ``NAME=MODEL`` or ``MODEL``, which is named by the last part of its path."""
-        name, named, model = text.rpartition("=")
-        return cls(name, model) if named else cls(slug(Path(text).name), text)
+        """Parse ``NAME=MODEL``, or ``MODEL``, which is named by the last part of its path."""
+        name, separator, model = text.rpartition("=")
+        return cls(name, model) if separator else cls(slug(Path(text).name), text)
 
 
 def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "pd.DataFrame":
-    """Fine-tune every checkpoint on every card, once a seed, and rank them; what was made before is reused.
+    """Fine-tune every checkpoint on every card, once per seed, and rank them; existing results are reused.
 
-    Writes into the run's folder ``leaderboard.csv`` (a row a checkpoint and task), ``leaderboard.json`` (the same with
-    provenance), ``report.html`` (paired comparisons), ``results.csv`` and ``finetune/TASK/NAME``.
+    Writes into the run's folder ``leaderboard.csv`` (one row per checkpoint and task), ``leaderboard.json`` (the same
+    with provenance), ``report.html`` (paired comparisons), ``results.csv`` and ``finetune/TASK/NAME``.
 
     Args:
-        checkpoints: Of different names; with one named ``base`` the others are compared.
-        settings: The run's; of these ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are looked at.
+        checkpoints: Checkpoints with distinct names; one named ``base`` is compared with all others.
+        settings: Settings of the run; ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are used.
 
     Returns:
-        The leaderboard, as :func:`leaderboard` gives it.
+        One row per checkpoint and task, the input of :func:`leaderboard`.
 
     Raises:
         ConfigError: If a checkpoint or card is unknown or named twice, before anything is run.
-        DanaError: Of cells that failed, when all others are done.
+        DanaError: If cells failed, after all others are done.
     """
     require_shared_cells(settings.jobs)
     grid = plan_evaluate(checkpoints, settings)
     refuse_mixed_precision(grid)
-    made = run_grid(grid, settings.jobs)
+    outputs = run_grid(grid, settings.jobs)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
-    return on_rank_0(lambda: _collect(grid, made, origins))
+    return on_rank_0(lambda: _collect(grid, outputs, origins))
 
 
 def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Grid:
-    """A cell a card and checkpoint."""
+    """Plan one cell per card and checkpoint."""
     names = [checkpoint.name for checkpoint in checkpoints]
     require(bool(names), "checkpoints", names, "at least one")
     require(len(names) == len(set(names)), "checkpoints", names, "of different names; NAME=MODEL gives one")
@@ -83,27 +83,27 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> G
         require(good, "checkpoints", checkpoint.name, "MODEL or NAME=MODEL, the name of letters, digits, _ . and -")
         check_checkpoint(checkpoint.model)
     cells = [
-        finetune_cell(settings, named, card, one.name, one.model, {"task": card, "checkpoint": one.name})
-        for card, named in cards_by_name(settings.cards).items()
+        finetune_cell(settings, path, card, one.name, one.model, {"task": card, "checkpoint": one.name})
+        for card, path in cards_by_name(settings.cards).items()
         for one in checkpoints
     ]
     return Grid(Path(settings.out), tuple(cells))
 
 
-def _collect(grid: Grid, made: dict[str, str], origins: Mapping[str, str]) -> "pd.DataFrame":
+def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) -> "pd.DataFrame":
     import pandas as pd
 
     rows, provenance = [], []
     for cell in grid.cells:
-        folder = Path(made[cell.name])
+        folder = Path(outputs[cell.name])
         metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
         scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}
         interval = mean_interval(list(scores.values()))
         row = {**cell.labels, "model": origins[cell.labels["checkpoint"]], "metric": metrics["metric"]}
         row |= {name: getattr(interval, name) for name in ("mean", "std", "low", "high", "n")}
         rows.append({**row, "collapsed": sum(row["degenerate"] for row in metrics["seeds"])})
-        about = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
-        provenance.append({**cell.labels, **about, "scores": scores})
+        identity = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
+        provenance.append({**cell.labels, **identity, "scores": scores})
     table = pd.DataFrame(rows)
     write_text(grid.folder / f"{LEADERBOARD}.csv", table.to_csv(index=False))
     write_json(grid.folder / f"{LEADERBOARD}.json", {"results": provenance})
@@ -112,27 +112,27 @@ def _collect(grid: Grid, made: dict[str, str], origins: Mapping[str, str]) -> "p
 
 
 def leaderboard(table: "pd.DataFrame") -> str:
-    """The table as text: a line a checkpoint, best mean over tasks first; mean and standard deviation over seeds.
+    """Format the leaderboard as text: one line per checkpoint, best mean over tasks first, ± standard deviation.
 
-    Where a task is judged by an error, means over tasks say nothing: the best mean rank over tasks is first.
+    If the metric of a task is an error, means over tasks are meaningless: checkpoints are sorted by mean rank.
 
     Args:
-        table: A row a checkpoint and task, with ``metric``, ``mean``, ``std`` (ddof 1) and ``collapsed``.
+        table: One row per checkpoint and task, with ``metric``, ``mean``, ``std`` (ddof 1) and ``collapsed``.
     """
     errors = table["metric"].map(is_error)
     by_rank, scores = bool(errors.any()), table["mean"]
     if by_rank:
         scores = scores.where(errors, -scores).groupby(table["task"]).rank()
     means = scores.groupby(table["checkpoint"], sort=False).mean().sort_values(ascending=by_rank, kind="stable")
-    table = table.assign(column=table["task"] + " (" + table["metric"] + ")", shown=table.apply(_shown, axis="columns"))
+    texts = table.apply(_format_score, axis="columns")
+    table = table.assign(column=table["task"] + " (" + table["metric"] + ")", shown=texts)
     board = table.pivot(index="checkpoint", columns="column", values="shown")
     board = board.loc[means.index, table["column"].unique()]
     board.insert(0, "mean rank" if by_rank else "mean", means.map("{:.1f}".format if by_rank else "{:.4f}".format))
     return tabulate(board.reset_index().to_dict("records"))  # type: ignore[arg-type]
 
 
-def _shown(row: Mapping[Any, Any]) -> str:
-    """A score with its standard deviation."""
+def _format_score(row: Mapping[Any, Any]) -> str:
     spread = f" ± {row['std']:.4f}" if row["n"] > 1 else ""
-    collapsed = f" ({row['collapsed']} of {row['n']} collapsed)" if row["collapsed"] else ""
-    return f"{row['mean']:.4f}{spread}{collapsed}"
+    warning = f" ({row['collapsed']} of {row['n']} collapsed)" if row["collapsed"] else ""
+    return f"{row['mean']:.4f}{spread}{warning}"

@@ -1,4 +1,4 @@
-"""``dana finetune``: a checkpoint on a labelled task, over seeds; metrics.json and predictions.parquet."""
+"""``dana finetune``: fine-tune a checkpoint on a labelled task over seeds; write metrics and predictions."""
 
 import copy
 import json
@@ -45,30 +45,30 @@ DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", 
 
 
 def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None) -> Artifact:
-    """Fine-tune over seeds. Under several processes every one must call this; they share the seeds out.
+    """Fine-tune over seeds; under several processes every one must call this, and they share the seeds.
 
-    Every finished seed is kept in ``OUT-seeds`` until all are committed: a rerun goes on with those that are
-    missing. A committed result is extended when more seeds are asked for and nothing else is different.
+    Finished seeds are stored in ``OUT-seeds`` until all are committed: a rerun resumes with the missing ones. A
+    committed result is extended if more seeds are requested and nothing else differs.
 
     Args:
         model: Folder with safetensors, or Hub name.
         card: A task card's name or YAML file.
-        settings: Preset and differences.
-        out: Folder for ``metrics.json`` (a row a seed; mean, std with ddof 1, n) and ``predictions.parquet``
-            (seed, id, label, prediction and what else the card's kind has, a row a seed and test example). With
+        settings: Preset and overrides.
+        out: Folder for ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and ``predictions.parquet`` (one
+            row per seed and test example: seed, id, label, prediction and further columns of the card's kind). With
             ``save``, the model of the seed with the best development score goes to ``OUT-model``.
-        data: Folder that holds the card's data.
+        data: Folder with the card's data.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
         DataError: If the data is missing or does not fit the card.
         ArtifactError: If the model cannot be used, or `out` or ``OUT-seeds`` hold something else.
-        Preemption: If a signal asked to stop; finished seeds are kept.
+        Preemption: If a signal asked to stop; finished seeds are stored.
     """
     task = settings.fields_of(load_card(card))
     preset = settings.resolve(task)
-    pooled = preset.pooling == "cls" or not task.target.per_word
-    require(pooled, "pooling", preset.pooling, f"left out for kind={task.kind}: each word has a label of its own")
+    can_pool = preset.pooling == "cls" or not task.target.per_word
+    require(can_pool, "pooling", preset.pooling, f"left out for kind={task.kind}: each word has a label of its own")
     config, tokenizer = load_tokenizer(model)
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
@@ -85,25 +85,25 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
-    job = _Finetuning(model, task, preset, settings, tokenizer, data, seeds, accelerator, precision, out)
+    job = _FinetuneJob(model, task, preset, settings, tokenizer, data, seeds, accelerator, precision, out)
     if settings.save:
         job.check_model()
     return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
 
 
 def seed_rows(result: Artifact) -> list[dict[str, Any]]:
-    """A result of :func:`finetune_stage` as rows, one a seed: its score, every metric, seconds."""
+    """Read a result of :func:`finetune_stage` as one row per seed: score, every metric, seconds."""
     return read_json(result.path / METRICS)["seeds"]
 
 
 def finetune_text(result: Artifact) -> str:
-    """A result of :func:`finetune_stage` as text: a row a seed, mean and standard deviation."""
+    """Format a result of :func:`finetune_stage` as text: one row per seed, mean and standard deviation."""
     return results_table(read_json(result.path / METRICS))
 
 
 @dataclass(frozen=True)
-class _Finetuning:
-    """One model on one task, the same on every process."""
+class _FinetuneJob:
+    """Fine-tuning of one model on one task; every process has one."""
 
     model: str
     task: TaskCard
@@ -117,31 +117,31 @@ class _Finetuning:
     out: Path
 
     def run(self, depends_on: dict[str, Any]) -> Artifact:
-        """Commit the artifact; the first process writes it, the others bring their seeds."""
-        with ExitStack() as held:
+        """Commit the artifact; the first process writes it, the others run their share of the seeds."""
+        with ExitStack() as stack:
             on_rank_0(lambda: self.out.parent.mkdir(parents=True, exist_ok=True))
-            on_rank_0(lambda: held.enter_context(folder_lock(self.seeds.folder)))  # two commands may share it
+            on_rank_0(lambda: stack.enter_context(folder_lock(self.seeds.folder)))  # two commands would mix their seeds
             folder, missing = on_rank_0(lambda: self._begin(depends_on))
             make_on_all_ranks(folder, "finetune", depends_on, lambda draft: self._write(draft, missing))
             return on_rank_0(lambda: self._end(folder))
 
     def _begin(self, depends_on: dict[str, Any]) -> tuple[Path, list[int]]:
-        """Where to write, and which seeds to run."""
+        """Return the folder to write and the seeds to run."""
         manifest = read_manifest(self.out)
-        extended = _seeds_to_add(manifest, depends_on)
-        if manifest and not extended:
+        extends = _seeds_to_add(manifest, depends_on)
+        if manifest and not extends:
             return self.out, []
-        folder = self._unpack(manifest) if extended else self.out
+        folder = self._unpack(manifest) if extends else self.out
         missing = [seed for seed in self.preset.seed_list if self.seeds.read(seed) is None]
-        done = [seed for seed in self.preset.seed_list if seed not in missing]
-        if done:
-            told = [", ".join(map(str, part)) or "none" for part in (done, missing)]
-            log.info("seeds     finished: %s (%s); to run: %s", told[0], self.seeds.folder, told[1])
+        ready = [seed for seed in self.preset.seed_list if seed not in missing]
+        if ready:
+            texts = [", ".join(map(str, part)) or "none" for part in (ready, missing)]
+            log.info("seeds     finished: %s (%s); to run: %s", texts[0], self.seeds.folder, texts[1])
         return folder, missing
 
     def _end(self, folder: Path) -> Artifact:
-        """Give the result its place, commit the model if one is kept, and forget the seeds."""
-        if folder != self.out:  # the one with more seeds takes the place of the one with fewer
+        """Move the result to its folder, commit the model with ``save``, and remove the stored seeds."""
+        if folder != self.out:  # the result with more seeds replaces the one with fewer
             self.out.rename(self.seeds.folder / ".fewer")
             folder.rename(self.out)
             log.info("finetune  extended %s", self.out)
@@ -151,125 +151,124 @@ class _Finetuning:
         return open_artifact(self.out, "finetune")
 
     def _unpack(self, manifest: dict[str, Any]) -> Path:
-        """Make finished seeds of a committed result; returns where to write the one with more of them.
+        """Store the seeds of a committed result again; return the folder for the extended result.
 
         Raises:
-            ConfigError: If it was made in another precision.
+            ConfigError: If the result was made in another precision.
         """
         refuse_precision(self.out, manifest.get("precision"), self.precision.name)
         for result in read_results(self.out, self.task.target):
             if self.seeds.read(result.seed) is None:
                 self.seeds.write(result)
-        folder = self.seeds.folder / ".more"  # hidden: it is no result of the run yet
+        folder = self.seeds.folder / ".more"  # hidden: not a result of the run yet
         shutil.rmtree(folder, ignore_errors=True)
         return folder
 
-    def _encoded(self, splits: dict[str, list[Example]]) -> dict[str, EncodedSplit]:
-        """Train and dev with their labels, test without: nothing before the results knows those."""
-        how, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
+    def _encode(self, splits: dict[str, list[Example]]) -> dict[str, EncodedSplit]:
+        """Encode train and dev with labels and test without: test labels are read only for the results."""
+        cut, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
         train = subset(splits["train"], self.settings.max_train)
-        known = {
-            "train": EncodedSplit.with_labels(train, *how, kind),
-            "dev": EncodedSplit.with_labels(splits["dev"], *how, kind),
+        inputs = {
+            "train": EncodedSplit.with_labels(train, *cut, kind),
+            "dev": EncodedSplit.with_labels(splits["dev"], *cut, kind),
         }
-        return {**known, "test": EncodedSplit.of(splits["test"], *how)}
+        return {**inputs, "test": EncodedSplit.of(splits["test"], *cut)}
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
-        """Run this process's share of the missing seeds; with a draft, write the results of all."""
+        """Run this process's share of the missing seeds; with a draft, write the results of all seeds."""
         splits = read_splits(self.task, self.data)
-        encoded = self._encoded(splits)
-        results = self._run(encoded, missing)
+        inputs = self._encode(splits)
+        results = self._run(inputs, missing)
         if draft is None:
             return
-        said = {
+        description = {
             "model": _name(self.model),
             "preset": self.settings.preset,
             "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
             "split_overlap": overlap(splits),
         }
-        write_results(draft.path, self.task, said, results, splits["test"])
-        draft.counts |= {name: len(split.tokens) for name, split in encoded.items()}
+        write_results(draft.path, self.task, description, results, splits["test"])
+        draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}
         draft.notes["precision"] = self.precision.name
 
-    def _run(self, encoded: dict[str, EncodedSplit], missing: list[int]) -> list[SeedResult]:
-        """The results of all seeds, in their order, on the first process; every one runs its share of the missing.
+    def _run(self, inputs: dict[str, EncodedSplit], missing: list[int]) -> list[SeedResult]:
+        """Run this process's share of the missing seeds; return the results of all seeds on the first process.
 
-        Nothing but results goes from one process to another, so each answers a signal by itself; the launcher
-        passes it on to all.
+        Processes exchange only results, so each handles a signal itself; the launcher sends it to all.
         """
         from accelerate.utils import gather_object
 
-        own = missing[self.accelerator.process_index :: self.accelerator.num_processes]
+        share = missing[self.accelerator.process_index :: self.accelerator.num_processes]
         with StopRequest() as stop, single_process():
-            for seed in own:
-                classifier, result = self._seed(seed, encoded, stop)
+            for seed in share:
+                classifier, result = self._seed(seed, inputs, stop)
                 if self.settings.save:
                     self.seeds.keep_model(result, classifier)
                 self.seeds.write(result)
                 del classifier  # the next seed's takes its memory
-        ran = {result.seed: result for result in gather_object([self.seeds.read(seed) for seed in own])}
+        ran = {result.seed: result for result in gather_object([self.seeds.read(seed) for seed in share])}
         if not self.accelerator.is_main_process:
             return []
         results = (ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list)
         return [result for result in results if result is not None]
 
-    def _seed(self, seed: int, encoded: dict[str, EncodedSplit], stop: StopRequest) -> tuple[Classifier, SeedResult]:
-        """Run a seed, and leave it at the next step when told to stop."""
+    def _seed(self, seed: int, inputs: dict[str, EncodedSplit], stop: StopRequest) -> tuple[Classifier, SeedResult]:
+        """Run one seed; stop at the next step after a signal."""
 
         def check_in() -> None:
             if stop.received:
-                kept = f"{self.seeds.count()} finished before are kept in {self.seeds.folder}"
-                raise Preemption(f"told to stop in seed {seed}; {kept}: the same command goes on with the others")
+                progress = f"{self.seeds.count()} finished seeds are in {self.seeds.folder}"
+                raise Preemption(f"stopped by a signal in seed {seed}; {progress}: run the same command to resume")
 
         name = f"{self.task.name} {arm_name(self.out, self.model)}"
-        return run_seed(self.model, encoded, self.task, self.preset, seed, self.precision, name, check_in)
+        return run_seed(self.model, inputs, self.task, self.preset, seed, self.precision, name, check_in)
 
     def _model_of(self, seed: int | None) -> dict[str, Any]:
-        """What the model of a seed depends on, as it is read back."""
+        """Return what the model of a seed depends on, as JSON reads it."""
         return json.loads(canonical({**self.seeds.depends_on, "precision": self.precision.name, "seed": seed}))
 
     def check_model(self) -> None:
-        """Refuse, before any work, a folder for the model that holds something else than the model of any seed.
+        """Refuse, before any work, a model folder that holds anything but the model of a seed.
 
         Raises:
-            ArtifactError: Naming the difference.
+            ArtifactError: Names the difference.
         """
-        there = read_manifest(self.model_folder).get("depends_on", {})
-        find_reusable(self.model_folder, "classifier", self._model_of(there.get("seed")))
+        depends_on = read_manifest(self.model_folder).get("depends_on", {})
+        find_reusable(self.model_folder, "classifier", self._model_of(depends_on.get("seed")))
 
     @property
     def model_folder(self) -> Path:
-        """Where the model goes."""
+        """Folder of the model."""
         return self.out.with_name(f"{self.out.name}-model")
 
     def _commit_model(self) -> None:
-        """Commit the model of the best seed; that seed is run again if its weights were not kept."""
+        """Commit the model of the best seed; that seed is run again if its weights were not stored."""
         results = read_results(self.out, self.task.target)
-        best = max(results, key=lambda result: self.task.sign * result.dev_score)  # of a tie, the first
+        best = max(results, key=lambda result: self.task.sign * result.dev_score)  # the first of a tie
 
         def write(draft: Draft) -> None:
             splits, result, kind = read_splits(self.task, self.data), best, self.task.target
             classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
             if not self.seeds.restore(best.seed, classifier):
-                log.info("model     seed %d is the best, but its weights were not kept: it is run again", best.seed)
+                log.info("model     seed %d is the best, but its weights were not stored: running it again", best.seed)
                 with StopRequest() as stop:
-                    classifier, result = self._seed(best.seed, self._encoded(splits), stop)
+                    classifier, result = self._seed(best.seed, self._encode(splits), stop)
                 if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
-                    log.warning("model     run again, seed %d predicts otherwise than in %s", best.seed, self.out)
+                    log.warning("model     run again, seed %d predicts differently from %s", best.seed, self.out)
             tokenizer = copy.deepcopy(self.tokenizer)
             tokenizer.model_max_length = self.preset.max_tokens
             write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
 
-        there = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
-        if there != best.seed:  # of the same fine-tuning with fewer seeds
-            log.info("model     seed %d is better than seed %d, which was kept before", best.seed, there)
+        old_seed = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
+        if old_seed != best.seed:  # the best of fewer seeds
+            log.info("model     seed %d is better than seed %d and replaces it", best.seed, old_seed)
             self.seeds.folder.mkdir(parents=True, exist_ok=True)
             self.model_folder.rename(self.seeds.folder / ".worse")
         make(self.model_folder, "classifier", self._model_of(best.seed), write)
 
 
 def arm_name(out: Path, model: str) -> str:
-    """What a run calls this model: the arm, where `out` is ``finetune/TASK/ARM``; else the model's own name."""
+    """Return the name of a model in logs: the arm if `out` is ``finetune/TASK/ARM``, else the model's name."""
     return out.name if out.parent.parent.name == "finetune" else _name(model)
 
 
@@ -278,9 +277,9 @@ def _name(model: str) -> str:
 
 
 def _seeds_to_add(manifest: dict[str, Any], depends_on: dict[str, Any]) -> bool:
-    """Whether a committed result has some of the seeds that are asked for, no others, and all else is equal."""
+    """Return True if a committed result lacks only seeds of those requested, all else being equal."""
     if manifest.get("kind") != "finetune":
         return False
-    there, asked = (json.loads(canonical(value)) for value in (manifest["depends_on"], depends_on))
-    before, now = there["preset"].pop("seeds"), asked["preset"].pop("seeds")
-    return there == asked and set(before) < set(now)
+    old_inputs, wanted_inputs = (json.loads(canonical(value)) for value in (manifest["depends_on"], depends_on))
+    old_seeds, new_seeds = old_inputs["preset"].pop("seeds"), wanted_inputs["preset"].pop("seeds")
+    return old_inputs == wanted_inputs and set(old_seeds) < set(new_seeds)

@@ -1,10 +1,10 @@
-"""The quickstart's text: installed Python distributions to a labelled task, its card and general text; what next.
+"""Make the quickstart's text from the installed Python distributions: a labelled task, its card and general text.
 
 The task is to tell which sub-package of scipy a docstring is from. The general text is that of all other distributions,
-plus *planted* scipy documents that nothing is ever fitted on, so that the recall of a selection can be measured.
+plus *planted* scipy documents that nothing is fitted on, so that the recall of a selection can be measured.
 
-A text may name its own sub-package ("scipy.stats", "stats"), which is a hint to its label. Lines that only name a
-module are dropped.
+A text may name its own sub-package ("scipy.stats", "stats"), which hints at its label. Lines that only name a module
+are dropped.
 """
 
 from collections import Counter, defaultdict
@@ -34,12 +34,12 @@ RECIPE = "quickstart"
 CARD_NAME = "scipy_docs"
 TARGET = "scipy"
 PLANTED = f"{TARGET} (planted)"
-NOT_TEXT = "dana"  # changes while it is worked on, its version does not
-METHOD = 2  # raised when the same settings take other text
+NOT_TEXT = "dana"  # its text changes during development, its version does not
+METHOD = 2  # incremented when the same settings select other text
 MOST_LABELS = 8
 FEWEST_IN_LABEL = 40
 NEAR_DUPLICATE = 0.4
-READ_SHARES = (0.04, 0.12)  # of general_documents, from one source; the second only if the first is not enough
+READ_SHARES = (0.04, 0.12)  # largest share of one source in general_documents; the second if the first is too small
 MOST_LICENCES = 100
 SPLITS = {"train": 0.5, "dev": 0.12, "test": 0.24, "planted": 0.14}
 OWN_TEXT = """
@@ -57,27 +57,27 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
     text and label. Same installation and settings, same bytes.
 
     Args:
-        folder: The artifact's.
-        settings: How much is taken.
+        folder: Folder of the artifact.
+        settings: Amounts of text.
 
     Raises:
-        ArtifactError: If the folder holds the outcome of other settings or another installation.
+        ArtifactError: If the folder holds a harvest with other settings or of another installation.
         DataError: If scipy's docstrings cannot be read (an installation without sources).
     """
     present = {name: distribution for name, distribution in list_distributions().items() if name != NOT_TEXT}
     versions = {name: distribution.version for name, distribution in present.items()}
 
     def write(draft: Draft) -> None:
-        seen: set[bytes] = set()
-        task, labels = _task(present, settings, seen)
-        planted = [{"id": row["id"], "text": row["text"], "source": PLANTED} for row in task.pop("planted")]
-        general = _general(present, settings, seen)
-        _write_lines(draft.path / "general.jsonl.gz", general + planted)
+        digests: set[bytes] = set()
+        task, labels = _task(present, settings, digests)
+        planted_rows = [{"id": row["id"], "text": row["text"], "source": PLANTED} for row in task.pop("planted")]
+        general = _general(present, settings, digests)
+        _write_lines(draft.path / "general.jsonl.gz", general + planted_rows)
         for split, rows in task.items():
             _write_lines(draft.path / "task" / f"{split}.jsonl.gz", rows)
         counts = {split: len(rows) for split, rows in task.items()}
         (draft.path / "card.yaml").write_text(_card(labels, counts), encoding="utf-8")
-        draft.counts.update({"general": len(general), "planted": len(planted), **counts})
+        draft.counts.update({"general": len(general), "planted": len(planted_rows), **counts})
         draft.counts["labels"] = {label: sum(row["label"] == label for row in task["train"]) for label in labels}
 
     depends_on = {"settings": asdict(settings), "distributions": versions, "method": METHOD}
@@ -94,16 +94,16 @@ def _ordered(seed: int, items: Iterable[PackageText]) -> list[PackageText]:
 
 
 def _task(
-    present: Mapping[str, Distribution], settings: HarvestSettings, seen: set[bytes]
+    present: Mapping[str, Distribution], settings: HarvestSettings, digests: set[bytes]
 ) -> tuple[dict[str, Rows], list[str]]:
-    """Documents of scipy's largest sub-packages: rows of each split, and the labels.
+    """Collect documents of scipy's largest sub-packages; return the rows of each split and the labels.
 
-    Splits go by document, within each label in hash order: by module file they would follow the few large files of a
-    sub-package (with scipy 1.17 that leaves signal without dev and spatial without planted). Near copies,
-    which would be on both sides of a split, are dropped.
+    Documents of a label are split in hash order. Splits by module file would be uneven, because some sub-packages have
+    few large files (with scipy 1.17, signal has no dev and spatial no planted text). Near duplicates are dropped: they
+    could be on both sides of a split.
     """
     target = iterate_docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
-    read = _ordered(settings.seed, drop_repeats(target, settings.min_characters, seen))
+    read = _ordered(settings.seed, drop_repeats(target, settings.min_characters, digests))
     by_label: dict[str, list[PackageText]] = defaultdict(list)
     for item in drop_near_duplicates(read, NEAR_DUPLICATE):
         parts = item.module.split("/")
@@ -119,8 +119,8 @@ def _task(
     task: dict[str, Rows] = {split: [] for split in SPLITS}
     for label in labels:
         items = by_label[label][: settings.task_documents // len(labels)]
-        for place, item in enumerate(items):
-            task[_split(place / len(items))].append({"id": item.id, "text": item.text, "label": label})
+        for index, item in enumerate(items):
+            task[_split(index / len(items))].append({"id": item.id, "text": item.text, "label": label})
     return task, labels
 
 
@@ -132,31 +132,31 @@ def _split(quantile: float) -> str:
     return "planted"
 
 
-def _general(present: Mapping[str, Distribution], settings: HarvestSettings, seen: set[bytes]) -> Rows:
-    """Documents of all other distributions, none more than its share; files are read only as far as they are needed."""
+def _general(present: Mapping[str, Distribution], settings: HarvestSettings, digests: set[bytes]) -> Rows:
+    """Collect documents of all other distributions, each up to its share; files are read only as needed."""
     pools: dict[str, list[PackageText]] = defaultdict(list)
     unread = {}
     for name, distribution in present.items():
         if name != TARGET:
             texts = iterate_package_texts(name, distribution, settings.max_characters)
-            for item in drop_repeats(texts, settings.min_characters, seen):
+            for item in drop_repeats(texts, settings.min_characters, digests):
                 pools[item.distribution].append(item)
             texts = iterate_docstrings(name, distribution, settings.max_characters)
-            unread[name] = drop_repeats(texts, settings.min_characters, seen)
-    wanted = settings.general_documents
-    licences = min(MOST_LICENCES, int(READ_SHARES[-1] * wanted))
+            unread[name] = drop_repeats(texts, settings.min_characters, digests)
+    count = settings.general_documents
+    licences = min(MOST_LICENCES, int(READ_SHARES[-1] * count))
     pools["licences"] = _ordered(settings.seed, pools["licences"])[:licences]
     for share in READ_SHARES:
         for name, stream in unread.items():
-            pools[name].extend(islice(stream, max(0, int(share * wanted) - len(pools[name]))))
-        if sum(map(len, pools.values())) >= wanted:
+            pools[name].extend(islice(stream, max(0, int(share * count) - len(pools[name]))))
+        if sum(map(len, pools.values())) >= count:
             break
-    chosen = _ordered(settings.seed, (item for pool in pools.values() for item in pool))[:wanted]
-    return [{"id": item.id, "text": item.text, "source": item.distribution} for item in chosen]
+    sample = _ordered(settings.seed, (item for pool in pools.values() for item in pool))[:count]
+    return [{"id": item.id, "text": item.text, "source": item.distribution} for item in sample]
 
 
 def _card(labels: list[str], counts: dict[str, int]) -> str:
-    """The task card of the harvested task, as YAML. Its quick preset suits a base from scratch, which learns more."""
+    """Write the task card as YAML; the quick preset suits a base from scratch, which needs a higher learning rate."""
     quick = {"epochs": 6, "learning_rate": 7e-4, "seeds": 5, "max_tokens": 64, "pooling": "mean"}
     card = {
         "name": CARD_NAME,

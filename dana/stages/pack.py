@@ -1,4 +1,4 @@
-"""``dana pack``: a corpus and a tokenizer in, the corpus as token ids out, made once for each tokenizer."""
+"""``dana pack``: tokenise a corpus once per tokenizer."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ def pack_for(model: str, corpus: Path) -> Artifact:
 
 
 def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
-    """Tokenise a corpus, or find it tokenised.
+    """Tokenise a corpus, or reuse its tokens.
 
     The folder lies beside the corpus, under ``tokens/``, named after the tokenizer. It holds ``tokens.safetensors``:
     ``ids`` and ``last`` (the last character of each token in its document), documents end to end without special

@@ -1,4 +1,4 @@
-"""``dana predict``: new text labelled by a fine-tuned model; a row a text, in the order of the files."""
+"""``dana predict``: label new text with a fine-tuned model, one row per text in the order of the files."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,23 +28,23 @@ from dana.train.execution import Precision, make_accelerator
 
 log = get_logger(__name__)
 
-BATCH = 4096  # texts in memory at a time, sorted by length together
+BATCH = 4096  # texts in memory at a time; sorted by length within
 SUFFIXES = (".parquet", ".jsonl")
 
 
 @dataclass(frozen=True)
 class NewText:
-    """What to label.
+    """Texts to label, and how to read them.
 
     Attributes:
         files: Files, folders, globs or ``hf:`` names in any format of :mod:`dana.corpus.readers`.
-        text_field: Field with the text, ``a.b`` for one within another; None takes the one the model was trained on, or
-            its template, else ``text``.
-        id_field: Field with the id, which every record must have; None takes the training data's, mostly ``id``, and
-            calls a text without one by file and line.
+        text_field: Field with the text, ``a.b`` for a nested one; None takes the field or template of the model's
+            training data, else ``text``.
+        id_field: Field with the id, which every record must have; None takes that of the training data, usually
+            ``id``, and names a text without one by file and line.
         text_documents: See :class:`dana.corpus.inputs.Inputs`.
         on_bad_record: ``fail`` or ``skip`` (counted).
-        text_pair_field: Field with the second text; None takes the one the model was trained on, if it was on pairs.
+        text_pair_field: Field with the second text; None takes that of the training data, if it has pairs.
     """
 
     files: list[str]
@@ -59,15 +59,14 @@ class NewText:
         Inputs([self.text_field] if self.text_field else ["text"], self.id_field, self.text_documents)  # checks them
 
     def examples(self, trained_on: dict[str, Any], kind: Kind) -> Iterator[Example]:
-        """The texts, normalised, as examples whose label says nothing.
+        """Read the texts, normalised, as examples without a meaningful label.
 
         Args:
-            trained_on: The model's manifest, which names the fields of the training data; empty if it has none.
-            kind: The model's, which says what a text is.
+            trained_on: Manifest of the model, which names the fields of its training data; empty without one.
+            kind: Kind of target of the model.
 
         Raises:
-            DataError: Naming file, line and problem of a bad record, unless they are skipped; or if there is
-                not one good record.
+            DataError: If a record is bad and not skipped, naming file, line and problem; or if there is no good record.
         """
         good = bad = 0
         for record in read_records(self.files, self.text_documents):
@@ -75,23 +74,23 @@ class NewText:
                 example = self._example(record, trained_on, kind)
             except ValueError as error:
                 if self.on_bad_record == "fail":
-                    place = f"{record.location}: {error}"
-                    raise DataError(f"{place} (--on-bad-record skip leaves such records out)") from error
+                    problem = f"{record.location}: {error}"
+                    raise DataError(f"{problem} (--on-bad-record skip skips such records)") from error
                 bad += 1
             else:
                 good += 1
                 yield example
         if not good:
-            left_out = f"; {bad} bad record(s) left out" if bad else ""
-            raise DataError(f"{', '.join(self.files)}: no text to label{left_out}")
+            skips = f"; {bad} bad record(s) skipped" if bad else ""
+            raise DataError(f"{', '.join(self.files)}: no text to label{skips}")
         if bad:
-            log.warning("%d bad record(s) left out of %d", bad, good + bad)
+            log.warning("%d of %d records are bad and were skipped", bad, good + bad)
 
     def _example(self, record: Record, trained_on: dict[str, Any], kind: Kind) -> Example:
-        """The example of a record.
+        """Make the example of a record.
 
         Raises:
-            ValueError: If the record is bad: what is wrong with it.
+            ValueError: If the record is bad, with the problem.
         """
         pair = self.text_pair_field or trained_on.get("text_pair_field")
         id_field = self.id_field or trained_on.get("id_field") or "id"
@@ -115,7 +114,7 @@ class NewText:
         return replace(example, id=f"{origin}-{record.line}" if name is None else str(name))
 
     def _template(self, record: Record, trained_on: dict[str, Any]) -> Template:
-        """What makes the text of a record: mostly a single field."""
+        """Return the template that makes the text of a record, usually of a single field."""
         if trained_on.get("template") and not self.text_field and not record.is_plain:
             return Template.parse(trained_on["template"])
         fields = [self.text_field] if self.text_field else [trained_on.get("text_field") or "text", "text"]
@@ -123,76 +122,78 @@ class NewText:
 
 
 def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
-    """Label texts.
+    """Label texts with a fine-tuned model.
 
     Args:
-        model: What ``dana finetune --save`` wrote, or any sequence classifier of transformers: folder or Hub name.
-        text: What to label.
+        model: Output of ``dana finetune --save``, or any sequence classifier of transformers: folder or Hub name.
+        text: Texts to label.
 
     Yields:
-        Tables of id, text, text_pair where there are pairs, and what the model's kind shows: of one label a text, label
-        and probability, which is the label's, in (0, 1].
+        Tables with id, text, text_pair (for pairs) and the columns of the model's kind. For a single label these are
+        label and probability, the label's own, in (0, 1].
 
     Raises:
         ArtifactError: If the model is no classifier.
-        ConfigError: If a second text is named for a model of single texts.
+        ConfigError: If a field of second texts is given for a model of single texts.
         DataError: If a file is missing, or a record is bad.
     """
     for source in text.files:
         if not is_hub(source):
             expand(source)  # a missing file fails before the model is loaded
-    saved = open_classifier(model)
+    classifier = open_classifier(model)
     trained_on = read_manifest(Path(model)) if Path(model).is_dir() else {}
     alone = bool(trained_on) and "text_pair_field" not in trained_on
-    allowed = f"left out: {model} was trained on single texts"
-    require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, allowed)
+    hint = f"left out: {model} was trained on single texts"
+    require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint)
     precision = Precision.of(make_accelerator()).without_accelerate()
-    module: Any = saved.module.to(precision.device)
-    whole = full = 0
+    module: Any = classifier.module.to(precision.device)
+    total = full = 0
     with progress(what="predict", unit="texts") as bar:
-        waiting = text.examples(trained_on, saved.kind)
+        waiting = text.examples(trained_on, classifier.kind)
         while examples := list(islice(waiting, BATCH)):
-            encoded = EncodedSplit.of(examples, saved.tokenizer, saved.max_tokens)
-            shown = saved.kind.prediction_columns(predict(module, encoded, saved.kind, precision), encoded.sizes)
+            inputs = EncodedSplit.of(examples, classifier.tokenizer, classifier.max_tokens)
+            columns = classifier.kind.prediction_columns(
+                predict(module, inputs, classifier.kind, precision), inputs.sizes
+            )
             texts = {"id": [example.id for example in examples], "text": [example.text for example in examples]}
             if examples[0].pair is not None:
                 texts["text_pair"] = [str(example.pair) for example in examples]
-            yield pa.table({**texts, **shown})
+            yield pa.table({**texts, **columns})
             bar.update(len(examples))
-            whole, full = whole + len(examples), full + int((encoded.lengths >= saved.max_tokens).sum())
+            total, full = total + len(examples), full + int((inputs.lengths >= classifier.max_tokens).sum())
     if full:
         log.info(
-            "%d of %d texts fill the model's %d tokens: what lies beyond was not read", full, whole, saved.max_tokens
+            "%d of %d texts fill the model's %d tokens; text beyond was cut off", full, total, classifier.max_tokens
         )
 
 
 def check_out(out: Path, text: NewText) -> None:
-    """Refuse, before any work, a file that cannot be written as asked.
+    """Refuse, before any work, an output file that cannot be written.
 
     Raises:
         ConfigError: If its suffix is unknown.
-        ArtifactError: If it is a folder, or one of the files to be read.
+        ArtifactError: If it is a folder, or one of the input files.
     """
     require(out.suffix in SUFFIXES, "--out", str(out), f"a file that ends in {' or '.join(SUFFIXES)}")
     if out.is_dir():
-        raise ArtifactError(f"{out}: is a folder; --out names a file")
+        raise ArtifactError(f"{out}: is a folder; --out must be a file")
     read = [file for source in text.files if not is_hub(source) for file in expand(source)]
     if out.resolve() in [file.resolve() for file in read if isinstance(file, Path)]:
-        raise ArtifactError(f"{out}: is one of the files to be labelled; choose another --out")
+        raise ArtifactError(f"{out}: is one of the input files; choose another --out")
 
 
 def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
-    """Write tables to one file, whole or not at all; returns the number of texts.
+    """Write tables to one file, whole or not at all; return the number of texts.
 
     Args:
-        tables: From :func:`predict_stage`.
-        out: A ``.parquet`` or ``.jsonl`` file; replaced if it is there.
+        tables: Output of :func:`predict_stage`.
+        out: A ``.parquet`` or ``.jsonl`` file; replaced if it exists.
 
     Raises:
         ArtifactError: If it cannot be written.
     """
     texts = 0
-    first = next(tables)  # no folder is made before something is labelled
+    first = next(tables)  # label first: no folder is made if that fails
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with temp_file(out) as temporary, ExitStack() as stack:
@@ -209,7 +210,7 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
 
 
 def to_lines(table: pa.Table) -> str:
-    """A table as JSON, a line a row; numbers to six places."""
+    """Format a table as JSON, one line per row, with numbers rounded to six places."""
     return to_json_lines({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
 
 

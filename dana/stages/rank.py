@@ -1,4 +1,4 @@
-"""``dana rank``: task and general text to ``ranking/``, a row a detector and the name of the chosen one."""
+"""``dana rank``: rank detectors by how well they find held-out task text in general text."""
 
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ log = get_logger(__name__)
 
 RANKING = "ranking"
 TABLE = "ranking.csv"
-HIDDEN = ["f1_std", "tied"]  # of the table for people
+HIDDEN = ["f1_std", "tied"]  # columns that are not printed
 
 
 def run_rank(settings: RunSettings) -> Artifact:
-    """Rank the detectors of a run on its task and general text, both read first; see :func:`rank_stage`."""
+    """Read the task and general text of a run and rank its detectors; see :func:`rank_stage`."""
     encoder_identity(ENCODERS.create(settings.selection.encoder))
     task, general = open_texts(settings)
     folder = Path(settings.out) / RANKING
@@ -34,20 +34,20 @@ def run_rank(settings: RunSettings) -> Artifact:
 def rank_stage(
     task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings, folder: Path, budget: float
 ) -> Artifact:
-    """Make the ranking artifact: ``ranking.csv``, and in the manifest the rows, the choice and the rule behind it.
+    """Write the ranking artifact: ``ranking.csv``, and a manifest with the rows, the choice and its rule.
 
     Args:
-        task: What to look for.
-        general: Where.
-        selection: As in the scoring that the ranking is for.
-        settings: What is ranked, and how.
-        folder: Where the artifact goes. ``__dana__/samples.json`` gets the ids of the general units that were drawn.
-        budget: Share of the general units that will be kept, β.
+        task: Task text.
+        general: General text.
+        selection: How text is cut and embedded, as in scoring.
+        settings: Detectors and protocol of the ranking.
+        folder: Folder of the artifact. ``__dana__/samples.json`` gets the ids of the sampled general units.
+        budget: Share of general units to select, β.
 
     Raises:
-        ArtifactError: If the folder holds a ranking of something else.
+        ArtifactError: If the folder holds another ranking.
         DataError: If the task has too few units.
-        PluginError: If a detector that was asked for by name fails, or none is left.
+        PluginError: If a detector named in the settings fails, or none is left.
     """
     specs = settings.specs()
     depends_on = {
@@ -62,14 +62,14 @@ def rank_stage(
 
     def write(draft: Draft) -> None:
         texts = texts_to_rank(task, general, selection, settings)
-        rows, chosen, failed = compare_detectors(specs, texts, settings, budget, selection.seed)
+        rows, best, failures = compare_detectors(specs, texts, settings, budget, selection.seed)
         pd.DataFrame(rows).to_csv(draft.path / TABLE, index=False)
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
         draft.counts = texts.counts
         draft.notes = {
-            "chosen": chosen,
+            "chosen": best,
             "detectors": rows,
-            "left_out": failed,
+            "left_out": failures,
             **{name: getattr(selection, name) for name in ("geometry", "encoder", "units", "general_share")},
             "repetitions": settings.seeds,
             "protocol": settings.protocol,
@@ -83,7 +83,7 @@ def rank_stage(
 
 
 def open_ranking(folder: Path) -> dict[str, Any]:
-    """The manifest of a ranking artifact, with ``chosen`` and ``detectors``.
+    """Open a ranking artifact; return its manifest, with ``chosen`` and ``detectors``.
 
     Raises:
         ArtifactError: If it is missing or damaged.
@@ -91,25 +91,25 @@ def open_ranking(folder: Path) -> dict[str, Any]:
     return open_artifact(folder, "ranking", "dana rank --task ... --general ... --out DIR").manifest
 
 
-def budget_there(folder: Path, otherwise: float) -> float:
-    """The budget that an existing ranking was made for: scores do not depend on what is kept of them.
+def ranking_budget(folder: Path, otherwise: float) -> float:
+    """Return the budget of an existing ranking, so that another β does not require another ranking.
 
     Args:
-        folder: Of the ranking artifact.
-        otherwise: Where there is no ranking, or one without a budget.
+        folder: Folder of the ranking artifact.
+        otherwise: Budget if there is no ranking, or one without a budget.
     """
-    there = open_ranking(folder)["budget"] if (folder / MANIFEST).is_file() else None
-    if there is not None and there != otherwise:
-        log.warning("ranking   chose by recall at %g of the general units; %g of them will be kept", there, otherwise)
-    return otherwise if there is None else there
+    budget = open_ranking(folder)["budget"] if (folder / MANIFEST).is_file() else None
+    if budget is not None and budget != otherwise:
+        log.warning("ranking   chose by recall at %g of the general units, but β is now %g", budget, otherwise)
+    return otherwise if budget is None else budget
 
 
 def comparison_text(ranking: dict[str, Any]) -> str:
-    """A ranking's manifest as aligned columns with the chosen detector marked, for people."""
+    """Format a ranking's manifest as aligned columns with the chosen detector marked."""
     frame = pd.DataFrame(ranking["detectors"])
     near = frame.get("tied", pd.Series(False, frame.index)).map({True: "=", False: ""})
     frame.insert(0, "", near.mask(frame["name"] == ranking["chosen"], "*"))
-    shown = frame.drop(columns=HIDDEN, errors="ignore").dropna(axis="columns", how="all")
-    text = shown.to_string(index=False, float_format=lambda value: f"{value:.3f}")
-    tied = "; =: within one standard error of the best recall, either would do"
-    return f"{text}\n\n*: chosen{tied if ranking['protocol'] == 'grouped' else ''}"
+    table = frame.drop(columns=HIDDEN, errors="ignore").dropna(axis="columns", how="all")
+    text = table.to_string(index=False, float_format=lambda value: f"{value:.3f}")
+    near_note = "; =: within one standard error of the best recall"
+    return f"{text}\n\n*: chosen{near_note if ranking['protocol'] == 'grouped' else ''}"

@@ -1,7 +1,7 @@
-"""Settings a run's folder was made with: written to ``settings.yaml`` by a command, read by those after it.
+"""Remember the settings of a run: commands write them to ``settings.yaml``, later commands read them.
 
-``DIR/settings.yaml`` holds what differs from the defaults, in the form of a recipe. Commands take it up; --config,
-flags and key=value override it.
+``DIR/settings.yaml`` holds the settings that differ from the defaults, in the form of a recipe. ``--config``, flags and
+``key=value`` override it.
 """
 
 import json
@@ -22,10 +22,10 @@ from dana.stages.settings import RunSettings
 HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """
-# Of one command, not of the run: where it is, how many cells run side by side, whether a training begins afresh.
+# Settings of one command, which are not remembered: folder, parallel cells, whether training resumes.
 MOMENTARY = ("out", "jobs", "adapt.execution.resume", "pretrain.execution.resume")
 
-RIVALS = (  # of each set one may be given
+RIVALS = (  # sets of settings that exclude each other
     {"adapt.steps", "adapt.tokens", "adapt.epochs"},
     {"adapt.batch_size", "adapt.batch_tokens"},
     {"pretrain.steps", "pretrain.tokens", "pretrain.epochs"},
@@ -35,10 +35,10 @@ RIVALS = (  # of each set one may be given
 
 
 def remembered(folder: Path) -> dict[str, Any]:
-    """The settings a run's folder remembers, but for those of missing studies; empty if there are none.
+    """Read the remembered settings of a run's folder, without those of missing studies; empty without a file.
 
     Raises:
-        ConfigError: If the file is not what :func:`remember` writes.
+        ConfigError: If the file has unknown keys or wrong values.
     """
     path = folder / SETTINGS
     if not path.exists():
@@ -47,37 +47,37 @@ def remembered(folder: Path) -> dict[str, Any]:
     try:
         load(RunSettings, values, origin=str(path))
     except ConfigError as error:
-        raise ConfigError(f"{error} (mend or remove this file: it only saves repeating flags)") from error
+        raise ConfigError(f"{error} (correct or remove this file: it only saves repeating flags)") from error
     return values
 
 
-def recalled(folder: Path, given: Collection[str]) -> dict[str, Any]:
-    """The settings a run's folder remembers, but for those that a setting given now takes the place of.
+def recalled(folder: Path, overrides: Collection[str]) -> dict[str, Any]:
+    """Read the remembered settings, without those that exclude a setting of this command.
 
     Args:
-        folder: The run's.
-        given: Full names of what is given now.
+        folder: Folder of the run.
+        overrides: Full names of the settings of this command.
     """
     memory = remembered(folder)
     for rivals in RIVALS:
-        if not rivals.isdisjoint(given):
+        if not rivals.isdisjoint(overrides):
             for section, _, key in (rival.partition(".") for rival in rivals):
                 memory.get(section, {}).pop(key, None)
     return memory
 
 
 def remember(settings: RunSettings, folder: Path) -> None:
-    """Write what differs from the defaults into a run's folder: whole or not at all, by the first process.
+    """Write the settings that differ from the defaults into a run's folder, atomically, on the first process.
 
     Args:
-        settings: Of the command that has just ended well.
-        folder: The run's.
+        settings: Settings of a command that succeeded.
+        folder: Folder of the run.
     """
     if not is_main_process():
         return
     store = settings.selection.store
-    asked = "none" if store is None else None if store == settings.usual_store else store
-    settings = replace(settings, selection=replace(settings.selection, store=asked))
+    spec = "none" if store is None else None if store == settings.usual_store else store
+    settings = replace(settings, selection=replace(settings.selection, store=spec))
     values: dict[str, Any] = {}
     for name, value in differences(settings, RunSettings()).items():
         *sections, key = name.split(".")
@@ -93,7 +93,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:
-    """The settings, by their full names, that differ from others'; without those of one command alone."""
+    """Return the settings by full name that differ from others, without those of one command."""
     usual = dict(leaves(others))
     return {
         key: value
@@ -103,7 +103,7 @@ def differences(settings: Any, others: Any) -> dict[str, Any]:
 
 
 def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Each setting of a settings object by its full name, such as ``weigh.beta``, and its value."""
+    """Yield each setting's full name, such as ``weigh.beta``, and its value."""
     for item in fields(settings):
         value, key = getattr(settings, item.name), f"{where}{item.name}"
         if is_dataclass(value):
@@ -113,7 +113,7 @@ def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def dotted(values: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Nested settings by their full names."""
+    """Flatten nested settings to full names."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         flat |= dotted(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}

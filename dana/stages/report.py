@@ -1,4 +1,4 @@
-"""``dana report``: what a run found, as a page, as Markdown, and its tables as CSV."""
+"""``dana report``: write the report of a run, or of several, as HTML, Markdown and CSV tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,21 +28,21 @@ def report_stage(run: Path) -> Path:
 
 
 def compare_stage(runs: Sequence[Path], out: Path) -> Path:
-    """Write ``comparison.html``, ``comparison.md`` and the tables of several runs side by side into a folder.
+    """Write ``comparison.html``, ``comparison.md`` and tables that compare several runs.
 
     Args:
         runs: Folders of at least two runs; the others are compared with the first.
-        out: Where to.
+        out: Folder to write into.
 
     Returns:
-        The path of ``comparison.html``.
+        Path of ``comparison.html``.
 
     Raises:
-        ConfigError: If a run is named twice, or only one is named.
-        ArtifactError: If there is nothing to report in one of them; names it.
+        ConfigError: If a run is given twice, or only one is given.
+        ArtifactError: If a run has nothing to report; names it.
     """
-    places = [run.resolve() for run in runs]
-    for place, run in enumerate(runs):
-        require(places[place] not in places[:place], "--compare", str(run), "named once")
+    paths = [run.resolve() for run in runs]
+    for index, run in enumerate(runs):
+        require(paths[index] not in paths[:index], "--compare", str(run), "named once")
     require(len(runs) > 1, "--compare", " ".join(map(str, runs)), "two runs or more")
     return write_page(compare_runs([read_run(run) for run in runs]), out, "comparison")

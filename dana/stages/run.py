@@ -1,4 +1,4 @@
-"""``dana run``: a recipe as a grid of cells, from text to fine-tuned models, and the report over their artifacts."""
+"""``dana run``: run a recipe as a grid of cells, from text to fine-tuned models, and report on the results."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ from dana.stages.finetune_cells import (
     suffix,
     with_seed,
 )
-from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.harvest import CARD_NAME
@@ -45,20 +45,20 @@ from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
 
-# Settings that reading, and warming up a head, look at: their cells are told no others, so that these may change.
+# Settings used by the cells that read text and that warm up a head; other settings can change without a rerun.
 OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
 OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 
 def run_recipe(settings: RunSettings) -> Path:
-    """Run every cell of a recipe and report on them; a cell whose artifact is there is reused.
+    """Run every cell of a recipe and report on them; existing artifacts are reused.
 
     Returns:
-        The path of ``report.html``. Beside it ``results.csv`` has a row for each arm, task, metric and seed.
+        Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and seed.
 
     Raises:
-        ConfigError: If what to fine-tune on is not a task card (plain text has no labels).
-        DanaError: Of cells that failed, when all others are done.
+        ConfigError: If the task to fine-tune on is no task card (plain text has no labels).
+        DanaError: If cells failed, after all others are done.
     """
     require_shared_cells(settings.jobs)
     grid = plan_run(settings)
@@ -70,10 +70,10 @@ def run_recipe(settings: RunSettings) -> Path:
 
 
 def plan_run(settings: RunSettings) -> Grid:
-    """The cells of a recipe; every component that it names is looked up first.
+    """Plan the cells of a recipe, after checking that every component in it exists.
 
     Raises:
-        DanaError: If a name is unknown; names the arm.
+        DanaError: If a component is unknown; names the arm.
     """
     check_nested(settings, [arm.name for arm in settings.described_arms if arm.text != "base"])
     selectors = {}
@@ -90,25 +90,25 @@ def plan_run(settings: RunSettings) -> Grid:
 
 
 def _refuse_unused(arm: Arm, settings: RunSettings) -> None:
-    """Refuse settings of an arm's own ``weigh`` that its others make void."""
-    about = settings.arms.get(arm.name) if isinstance(settings.arms, dict) else None
-    given = {f"weigh.{key}": f"weigh.{key}" for key in (about or {}).get("weigh", {})}
+    """Refuse settings of an arm's ``weigh`` that have no effect."""
+    description = settings.arms.get(arm.name) if isinstance(settings.arms, dict) else None
+    flags = {f"weigh.{key}": f"weigh.{key}" for key in (description or {}).get("weigh", {})}
     if arm.weigh:
-        refuse_unused("weigh", given, replace(settings, weigh=arm.weigh))
+        refuse_unused("weigh", flags, replace(settings, weigh=arm.weigh))
 
 
 def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
-    """Specs of an arm's selector and of the detector it takes, both looked up; the latter empty if it takes none."""
+    """Return the specs of an arm's selector and detector, both checked; the detector is empty if none is used."""
     detector = arm.detector or settings.detector
     check_names(replace(settings, selector=arm.selector, detector=detector))
     takes = "detector" in build_selector(arm.selector, detector, settings.selection).uses
     if arm.detector and not takes:
-        raise ConfigError(f"detector={arm.detector!r}: the selector {arm.selector} takes none; leave it out")
+        raise ConfigError(f"detector={arm.detector!r} has no effect with selector {arm.selector}; remove it")
     return arm.selector, detector if takes else ""
 
 
 def _with_harvest(settings: RunSettings) -> RunSettings:
-    """Task and general text of a run that harvests them, as the harvest cell leaves them."""
+    """Point the task and the general text of a run to the output of its harvest cell, if it has one."""
     if settings.harvest is None:
         return settings
     data = Path(settings.out) / "data"
@@ -116,7 +116,7 @@ def _with_harvest(settings: RunSettings) -> RunSettings:
 
 
 def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
-    """All cells, in the order of their dependencies; `selectors` by arm, as :func:`_selector_of` gives them."""
+    """Yield all cells in the order of their dependencies; `selectors` holds the specs of each arm."""
     arms = settings.described_arms
     out, read = Path(settings.out), _with_harvest(settings)
     before: tuple[str, ...] = ()
@@ -128,13 +128,13 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
     yield Cell("texts", f"{__name__}:read_texts", {"settings": replace(texts, selection=cut)}, before)
     if any(detector == "auto" for _, detector in selectors.values()):
-        ranked = replace(
+        ranking = replace(
             texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
         )
-        yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranked}, ("texts",))
-    brought = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
-    yield from brought
-    tables = {cell.name for cell in brought}
+        yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranking}, ("texts",))
+    study_cells = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
+    yield from study_cells
+    tables = {cell.name for cell in study_cells}
     yield from _weights(settings, selectors, tables)
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
     work = settings.pretrain.tokens if settings.model is None else None
@@ -145,62 +145,63 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
             yield Cell(f"text/{arm.name}", f"{__name__}:task_corpus", arguments, ("texts",))
     yield from _adapted(settings, arms)
-    for place in range(1, len(settings.nested_seeds)):
-        own = with_seed(settings, place)
-        yield from _weights(own, selectors, tables, place)
-        yield from _adapted(own, arms, place)
+    for index in range(1, len(settings.nested_seeds)):
+        seed_settings = with_seed(settings, index)
+        yield from _weights(seed_settings, selectors, tables, index)
+        yield from _adapted(seed_settings, arms, index)
     models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
-    harvested = {read.task: CARD_NAME} if settings.harvest is not None else {}
-    for card, named in cards_by_name(read.cards or [read.task], harvested).items():
+    names = {read.task: CARD_NAME} if settings.harvest is not None else {}
+    for card, path in cards_by_name(read.cards or [read.task], names).items():
         for arm_name, model in models.items():
             labels = {"task": card, "arm": arm_name}
-            yield from finetune_cells(settings, named, card, arm_name, model, labels)
+            yield from finetune_cells(settings, path, card, arm_name, model, labels)
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:
-    """What of the arms' settings decides the base model."""
+    """Return the settings of the arms that decide the base model."""
     of_base = OF_HEAD if settings.model else ()
     return replace(AdaptSettings(), **{name: getattr(settings.adapt, name) for name in of_base})
 
 
 def _weights(
-    settings: RunSettings, selectors: dict[str, tuple[str, str]], tables: Collection[str], place: int = 0
+    settings: RunSettings, selectors: dict[str, tuple[str, str]], tables: Collection[str], index: int = 0
 ) -> Iterator[Cell]:
-    """Scores, one cell for all arms that select alike, and the weights of each arm; for the `place`-th seed.
+    """Yield the cells of scores, shared by arms with equal selectors, and of weights, for one nested seed.
 
     Args:
-        settings: Of the run.
+        settings: Settings of the run.
         selectors: Specs of each arm's selector and detector.
-        tables: Names of the cells of studies; an arm whose budget is balanced over one of them waits for it.
-        place: Of the seed.
+        tables: Names of the cells of studies; an arm that balances its budget over one of them waits for it.
+        index: Index of the nested seed.
     """
-    out, scored = Path(settings.out), dict[tuple[str, str], str]()
-    at, arms_of = suffix(place), home(out, place)
+    out, score_cells = Path(settings.out), dict[tuple[str, str], str]()
+    at, arms_of = suffix(index), home(out, index)
     for arm in settings.described_arms:
         if arm.text != "selected":
             continue
         selector, detector = selectors[arm.name]
         folder = arms_of / "arms" / arm.name
-        if (selector, detector) not in scored:
-            name = scored[selector, detector] = f"score/{arm.name}{at}"
+        if (selector, detector) not in score_cells:
+            name = score_cells[selector, detector] = f"score/{arm.name}{at}"
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
-            scores = arms_of / "scores" if is_own else folder / "scores"  # the former is where dana score writes them
+            scores = arms_of / "scores" if is_own else folder / "scores"  # the run's own are where dana score writes
             arguments = {"out": out, "selector": selector, "detector": detector, "folder": scores}
             after = ("rank" if detector == "auto" else "texts",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
-        arguments = {"scores": Made(scored[selector, detector]), "corpus": out / "corpus", "settings": arm.weigh}
+        scores_of = OutputOf(score_cells[selector, detector])
+        arguments = {"scores": scores_of, "corpus": out / "corpus", "settings": arm.weigh}
         if arm.weigh and arm.weigh.balance:
             table = parse_balance(arm.weigh.balance).table
-            there = table in tables or part_files(out / table) or part_files(Path(table))
-            require(bool(there), "balance", arm.weigh.balance, f"a table of groups, in {out} or at a path")
-            arguments |= {"groups": Made(table)} if table in tables else {}
+            is_known = table in tables or part_files(out / table) or part_files(Path(table))
+            require(bool(is_known), "balance", arm.weigh.balance, f"a table of groups, in {out} or at a path")
+            arguments |= {"groups": OutputOf(table)} if table in tables else {}
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
         yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 
 
-def _adapted(settings: RunSettings, arms: tuple[Arm, ...], place: int = 0) -> Iterator[Cell]:
-    """The adapted model of each arm, for the `place`-th seed."""
-    out, at = Path(settings.out), suffix(place)
+def _adapted(settings: RunSettings, arms: tuple[Arm, ...], index: int = 0) -> Iterator[Cell]:
+    """Yield the cells that adapt each arm's model, for one nested seed."""
+    out, at = Path(settings.out), suffix(index)
     held_out = dict(zip(("task_heldout", "general_heldout"), held_out_folders(out), strict=True))
     for arm in arms:
         if arm.text == "base":
@@ -209,12 +210,12 @@ def _adapted(settings: RunSettings, arms: tuple[Arm, ...], place: int = 0) -> It
             f"adapt/{arm.name}{at}",
             "dana.stages.training:adapt_stage",
             {
-                "model": Made("base"),
-                "corpus": Made(f"text/{arm.name}") if arm.text == "task" else out / "corpus",
-                "weights": Made(f"weigh/{arm.name}{at}") if arm.text == "selected" else None,
+                "model": OutputOf("base"),
+                "corpus": OutputOf(f"text/{arm.name}") if arm.text == "task" else out / "corpus",
+                "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.text == "selected" else None,
                 **held_out,
                 "settings": settings.adapt,
-                "out": home(out, place) / "arms" / arm.name / "adapted",
+                "out": home(out, index) / "arms" / arm.name / "adapted",
             },
             labels={"arm": arm.name},
             **_training(settings.adapt.tokens, settings),
@@ -222,13 +223,13 @@ def _adapted(settings: RunSettings, arms: tuple[Arm, ...], place: int = 0) -> It
 
 
 def _training(tokens: int | None, settings: RunSettings) -> dict[str, Any]:
-    """Kind and amount of work of a cell that trains: of a base from scratch and its arms tokens compare."""
+    """Return the work estimate of a training cell; token counts compare only if the base is trained from scratch."""
     alike = settings.model is None and settings.pretrain.tokens and settings.adapt.tokens
     return {"kind": "training", "amount": float(tokens)} if alike and tokens else {}
 
 
 def read_texts(settings: RunSettings) -> Artifact:
-    """Read both texts of a run; returns the general one. See :func:`dana.stages.texts.open_texts`."""
+    """Read both texts of a run and return the general one; see :func:`dana.stages.texts.open_texts`."""
     return open_texts(settings, selects=False)[1].artifact
 
 
@@ -240,17 +241,17 @@ def rank_texts(settings: RunSettings) -> Artifact:
 
 
 def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings) -> str:
-    """The model that the arms adapt, and the corpus as its tokens, so that arms side by side need not write them.
+    """Prepare the model that the arms adapt, and tokenise the corpus for it once.
 
     Args:
         out: Folder of the run.
         model: Folder or Hub name; None trains one from scratch.
-        size: Of a model from scratch.
-        pretrain: Training from scratch.
-        adapt: Of the arms; says how a missing language-model head is warmed up.
+        size: Size of a model from scratch.
+        pretrain: Settings of training from scratch.
+        adapt: Settings of the arms, which define how a missing language-model head is warmed up.
 
     Returns:
-        Its folder or Hub name: the given model, if it has a language-model head.
+        Folder or Hub name of the model; that of `model` if it has a language-model head.
     """
     corpus, held_out = out / "corpus", held_out_folders(out)
     held_out_stage(corpus, held_out[1])
@@ -263,16 +264,16 @@ def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettin
 
 
 def task_corpus(task: Path, folder: Path) -> Artifact:
-    """The text of a task artifact to fit on, as a corpus to train on (Gururangan et al. 2020, TAPT).
+    """Write the task text to fit on as a corpus to train on (Gururangan et al. 2020, TAPT).
 
     Args:
         task: Folder of a task artifact.
-        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes.
+        folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
     """
-    opened = open_artifact(task, "task")
+    artifact = open_artifact(task, "task")
 
     def write(draft: Draft) -> None:
         documents = iterate_documents(task / "fit")
         draft.counts["documents"] = write_parts(document_tables(documents), draft.path, DOCUMENTS)
 
-    return make(folder, "corpus", {"task": opened.fingerprint}, write)
+    return make(folder, "corpus", {"task": artifact.fingerprint}, write)

@@ -1,4 +1,4 @@
-"""``dana score``: task and general text to a table of anomaly scores, a row a unit."""
+"""``dana score``: score every unit of the general text by how foreign it is to the task."""
 
 from pathlib import Path
 
@@ -16,35 +16,35 @@ log = get_logger(__name__)
 
 
 def open_scoring(settings: RunSettings) -> Scoring:
-    """Both texts, the detector (ranked first where it is ``auto``) and the place of the scores."""
+    """Read both texts, rank the detectors if one is needed and ``auto``, and open the scoring of a run."""
     task, general = open_texts(settings)
     if (
         settings.detector == "auto"
         and "detector" in build_selector(settings.selector_spec, "auto", settings.selection).uses
     ):
-        from dana.stages.rank import RANKING, budget_there, rank_stage
+        from dana.stages.rank import RANKING, rank_stage, ranking_budget
 
         folder = Path(settings.out) / RANKING
-        budget = budget_there(folder, settings.weigh.share)
+        budget = ranking_budget(folder, settings.weigh.share)
         rank_stage(task, general, settings.selection, settings.ranking, folder, budget)
     return open_prepared(settings)
 
 
 def open_prepared(settings: RunSettings) -> Scoring:
-    """The scoring of the texts and the ranking in a run's folder; sources are not read again."""
+    """Open the scoring of the texts and the ranking in a run's folder, without reading the sources again."""
     out = Path(settings.out)
     return _of_read(out, settings.selector_spec, settings.detector, settings.selection, out / "scores")
 
 
 def score_read(out: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
-    """Score the general text of a run, which was read before, by any selector.
+    """Score the general text in a run's folder by any selector.
 
     Args:
         out: Folder of the run.
-        selector: The selector's spec.
-        detector: Spec of the detector, or ``auto`` for the one that the ranking chose; for a selector that takes one.
+        selector: Spec of the selector.
+        detector: Spec of the detector for selectors that use one; ``auto`` takes the choice of the ranking.
         selection: How text is cut and embedded.
-        folder: Where the scores go.
+        folder: Folder for the scores.
     """
     return _of_read(out, selector, detector, selection, folder).run()
 
@@ -62,7 +62,7 @@ def _of_read(out: Path, selector: str, detector: str, selection: Selection, fold
 
 
 def estimate_score(settings: RunSettings) -> str:
-    """``dana score --dry-run``: a table of the time, memory and disk that :func:`run_score` will take here."""
+    """Estimate the time, memory and disk space of :func:`run_score` on this machine, as a table."""
     if settings.task:
         find_task(settings.task)
     check_names(settings)
@@ -79,5 +79,5 @@ def estimate_score(settings: RunSettings) -> str:
 
 
 def run_score(settings: RunSettings) -> Artifact:
-    """Score the general text of a run against its task, both read first; returns ``OUT/scores``."""
+    """Read the texts of a run, score its general text, and return ``OUT/scores``."""
     return open_scoring(settings).run()

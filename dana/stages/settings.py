@@ -1,4 +1,4 @@
-"""The settings of a whole run, one section a step: what a recipe's YAML holds and every command's flags fill in."""
+"""Settings of a whole run, one section per step, as in the YAML of a recipe; flags of commands fill them in."""
 
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
@@ -19,9 +19,9 @@ from dana.weighting.settings import WeighSettings
 
 @dataclass(frozen=True)
 class CoreSettings:
-    """Settings of a run, a section a step: texts, selection, ranking, weights, training, fine-tuning.
+    """Settings of a run, one section per step: texts, selection, ranking, weights, training, fine-tuning.
 
-    :data:`RunSettings` are these and a section of every installed study, by its name.
+    :data:`RunSettings` adds a section for every installed study.
 
     Attributes:
         out: Folder of the run.
@@ -37,9 +37,9 @@ class CoreSettings:
         harvest: Take task and general text from the installed Python distributions instead.
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
-        selector: A selector's spec. None is ``auto``, which chooses or fuses selectors; or, where a detector is named,
-            ``detector``.
-        detector: For a selector that takes one: a detector's spec, or ``auto``, the ranking's choice.
+        selector: Spec of the selector. None is ``auto``, which chooses or fuses selectors; or ``detector``, if a
+            detector is given.
+        detector: Spec of the detector for selectors that use one, or ``auto``, the choice of the ranking.
         weigh: How scores become weights.
         model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
         size: Size of a base from scratch: tiny, mini, small, medium or base.
@@ -49,9 +49,9 @@ class CoreSettings:
             names to ``general``, ``task`` or ``{selector: SPEC, detector: SPEC, weigh: {what differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
-        nested: Each seed of fine-tuning has a selection and an adaptation of its own, with seeds that differ alike: the
-            spread over seeds is that of the whole way, for as many adaptations as seeds.
-        jobs: Cells of the recipe that run side by side, each in a process of its own.
+        nested: Each seed of fine-tuning has its own selection and adaptation, so that the spread over seeds includes
+            them; costs as many adaptations as seeds.
+        jobs: Number of cells of the recipe that run in parallel, each in a process of its own.
     """
 
     out: str = "runs/run"
@@ -84,13 +84,13 @@ class CoreSettings:
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
         require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
-        named = all(source.strip() for source in self.general)
-        require(named, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
+        is_complete = all(source.strip() for source in self.general)
+        require(is_complete, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
 
     def section(self, study: str) -> Any:
-        """A study's section, by its name.
+        """Return the section of a study.
 
         Raises:
             PluginError: If the study is missing.
@@ -101,30 +101,30 @@ class CoreSettings:
 
     @property
     def usual_store(self) -> str:
-        """The embedding store where none is named: the run's own, ``OUT/embeddings``."""
+        """Default cache of embeddings: the run's own, ``OUT/embeddings``."""
         return str(Path(self.out) / "embeddings")
 
     @property
     def nested_seeds(self) -> list[int]:
-        """Seeds of fine-tuning that have a selection and an adaptation of their own; empty if none has."""
+        """Seeds of fine-tuning with their own selection and adaptation; empty without ``nested``."""
         return replace(Preset(), seeds=self.finetune.seeds).seed_list if self.nested and self.finetune.seeds else []
 
     @property
     def selector_spec(self) -> str:
-        """The selector's spec, also where none is named."""
+        """Spec of the selector, with its default."""
         return self.selector or ("auto" if self.detector == "auto" else "detector")
 
     @property
     def described_arms(self) -> tuple[Arm, ...]:
-        """Every arm with its selector and weights."""
+        """Every arm with its selector and weight settings."""
         return parse_arms(self.arms, self.selector_spec, self.weigh)
 
 
 def _with_studies() -> type[CoreSettings]:
-    """The core's settings with a section of every study that has settings."""
-    added = [(study.name, section, field(default_factory=section)) for study, section in load_parts("settings")]
-    about = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
-    return make_dataclass("RunSettings", added, bases=(CoreSettings,), namespace=about, frozen=True)
+    """Build the settings class: those of the core and a section for every study that has settings."""
+    sections = [(study.name, section, field(default_factory=section)) for study, section in load_parts("settings")]
+    attributes = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
+    return make_dataclass("RunSettings", sections, bases=(CoreSettings,), namespace=attributes, frozen=True)
 
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ else:
 
 
 def with_store(settings: RunSettings) -> RunSettings:
-    """Settings whose store is a folder or None: :attr:`RunSettings.usual_store` where none is named."""
-    named = settings.selection.store
-    store = settings.usual_store if named is None else None if named == "none" else named
+    """Resolve the cache of embeddings to a folder or None; the default is :attr:`RunSettings.usual_store`."""
+    spec = settings.selection.store
+    store = settings.usual_store if spec is None else None if spec == "none" else spec
     return replace(settings, selection=replace(settings.selection, store=store))

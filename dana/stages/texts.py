@@ -1,4 +1,4 @@
-"""Settings of a run to its task and corpus artifacts, each text read once, and documents held out of the corpus."""
+"""Read the task and the general text of a run into artifacts, each once, and hold out documents of the corpus."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,14 +39,14 @@ def corpus_stage(
     cleaner: Cleaner | None = None,
     inputs: Inputs | None = None,
 ) -> Artifact:
-    """Read, clean, de-duplicate and store documents, streamed.
+    """Read, clean, de-duplicate and store documents as a stream.
 
     Args:
-        sources: Files, folders, globs, URLs, ``hf:`` names.
-        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes. Of sources around the folder that
-            holds it, the run's, nothing in that one is read.
+        sources: Files, folders, globs, URLs or ``hf:`` names.
+        folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`). If a source contains the run's
+            folder, nothing in the run's folder is read.
         on_bad_record: ``fail`` or ``skip``.
-        cleaner: Leaves out what hygiene asks for; None keeps every text.
+        cleaner: Removes text according to the hygiene settings; None keeps every text.
         inputs: How records become documents.
 
     Raises:
@@ -55,18 +55,18 @@ def corpus_stage(
     """
     cleaner = cleaner or Cleaner(Hygiene())
     inputs = inputs or Inputs()
-    found = on_rank_0(lambda: find_files(sources, folder.parent))
-    known = KnownSources(folder)
+    files = on_rank_0(lambda: find_files(sources, folder.parent))
+    cache = KnownSources(folder)
 
     def identity() -> dict[str, Any]:
-        files = source_digests(found, known.digest)
-        described = {"files": files, "order": list(files), "on_bad_record": on_bad_record, **inputs.identity()}
-        return described | cleaner.identity(general=True)
+        digests = source_digests(files, cache.digest)
+        reading = {"files": digests, "order": list(digests), "on_bad_record": on_bad_record, **inputs.identity()}
+        return reading | cleaner.identity(general=True)
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        cut = [file for source in found if not is_hub(source) for file in expand(source)]
-        read = read_documents(found, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
+        cut = [file for source in files if not is_hub(source) for file in expand(source)]
+        read = read_documents(files, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
         documents = monitor(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
         if not tally.document_count:
@@ -74,10 +74,10 @@ def corpus_stage(
         draft.counts.update(tally.as_dict())
         log.info("corpus    %s", tally)
 
-    made = make(folder, "corpus", on_rank_0(identity), write)
-    on_rank_0(known.save)
-    on_rank_0(lambda: forget_rows(found))
-    return made
+    artifact = make(folder, "corpus", on_rank_0(identity), write)
+    on_rank_0(cache.save)
+    on_rank_0(lambda: forget_rows(files))
+    return artifact
 
 
 HELD_OUT_AT_MOST = 1000  # documents; enough for a standard error of a hundredth of a nat
@@ -91,17 +91,17 @@ def task_stage(
     cleaner: Cleaner | None = None,
     inputs: Inputs | None = None,
 ) -> Artifact:
-    """Make the task artifact.
+    """Read the text of a task and split it into text to fit on and held-out text.
 
     Args:
-        task: A task card's name, a card's YAML file, or text: a file, glob or folder. Of a card, the training
-            texts are fitted on and the development texts held out; of plain text, a tenth of the documents
-            is held out by a hash of their id.
-        folder: Where the artifact goes.
-        data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
-        seed: Decides which documents of plain text are held out.
-        cleaner: Leaves out of the text to fit on what evaluation splits hold; None keeps every text.
-        inputs: How records of plain text become documents; a card says this itself.
+        task: A task card's name, a card's YAML file, or text: a file, glob or folder. The training texts of a card are
+            fitted on and its development texts held out; of plain text, a tenth of the documents is held out by a
+            hash of their id.
+        folder: Folder of the artifact.
+        data: Folder with a card's data, if it is not under ``DANA_DATA``.
+        seed: Seed of the choice of held-out documents of plain text.
+        cleaner: Removes texts of evaluation splits from the text to fit on; None keeps every text.
+        inputs: How records of plain text become documents; a card defines this itself.
 
     Raises:
         DataError: If there is no text to fit on or to hold out.
@@ -135,13 +135,13 @@ def task_stage(
         for part in ("fit", "held_out"):
             if not draft.counts[part]:
                 raise DataError(
-                    f"task {task}: {len(fit) + len(held_out)} distinct documents are too few to fit on most and hold"
-                    " out some; a line (or a paragraph) is a document"
+                    f"task {task}: {len(fit) + len(held_out)} distinct documents are too few: some to fit on and some"
+                    " to hold out are needed; a line (or a paragraph) is a document"
                 )
 
-    made = make(folder, "task", depends_on, write)
+    artifact = make(folder, "task", depends_on, write)
     forget_rows(sources)
-    return made
+    return artifact
 
 
 DOCUMENTS_AT_MOST = 500
@@ -150,30 +150,30 @@ _FIRST = np.zeros(1, dtype=np.int64)
 
 
 def held_out_folders(run: Path) -> tuple[Path, Path]:
-    """The documents that a run measures losses on: the task's own, and general ones."""
+    """Return the folders of held-out task documents and held-out general documents of a run."""
     return run / "task" / "held_out", run / "held_out"
 
 
 def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
-    """Draw documents of a corpus by a hash of their id: 500, or a twentieth if that is fewer, at least one.
+    """Hold out documents of a corpus by a hash of their id: 500 or a twentieth, whichever is fewer, at least one.
 
-    They stay in the corpus, so that they are scored like all others; training leaves out what is held out.
+    They stay in the corpus and are scored like all others; training leaves them out.
 
     Args:
         corpus: Folder of a corpus artifact.
-        folder: Where ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`) goes.
-        seed: Decides which.
+        folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
+        seed: Seed of the choice.
     """
-    opened = open_artifact(corpus, "corpus")
-    depends_on = {"corpus": opened.fingerprint, "seed": seed, "at_most": DOCUMENTS_AT_MOST, "share": SHARE}
+    artifact = open_artifact(corpus, "corpus")
+    depends_on = {"corpus": artifact.fingerprint, "seed": seed, "at_most": DOCUMENTS_AT_MOST, "share": SHARE}
 
     def write(draft: Draft) -> None:
         key = derive_seed(seed, "general", "held_out")
         ids = [document.doc_id for document in iterate_documents(corpus)]
-        places = hash_uniform(key, np.concatenate([unit_keys(doc_id, _FIRST) for doc_id in ids]))
+        ranks = hash_uniform(key, np.concatenate([unit_keys(doc_id, _FIRST) for doc_id in ids]))
         count = max(1, min(DOCUMENTS_AT_MOST, int(SHARE * len(ids))))
-        chosen = {ids[row] for row in np.argsort(places, kind="stable")[:count]}
-        rows = [document for document in iterate_documents(corpus) if document.doc_id in chosen]
+        sample = {ids[row] for row in np.argsort(ranks, kind="stable")[:count]}
+        rows = [document for document in iterate_documents(corpus) if document.doc_id in sample]
         draft.counts["documents"] = {
             "in": len(ids),
             "held_out": write_parts(document_tables(rows), draft.path, DOCUMENTS),
@@ -184,14 +184,14 @@ def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
 
 
 def check_names(settings: RunSettings) -> None:
-    """Find every component that is named, before any text is read: encoder, detectors, selector, model.
+    """Check that every named component exists, before any text is read: encoder, detectors, selector, model.
 
     Raises:
-        ConfigError: If a parameter of one is unknown.
-        PluginError: If one is not known; the nearest is suggested.
-        ArtifactError: If the checkpoint of one is not there.
+        ConfigError: If a component has no such parameter.
+        PluginError: If a component is unknown; suggests the nearest name.
+        ArtifactError: If the checkpoint of a component is missing.
     """
-    if not settings.ranking.is_all:  # of all, those that do not load are left out
+    if not settings.ranking.is_all:  # "all" skips those that do not load
         settings.ranking.specs()
     settings.selection.splitter()  # a window needs an encoder with a tokenizer
     detector = "knn" if settings.detector == "auto" else settings.detector
@@ -203,11 +203,11 @@ def check_names(settings: RunSettings) -> None:
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:
-    """Read, count and store both piles of text under the run's folder.
+    """Read the task and the general text of a run and store them in its folder.
 
     Args:
-        settings: Of the run.
-        selects: Whether text will be selected, so that what selects it must be there.
+        settings: Settings of the run.
+        selects: True if text will be selected; then the selector's components are checked first.
 
     Raises:
         ConfigError: If the task or the general text is not named.
@@ -216,9 +216,7 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
     out, language = Path(settings.out), settings.selection.language
     if not has_rules(language):
-        log.info(
-            "language  %s: no rules of its own for sentences; those of a related language, or of English", language
-        )
+        log.info("language  %s has no rules for sentences; using those of a related language or of English", language)
     find_task(settings.task)  # a misspelt name fails before anything is read, and so does a missing file
     if selects:
         check_names(settings)
@@ -226,18 +224,18 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     for source in settings.general:
         if not is_hub(source):
             expand(source, out)
-    # The task first: it is read in no time, and what is wrong with it should not be said after an hour of the corpus.
+    # The task comes first: it is read quickly, and its errors should not appear after an hour of reading the corpus.
     seed, inputs = settings.selection.seed, settings.inputs
     task = on_rank_0(lambda: task_stage(settings.task, out / "task", settings.data, seed, cleaner, inputs))
     return TaskText(task), _read_general(settings, cleaner)
 
 
 def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
-    """The corpus in the run's folder, read from the general text unless it is there and no text is named now.
+    """Open the corpus of a run, or read it if it is missing or general text was named.
 
     Args:
-        settings: Of the run.
-        is_named: Whether the general text was named now.
+        settings: Settings of the run.
+        is_named: True if this command named the general text.
 
     Raises:
         ConfigError: If there is neither a corpus nor general text.

@@ -1,4 +1,4 @@
-"""Training stages, ``dana adapt`` and ``dana pretrain``: model, corpus and weights in, a committed model folder out."""
+"""``dana adapt`` and ``dana pretrain``: train a language model on a weighted corpus and commit it as a folder."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -39,9 +39,9 @@ class TrainingData:
 
     Attributes:
         corpus: Folder of documents to train on.
-        weights: Folder of weights over them, or None to use everything with weight 1.
-        task_heldout: Folder of task documents to measure on.
-        general_heldout: Folder of general documents to measure on; made from the corpus where there is none.
+        weights: Folder of their weights; None gives everything weight 1.
+        task_heldout: Folder of held-out task documents.
+        general_heldout: Folder of held-out general documents; made from the corpus if missing.
     """
 
     corpus: Path
@@ -50,22 +50,22 @@ class TrainingData:
     general_heldout: Path
 
     def hold_out(self) -> None:
-        """Make the general documents to measure on where there are none."""
+        """Hold out general documents if the folder is missing."""
         if not self.general_heldout.is_dir():
             held_out_stage(self.corpus, self.general_heldout)
 
     def identity(self) -> dict[str, Any]:
-        """Fingerprints of all four."""
-        return {**self.given(), "general_heldout": table_identity(self.general_heldout, DOCUMENTS)}
+        """Return the fingerprints of all four inputs."""
+        return {**self.input_fingerprints(), "general_heldout": table_identity(self.general_heldout, DOCUMENTS)}
 
-    def given(self) -> dict[str, Any]:
-        """Fingerprints of the three that must be there already, each looked at (:func:`table_identity`)."""
+    def input_fingerprints(self) -> dict[str, Any]:
+        """Return the fingerprints of the three inputs that must exist; checks them (:func:`table_identity`)."""
         weights = table_identity(self.weights, WEIGHTS) if self.weights else None
         documents = {name: table_identity(getattr(self, name), DOCUMENTS) for name in ("corpus", "task_heldout")}
         return {**documents, "weights": weights}
 
     def heldout_ids(self) -> set[str]:
-        """Ids of all held-out documents; they are never trained on, wherever they come from."""
+        """Return the ids of all held-out documents, which are never trained on."""
         return {
             document.doc_id
             for folder in (self.task_heldout, self.general_heldout)
@@ -74,19 +74,19 @@ class TrainingData:
 
 
 def weighted_examples(data: TrainingData, tokenizer: Any, objective: str, max_tokens: int) -> Examples:
-    """The examples that the weights keep of a corpus, without held-out documents.
+    """Cut the selected text of a corpus into training examples, without held-out documents.
 
     Args:
         data: Corpus, weights and held-out documents.
-        tokenizer: Of the model that will be trained.
-        objective: Spec of the objective, which says what special tokens an example has.
+        tokenizer: Tokenizer of the model to train.
+        objective: Spec of the objective, which defines the special tokens of an example.
         max_tokens: Most tokens of an example, special tokens included.
 
     Raises:
         ConfigError: If the tokenizer does not fit the objective, or `max_tokens` is too small.
         ArtifactError: If a folder is missing.
     """
-    data.given()
+    data.input_fingerprints()
     data.hold_out()
     special_tokens = OBJECTIVES.create(objective).collator(tokenizer, 0).special_tokens
     tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
@@ -96,14 +96,14 @@ def weighted_examples(data: TrainingData, tokenizer: Any, objective: str, max_to
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One model to be trained.
+    """One model to train.
 
     Attributes:
-        base: What it starts from, in words.
-        load: Makes the model and its tokenizer; called only when there is work to do.
-        data: Its inputs.
-        settings: The run.
-        head_warmup: For a model without a language-model head.
+        base: Name of the model that training starts from.
+        load: Loads the model and its tokenizer; called only if there is work to do.
+        data: Inputs.
+        settings: Settings of the training.
+        head_warmup: Warm-up of a missing language-model head.
     """
 
     base: str
@@ -116,41 +116,41 @@ class TrainingJob:
 def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     """Train on every rank and commit the model folder on the first.
 
-    A run that was killed goes on from its newest checkpoint, kept under ``OUT-checkpoints`` until the model is
+    A killed run resumes from its newest checkpoint in ``OUT-checkpoints``, which is removed once the model is
     committed.
 
     Args:
-        job: What to train.
-        origin: What else the outcome depends on: the base model's identity or size.
-        out: The artifact's folder.
+        job: Model, data and settings.
+        origin: Identity or size of the base model, for the fingerprint.
+        out: Folder of the artifact.
 
     Raises:
-        Preemption: If a signal asked to stop; what was done is saved.
+        Preemption: If a signal asked to stop; a checkpoint is saved.
     """
     execution = job.settings.execution
     check_trackers(execution.trackers)
-    job.data.given()  # what is missing is said before several processes wait for each other
-    accelerator = make_accelerator(execution.trackers, out.parent / "logs")  # its own folder is committed whole
+    job.data.input_fingerprints()  # missing inputs are reported before processes wait for each other
+    accelerator = make_accelerator(execution.trackers, out.parent / "logs")  # not in `out`, which is committed whole
     on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
     checkpoints = Checkpoints(out.with_name(f"{out.name}-checkpoints"), depends_on)
 
     def write(draft: Draft | None) -> None:
-        saved = find_checkpoint(checkpoints, execution, accelerator)
-        _train(job, TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, saved, out), draft)
+        checkpoint = find_checkpoint(checkpoints, execution, accelerator)
+        _train(job, TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, checkpoint, out), draft)
 
-    made = make_on_all_ranks(out, "model", depends_on, write)
+    artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(checkpoints.remove)
-    return made
+    return artifact
 
 
 def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
-    """Train, and fill the draft. Ranks without a draft take part and write nothing."""
-    data, settings, loaded = job.data, job.settings, job.load()
-    tokenizer = loaded.tokenizer
-    check_length(loaded.model.config, settings.max_tokens)
+    """Train and fill the draft; ranks without a draft take part and write nothing."""
+    data, settings, language_model = job.data, job.settings, job.load()
+    tokenizer = language_model.tokenizer
+    check_length(language_model.model.config, settings.max_tokens)
     if settings.execution.gradient_checkpointing:
-        checkpoint_gradients(loaded.model)
+        checkpoint_gradients(language_model.model)
     objective = settings.make_objective()
     collator = objective.collator(tokenizer, settings.seed)
     tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
@@ -158,8 +158,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     examples, counts = training_examples(tokens, data.weights, exclude, collator.special_tokens, settings)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
-    prepared, records, notes = run.train(loaded, examples, collator, heldout)
-    save_model(prepared, tokenizer, draft.path if draft else None)
+    trained_model, records, notes = run.train(language_model, examples, collator, heldout)
+    save_model(trained_model, tokenizer, draft.path if draft else None)
     if draft is not None:
         draft.counts |= counts
         draft.seeds["seed"] = settings.seed
@@ -168,15 +168,15 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
 
 
 def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
-    """Write ``training.jsonl`` and ``README.md``; speed and the first and last held-out losses go into the manifest."""
+    """Write ``training.jsonl`` and ``README.md``; add speed and first and last held-out losses to the manifest."""
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
     draft.notes["speed"] = speed_of(records)
     log.info("speed     %s tokens/s without evaluations and saving", draft.notes["speed"].get("tokens_per_second"))
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps = len(records) - len(evaluations)
     identity = job.data.identity()
-    skipped = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
-    draft.counts |= {"steps_skipped": skipped} if skipped else {}
+    skips = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
+    draft.counts |= {"steps_skipped": skips} if skips else {}
     counts = {"examples": examples.selected_weights.size, "steps": steps, "tokens_seen": evaluations[-1].tokens}
     draft.counts |= counts
     inputs = {
@@ -190,7 +190,7 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
 
 
 def _weighting(weights: Path | None) -> str:
-    """The policy that made a weights folder, in a word."""
+    """Name the policy that made a weights folder."""
     if weights is None:
         return "none (every example counts 1)"
     return read_manifest(weights).get("depends_on", {}).get("settings", {}).get("policy", "given")
@@ -205,25 +205,24 @@ def adapt_stage(
     settings: AdaptSettings,
     out: Path,
 ) -> Artifact:
-    """Continue pre-training, and write a Hugging Face folder that loads without dana.
+    """Continue pre-training a model, and write a Hugging Face folder that loads without dana.
 
-    Held-out documents that are also in the corpus are left out of training. Beside the model lie
-    ``training.jsonl`` (a line a step and an evaluation), ``README.md`` and the manifest. Under several
-    processes every one must call this; the first writes.
+    Held-out documents are left out of training. The folder also holds ``training.jsonl`` (one line per step and
+    evaluation), ``README.md`` and the manifest. Under several processes every one must call this; the first writes.
 
     Args:
         model: Folder with safetensors, or Hub name.
         corpus: Folder of a corpus artifact.
-        weights: Folder of a weights artifact made from it; None trains on all of it equally.
-        task_heldout: Folder of :data:`dana.core.schemas.DOCUMENTS`.
-        general_heldout: The same.
-        settings: The run.
-        out: Where the model goes.
+        weights: Folder of its weights; None trains on all of it equally.
+        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`).
+        general_heldout: Folder of held-out general documents.
+        settings: Settings of the training.
+        out: Folder for the model.
 
     Raises:
-        ArtifactError: If an input is missing or unfit, or `out` holds something else.
-        ConfigError: If the model has too few positions for ``max_tokens`` or no head for the objective, or the launch
-            has another number of processes than it names.
+        ArtifactError: If an input is missing or damaged, or `out` holds something else.
+        ConfigError: If the model has too few positions for ``max_tokens`` or no head for the objective, or fewer
+            processes joined than were launched.
     """
     check_checkpoint(model)
     job = TrainingJob(
@@ -239,28 +238,28 @@ def adapt_stage(
 def pretrain_stage(
     size: str, corpus: Path, task_heldout: Path, general_heldout: Path, settings: PretrainSettings, out: Path
 ) -> Artifact:
-    """Train a tokenizer and an encoder on a corpus.
+    """Train a tokenizer and an encoder from scratch on a corpus.
 
-    The folder is like that of :func:`dana.stages.training.adapt_stage`. Held-out documents are
-    kept from the tokenizer too.
+    The folder is like that of :func:`dana.stages.training.adapt_stage`. The tokenizer does not see held-out documents
+    either.
 
     Args:
         size: ``tiny``, ``mini``, ``small``, ``medium`` or ``base``.
         corpus: Folder of a corpus artifact.
-        task_heldout: Folder of :data:`dana.core.schemas.DOCUMENTS` to measure on.
-        general_heldout: The same.
-        settings: The run.
-        out: Where the model goes.
+        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`).
+        general_heldout: Folder of held-out general documents.
+        settings: Settings of the training.
+        out: Folder for the model.
 
     Raises:
-        ConfigError: If the size is unknown, or the objective cannot train such a model.
+        ConfigError: If the size is unknown, or the objective cannot train this architecture.
         ArtifactError: If an input is missing, or `out` holds something else.
     """
     from transformers import AutoConfig
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     objective = settings.make_objective()
-    objective.auto_class(AutoConfig.for_model(settings.architecture))  # refused before the tokenizer is learnt
+    objective.auto_class(AutoConfig.for_model(settings.architecture))  # fails before the tokenizer is trained
     data = TrainingData(corpus, None, task_heldout, general_heldout)
 
     def load() -> LanguageModel:
@@ -279,39 +278,41 @@ def pretrain_stage(
 
 
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:
-    """The model itself if it has a head; else a copy whose new head was warmed up on general text, unweighted.
+    """Return a model with a language-model head: the model itself, or a copy with a new head.
+
+    The new head is warmed up on unweighted general text.
 
     Args:
         model: Folder with safetensors, or Hub name.
-        data: The corpus to warm up on, and the documents that no arm may train on.
-        settings: Of the runs that follow; their ``head_warmup``, seed and window are used.
-        out: Where the copy goes.
+        data: Corpus to warm up on, and held-out documents.
+        settings: Settings of the arms; ``head_warmup``, seed and ``max_tokens`` are used.
+        out: Folder for the copy.
 
     Returns:
-        The folder or name to start every arm from.
+        Folder or Hub name of the model that every arm starts from.
     """
     check_checkpoint(model)
     objective = settings.make_objective()
-    loaded = objective.prepare_model(model, settings.seed)
-    if not loaded.new:
+    language_model = objective.prepare_model(model, settings.seed)
+    if not language_model.new:
         return model
-    used = {
+    head_settings = {
         "head_warmup": asdict(settings.head_warmup),
         "seed": settings.seed,
         "max_tokens": settings.max_tokens,
         **objective.decisive(),
     }
-    depends_on = {"model": model_identity(model), **data.identity(), "settings": used}
+    depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
 
     def write(draft: Draft | None) -> None:
-        tokenizer = loaded.tokenizer
+        tokenizer = language_model.tokenizer
         tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
         collator = objective.collator(tokenizer, settings.seed)
         exclude = data.heldout_ids()
         examples, counts = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, exclude)
-        loss = warm_up_head(loaded, examples, collator, settings, settings.head_warmup)
-        prepared = prepare(loaded.model, settings, make_accelerator(), BatchLayout())
-        save_model(prepared, tokenizer, draft.path if draft else None)
+        loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
+        trained_model = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
+        save_model(trained_model, tokenizer, draft.path if draft else None)
         if draft is not None:
             draft.counts, draft.notes = counts, {"head_loss": loss}
 
@@ -319,17 +320,17 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
 
 
 def publish_stage(folder: Path, name: str) -> str:
-    """Upload a model artifact to the Hugging Face Hub; a repository that does not exist is made private.
+    """Upload a model to the Hugging Face Hub; a new repository is private.
 
     Args:
-        folder: What ``dana adapt`` wrote.
+        folder: Output of ``dana adapt``.
         name: ``organisation/name``.
 
     Returns:
-        The address.
+        URL of the upload.
 
     Raises:
-        ArtifactError: If there is no model, or the Hub refuses.
+        ArtifactError: If there is no model, or the Hub refuses it.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -338,9 +339,9 @@ def publish_stage(folder: Path, name: str) -> str:
     hub = HfApi()
     try:
         hub.create_repo(name, private=True, exist_ok=True)
-        found = hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Trained by dana")
+        url = hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Trained by dana")
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
         raise ArtifactError(
-            f"{folder}: not uploaded to {name}: {str(error).splitlines()[0]}; the folder stays"
+            f"{folder}: not uploaded to {name}: {str(error).splitlines()[0]}; the folder is unchanged"
         ) from error
-    return str(found)
+    return str(url)

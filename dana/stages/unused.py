@@ -1,4 +1,4 @@
-"""Refuse settings that were given and that the chosen selector, or policy of weights, would ignore."""
+"""Refuse settings that have no effect with the chosen selector or weight policy."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from dana.weighting.settings import WeighSettings
 
 OF_RANKING = [f"ranking.{name}" for name in ("detectors", "seeds", "protocol", "folds", "prevalence")] + ["weigh.beta"]
-# Of a selector: each setting, and what a selector that looks at it uses.
+# Settings of a selector, and the component that a selector must use for the setting to have an effect.
 USES = {f"selection.{name}": name for name in ("encoder", "geometry", "general_share")}
 USES |= {"detector": "detector", "selection.store": "encoder", "selection.store_dtype": "encoder"}
-# Of the weights: settings, whether they are looked at, and beside which setting they are not.
+# Settings of weights, when they have an effect, and the setting that decides this.
 WEIGH: list[tuple[tuple[str, ...], Callable[["WeighSettings"], bool], str]] = [
     (("gamma", "min_tail", "shrink", "stream", "budget"), lambda weigh: weigh.policy != "sigmoid", "policy"),
     (("sharpness", "midpoint"), lambda weigh: weigh.policy != "segments", "policy"),
@@ -25,35 +25,35 @@ WEIGH: list[tuple[tuple[str, ...], Callable[["WeighSettings"], bool], str]] = [
 ]
 
 
-def refuse_unused(command: str, given: Mapping[str, str], settings: "RunSettings") -> None:
-    """Refuse what ``score`` or ``weigh`` would ignore. What a recipe or the folder's memory says may be ignored.
+def refuse_unused(command: str, flags: Mapping[str, str], settings: "RunSettings") -> None:
+    """Refuse settings of this command that have no effect; those of a recipe or of the run's folder may be ignored.
 
     Args:
-        command: Of dana.
-        given: Full name of each setting that was given now, to how it was called.
-        settings: All settings, whoever gave them.
+        command: ``score`` or ``weigh``; other commands refuse nothing.
+        flags: Name that the user gave (flag or key) by the full name of the setting, for this command's settings.
+        settings: All settings.
 
     Raises:
-        ConfigError: Naming the first that would be ignored, and what it does not go with.
+        ConfigError: Names the first setting without effect, and the setting that it has no effect with.
     """
-    if command == "score" and given.keys() & {*USES, *OF_RANKING}:
-        _of_score(given, settings)
+    if command == "score" and flags.keys() & {*USES, *OF_RANKING}:
+        _of_score(flags, settings)
     for names, is_used, beside in WEIGH if command == "weigh" else ():
         for name in names:
-            if f"weigh.{name}" in given and not is_used(settings.weigh):
+            if f"weigh.{name}" in flags and not is_used(settings.weigh):
                 value = getattr(settings.weigh, beside)
-                raise ConfigError(f"{given[f'weigh.{name}']} is not looked at with {beside}={value}")
+                raise ConfigError(f"{flags[f'weigh.{name}']} has no effect with {beside}={value}; remove it")
 
 
-def _of_score(given: Mapping[str, str], settings: "RunSettings") -> None:
+def _of_score(flags: Mapping[str, str], settings: "RunSettings") -> None:
     from dana.scoring.scoring import build_selector
 
     uses = build_selector(settings.selector_spec, settings.detector, settings.selection).uses
     is_window = settings.selection.units.startswith("window")  # which an encoder's tokenizer cuts
     for key, part in USES.items():
-        if key in given and part not in uses and not (is_window and key == "selection.encoder"):
-            raise ConfigError(f"{given[key]} is not looked at with selector={settings.selector_spec}")
+        if key in flags and part not in uses and not (is_window and key == "selection.encoder"):
+            raise ConfigError(f"{flags[key]} has no effect with selector={settings.selector_spec}; remove it")
     for key in OF_RANKING:
-        if key in given and not ("detector" in uses and settings.detector == "auto"):
+        if key in flags and not ("detector" in uses and settings.detector == "auto"):
             spec = f"selector={settings.selector_spec} detector={settings.detector}"
-            raise ConfigError(f"{given[key]} is not looked at with {spec}: no ranking chooses the detector")
+            raise ConfigError(f"{flags[key]} has no effect with {spec}: no ranking chooses the detector; remove it")

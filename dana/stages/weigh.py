@@ -1,4 +1,4 @@
-"""``dana weigh``: scores of one target or several to a table of weights and the kept text. DANA, section 3.2."""
+"""``dana weigh``: turn the scores of one or several targets into weights and selected text (DANA, section 3.2)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -39,50 +39,50 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
-LARGEST_POOL = 1_000_000  # units whose in-domain share is estimated; of more, a part of the documents is taken
-TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: no target takes the unit
+LARGEST_POOL = 1_000_000  # units that the in-domain share is estimated from; larger pools are sampled by document
+TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: not selected for any target
 SCORE_FIRST = "dana score --task ... --general ... --out DIR"
 
 
 def weigh_stage(
     scores: Path, corpus: Path, settings: WeighSettings, folder: Path, groups: Path | None = None
 ) -> Artifact:
-    """Weigh a scores artifact.
+    """Turn scores into weights.
 
-    Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, the scores' rows in the same order) and, for the two
-    policies that keep or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.SelectedText`). The
-    manifest says how much of the kept text is like the task, estimated from the scores of held-out task text.
+    Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, in the row order of the scores) and, for the two
+    policies that select or drop, ``__dana__/selected.jsonl.gz`` (:class:`dana.weighting.texts.SelectedText`). The
+    manifest estimates the in-domain share of the selected text from the scores of held-out task text.
 
-    Where beta is ``auto``, half of the held-out documents of the task choose it and the others say how much is like the
-    task; ``__dana__/beta.csv`` and ``beta.svg`` hold the curve (:func:`dana.weighting.amount.choose_amount`).
+    If beta is ``auto``, half of the task's held-out documents choose it and the others estimate the in-domain share;
+    ``__dana__/beta.csv`` and ``beta.svg`` hold the curve (:func:`dana.weighting.amount.choose_amount`).
 
     Args:
         scores: Folder of a scores artifact.
-        corpus: Folder of the corpus artifact that was scored; where beta is ``auto``, the task's lies beside it.
-        settings: The policy and its parameters.
-        folder: Where the weights go.
-        groups: Table of groups that the budget is balanced over; by default the one that ``balance`` names, beside the
-            corpus or wherever its path leads.
+        corpus: Folder of its corpus; if beta is ``auto``, the task artifact must lie beside it.
+        settings: Policy and parameters.
+        folder: Folder for the weights.
+        groups: Table of groups to balance the budget over; by default the one that ``balance`` names, in the run's
+            folder or at a path.
 
     Raises:
-        ConfigError: If the scores or groups are of another corpus or of other units, there is no such group, or the
-            scores are of another task than lies beside the corpus and is to choose beta.
-        ArtifactError: If the tokenizer cannot be read, or the folder holds weights of other settings or of another one.
-        DataError: If there is no unit, or no held-out task text to choose beta by.
+        ConfigError: If scores or groups belong to another corpus or other units, a group is unknown, or beta is
+            ``auto`` and the scores belong to another task.
+        ArtifactError: If the tokenizer cannot be read, or the folder holds other weights.
+        DataError: If there are no units, or no held-out task text to choose beta with.
     """
-    scored = open_artifact(scores, "scores", SCORE_FIRST)
-    opened = open_artifact(corpus, "corpus")
-    if opened.fingerprint != scored.manifest["depends_on"]["general"]:
+    scores_artifact = open_artifact(scores, "scores", SCORE_FIRST)
+    corpus_artifact = open_artifact(corpus, "corpus")
+    if corpus_artifact.fingerprint != scores_artifact.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
-    balance = _groups_of(opened, settings.balance, groups) if settings.balance else None
+    balance = _groups_of(corpus_artifact, settings.balance, groups) if settings.balance else None
     tokenizer = counting_tokenizer(settings)
-    depends_on = {"scores": scored.fingerprint, "settings": settings.identity()}
+    depends_on = {"scores": scores_artifact.fingerprint, "settings": settings.identity()}
     depends_on |= {} if balance is None else {"groups": table_identity(balance.path)}
     depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
-    held_out = _task_of(scored, corpus) / "held_out" if settings.is_auto else Path()
+    held_out = _task_of(scores_artifact, corpus) / "held_out" if settings.is_auto else Path()
 
     def write(draft: Draft) -> None:
-        task, chosen, chose, segments, shares = held_out_task(scores), settings, 0, None, None
+        task, final, chose, segments, shares = held_out_task(scores), settings, 0, None, None
         pool = _pool(scores, corpus, tokenizer)
         if balance is not None:
             pool = pool.with_columns(group=balance.of_pool(pool))
@@ -93,13 +93,13 @@ def weigh_stage(
             chooses, task = split_held_out(task, settings.seed)
             segments = gather(pool, settings)
             amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
-            chosen, chose = replace(settings, beta=amount.beta), chooses.num_rows
+            final, chose = replace(settings, beta=amount.beta), chooses.num_rows
             _write_curve(amount, draft)
-        rule = make_rule(pool, chosen, shares, segments)
-        kept = _write_weights({ONE: pool}, rule, chosen, draft, balance)
+        rule = make_rule(pool, final, shares, segments)
+        totals = _write_weights({ONE: pool}, rule, final, draft, balance)
         _write_text(draft, {ONE: scores}, corpus, settings)
         if balance is None:
-            draft.notes["in_domain"] = estimate_purity(task, *kept[ONE], pool.rows, chosen, rule.components(0), chose)
+            draft.notes["in_domain"] = estimate_purity(task, *totals[ONE], pool.rows, final, rule.components(0), chose)
         else:
             draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
 
@@ -111,54 +111,54 @@ def weigh_stage(
 def weigh_targets_stage(
     runs: Sequence[Path], proportions: Sequence[float], settings: WeighSettings, folder: Path
 ) -> Artifact:
-    """Weigh one pool for several targets with a budget in common; a segment is kept for one target at most.
+    """Select text from one pool for several targets with a common budget; a segment is selected for one target at most.
 
-    Writes what :func:`weigh_stage` writes, with a column ``target``: the name of the target that each kept unit is
-    for, its run's folder. Training reads it as any other weights. The outcome does not depend on the order of the runs.
+    Writes the output of :func:`weigh_stage` with a column ``target``, the name of the run that a unit is selected for.
+    Training reads it like other weights. The result does not depend on the order of the runs.
 
     Args:
-        runs: A run's folder for each target, with ``scores`` and ``corpus``; all of the same general text.
-        proportions: Of the budget, one a run, summing to 1.
-        settings: The policy and its parameters, the same for all; budget or beta is that of all together.
-        folder: Where the weights go.
+        runs: Folder of a run for each target, with ``scores`` and ``corpus`` of the same general text.
+        proportions: Share of the budget of each run, summing to 1.
+        settings: Policy and parameters; the budget or beta is the total of all targets.
+        folder: Folder for the weights.
 
     Raises:
-        ConfigError: If the proportions do not fit, a run is given twice, or the runs scored other text or other units.
-        DataError: If there is no unit.
+        ConfigError: If the proportions are wrong, a run is given twice, or the runs scored different text or units.
+        DataError: If there are no units.
     """
     check_targets(proportions, len(runs), settings)
-    scored = [open_artifact(run / "scores", "scores", SCORE_FIRST) for run in runs]
-    _check_alike(runs, scored)
+    artifacts = [open_artifact(run / "scores", "scores", SCORE_FIRST) for run in runs]
+    _check_alike(runs, artifacts)
     names = [run.resolve().name for run in runs]
     names = names if len({*names}) == len(names) else [str(run.resolve()) for run in runs]
-    folders = dict(sorted(zip(names, [artifact.path for artifact in scored], strict=True)))
+    folders = dict(sorted(zip(names, [artifact.path for artifact in artifacts], strict=True)))
     shares = dict(zip(names, map(float, proportions), strict=True))
-    prints = {name: artifact.fingerprint for name, artifact in zip(names, scored, strict=True)}
+    prints = {name: artifact.fingerprint for name, artifact in zip(names, artifacts, strict=True)}
     depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
     tokenizer, corpus = counting_tokenizer(settings), runs[0] / "corpus"
     depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
 
     def write(draft: Draft) -> None:
-        pool = _pool(scored[0].path, corpus, tokenizer)
+        pool = _pool(artifacts[0].path, corpus, tokenizer)
         for run in runs[1:]:
             error = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
             for _ in pool.read_aligned(scored_pool(run / "scores"), [], error):
-                pass  # that the units are the same is known before anything is written
+                pass  # compares the units of all runs before anything is written
         pools = {name: scored_pool(path).with_columns(**pool.columns) for name, path in folders.items()}
         rule = make_targets_rule(pools, shares, settings)
-        kept = _write_weights(pools, rule, settings, draft)
+        totals = _write_weights(pools, rule, settings, draft)
         _write_text(draft, folders, corpus, settings)
         draft.notes["targets"] = {}
-        for row, (name, of_target) in enumerate(kept.items()):
+        for row, (name, of_target) in enumerate(totals.items()):
             task = held_out_task(folders[name])
-            found = estimate_purity(task, *of_target, pool.rows, settings, rule.components(row))
-            draft.notes["targets"][name] = {"proportion": shares[name], "weight": of_target[1], "in_domain": found}
+            in_domain = estimate_purity(task, *of_target, pool.rows, settings, rule.components(row))
+            draft.notes["targets"][name] = {"proportion": shares[name], "weight": of_target[1], "in_domain": in_domain}
             if not of_target[1]:
                 log.warning("weights   nothing is kept for target %s: others take all that it wants", name)
 
     artifact = make(folder, "weights", depends_on, write)
-    for name, about in artifact.manifest["targets"].items():
-        warn_of_low_purity(about["in_domain"], name)
+    for name, notes in artifact.manifest["targets"].items():
+        warn_of_low_purity(notes["in_domain"], name)
     return artifact
 
 
@@ -178,19 +178,19 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
 
 
 def scored_pool(scores: Path) -> Pool:
-    """The units of a scores artifact.
+    """Open the units of a scores artifact.
 
     Raises:
-        DataError: If there is none.
+        DataError: If there are none.
     """
     pool = Pool(scores)
     if pool.rows == 0:
-        raise DataError(f"{scores}: holds no unit, so there is nothing to weigh")
+        raise DataError(f"{scores}: holds no units to weigh")
     return pool
 
 
 def _pool(scores: Path, corpus: Path, tokenizer: tuple[Tokenizer, str] | None) -> Pool:
-    """The scores, with the tokens that the budget counts."""
+    """Open the scores, with token counts if the budget is in tokens."""
     pool = scored_pool(scores)
     return pool if tokenizer is None else pool.with_columns(tokens=count_tokens(scores, corpus, tokenizer[0]))
 
@@ -198,7 +198,7 @@ def _pool(scores: Path, corpus: Path, tokenizer: tuple[Tokenizer, str] | None) -
 def _write_weights(
     pools: Mapping[str, Pool], rule: WeightRule, settings: WeighSettings, draft: Draft, groups: Groups | None = None
 ) -> dict[str, tuple[Sample, float]]:
-    """Write the table, a block in memory at a time, and what the manifest says of it.
+    """Write the weights, one block in memory at a time, and their counts for the manifest.
 
     Returns:
         Of each target a sample of the pool's units, and the weight of all its units.
@@ -208,21 +208,21 @@ def _write_weights(
     samples = [Sample(rows, LARGEST_POOL, generator(settings.seed, "mixture")) for _ in pools]
     labels, schema = np.array([*pools, None], dtype=object), TARGETS if len(pools) > 1 else WEIGHTS
 
-    def weighed() -> Iterator[pa.Table]:
+    def weight_tables() -> Iterator[pa.Table]:
         names = [*WEIGHTS.names[:5], "score", *([GROUP] if groups else [])]
         for blocks in zip(*(pool.blocks(names, settings) for pool in pools.values()), strict=True):
-            block, found = blocks[0], rule.weigh(blocks)
-            tally.add(block, found)
-            for row, (sample, values) in enumerate(zip(samples, found.values, strict=True)):
-                weight = np.where(found.target == row, found.weight, 0.0)
+            block, result = blocks[0], rule.weigh(blocks)
+            tally.add(block, result)
+            for row, (sample, values) in enumerate(zip(samples, result.values, strict=True)):
+                weight = np.where(result.target == row, result.weight, 0.0)
                 columns = {"value": values, "weight": weight, "document": block.documents}
                 sample.add(block.documents, pa.table(columns))
-            made = [within_documents(block, settings), found.weight, labels[found.target]][: len(schema) - 5]
+            outputs = [within_documents(block, settings), result.weight, labels[result.target]][: len(schema) - 5]
             arrays = [block.table[name] for name in WEIGHTS.names[:5]]
-            arrays += [pa.array(column, field.type) for column, field in zip(made, list(schema)[5:], strict=True)]
+            arrays += [pa.array(column, field.type) for column, field in zip(outputs, list(schema)[5:], strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
 
-    write_parts(weighed(), draft.path, schema)
+    write_parts(weight_tables(), draft.path, schema)
     draft.counts = {**rule.counts, **tally.counts}
     draft.notes |= {**rule.notes, "effective_sample_size": tally.effective_sample_size}
     if groups:
@@ -231,15 +231,15 @@ def _write_weights(
 
 
 def _write_text(draft: Draft, scores: Mapping[str, Path], corpus: Path, settings: WeighSettings) -> None:
-    """Write the kept text, of the policies that keep or drop."""
+    """Write the selected text, for policies that select or drop."""
     if settings.policy != "sigmoid":
         draft.counts["selected_texts"] = SelectedText(draft.path, scores, corpus).write(draft.path / SELECTED_TEXT)
 
 
 def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
-    """The table of groups that a balance names: in the run's folder, or wherever its path leads."""
+    """Open the table of groups that a balance names, in the run's folder or at a path."""
     name, run = parse_balance(balance).table, corpus.path.parent
-    path = path or next((place for place in (run / name, Path(name)) if part_files(place)), run / name)
+    path = path or next((candidate for candidate in (run / name, Path(name)) if part_files(candidate)), run / name)
     hint = f"; make it with: dana {name} --out {run}" if any(name in study.commands for study in studies()) else ""
     if not part_files(path):
         raise ConfigError(f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}")
@@ -250,35 +250,35 @@ def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
 
 
 def _balance_notes(groups: Groups, amounts: np.ndarray, balance: str) -> dict[str, Any]:
-    """For the manifest: of each group its share of the budget, its units and those kept; how varied both are."""
-    shares, (units, kept) = groups.shares(parse_balance(balance)).tolist(), amounts
-    columns = zip(groups.values, groups.names, shares, units.astype(int).tolist(), kept.tolist(), strict=True)
+    """Describe the balance for the manifest: share, units and selected units per group, effective numbers of groups."""
+    shares, (units, selection) = groups.shares(parse_balance(balance)).tolist(), amounts
+    columns = zip(groups.values, groups.names, shares, units.astype(int).tolist(), selection.tolist(), strict=True)
     rows = [dict(zip(("group", "name", "share", "units", "kept_units"), row, strict=True)) for row in columns]
-    return {"groups": rows, "effective_groups": {"pool": effective_number(units), "kept": effective_number(kept)}}
+    return {"groups": rows, "effective_groups": {"pool": effective_number(units), "kept": effective_number(selection)}}
 
 
-def _task_of(scored: Artifact, corpus: Path) -> Path:
-    """Folder of the task that was scored, which is read again where its text chooses beta."""
+def _task_of(scores: Artifact, corpus: Path) -> Path:
+    """Return the folder of the task that was scored."""
     task = open_artifact(corpus.parent / "task", "task")
-    if task.fingerprint != scored.manifest["depends_on"]["task"]:
-        raise ConfigError(f"{scored.path} was not made from {task.path}; score this task first")
+    if task.fingerprint != scores.manifest["depends_on"]["task"]:
+        raise ConfigError(f"{scores.path} was not made from {task.path}; score this task first")
     return task.path
 
 
-def _check_alike(runs: Sequence[Path], scored: Sequence[Artifact]) -> None:
-    """Refuse scores that are given twice or are not of the first run's corpus."""
+def _check_alike(runs: Sequence[Path], artifacts: Sequence[Artifact]) -> None:
+    """Refuse scores that are given twice or belong to another corpus than the first."""
     corpus = open_artifact(runs[0] / "corpus", "corpus").fingerprint
-    seen: dict[str, Path] = {}
-    for run, artifact in zip(runs, scored, strict=True):
+    earlier: dict[str, Path] = {}
+    for run, artifact in zip(runs, artifacts, strict=True):
         if artifact.manifest["depends_on"]["general"] != corpus:
             raise ConfigError(f"{run}: its scores are not of {runs[0] / 'corpus'}; score the same general text for all")
-        if artifact.fingerprint in seen:
-            raise ConfigError(f"{run}: the same target as {seen[artifact.fingerprint]}; give each once")
-        seen[artifact.fingerprint] = run
+        if artifact.fingerprint in earlier:
+            raise ConfigError(f"{run}: the same target as {earlier[artifact.fingerprint]}; give each once")
+        earlier[artifact.fingerprint] = run
 
 
 def _write_curve(amount: "Amount", draft: Draft) -> None:
-    """The table and the plot of a choice of beta, and its notes for the manifest."""
+    """Write the table, the plot and the notes of a choice of beta."""
     from dana.report.figures import amount_curve
 
     curve = pd.DataFrame(amount.curve)
@@ -288,28 +288,28 @@ def _write_curve(amount: "Amount", draft: Draft) -> None:
 
 
 def weights_text(weights: Artifact) -> str:
-    """A weights artifact as text: what was kept of each source, how much of it is like the task, and the files."""
+    """Format a weights artifact as text: selected text by source, its in-domain share, and the files."""
     manifest, text = weights.manifest, weights.path / SELECTED_TEXT
     counts = manifest["counts"]
     lines = []
     if beta := manifest.get("beta"):
         columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
         curve = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
-        shown = curve.to_string(index=False, float_format=lambda value: f"{value:.4g}")
-        lines.append(f"{shown}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n")
+        curve_text = curve.to_string(index=False, float_format=lambda value: f"{value:.4g}")
+        lines.append(f"{curve_text}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n")
     lines.append(f"{_kept_table(counts['by_source'])}\n")
     if balance := manifest.get("balance"):
         groups = pd.DataFrame(balance["groups"])
         groups = groups.assign(share=groups["share"].map("{:.1%}".format), kept_units=groups["kept_units"].round())
         groups = groups[["group", "share", "units", "kept_units", "name"]]
-        kept, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
+        selection, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
         lines.append(groups.rename(columns={"share": "of the budget", "kept_units": "kept"}).to_string(index=False))
-        lines.append(f"spread: {kept:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n")
+        lines.append(f"spread: {selection:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n")
     if "in_domain" in manifest:
         lines.append(describe_purity(manifest["in_domain"]))
-    for name, about in manifest.get("targets", {}).items():
-        share = f"{name} ({about['proportion']:.0%}): {about['weight']:,.0f} units"
-        lines.append(f"{share}; {describe_purity(about['in_domain'])}")
+    for name, notes in manifest.get("targets", {}).items():
+        share = f"{name} ({notes['proportion']:.0%}): {notes['weight']:,.0f} units"
+        lines.append(f"{share}; {describe_purity(notes['in_domain'])}")
     units = counts["units"]
     lines.append(f"written: {weights.path} ({units['kept']:,} of {units['in']:,} units weigh more than 0)")
     if text.is_file():
@@ -318,18 +318,17 @@ def weights_text(weights: Artifact) -> str:
 
 
 def _kept_table(by_source: dict[str, dict[str, float]]) -> str:
-    """What was kept by source, the largest part first."""
-    kept = sum(row["kept_characters"] for row in by_source.values()) or 1
-    whole = sum(row["characters"] for row in by_source.values()) or 1
-    shown: list[Mapping[str, Value]] = [
+    selected_total = sum(row["kept_characters"] for row in by_source.values()) or 1
+    total = sum(row["characters"] for row in by_source.values()) or 1
+    rows: list[Mapping[str, Value]] = [
         {
             "source": source[:28],
             "units": int(row["units"]),
             "kept": round(row["kept_units"]),
             "of its units": f"{row['kept_units'] / row['units']:.1%}",
-            "of the corpus": f"{row['characters'] / whole:.1%}",
-            "of what is kept": f"{row['kept_characters'] / kept:.1%}",
+            "of the corpus": f"{row['characters'] / total:.1%}",
+            "of what is kept": f"{row['kept_characters'] / selected_total:.1%}",
         }
         for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"])
     ]
-    return tabulate(shown)
+    return tabulate(rows)

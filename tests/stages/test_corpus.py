@@ -60,15 +60,6 @@ def test_a_rerun_reads_no_document(sources, tmp_path, monkeypatch):
     assert corpus_stage([str(sources)], tmp_path / "out").manifest == first.manifest
 
 
-def test_changed_input_is_refused_and_left_alone(sources, tmp_path):
-    made = corpus_stage([str(sources)], tmp_path / "out")
-    before = part_files(made.path)[0].read_bytes()
-    (sources / "ay.txt").write_text("another\n", encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"made from other settings \(files\.ay\.txt: "):
-        corpus_stage([str(sources)], tmp_path / "out")
-    assert part_files(made.path)[0].read_bytes() == before
-
-
 def test_another_order_is_another_corpus(sources, tmp_path):
     """Which source keeps a text that both have depends on it."""
     files = [str(sources / "bee.jsonl.gz"), str(sources / "ay.txt")]

@@ -106,11 +106,6 @@ def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
     assert all(other[name] != first[name] for name in first if name.endswith(".gz"))
 
 
-def test_compressed_files_hold_no_time_and_no_name(world, tmp_path):
-    head = (harvest_stage(tmp_path / "out", SMALL).path / "general.jsonl.gz").read_bytes()[:8]
-    assert head == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # RFC 1952: no flags, mtime 0
-
-
 def test_another_version_of_a_distribution_is_another_harvest(world, tmp_path):
     harvest_stage(tmp_path / "out", SMALL)
     assert harvest_stage(tmp_path / "out", SMALL).manifest["depends_on"]["distributions"]["other3"] == "1.0"

@@ -99,12 +99,6 @@ def test_the_training_split_of_a_named_task_may_be_in_the_pool(cards, tmp_path):
     assert made.manifest["counts"]["kept"] == 1
 
 
-def test_sizes_are_settings(pool, cards, tmp_path):
-    loose = Hygiene(cards, ngram=30, sentence=9)
-    made = corpus_stage([str(pool)], tmp_path / "out", cleaner=Cleaner(loose))
-    assert _ids(made.path) == ["d0", "d2", "d3", "d4"]  # whole texts only
-
-
 def test_without_settings_artifacts_are_what_they_were(pool, tmp_path):
     made = corpus_stage([str(pool)], tmp_path / "out", cleaner=Cleaner(Hygiene(ngram=7)))
     files = source_digests([str(pool)])

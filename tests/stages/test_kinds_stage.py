@@ -1,12 +1,9 @@
 """A task of every kind, from fine-tuning to a report: results, saved models, new text, verdicts."""
 
 import json
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +11,6 @@ import toy_kinds
 import toy_task
 from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError
 from dana.report.cells import read_cell
@@ -156,17 +152,6 @@ def test_clean_data_gives_no_warning_of_labels(run_of, kind):
     str(check)
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_the_command_predicts_to_a_file_and_to_lines(run_of, tmp_path, capsys, kind):
-    model, test = str(run_of(kind).with_name("dana-model")), str(data(run_of(kind)) / "test.jsonl")
-    assert main(["predict", model, test, "--out", str(tmp_path / "x.parquet")]) == 0
-    assert f"written: {tmp_path / 'x.parquet'} (60 texts)" in capsys.readouterr().out
-    assert len(pd.read_parquet(tmp_path / "x.parquet")) == 60
-    assert main(["predict", model, test]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["id"] for row in lines] == pd.read_parquet(tmp_path / "x.parquet")["id"].tolist()
-
-
 def test_a_pipeline_gives_each_label_its_probability(run_of):
     out = run_of("multi_label")
     rows = toy_kinds.ROWS["multi_label"](8, 3)
@@ -178,16 +163,6 @@ def test_a_pipeline_gives_each_label_its_probability(run_of):
         given = {label for label, score in row.items() if score >= 0.5}
         assert given == set(mine["label"])
         assert [row[label] for label in mine["label"]] == pytest.approx(mine["probability"], abs=1e-5)
-
-
-def test_an_unknown_kind_is_refused(tmp_path):
-    card = toy_task.write_task(tmp_path, kind="multi_lable")
-    assert main(["tasks", "show", str(card)]) == 2
-    from dana.core.errors import ConfigError
-
-    with pytest.raises(ConfigError, match=re.escape("kind='multi_lable': must be one of single_label, multi_label")):
-        load_card(str(card))
-    assert Path(card).is_file()
 
 
 def test_the_saved_model_of_words_is_transformers_own(run_of):

@@ -17,7 +17,7 @@ from dana.scoring.ranking import comparison as rank_fits
 from dana.scoring.scoring import SAMPLES, build_selector
 from dana.scoring.settings import RankSettings
 from dana.selectors.detector import DetectorSelector
-from dana.stages.rank import budget_there, comparison_text, rank_stage
+from dana.stages.rank import comparison_text, rank_stage, ranking_budget
 from dana.stages.texts import task_stage
 
 BUDGET = 0.2
@@ -86,8 +86,8 @@ def test_ranking_is_written_reused_and_refused_after_a_change(opened, tmp_path):
         rank(opened, tmp_path, replace(settings, folds=4))
     with pytest.raises(ArtifactError, match=r"budget: 0\.2 there, 0\.1 now"):
         rank_stage(*opened[:2], SELECTION, settings, tmp_path / "ranking", 0.1)
-    assert budget_there(tmp_path / "ranking", 0.1) == BUDGET, "scoring takes the ranking as it is"
-    assert budget_there(tmp_path / "nothing", 0.1) == 0.1
+    assert ranking_budget(tmp_path / "ranking", 0.1) == BUDGET, "scoring takes the ranking as it is"
+    assert ranking_budget(tmp_path / "nothing", 0.1) == 0.1
     samples = [{tuple(unit) for unit in ids} for ids in read_json(tmp_path / "ranking" / SAMPLES).values()]
     assert sum(map(len, samples)) == len(set().union(*samples))
 

@@ -148,7 +148,7 @@ def test_of_a_handful_of_documents_one_is_held_out(tmp_path, seed):
 
 def test_a_task_of_one_document_has_nothing_to_fit_on(tmp_path):
     (tmp_path / "one.txt").write_text("Only this.", encoding="utf-8")
-    with pytest.raises(DataError, match="1 distinct documents are too few to fit on most and hold out some"):
+    with pytest.raises(DataError, match="1 distinct documents"):
         task_stage(str(tmp_path / "one.txt"), tmp_path / "task")
     assert [path.name for path in tmp_path.iterdir()] == ["one.txt"]
 
@@ -158,12 +158,3 @@ def test_a_corpus_with_nothing_left_is_refused_with_its_tally(tmp_path):
     with pytest.raises(DataError, match=r"no document left: 1 records in = 0 kept \+ 1 dropped"):
         corpus_stage([str(tmp_path / "x.jsonl")], tmp_path / "corpus")
     assert str(Tally()) == "0 records in = 0 kept + 0 dropped + 0 rejected"
-
-
-def test_sources_in_another_order_are_another_corpus(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.txt").write_text(name, encoding="utf-8")
-    sources = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
-    corpus_stage(sources, tmp_path / "corpus")
-    with pytest.raises(ArtifactError, match="order"):
-        corpus_stage(sources[::-1], tmp_path / "corpus")

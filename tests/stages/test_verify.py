@@ -94,7 +94,7 @@ def test_torn_manifests_and_damaged_checkpoints_are_problems(opened, tmp_path, c
 
 def test_a_folder_without_anything_of_dana_is_an_error(tmp_path, capsys):
     assert main(["verify", str(tmp_path)]) == 2
-    assert "nothing made by dana there" in capsys.readouterr().err
+    assert "__dana__/manifest.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["corpus", "scores"])

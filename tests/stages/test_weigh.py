@@ -135,15 +135,6 @@ def test_a_share_as_budget_is_beta(opened, tmp_path, budget):
     np.testing.assert_array_equal(frame_of(one.path)["weight"], frame_of(two.path)["weight"])
 
 
-def test_a_share_as_budget_is_taken_from_the_command_line(opened, tmp_path, capsys):
-    for name, flags in {"flag": ["--budget", "0.2"], "set": ["--set", "weigh.budget=0.2"]}.items():
-        assert main(["weigh", str(opened[2]), *flags, "--to", str(tmp_path / name)]) == 0
-        assert read_manifest(tmp_path / name)["depends_on"]["settings"]["budget"] == 0.2
-    for bad in ("5", "true", "[1]"):
-        assert main(["weigh", str(opened[2]), "--budget", bad, "--to", str(tmp_path / "w")]) == 2
-        assert "budget=" in capsys.readouterr().err
-
-
 def test_a_gamma_beyond_int32_makes_each_document_a_segment(opened, tmp_path):
     weights = frame_of(write_weights_of(opened, tmp_path / "w", gamma=10**11).path)
     assert (weights["segment"] == 0).all()

@@ -174,19 +174,3 @@ def test_the_command_and_the_function_leave_the_same_table(runs, tmp_path, capsy
     np.testing.assert_array_equal(rows["weight"], table["weight"])
     assert main(["weigh", *map(str, runs), "--proportions", "0.5,0.5", *flags[2:], "--to", str(tmp_path / "w")]) == 2
     assert "proportions.cells: 0.75 there, 0.5 now" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "2 runs"),
-        (["--proportions", "0.7,0.3"], "--to"),
-        (["--proportions", "most,rest", "--to", "w"], "'most,rest'"),
-        (["--proportions", "0.7", "--to", "w"], "2 numbers"),
-    ],
-)
-def test_proportions_that_are_amiss_end_in_one_line(runs, tmp_path, monkeypatch, capsys, flags, message):
-    monkeypatch.chdir(tmp_path)
-    assert main(["weigh", *map(str, runs), *flags]) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "w").exists()

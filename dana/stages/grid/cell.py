@@ -1,4 +1,4 @@
-"""A cell of an experiment: the name of a stage function, its keyword settings, and the cells it depends on."""
+"""Describe a cell of an experiment: a stage function, its keyword arguments, and the cells it depends on."""
 
 import json
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from dana.core.config import load
 
 
 @dataclass(frozen=True)
-class Made:
-    """In the settings of a cell: the path or name that another cell returns.
+class OutputOf:
+    """Placeholder in the settings of a cell for the path or name that another cell returns.
 
     Attributes:
-        cell: The other cell's name; this one depends on it.
+        cell: Name of the other cell, which runs first.
     """
 
     cell: str
@@ -26,15 +26,14 @@ class Made:
 class Cell:
     """One call of a stage function.
 
-    A stage function takes keyword arguments that JSON can hold, paths or settings dataclasses, makes an artifact by
-    :func:`dana.core.artifacts.make` and returns it, or its path. ``make`` decides by the fingerprint of everything the
-    content depends on whether what is there is reused.
+    A stage function takes keyword arguments (JSON values, paths or settings dataclasses), makes an artifact with
+    :func:`dana.core.artifacts.make` and returns it or its path. ``make`` reuses an artifact with the same fingerprint.
 
     Attributes:
         name: Distinct in the grid: words of letters, digits, ``_ . -``, joined by ``/``.
         stage: ``module:function``, for example ``dana.stages.weigh:weigh_stage``.
-        settings: Keyword arguments; a :class:`Made` is replaced by what that cell returned.
-        after: Names of cells that must be finished first, beside those of :class:`Made`.
+        settings: Keyword arguments; a :class:`OutputOf` is replaced by what that cell returned.
+        after: Names of cells that must be finished first, beside those of :class:`OutputOf`.
         labels: Columns of the table of results that say what the cell stands for, such as task and arm.
         kind: Cells of one kind take times in proportion to their `amount`; empty takes the stage.
         amount: Units of work, for the estimate of the time left.
@@ -50,30 +49,31 @@ class Cell:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the cells it depends on, each once."""
-        made = [value.cell for value in self.settings.values() if isinstance(value, Made)]
-        return tuple(dict.fromkeys([*self.after, *made]))
+        """Names of the cells that it depends on."""
+        outputs = [value.cell for value in self.settings.values() if isinstance(value, OutputOf)]
+        return tuple(dict.fromkeys([*self.after, *outputs]))
 
-    def arguments(self, made: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings as plain JSON values, each :class:`Made` replaced by the entry of its cell."""
-        given = {key: made[value.cell] if isinstance(value, Made) else value for key, value in self.settings.items()}
-        return json.loads(canonical(given))
+    def arguments(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings as JSON values, with each :class:`OutputOf` replaced by that cell's output."""
+        items = self.settings.items()
+        arguments = {key: outputs[value.cell] if isinstance(value, OutputOf) else value for key, value in items}
+        return json.loads(canonical(arguments))
 
 
 def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Call a stage function with plain values, which its annotations turn into paths and settings.
+    """Call a stage function with JSON values, converted to paths and settings by its annotations.
 
     Returns:
-        The path or name of what it made, empty if it returns none; and the seconds that making the artifact took, even
-        if it was reused, None if that is not known.
+        Path or name of the output, empty if there is none; and the seconds that making it took, even if it was reused,
+        None if unknown.
     """
     module, _, name = stage.partition(":")
     function = getattr(import_module(module), name)
     hints = get_type_hints(function)
-    made = function(**{key: _typed(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
-    if isinstance(made, Artifact):
-        return str(made.path), made.manifest.get("seconds")
-    return str(made) if isinstance(made, str | Path) else "", None
+    output = function(**{key: _typed(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
+    if isinstance(output, Artifact):
+        return str(output.path), output.manifest.get("seconds")
+    return str(output) if isinstance(output, str | Path) else "", None
 
 
 def _typed(value: Any, annotation: Any, origin: str) -> Any:

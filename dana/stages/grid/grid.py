@@ -1,4 +1,4 @@
-"""A grid: cells in the order of their dependencies, the records of those that are done, and one table of results."""
+"""Hold the cells of an experiment in the order of their dependencies, records of finished cells, and the results."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,47 +40,47 @@ class Grid:
         for cell in self.cells:
             for need in cell.needs:
                 if need not in names:
-                    raise ConfigError(f"cell {cell.name}: needs {need!r}, which is no cell{suggestion(need, names)}")
+                    raise ConfigError(f"cell {cell.name}: depends on unknown cell {need!r}{suggestion(need, names)}")
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """By cell: digest of its stage and settings and of those of all cells it depends on."""
-        found: dict[str, str] = {}
+        """Digest of each cell's stage and settings, and of those of all cells that it depends on."""
+        digests: dict[str, str] = {}
         by_name = {cell.name: cell for cell in self.cells}
         for name in TopologicalSorter({cell.name: cell.needs for cell in self.cells}).static_order():
             cell = by_name[name]
-            needs = {need: found[need] for need in cell.needs}
-            found[name] = fingerprint({"stage": cell.stage, "settings": cell.arguments(found), "needs": needs})
-        return found
+            needs = {need: digests[need] for need in cell.needs}
+            digests[name] = fingerprint({"stage": cell.stage, "settings": cell.arguments(digests), "needs": needs})
+        return digests
 
     def file(self, name: str, suffix: str) -> Path:
-        """Where a cell's record (``.json``) or log (``.log``) lies."""
+        """Return the path of a cell's record (``.json``) or log (``.log``)."""
         return self.folder / RECORDS / f"{name}{suffix}"
 
     def record(self, name: str) -> Mapping[str, Any]:
-        """What :meth:`write_record` wrote of a cell; empty if there is none."""
+        """Read the record of a cell; empty if there is none."""
         path = self.file(name, ".json")
         return read_json(path) if path.is_file() else {}
 
-    def write_record(self, name: str, made: str, seconds: float) -> None:
-        """Record that a cell is done: digest of what was asked for, what it made, how long that took."""
-        about = {"fingerprint": self.fingerprints[name], "made": made, "seconds": round(seconds, 3)}
-        write_json(self.file(name, ".json"), about)
+    def write_record(self, name: str, output: str, seconds: float) -> None:
+        """Record that a cell is done: fingerprint, output and seconds."""
+        record = {"fingerprint": self.fingerprints[name], "made": output, "seconds": round(seconds, 3)}
+        write_json(self.file(name, ".json"), record)
 
     def states(self) -> dict[str, str]:
-        """By cell: ``done``; ``changed`` if it was done with other settings or its outcome is gone; ``missing``."""
-        wanted = self.fingerprints
-        return {cell.name: self._state(self.record(cell.name), wanted[cell.name]) for cell in self.cells}
+        """Return the state of each cell: ``done``, ``changed`` (other settings, or output missing) or ``missing``."""
+        current = self.fingerprints
+        return {cell.name: self._state(self.record(cell.name), current[cell.name]) for cell in self.cells}
 
-    def _state(self, record: Mapping[str, Any], wanted: str) -> str:
+    def _state(self, record: Mapping[str, Any], current: str) -> str:
         if not record:
             return "missing"
-        here = record["made"].startswith(f"{self.folder}/")
-        gone = here and not Path(record["made"]).exists()
-        return "changed" if gone or record["fingerprint"] != wanted else "done"
+        is_inside = record["made"].startswith(f"{self.folder}/")
+        gone = is_inside and not Path(record["made"]).exists()
+        return "changed" if gone or record["fingerprint"] != current else "done"
 
 
-def write_metrics(grid: Grid, made: Mapping[str, str]) -> Path:
+def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
     """Write ``results.csv``: the metrics of all artifacts of a grid, in the order of its cells.
 
     Columns: ``cell``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds), ``value``,
@@ -92,17 +92,17 @@ def write_metrics(grid: Grid, made: Mapping[str, str]) -> Path:
 
     Args:
         grid: The cells.
-        made: What those that are done made, by cell.
+        outputs: What those that are done made, by cell.
     """
     rows = []
     for cell in grid.cells:
-        path = Path(made.get(cell.name) or "-")
+        path = Path(outputs.get(cell.name) or "-")
         if manifest := read_manifest(path):
-            place = path.relative_to(grid.folder) if path.is_relative_to(grid.folder) else path
+            location = path.relative_to(grid.folder) if path.is_relative_to(grid.folder) else path
             origin = {"fingerprint": manifest["fingerprint"], "version": manifest["versions"]["dana"]}
             for metric, seed, value in _metrics(path, manifest):
-                about = {"cell": cell.name, **cell.labels, "stage": cell.stage, "metric": metric, "seed": seed}
-                rows.append({**about, "value": value, **origin, "artifact": place.as_posix()})
+                head = {"cell": cell.name, **cell.labels, "stage": cell.stage, "metric": metric, "seed": seed}
+                rows.append({**head, "value": value, **origin, "artifact": location.as_posix()})
     labels = dict.fromkeys(label for cell in grid.cells for label in cell.labels)
     columns = ["cell", *labels, "stage", "metric", "seed", "value", "fingerprint", "version", "artifact"]
     table = pd.DataFrame(rows, columns=columns)
@@ -111,7 +111,7 @@ def write_metrics(grid: Grid, made: Mapping[str, str]) -> Path:
 
 
 def _metrics(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """(metric, seed, value); the seed is empty for an artifact without seeds."""
+    """Yield (metric, seed, value); the seed is empty for an artifact without seeds."""
     file = path / "metrics.json"
     if file.is_file():
         rows = {str(row["seed"]): row for row in read_json(file)["seeds"]}

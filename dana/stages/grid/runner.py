@@ -1,4 +1,4 @@
-"""Run a grid: every cell whose dependencies are done, some at a time; a cell that fails stops only what needs it."""
+"""Run the cells of a grid as their dependencies finish, some in parallel; a failed cell stops only its dependents."""
 
 import os
 import sys
@@ -22,63 +22,63 @@ from dana.stages.grid.grid import Grid, write_metrics
 
 log = get_logger(__name__)
 
-STOPPED = 75  # exit code of dana.core.launch.Preemption: told to stop, and has saved
-PATIENCE = 60.0  # seconds for an interrupted cell to remove what it was writing; then its process is killed
+STOPPED = 75  # exit code of dana.core.launch.Preemption: stopped by a signal, with its progress saved
+PATIENCE = 60.0  # seconds for an interrupted cell to clean up before its process is killed
 
-Outcome = tuple[str, float | None]  # of call_stage
-Submit = Callable[[str, dict[str, Any], Path], "Future[Any]"]  # of a stage, its arguments and a log file
+Outcome = tuple[str, float | None]  # result of call_stage
+Submit = Callable[[str, dict[str, Any], Path], "Future[Any]"]  # takes a stage, its arguments and a log file
 
 
-class CellFailed(DanaError):
-    """Cells failed; the exit code is 75 if one was told to stop and saved, 1 for an error that dana did not expect."""
+class CellError(DanaError):
+    """Error for failed cells; the exit code is 75 if one was stopped by a signal, 1 for an unexpected error."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes of it: the exit code goes along."""
-        return CellFailed, (str(self), self.exit_code)
+        """Pickle the exit code, too."""
+        return CellError, (str(self), self.exit_code)
 
 
 def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
     """Run the cells of a grid and collect ``results.csv``.
 
-    Every cell's stage is called, and reuses its artifact if nothing that it depends on has changed: after an
-    interruption only what is missing is made. What is made does not depend on `jobs`, as long as OMP_NUM_THREADS is the
-    same: on a CPU, sums depend on the number of threads.
+    Every stage is called and reuses its artifact if nothing it depends on has changed: after an interruption only
+    missing artifacts are made. Results do not depend on `jobs` if OMP_NUM_THREADS is the same: on CPUs, sums depend on
+    the number of threads.
 
     Args:
         grid: The cells.
-        jobs: How many run side by side, each in a process of its own; 1 runs them in this process.
+        jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this process.
 
     Returns:
-        What each cell made, by name.
+        Output of each cell, by name.
 
     Raises:
-        DanaError: When all that can be done is done: which cells failed and why. Of a single failure in this process it
-            is the error itself.
-        Preemption: At once, if a cell was told to stop.
+        DanaError: After all other cells are done: which cells failed and why. A single failure in this process is
+            raised as it is.
+        Preemption: At once, if a cell was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    going = _Going(grid, jobs)
+    run = _GridRun(grid, jobs)
     try:
         with _team_of(jobs) as submit:
-            going.begin(submit)
-            while going.running:
-                going.finish()
-                going.begin(submit)
+            run.begin(submit)
+            while run.running:
+                run.finish()
+                run.begin(submit)
     finally:
         if is_writer():
-            write_metrics(grid, going.made)
-    log.info("cells     %d of %d done (%s)", len(going.made), len(grid.cells), going.clock.left())
-    if going.failed:
-        raise going.error()
-    return going.made
+            write_metrics(grid, run.made)
+    log.info("cells     %d of %d done (%s)", len(run.made), len(grid.cells), run.clock.text())
+    if run.failed:
+        raise run.error()
+    return run.made
 
 
-class _Going:
-    """A grid that is being run: which cells wait, run, are done and failed."""
+class _GridRun:
+    """State of a running grid: cells that wait, run, are done and failed."""
 
     def __init__(self, grid: Grid, jobs: int) -> None:
         self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs)
@@ -88,28 +88,28 @@ class _Going:
         self.failed: dict[str, BaseException] = {}
 
     def begin(self, submit: Submit) -> None:
-        """Begin cells that have all they need, as many as may run side by side."""
+        """Start cells whose dependencies are done, up to the number of jobs."""
         ready = [cell for cell in self.waiting if set(cell.needs) <= self.made.keys()]
         for cell in ready[: self.jobs - len(self.running)]:
             self.waiting.remove(cell)
-            place = f"{len(self.grid.cells) - len(self.waiting)}/{len(self.grid.cells)}"
-            log.info("cell %-7s %s   (%s)", place, cell.name, self.clock.left())
-            begun = time.monotonic()
-            with progress_label(f"{place} {cell.name}"):
+            position = f"{len(self.grid.cells) - len(self.waiting)}/{len(self.grid.cells)}"
+            log.info("cell %-7s %s   (%s)", position, cell.name, self.clock.text())
+            start = time.monotonic()
+            with progress_label(f"{position} {cell.name}"):
                 outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
-            self.running[outcome] = cell, begun
+            self.running[outcome] = cell, start
 
     def finish(self) -> None:
-        """Wait for a cell and record what it made; raises only if it was told to stop."""
+        """Wait for a cell and record its output; raise only if it was stopped by a signal."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
-            cell, begun = self.running.pop(outcome)
+            cell, start = self.running.pop(outcome)
             error = outcome.exception()
             if isinstance(error, BrokenExecutor):
-                error = CellFailed(f"its process was killed; {self.grid.file(cell.name, '.log')} says more", 1)
+                error = CellError(f"its process was killed; {self.grid.file(cell.name, '.log')} says more", 1)
             if error is None:
                 self.made[cell.name], seconds = outcome.result()
-                seconds = max(time.monotonic() - begun, seconds or 0)
-                self.clock.done(cell, seconds)
+                seconds = max(time.monotonic() - start, seconds or 0)
+                self.clock.count(cell, seconds)
                 if is_writer():
                     self.grid.write_record(cell.name, self.made[cell.name], seconds)
                 continue
@@ -119,19 +119,19 @@ class _Going:
                 raise error
 
     def error(self) -> BaseException:
-        """One error for all cells that failed; a single one of this process as it is."""
+        """Return one error for all failed cells; a single error of this process as it is."""
         names = [cell.name for cell in self.grid.cells if cell.name in self.failed]
         error = self.failed[names[0]]
-        if len(names) == 1 and not isinstance(error, CellFailed):
+        if len(names) == 1 and not isinstance(error, CellError):
             return error
-        rest = f"; {len(self.waiting)} that depend on them were not begun" if self.waiting else ""
-        said = f"{len(names)} of {len(self.grid.cells)} cells failed: {', '.join(names)}{rest}. {names[0]}: {error}"
-        return CellFailed(said, max(getattr(error, "exit_code", 1) for error in self.failed.values()))
+        rest = f"; {len(self.waiting)} that depend on them were not started" if self.waiting else ""
+        message = f"{len(names)} of {len(self.grid.cells)} cells failed: {', '.join(names)}{rest}. {names[0]}: {error}"
+        return CellError(message, max(getattr(error, "exit_code", 1) for error in self.failed.values()))
 
 
 @contextmanager
 def _team_of(jobs: int) -> Iterator[Submit]:
-    """What takes a cell and gives a future of its outcome: in this process or, of several jobs, in as many others."""
+    """Yield a function that submits a cell, to this process or to one of several workers."""
     if jobs == 1:
         yield _call_here
         return
@@ -139,8 +139,8 @@ def _team_of(jobs: int) -> Iterator[Submit]:
     environment = {} if threads not in (None, str(cores())) else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
     devices = _devices()
     team = [
-        Worker(environment | ({"CUDA_VISIBLE_DEVICES": devices[place % len(devices)]} if devices else {}))
-        for place in range(jobs)
+        Worker(environment | ({"CUDA_VISIBLE_DEVICES": devices[index % len(devices)]} if devices else {}))
+        for index in range(jobs)
     ]
 
     def submit(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
@@ -157,10 +157,10 @@ def _team_of(jobs: int) -> Iterator[Submit]:
 
 
 def _devices() -> list[str]:
-    """The GPUs that the workers share out, as CUDA_VISIBLE_DEVICES names them."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return [name for name in given.split(",") if name.strip()]
+    """Return the GPUs for the workers, as named in CUDA_VISIBLE_DEVICES."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip()]
     import torch
 
     return [str(number) for number in range(torch.cuda.device_count())]
@@ -176,7 +176,7 @@ def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future
 
 
 def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome:
-    """Run one cell in a worker process; what it prints goes to its log."""
+    """Run one cell in a worker process, with its output in a log file."""
     Path(log_file).parent.mkdir(parents=True, exist_ok=True)
     with Path(log_file).open("w", encoding="utf-8") as stream:
         for descriptor in (1, 2):
@@ -186,17 +186,17 @@ def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome
         return call_stage(stage, arguments)
     except DanaError as error:
         log.error("%s", error)
-        raise CellFailed(f"{error} ({log_file})", error.exit_code) from None
+        raise CellError(f"{error} ({log_file})", error.exit_code) from None
     except Exception as error:
         traceback.print_exc()
-        raise CellFailed(f"{type(error).__name__}: {error} ({log_file})", 1) from None
+        raise CellError(f"{type(error).__name__}: {error} ({log_file})", 1) from None
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
 
 
 class Clock:
-    """Time spent and time left, from the cells of the same kind that are done."""
+    """Estimate the time left from finished cells of the same kind."""
 
     def __init__(self, grid: Grid, jobs: int) -> None:
         self._jobs = jobs
@@ -204,19 +204,19 @@ class Clock:
         self._measured: dict[str, list[float]] = defaultdict(list)  # seconds a unit of work, by kind
         self._begun = time.monotonic()
 
-    def done(self, cell: Cell, seconds: float) -> None:
-        """Count a cell: how long it took, or took when its artifact was made."""
+    def count(self, cell: Cell, seconds: float) -> None:
+        """Count a finished cell and the seconds that making its artifact took."""
         kind, amount = self._ahead.pop(cell.name)
         self._measured[kind].append(seconds / amount)
 
-    def left(self) -> str:
-        """Time spent and time left, in words; of kinds that were not measured yet nothing is known."""
-        known = [
+    def text(self) -> str:
+        """Format the time spent and the time left; kinds not yet measured are only counted."""
+        estimates = [
             fmean(self._measured[kind]) * amount for kind, amount in self._ahead.values() if kind in self._measured
         ]
         spent = format_duration(time.monotonic() - self._begun)
-        if not known:
+        if not estimates:
             return f"{spent} so far"
-        unknown = len(self._ahead) - len(known)
-        rest = f"about {format_duration(sum(known) / self._jobs)} left"
+        unknown = len(self._ahead) - len(estimates)
+        rest = f"about {format_duration(sum(estimates) / self._jobs)} left"
         return f"{spent} so far, {rest}" + (f", plus {unknown} cell(s) not timed yet" if unknown else "")

@@ -14,7 +14,7 @@ from dana.core.files import slug
 from dana.core.logging import get_logger
 from dana.report.page import write_page
 from dana.scoring.scoring import build_selector
-from dana.stages.grid.cell import Cell, Made
+from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
@@ -91,17 +91,21 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
     yield Cell("general", "dana.stages.texts:corpus_stage", {**corpus, "inputs": settings.inputs})
     for task in _tasks(settings):
         folder = out / slug(task)
-        arguments = {"task": task, "corpus": Made("general"), "folder": folder / "texts", "plants": compare.plants}
+        arguments = {"task": task, "corpus": OutputOf("general"), "folder": folder / "texts", "plants": compare.plants}
         arguments |= {"data": settings.data, "inputs": settings.inputs}
         yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
-        pool_arguments = {"planting": Made(f"texts/{slug(task)}"), "corpus": Made("general"), "folder": folder / "pool"}
+        pool_arguments = {
+            "planting": OutputOf(f"texts/{slug(task)}"),
+            "corpus": OutputOf("general"),
+            "folder": folder / "pool",
+        }
         pool_arguments |= {"others": compare.others, "language": settings.selection.language}
         yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", pool_arguments)
 
 
 def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
     """Yield the cells of one task that fit, score and measure; `texts` is the number of texts to fit on."""
-    compare, pool = settings.section("compare"), Made(f"pool/{slug(task)}")
+    compare, pool = settings.section("compare"), OutputOf(f"pool/{slug(task)}")
     sizes = [size for size in compare.fit if size <= texts]
     if not sizes:
         raise ConfigError(f"fit={compare.fit}: must be at most {texts}, the texts of task {task} to fit on")
@@ -110,16 +114,16 @@ def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell
     for size, seed in product(sizes, range(compare.seeds)):
         draw = f"{slug(task)}/{size}-{seed}"
         folder = Path(settings.out) / draw
-        fit = {"planting": Made(f"texts/{slug(task)}"), "folder": folder / "task", "size": size, "seed": seed}
+        fit = {"planting": OutputOf(f"texts/{slug(task)}"), "folder": folder / "task", "size": size, "seed": seed}
         yield Cell(f"fit/{draw}", f"{PLANTING}:fit_stage", fit)
-        texts_of = {"task": Made(f"fit/{draw}"), "pool": pool}
+        texts_of = {"task": OutputOf(f"fit/{draw}"), "pool": pool}
         for spec in compare.selectors:
             name = f"{draw}/{slug(spec)}"
             if spec != ORACLE:
                 scoring = {"selector": spec, "detector": settings.detector, "folder": folder / slug(spec) / "scores"}
                 scoring["selection"] = replace(settings.selection, seed=seed)
                 yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
-            arguments = {"scores": None if spec == ORACLE else Made(f"score/{name}"), "budgets": compare.budgets}
+            arguments = {"scores": None if spec == ORACLE else OutputOf(f"score/{name}"), "budgets": compare.budgets}
             arguments |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
             yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", arguments, labels=labels)

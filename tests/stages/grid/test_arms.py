@@ -7,7 +7,7 @@ from dana.core.config import load
 from dana.core.errors import ConfigError, PluginError
 from dana.stages.arms import Arm, parse_arms
 from dana.stages.finetune_cells import refuse_mixed_precision
-from dana.stages.grid.cell import Made
+from dana.stages.grid.cell import OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
@@ -80,9 +80,9 @@ def test_an_arm_that_is_none_is_named(arms, says):
         ({"selector": "randm"}, "arms.mine: unknown selector 'randm'; did you mean 'random'"),
         ({"detector": "knm"}, "arms.mine: unknown detector 'knm'"),
         ({"selector": "random:q=1"}, "arms.mine: 'random:q=1'"),
-        ({"selector": "random", "detector": "knn"}, "arms.mine: detector='knn': the selector random takes none"),
-        ({"weigh": {"beta": 0.1, "budget": "50 units"}}, "arms.mine: weigh.beta is not looked at with budget=50 units"),
-        ({"weigh": {"policy": "sigmoid", "gamma": 3}}, "arms.mine: weigh.gamma is not looked at with policy=sigmoid"),
+        ({"selector": "random", "detector": "knn"}, "arms.mine: detector='knn' has no effect with selector random"),
+        ({"weigh": {"beta": 0.1, "budget": "50 units"}}, "arms.mine: weigh.beta has no effect with budget=50 units"),
+        ({"weigh": {"policy": "sigmoid", "gamma": 3}}, "arms.mine: weigh.gamma has no effect with policy=sigmoid"),
     ],
 )
 def test_unknown_components_are_found_before_anything_is_read(about, says, tmp_path):
@@ -94,12 +94,12 @@ def test_unknown_components_are_found_before_anything_is_read(about, says, tmp_p
 def test_arms_that_select_alike_share_their_scores(tmp_path):
     found = cells(ARMS, tmp_path, selector="detector")
     assert [name for name in found if name.startswith("score/")] == ["score/random", "score/dana", "score/lof"]
-    assert found["weigh/dana"].settings["scores"] == found["weigh/tight"].settings["scores"] == Made("score/dana")
+    assert found["weigh/dana"].settings["scores"] == found["weigh/tight"].settings["scores"] == OutputOf("score/dana")
     assert found["score/dana"].settings["folder"] == tmp_path / "run" / "scores", "where dana score writes them"
     assert found["score/dana"].needs == ("rank",)
     assert found["score/lof"].needs == ("texts",)
     assert found["score/lof"].settings["selector"] == "detector"
-    assert found["adapt/tapt"].settings["corpus"] == Made("text/tapt")
+    assert found["adapt/tapt"].settings["corpus"] == OutputOf("text/tapt")
     assert found["adapt/general"].settings["weights"] is None
     cascades = cells({"plain": {"selector": "cascade"}, "knn": {"selector": "cascade", "detector": "knn"}}, tmp_path)
     assert cascades["score/plain"].needs == ("rank",)
@@ -124,7 +124,7 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
         *("texts", "base", "text/tapt", "adapt/general", "adapt/tapt"),
         *(f"finetune/toy/{arm}" for arm in ("base", "general", "tapt")),
     ]
-    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw"].settings["model"] == Made("base")
+    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw"].settings["model"] == OutputOf("base")
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
     assert found["score/dana/1"].settings["selection"].seed == found["score/dana"].settings["selection"].seed + 1
     assert found["score/dana/1"].settings["folder"] == tmp_path / "run" / "nested" / "1" / "scores"
     assert found["score/lof/1"].settings["folder"] == tmp_path / "run" / "nested" / "1" / "arms" / "lof" / "scores"
-    assert found["weigh/tight/1"].settings["scores"] == Made("score/dana/1")
+    assert found["weigh/tight/1"].settings["scores"] == OutputOf("score/dana/1")
     adapted = found["adapt/dana/1"].settings
     assert adapted["settings"].seed == found["adapt/dana"].settings["settings"].seed + 1
-    assert (adapted["weights"], adapted["model"]) == (Made("weigh/dana/1"), Made("base"))
-    assert found["adapt/tapt/1"].settings["corpus"] == Made("text/tapt")
+    assert (adapted["weights"], adapted["model"]) == (OutputOf("weigh/dana/1"), OutputOf("base"))
+    assert found["adapt/tapt/1"].settings["corpus"] == OutputOf("text/tapt")
     one, other = found["finetune/toy/dana/0"], found["finetune/toy/dana/1"]
-    assert (one.settings["model"], other.settings["model"]) == (Made("adapt/dana"), Made("adapt/dana/1"))
+    assert (one.settings["model"], other.settings["model"]) == (OutputOf("adapt/dana"), OutputOf("adapt/dana/1"))
     assert (one.settings["settings"].seeds, other.settings["settings"].seeds) == ([3], [5])
     joined = found["finetune/toy/dana"]
     assert joined.settings["parts"] == [one.settings["out"], other.settings["out"]]
@@ -188,7 +188,7 @@ def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
 
 @pytest.mark.parametrize("finetune", [{}, {"seeds": 3, "save": True}])
 def test_nested_seeds_are_counted_and_keep_no_model(finetune, tmp_path):
-    with pytest.raises(ConfigError, match="nested=True: must be false where finetune"):
+    with pytest.raises(ConfigError, match="nested=True: must be false with"):
         cells(["dana"], tmp_path, finetune=finetune, nested=True)
 
 
@@ -204,7 +204,7 @@ def test_finished_arms_of_another_nesting_are_refused_before_any_work(nested, tm
     for arm in ("dana", "base"):
         make(folder / arm, "finetune", {}, lambda draft: draft.notes.update(nested=not nested))
     made = "without" if nested else "with"
-    with pytest.raises(ConfigError, match=f"nested={nested}: .*dana was made {made} nested seeds; remove it, or name"):
+    with pytest.raises(ConfigError, match=f"nested={nested}: .*dana was made {made} nested seeds"):
         cells(["dana"], tmp_path, finetune={"seeds": 2}, nested=nested)
 
 

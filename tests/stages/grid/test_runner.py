@@ -16,16 +16,16 @@ from dana.core.errors import ConfigError, Contradiction, DanaError, Preemption
 from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
 from dana.stages.grid import runner
-from dana.stages.grid.cell import Cell, Made, call_stage
+from dana.stages.grid.cell import Cell, OutputOf, call_stage
 from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import CellFailed, Clock, run_grid
+from dana.stages.grid.runner import CellError, Clock, run_grid
 from tests.stages.grid.toy_stages import STAGES, Drawn
 
 
 def drawn(folder, name, after=None, seconds=0.0, **settings):
     given = {"folder": folder / name, "settings": Drawn(**settings), "seconds": seconds}
     labels = {"task": "toy", "arm": name}
-    return Cell(name, f"{STAGES}:draw", given | ({"after": Made(after)} if after else {}), labels=labels)
+    return Cell(name, f"{STAGES}:draw", given | ({"after": OutputOf(after)} if after else {}), labels=labels)
 
 
 def grid_of(folder):
@@ -122,7 +122,7 @@ def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
     with pytest.raises(DanaError) as caught:
         run_grid(Grid(tmp_path, cells))
     assert str(caught.value) == (
-        "2 of 4 cells failed: bad, worse; 1 that depend on them were not begun. bad: line 3: no text"
+        "2 of 4 cells failed: bad, worse; 1 that depend on them were not started. bad: line 3: no text"
     )
     assert caught.value.exit_code == 2
     assert calls(tmp_path) == ["good"]
@@ -152,7 +152,7 @@ def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path)
         drawn(tmp_path, "good"),
         drawn(tmp_path, "after-good", "good"),
     )
-    with pytest.raises(CellFailed) as caught:
+    with pytest.raises(CellError) as caught:
         run_grid(Grid(tmp_path, cells), 2)
     assert "2 of 4 cells failed: dies, bad. dies: its process was killed" in str(caught.value)
     assert caught.value.exit_code == 2
@@ -174,7 +174,7 @@ def test_each_worker_has_its_gpu_and_its_threads(tmp_path, monkeypatch):
 
 
 def test_a_grid_whose_cells_need_what_is_no_cell_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"cell ab: needs 'abc'.*no cell; did you mean 'ab'"):
+    with pytest.raises(ConfigError, match=r"cell ab: .*'abc'; did you mean 'ab'"):
         Grid(tmp_path, (Cell("ab", f"{STAGES}:die", {}, after=("abc",)),))
 
 
@@ -268,18 +268,18 @@ def test_time_left_goes_by_the_cells_of_the_same_kind_and_their_amounts(clock, t
         Cell("finetune", "m:g", {}),
     ]
     timed = Clock(Grid(tmp_path, tuple(cells)), 1)
-    assert timed.left() == "0 s so far"
+    assert timed.text() == "0 s so far"
     for cell, seconds, said in [
         (cells[0], 40, "40 s so far, about 40 s left, plus 1 cell(s) not timed yet"),
         (cells[1], 30, "70 s so far, about 25 s left, plus 1 cell(s) not timed yet"),
         (cells[2], 20, "2 min so far"),
     ]:
         clock[0] += seconds
-        timed.done(cell, seconds)
-        assert timed.left() == said
+        timed.count(cell, seconds)
+        assert timed.text() == said
     side_by_side = Clock(Grid(tmp_path, tuple(cells)), 2)
-    side_by_side.done(cells[0], 300.0)  # reused: it took this long when it was made
-    assert side_by_side.left().startswith("0 s so far, about 2 min left")
+    side_by_side.count(cells[0], 300.0)  # reused: it took this long when it was made
+    assert side_by_side.text().startswith("0 s so far, about 2 min left")
 
 
 def test_each_cell_says_its_number(tmp_path, heard):
