@@ -13,7 +13,7 @@ from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.config import load
 from dana.core.errors import ConfigError
-from dana.stages.grid.cell import Made, call_stage
+from dana.stages.grid.cell import OutputOf, call_stage
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
 from tests.stages.two_topics import GENERAL, PLANTED, SELECTION
@@ -100,7 +100,7 @@ def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, c
         "weigh": {"gamma": 1, "budget": "60 units"},
     }
     cells = {cell.name: cell for cell in plan_run(load(RunSettings, recipe)).cells}
-    assert cells["weigh/dana"].settings["groups"] == Made("clusters")
+    assert cells["weigh/dana"].settings["groups"] == OutputOf("clusters")
     assert "groups" not in cells["weigh/random"].settings
     clusters_path, _ = call_stage(cells["clusters"].stage, cells["clusters"].arguments({}))
     assert clusters_path == str(out / "clusters")
