@@ -303,5 +303,63 @@ def test_first_lines_are_statements_and_no_requirement_is_cited_by_its_code():
     assert not questions
 
 
+# Words that do not say what the value is; a participle says what was done to it.
+VAGUE = re.compile(
+    "about|going|here|most|least|mine|own|places?|there|things?|theirs|whole|chosen|drawn|found|given|held|kept|known|made|"
+    "seen|said|shown|taken|told|written|(?!seed$|need$|feed$|embed$|speed$)[a-z]+ed"
+)
+NO_VERB = re.compile(
+    "(?:an?|all|and|as|at|both|by|each|every|everything|for|from|how|if|in|its|no|nothing|of|on|one|same|see|some|that|the|"
+    r"their|these|this|those|two|what|when|where|whether|which|who|why|with)\b",
+    re.IGNORECASE,
+)
+# Names of stored tensors, of manifests' fields and of networks' layers.
+STORED = {"CrossFitted", "hidden", "kept"}
+
+
+def _is_bool(annotation: ast.expr | None) -> bool:
+    return annotation is not None and ast.unparse(annotation) in ("bool", "ClassVar[bool]")
+
+
+def _names(path: Path) -> set[str]:
+    """Names of classes, functions, arguments and variables; a flag's may be a participle."""
+    names, flags = set(), set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.AnnAssign) and _is_bool(node.annotation):
+            flags.add(node.target)
+        elif isinstance(node, NAMED):
+            names.add(node.name)
+        elif isinstance(node, ast.arg) and not _is_bool(node.annotation):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in flags:
+            names.add(node.id)
+    return names - STORED
+
+
+def _is_vague(identifier: str) -> bool:
+    word = identifier.strip("_")
+    if word[:1].isupper() and not word.isupper():
+        word = re.findall("[A-Z][a-z0-9]*", word)[-1].lower()
+    return bool(VAGUE.fullmatch(word))
+
+
+def test_names_are_nouns_of_the_field():
+    vague = [
+        f"{name(path)}: {identifier}" for path in PACKAGE for identifier in sorted(filter(_is_vague, _names(path)))
+    ]
+    assert not vague
+
+
+def test_first_lines_of_functions_begin_with_a_verb():
+    lines = [
+        f"{name(path)}: {text.splitlines()[0]}"
+        for path in PACKAGE
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)) and NO_VERB.match(text)
+        if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
+    assert not lines
+
+
 def test_no_three_files_are_called_checkpoint():
     assert len([path for path in PACKAGE if path.stem.startswith("checkpoint")]) < 3

@@ -11,7 +11,7 @@ from dana.api.inputs import Texts, as_sources
 from dana.core.config import load, merge_sections, require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
-from dana.stages.remember import recalled
+from dana.stages.remember import recall
 from dana.stages.settings import RunSettings, with_store
 from dana.stages.unused import refuse_unused
 from dana.tasks.finder import add_to_task_path
@@ -53,7 +53,7 @@ def settings_of(
         inner[key] = _plain([value] if is_list and isinstance(value, Folder) else value)
         flags[".".join((*section, key))] = name
     if run is not None:
-        values = {**merge_sections(recalled(run, flags), values), "out": str(run)}
+        values = {**merge_sections(recall(run, flags), values), "out": str(run)}
     settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
     add_to_task_path(settings.task_path)
     settings = _with_texts(settings, task, general)

@@ -146,10 +146,10 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
     """
     from dana.core.config import load
     from dana.core.errors import ConfigError
-    from dana.stages.remember import differences, remembered
+    from dana.stages.remember import differences, read_settings
     from dana.stages.settings import RunSettings
 
-    former = load(RunSettings, remembered(Path(settings.out)))
+    former = load(RunSettings, read_settings(Path(settings.out)))
     for key, value in differences(settings, former).items():
         if key.partition(".")[0] in ("task", "general", "data", "on_bad_record", "inputs", "hygiene"):
             name = args.flags.get(key, key)

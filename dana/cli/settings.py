@@ -26,7 +26,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
         ConfigError: If a setting is unknown, its value is not allowed, or the command does not use it.
     """
     from dana.core.config import SETTINGS, find_recipe, load, merge_sections, read_yaml
-    from dana.stages.remember import dotted, recalled
+    from dana.stages.remember import dotted_keys, recall
     from dana.stages.settings import RunSettings, with_store
     from dana.stages.unused import refuse_unused
     from dana.tasks.finder import add_to_task_path
@@ -43,11 +43,13 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     keys = {override.partition("=")[0] for override in overrides}
     if base is None:
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
-        explicit = args.explicit = keys | {*dotted(values)}
-        memory = recalled(folder, explicit)
+        explicit = args.explicit = keys | {*dotted_keys(values)}
+        memory = recall(folder, explicit)
         if args.command == "finetune":  # the remembered model was adapted; it is not the arm to fine-tune
             memory.pop("model", None)
-        lines = [f"{key}={value}" for key, value in dotted(memory).items() if key not in explicit and _reads(args, key)]
+        lines = [
+            f"{key}={value}" for key, value in dotted_keys(memory).items() if key not in explicit and _reads(args, key)
+        ]
         if lines:
             log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(lines))
         values = merge_sections(memory, values)

@@ -76,7 +76,7 @@ def _finetune(args: argparse.Namespace) -> None:
     """
     from dana.core.config import require
     from dana.stages.finetune import finetune_stage, finetune_text
-    from dana.stages.remember import remembered
+    from dana.stages.remember import read_settings
 
     settings = settings_from(args)
     require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
@@ -87,7 +87,7 @@ def _finetune(args: argparse.Namespace) -> None:
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
     run = settings_folder(args, settings)
-    base = remembered(run).get("model")
+    base = read_settings(run).get("model")
     if run != artifact.path:
         save_settings(replace(settings, model=base), run)  # the run remembers the model that is adapted
         print(next_command("report", run))

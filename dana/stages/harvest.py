@@ -89,7 +89,7 @@ def _write_lines(path: Path, rows: Rows) -> None:
     write_gzip_lines(path, sorted(rows, key=lambda row: text_digest(row["id"])))
 
 
-def _ordered(seed: int, items: Iterable[PackageText]) -> list[PackageText]:
+def _shuffle(seed: int, items: Iterable[PackageText]) -> list[PackageText]:
     return sorted(items, key=lambda item: derive_seed(seed, "harvest", item.id))
 
 
@@ -103,7 +103,7 @@ def _task(
     could be on both sides of a split.
     """
     target = iterate_docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
-    read = _ordered(settings.seed, drop_repeats(target, settings.min_characters, digests))
+    read = _shuffle(settings.seed, drop_repeats(target, settings.min_characters, digests))
     by_label: dict[str, list[PackageText]] = defaultdict(list)
     for item in drop_near_duplicates(read, NEAR_DUPLICATE):
         parts = item.module.split("/")
@@ -145,13 +145,13 @@ def _general(present: Mapping[str, Distribution], settings: HarvestSettings, dig
             unread[name] = drop_repeats(texts, settings.min_characters, digests)
     count = settings.general_documents
     licences = min(MOST_LICENCES, int(READ_SHARES[-1] * count))
-    pools["licences"] = _ordered(settings.seed, pools["licences"])[:licences]
+    pools["licences"] = _shuffle(settings.seed, pools["licences"])[:licences]
     for share in READ_SHARES:
         for name, stream in unread.items():
             pools[name].extend(islice(stream, max(0, int(share * count) - len(pools[name]))))
         if sum(map(len, pools.values())) >= count:
             break
-    sample = _ordered(settings.seed, (item for pool in pools.values() for item in pool))[:count]
+    sample = _shuffle(settings.seed, (item for pool in pools.values() for item in pool))[:count]
     return [{"id": item.id, "text": item.text, "source": item.distribution} for item in sample]
 
 

@@ -211,10 +211,10 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
 
 def to_lines(table: pa.Table) -> str:
     """Format a table as JSON, one line per row, with numbers rounded to six places."""
-    return to_json_lines({name: _rounded(value) for name, value in row.items()} for row in table.to_pylist())
+    return to_json_lines({name: _round(value) for name, value in row.items()} for row in table.to_pylist())
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, list):
-        return [_rounded(each) for each in value]
+        return [_round(each) for each in value]
     return round(value, 6) if isinstance(value, float) else value

@@ -34,7 +34,7 @@ RIVALS = (  # sets of settings that exclude each other
 )
 
 
-def remembered(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> dict[str, Any]:
     """Read the remembered settings of a run's folder, without those of missing studies; empty without a file.
 
     Raises:
@@ -51,14 +51,14 @@ def remembered(folder: Path) -> dict[str, Any]:
     return values
 
 
-def recalled(folder: Path, overrides: Collection[str]) -> dict[str, Any]:
+def recall(folder: Path, overrides: Collection[str]) -> dict[str, Any]:
     """Read the remembered settings, without those that exclude a setting of this command.
 
     Args:
         folder: Folder of the run.
         overrides: Full names of the settings of this command.
     """
-    memory = remembered(folder)
+    memory = read_settings(folder)
     for rivals in RIVALS:
         if not rivals.isdisjoint(overrides):
             for section, _, key in (rival.partition(".") for rival in rivals):
@@ -85,7 +85,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[key] = value
-    if values != remembered(folder):
+    if values != read_settings(folder):
         file = read_yaml(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
         values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
@@ -112,9 +112,9 @@ def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def dotted(values: dict[str, Any], where: str = "") -> dict[str, Any]:
+def dotted_keys(values: dict[str, Any], where: str = "") -> dict[str, Any]:
     """Flatten nested settings to full names."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= dotted(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
+        flat |= dotted_keys(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
     return flat

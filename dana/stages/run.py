@@ -144,11 +144,11 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         if arm.text == "task":
             arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
             yield Cell(f"text/{arm.name}", f"{__name__}:task_corpus", arguments, ("texts",))
-    yield from _adapted(settings, arms)
+    yield from _adapt_cells(settings, arms)
     for index in range(1, len(settings.nested_seeds)):
         seed_settings = with_seed(settings, index)
         yield from _weights(seed_settings, selectors, tables, index)
-        yield from _adapted(seed_settings, arms, index)
+        yield from _adapt_cells(seed_settings, arms, index)
     models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
     for card, path in cards_by_name(read.cards or [read.task], names).items():
@@ -199,7 +199,7 @@ def _weights(
         yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 
 
-def _adapted(settings: RunSettings, arms: tuple[Arm, ...], index: int = 0) -> Iterator[Cell]:
+def _adapt_cells(settings: RunSettings, arms: tuple[Arm, ...], index: int = 0) -> Iterator[Cell]:
     """Yield the cells that adapt each arm's model, for one nested seed."""
     out, at = Path(settings.out), suffix(index)
     held_out = dict(zip(("task_heldout", "general_heldout"), held_out_folders(out), strict=True))

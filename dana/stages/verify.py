@@ -11,7 +11,7 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.core.files import Seals, find_damage, find_strays
 from dana.core.logging import monitor
 from dana.encoders.cache import META, PATTERN, read_meta
-from dana.stages.remember import remembered
+from dana.stages.remember import read_settings
 
 FolderCheck = tuple[Path, str, Seals, list[str]]  # folder, kind, digests of its files, problems known before reading
 
@@ -82,7 +82,7 @@ def _checkpoints(folder: Path) -> Iterator[FolderCheck]:
 def _settings(folder: Path) -> Iterator[FolderCheck]:
     for file in sorted(folder.rglob(SETTINGS)):
         try:
-            remembered(file.parent)
+            read_settings(file.parent)
             yield file, "settings", {}, []
         except ConfigError as error:
             yield file, "settings", {}, [str(error)]

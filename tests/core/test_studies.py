@@ -13,7 +13,7 @@ from dana.core import studies as door
 from dana.core.config import read_yaml
 from dana.core.errors import PluginError
 from dana.core.studies import load_object, load_parts, missing_studies, studies
-from dana.stages.remember import remember, remembered
+from dana.stages.remember import read_settings, remember
 from dana.stages.settings import CoreSettings, RunSettings
 
 MODULE = '''
@@ -147,7 +147,7 @@ def test_help_imports_no_part_of_a_study():
 def test_a_folder_remembers_the_settings_of_a_missing_study(install, tmp_path):
     (tmp_path / "settings.yaml").write_text("ebb: {moons: 2}\nweigh: {gamma: 3}\n")
     install(("ebb", "no_tables:STUDY"))
-    assert remembered(tmp_path) == {"weigh": {"gamma": 3}}
+    assert read_settings(tmp_path) == {"weigh": {"gamma": 3}}
     remember(replace(RunSettings(), task="other.txt"), tmp_path)
     content = read_yaml(tmp_path / "settings.yaml")
     assert (content["ebb"], content["task"]) == ({"moons": 2}, "other.txt")

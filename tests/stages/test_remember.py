@@ -10,7 +10,7 @@ from dana.cli.settings import settings_from
 from dana.core.config import SETTINGS
 from dana.core.errors import ConfigError
 from dana.scoring.settings import Selection
-from dana.stages.remember import differences, remember, remembered
+from dana.stages.remember import differences, read_settings, remember
 from dana.stages.settings import RunSettings, with_store
 
 
@@ -39,7 +39,7 @@ def test_hints_work_when_pasted_and_need_no_flag_again(texts, tmp_path, monkeypa
     assert main([*weigh, "--gamma", "5", "--beta", "0.3"]) == 0
     assert next_command(capsys) == ["dana", "adapt", out, "--model", "bert-base-uncased", "--steps", "1000"]
     assert main(weigh) == 0, "the same weights are reused without their flags"
-    assert remembered(tmp_path / out)["weigh"] == {"gamma": 5, "beta": 0.3}
+    assert read_settings(tmp_path / out)["weigh"] == {"gamma": 5, "beta": 0.3}
 
 
 def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(texts, tmp_path, capsys):
@@ -69,7 +69,7 @@ def test_weights_in_another_folder_are_carried_and_not_remembered(texts, tmp_pat
     said = next_command(capsys)
     assert said[said.index("--weights") + 1] == str(out / "short")
     assert said[said.index("--to") + 1] == str(out / "adapted-short")
-    assert "weigh" not in remembered(out)
+    assert "weigh" not in read_settings(out)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_fine_tuning_takes_up_the_run_s_card_but_not_its_model(tmp_path):
 def test_only_what_differs_is_written_and_comes_back(tmp_path):
     settings = RunSettings(out=str(tmp_path), task="a b.txt", selection=Selection(seed=3), harvest=None)
     remember(with_store(settings), tmp_path)
-    assert remembered(tmp_path) == {"task": "a b.txt", "selection": {"seed": 3}}
+    assert read_settings(tmp_path) == {"task": "a b.txt", "selection": {"seed": 3}}
     assert "adapt.execution.resume" not in (tmp_path / SETTINGS).read_text()
     again = settings_of("rank", "--out", tmp_path)
     assert differences(again, with_store(settings)) == {}
@@ -153,20 +153,20 @@ def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, fla
 def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
     given = settings_of("rank", "--out", tmp_path, "--task", "a.txt", "--store", store)
     remember(given, tmp_path)
-    assert remembered(tmp_path)["selection"] == {"store": store}
+    assert read_settings(tmp_path)["selection"] == {"store": store}
     assert settings_of("score", "--out", tmp_path).selection.store == given.selection.store
 
 
 def test_how_a_training_began_is_not_remembered(tmp_path):
     remember(settings_of("adapt", tmp_path, "--resume", "never", "--steps", "3"), tmp_path)
-    assert remembered(tmp_path) == {"adapt": {"steps": 3}}
+    assert read_settings(tmp_path) == {"adapt": {"steps": 3}}
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "weigh: {beata: 1}", "weigh: {beta: 9}", "\xff", "a: [", "weigh: 3"])
 def test_a_broken_memory_is_named(content, tmp_path, capsys):
     (tmp_path / SETTINGS).write_bytes(content.encode("latin-1"))
     with pytest.raises(ConfigError, match=SETTINGS):
-        remembered(tmp_path)
+        read_settings(tmp_path)
     assert main(["weigh", str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
@@ -186,4 +186,4 @@ def test_the_run_s_own_store_is_filled_by_rank_and_used_by_score(texts, tmp_path
     assert not ranking & set(encoded), "what was ranked with is looked up"
     assert ranked(texts, str(tmp_path / "none"), "--store", "none") == 0
     assert not (tmp_path / "none" / "embeddings").exists()
-    assert remembered(tmp_path / "none")["selection"]["store"] == "none"
+    assert read_settings(tmp_path / "none")["selection"]["store"] == "none"

@@ -70,13 +70,13 @@ def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | N
     module, _, name = stage.partition(":")
     function = getattr(import_module(module), name)
     hints = get_type_hints(function)
-    output = function(**{key: _typed(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
+    output = function(**{key: _convert(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
     if isinstance(output, Artifact):
         return str(output.path), output.manifest.get("seconds")
     return str(output) if isinstance(output, str | Path) else "", None
 
 
-def _typed(value: Any, annotation: Any, origin: str) -> Any:
+def _convert(value: Any, annotation: Any, origin: str) -> Any:
     kinds = (annotation, *get_args(annotation))
     settings = next((kind for kind in kinds if is_dataclass(kind) and isinstance(kind, type)), None)
     if settings is not None and isinstance(value, dict):
