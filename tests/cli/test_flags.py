@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dana.cli.main import build_parser
 from dana.stages.settings import RunSettings
 
 
+@cache
 def parsers():
     """The parser of every command by its name, of actions of a command as ``tasks check``."""
     commands, queue = {}, [("", build_parser())]

@@ -38,9 +38,7 @@ CASES = [
 
 
 def settings(line):
-    args = build_parser().parse_args(shlex.split(line))
-    recipes = {"quickstart": "quickstart", "run": getattr(args, "recipe", None)}
-    return settings_from(args, recipes.get(args.command))
+    return settings_from(build_parser().parse_args(shlex.split(line)))
 
 
 @pytest.fixture(autouse=True)
@@ -51,9 +49,7 @@ def texts(tmp_path, monkeypatch):
 
 
 def with_cure(line, cure):
-    if cure.startswith("--"):
-        return f"{line} {cure}"
-    return f"{line} {cure}" if "--set" in line or line.startswith("run") else f"{line} --set {cure}"
+    return f"{line} {cure}" if cure.startswith("--") or "--set" in line else f"{line} --set {cure}"
 
 
 @pytest.mark.parametrize(("line", "ignored", "cure"), CASES, ids=[line for line, _, _ in CASES])
