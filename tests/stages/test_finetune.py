@@ -214,7 +214,7 @@ def test_two_processes_give_what_one_gives(checkpoint, card, tmp_path):
 
 def test_tags_and_notes_of_a_card_decide_no_result(checkpoint, card, tmp_path):
     first = finetune_stage(checkpoint, card, BRIEF, tmp_path / "out").manifest
-    toy_task.write_task(tmp_path / "tasks", tags=["fruit"], notes="OutputOf up.", citation="Nobody")
+    toy_task.write_task(tmp_path / "tasks", tags=["fruit"], notes="Made up.", citation="Nobody")
     assert finetune_stage(checkpoint, card, BRIEF, tmp_path / "out").manifest == first
     toy_task.write_task(tmp_path / "tasks", version=2)
     with pytest.raises(ArtifactError, match="version"):
