@@ -41,6 +41,7 @@ def run(tmp_path_factory):
 def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana(run):
     folder, done = run
     assert str(folder / "report.html") in done.stdout
+    assert "dana score --task YOUR_TEXT.jsonl" in done.stdout
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "planted" in page
     assert not re.search('(src|href)="http', page)
@@ -89,4 +90,4 @@ def test_a_second_run_reuses_everything_and_another_setting_is_refused(run):
     assert time.monotonic() - started < 60
     other = quickstart(folder, "weigh.gamma=3")
     assert other.returncode == 2
-    assert "gamma: 15" in other.stderr
+    assert "gamma: 15 there, 3 now" in other.stderr

@@ -35,9 +35,9 @@ def add_runs(add: AddCommand) -> None:
 def _quickstart(args: argparse.Namespace) -> None:
     """Run the whole job on text from this machine: no data, no Hub, no GPU.
 
-    Harvests the documentation of the installed Python packages, trains a tiny base, compares selectors, selects,
-    adapts two arms on equal tokens, fine-tunes each over seeds and writes runs/quickstart/report.html. About 15
-    minutes of processor time. Run it again to resume.
+    Harvests the documentation of the installed Python packages, compares selectors, selects, adapts the small model
+    that ships with dana in two arms on equal tokens, fine-tunes base and arms over seeds and writes
+    runs/quickstart/report.html. About ten minutes of processor time. Run it again to resume.
     """
     from dana.stages.harvest import OWN_TEXT, RECIPE
     from dana.stages.run import run_recipe

@@ -69,7 +69,7 @@ Record = StepRecord | EvaluationRecord
 
 def values_of(record: Record) -> dict[str, Any]:
     """Return a record's values by name, without optional ones that are unset; numbers that are not finite are None."""
-    unset = {field.name: field.default for field in fields(record) if field.default in (None, False)}
+    unset = {field.name: field.default for field in fields(record) if field.default is None or field.default is False}
     values = {name: value for name, value in asdict(record).items() if name not in unset or value is not unset[name]}
     values |= {f"{kind}_loss": loss for kind, loss in values.pop("other_losses", {}).items()}
     return {

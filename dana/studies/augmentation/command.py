@@ -61,4 +61,4 @@ def _augment(args: argparse.Namespace) -> None:
         general=args.general,
         transductive=args.transductive,
     )
-    print(f"{augmentation_text(artifact)}\nwrote {artifact.path}")
+    print(f"{augmentation_text(artifact)}\nwritten: {artifact.path}")

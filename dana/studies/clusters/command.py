@@ -52,4 +52,4 @@ def _clusters(args: argparse.Namespace) -> None:
     save_settings(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
-    print(f"wrote {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html")
+    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html")

@@ -47,4 +47,4 @@ def _compare(args: argparse.Namespace) -> None:
         print("\n".join(f"{state:<8} {cell}" for cell, state in plan_compare(settings).states().items()))
     else:
         path = run_compare(settings)
-        print(f"{summary_text(path)}\n\nwrote {path}")
+        print(f"{summary_text(path)}\n\nwritten: {path}")

@@ -52,4 +52,4 @@ def _few_shot(args: argparse.Namespace) -> None:
     artifact = run_few_shot(settings, args.card)
     save_settings(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
-    print(f"wrote {artifact.path}")
+    print(f"written: {artifact.path}")

@@ -57,4 +57,4 @@ def _splits(args: argparse.Namespace) -> None:
     sizes = stage.SplitSettings(args.dev, args.test, args.cap, args.seed)
     artifact = stage.splits_stage(domains, args.out, sizes)
     print(stage.sizes_text(artifact.path))
-    print(f"\n{stage.overlap_text(stage.read_overlap(artifact.path))}\n\nwrote {artifact.path}")
+    print(f"\n{stage.overlap_text(stage.read_overlap(artifact.path))}\n\nwritten: {artifact.path}")

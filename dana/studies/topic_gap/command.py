@@ -49,4 +49,4 @@ def _topic_gap(args: argparse.Namespace) -> None:
 
     page = run_topic_gap(args.card, settings_from(args))
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
-    print(f"wrote {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")
+    print(f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")

@@ -49,7 +49,7 @@ def _fit(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     artifact = run_topic_fit(settings, "general" in args.explicit)
     save_settings(settings, Path(settings.out))
-    print(f"{topics_text(Path(settings.out))}\n\nwrote {artifact.path}")
+    print(f"{topics_text(Path(settings.out))}\n\nwritten: {artifact.path}")
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -75,4 +75,4 @@ def _assign(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     artifact = run_topic_assign(settings, args.topics_of or Path(settings.out), "general" in args.explicit)
     save_settings(settings, Path(settings.out))
-    print(f"wrote {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")
+    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")
