@@ -160,7 +160,7 @@ def _weigh(args: argparse.Namespace) -> None:
     """Turn scores into weights in [0, 1]; 1 = in-domain.
 
     segments  keep the best segments of consecutive units with weight 1, drop the rest (the paper's headline system)
-    sigmoid   weigh every unit by 1 / (1 + exp(-C (alpha - standardised score)))
+    sigmoid   weigh every unit by 1 / (1 + exp(-C (alpha - A))); A is its score, standardised over the pool
     sampled   draw segments with probability proportional to that weight, then train on them with weight 1
 
     Writes DIR/weights/part-*.parquet; for segments and sampled also the selected text, one JSON line per run of
@@ -170,7 +170,7 @@ def _weigh(args: argparse.Namespace) -> None:
     --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, so that
     the selected text is not of one topic; the others get what a group cannot use.
 
-    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to PLACE, of runs that scored the same
+    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to FOLDER, of runs that scored the same
     general text. The budget is shared; no segment is selected twice, and the column `target` names its target.
     """
     from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text

@@ -108,7 +108,8 @@ class WeighSettings:
     Attributes:
         policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
             system), ``sampled`` draws segments with probability proportional to their weight.
-        beta: Share of the units to keep, in whole segments; also places the sigmoid's midpoint. The paper uses 0.2.
+        beta: Share of the units to keep, in whole segments; for ``sigmoid`` the share that gets a weight of at least
+            0.5, where no midpoint is set. The paper uses 0.2.
             ``auto`` chooses it by held-out task text (docs/guide/choosing-how-much.md).
         budget: Instead of beta, ``"50000 units"``, ``"2e6 tokens"`` (with ``--set weigh.tokenizer=NAME``),
             ``"300 documents"``, or a share as beta is.
@@ -124,8 +125,7 @@ class WeighSettings:
         stream: Let segments run across documents, as the paper's one stream does. Selected text is still
             broken at every document's end.
         sharpness: The sigmoid's C. The paper gives no value; 4 is ours.
-        midpoint: The sigmoid's α on standardised scores; empty takes the beta-quantile, so that both modes
-            keep the same mass. The paper gives no value.
+        midpoint: The sigmoid's α on standardised scores Ā; empty takes their beta-quantile. The paper gives no value.
         tokenizer: Folder or Hub name of the tokenizer that counts a budget in tokens.
         seed: Decides the draw of ``sampled``.
     """
