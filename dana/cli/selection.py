@@ -37,7 +37,7 @@ RANK = [
 ]
 SCORE = [
     Flag(
-        "--detector", "detector", "a detector to score by, as knn:k=10; auto: the best of dana rank (selector detector)"
+        "--detector", "detector", "score by this detector, as knn:k=10; auto: by the one that ranks best on task text"
     ),
     Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
 ]

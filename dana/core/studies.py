@@ -29,7 +29,8 @@ class Study:
         settings: Dataclass of that section of :class:`dana.stages.settings.RunSettings`.
         commands: Maps each command to its line in ``dana --help`` and the function that adds it to the parser.
         cells: Function that yields the cells of the study in ``dana run``, see :mod:`dana.stages.run`.
-        sections: Function that returns the sections of the study in a report, see :mod:`dana.report.sections`.
+        sections: Function from the run's tables (:class:`dana.report.run.RunFrames`) to a list of the study's sections
+            of a report (:class:`dana.report.page.Section`).
         groups: Maps each kind of artifact that ``dana weigh --balance`` can read to its column with the group of each
             unit.
     """

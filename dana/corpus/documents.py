@@ -18,7 +18,7 @@ from dana.core.schemas import DOCUMENTS, Document
 from dana.core.storage import RemoteFile, check_unchanged
 from dana.corpus.digests import DuplicateFilter
 from dana.corpus.hub import is_hub
-from dana.corpus.inputs import Inputs
+from dana.corpus.inputs import Inputs, Record
 from dana.corpus.slices import parse_sources
 from dana.corpus.sources import Source, expand
 
@@ -59,8 +59,16 @@ class Tally:
         self.documents_by_source[document.source] += 1
         self.characters_by_source[document.source] += len(document.text)
 
+    def reject(self, record: Record, reason: str, problem: str) -> None:
+        """Count a bad record, and log the first of each reason."""
+        self.rejection_counts[reason] += 1
+        if record.rest_lost:
+            log.warning("%s: %s; the rest of the file is not read", record.location, problem)
+        elif self.rejection_counts[reason] == 1:
+            log.warning("%s: %s; left out, the first such record", record.location, problem)
+
     def drop(self, document: Document, reason: str) -> None:
-        """Count a document that was added as dropped instead."""
+        """Move a document from the kept to the dropped ones."""
         self.document_count -= 1
         self.drop_counts[reason] += 1
         self.documents_by_source[document.source] -= 1
@@ -136,9 +144,7 @@ def read_documents(
             elif not problem:
                 tally.drop_counts[reason] += 1
             elif on_bad_record == "skip":
-                tally.rejection_counts[reason] += 1
-                if record.rest_lost:
-                    log.warning("%s: %s; the rest of the file is not read", record.location, problem)
+                tally.reject(record, reason, problem)
             else:
                 raise DataError(f"{record.location}: {problem}{SKIPPING}")
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))

@@ -86,7 +86,7 @@ class EncodedSplit:
 
     @classmethod
     def of(cls, examples: list[Example], tokenizer: Any, max_tokens: int) -> "EncodedSplit":
-        """Tokenise examples without their labels, each truncated to `max_tokens`, the longer text of a pair first.
+        """Tokenise examples without their labels, cut to `max_tokens`; of a pair the longer text is cut first.
 
         Args:
             examples: All with a second text, or none; all with words, or none.

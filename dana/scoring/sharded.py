@@ -150,8 +150,8 @@ class ShardedTable(ABC):
         selection: How its text is cut.
         folder: Folder of the table: ``part-*.parquet`` of `schema`, one row per unit, in corpus order.
         kind: Kind of the table's artifact, for example ``scores``.
-        model_name: Name of the model, for example ``selector``. Its artifact of this name lies beside the shards until
-            they are merged; :meth:`load` reads its folder ``__dana__/<model_name>``.
+        model_name: Name of the fitted model's artifact, for example ``selector``. It lies beside the shards; merging
+            them moves it to ``__dana__/<model_name>``, where :meth:`load` reads it.
         schema: Columns of a row.
         command: Command that makes the table, for messages.
     """

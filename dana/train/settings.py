@@ -81,7 +81,7 @@ class TrainSettings:
             ``masked:mask_rate=0.15,whole_word=false`` or ``next_sentence``, which has the same parameters.
         steps: Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous.
         tokens: Or stop after so many tokens, so that arms are equal.
-        epochs: Or stop after so many passes over the selected text. Default of the three: one epoch.
+        epochs: Or stop after so many passes over the selected text. Without steps, tokens and epochs: one epoch.
         batch_size: Examples in an optimizer step, over all ranks. The paper uses 256.
         batch_tokens: Or tokens in an optimizer step.
         max_tokens: Most tokens of an example, special tokens included.

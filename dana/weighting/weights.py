@@ -23,7 +23,7 @@ def parts_of(size: int) -> Iterator[slice]:
 
 
 def moments_of(values: np.ndarray) -> Moments:
-    """Compute :meth:`dana.core.statistics.Moments.of`, bit by bit, with one temporary array."""
+    """Compute the same bits as :meth:`dana.core.statistics.Moments.of`, with one temporary array."""
     mean = float(values.mean())
     deviations = values - mean
     return Moments(values.size, mean, float(np.square(deviations, out=deviations).sum()))
@@ -35,9 +35,9 @@ def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
 
 
 def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarray:
-    """Compute continuous weights λ = 1 / (1 + e^(-C (α - Ā))), the λ of equation 1.
+    """Compute continuous weights λ = 1 / (1 + e^(-C (α - Ā))), which the loss of DANA's equation 1 multiplies by.
 
-    DANA, section 3.2, continuous weights; the formula itself has no number there.
+    DANA, section 3.2, continuous weights, where this formula has no number.
 
     Args:
         standard: Standardised scores Ā.

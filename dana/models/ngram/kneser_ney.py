@@ -26,9 +26,9 @@ class Counts:
     Attributes:
         keys: int64 of shape (k-grams,): row of the first k - 1 words times the number of words, plus the last word.
         raw: int64 of shape (k-grams,), occurrences.
-        adjusted: int64 of shape (k-grams,), the counts of Kneser-Ney smoothing: the number of distinct words before the
-            k-gram (Chen and Goodman 1998, section 2.7); occurrences at the highest order and at the beginning of a
-            text, where no word precedes. The begin mark alone, which is never predicted, has 0.
+        adjusted_counts: int64 of shape (k-grams,), the counts of Kneser-Ney smoothing: the number of distinct words
+            before the k-gram (Chen and Goodman 1998, section 2.7); occurrences at the highest order and at the
+            beginning of a text, where no word precedes. The begin mark alone, which is never predicted, has 0.
         suffixes: int64 of shape (k-grams,), row of the last k - 1 words among the (k-1)-grams; zeros for single words.
     """
 
