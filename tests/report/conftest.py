@@ -1,6 +1,7 @@
 """Write a run's folder with made-up numbers: three sources, planted documents, four arms."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, make, write_json
 from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
+from dana.report.run import read_run
+from dana.report.sections import analyse
 from dana.tasks.kinds.single_label import SingleLabel
 
 UNITS = 12  # in a document
-SENTENCE = "Sentence number {} of document {} tells of <{}> & others. "
+SENTENCE = "Sentence number {} of document {} tells of <{}> & others."
 MEANS = {"web": 1.0, "law": 1.6, "python": 0.4, "target (planted)": -1.0}
 ARMS = {"base": 0.70, "general": 0.705, "random": 0.71, "dana": 0.74}
 
@@ -25,88 +28,85 @@ def edit_json(file: Path, **values: Any) -> None:
     write_json(file, {**json.loads(file.read_text()), **values})
 
 
-def documents(count: int) -> list[dict[str, str]]:
-    """Documents, sources in turn."""
-    rows = []
+def commit(
+    folder: Path,
+    depends_on: dict[str, Any],
+    write: Callable[[Path], Any] = lambda path: None,
+    kind: str = "",
+    **notes: Any,
+) -> None:
+    """Make an artifact, by default of the kind that its folder is called; `counts` and notes go into its manifest."""
+
+    def fill(draft):
+        draft.counts |= notes.pop("counts", {})
+        draft.notes |= notes
+        write(draft.path)
+
+    make(folder, kind or folder.name, depends_on, fill)
+
+
+def texts_and_scores(count: int, random: np.random.Generator, means: dict[str, float]) -> tuple[pa.Table, pa.Table]:
+    """Documents of the sources in turn, and one row per sentence with a score near the mean of its source."""
+    texts, scores = [], []
     for number in range(count):
-        source = list(MEANS)[number % len(MEANS)]
-        text = "".join(SENTENCE.format(unit, number, source) for unit in range(UNITS)).strip()
-        rows.append({"doc_id": f"d{number:05d}", "source": source, "text": text})
-    return rows
-
-
-def score_rows(rows: list[dict[str, str]], random: np.random.Generator) -> pa.Table:
-    """One row per sentence; the scores of the sources differ as in MEANS."""
-    table = []
-    for row in rows:
+        source = list(means)[number % len(means)]
+        key = {"doc_id": f"d{number:05d}", "source": source}
+        sentences = [SENTENCE.format(unit, number, source) for unit in range(UNITS)]
+        texts.append({**key, "text": " ".join(sentences)})
         start = 0
-        for unit in range(UNITS):
-            end = start + len(SENTENCE.format(unit, int(row["doc_id"][1:]), row["source"]).strip())
-            score = float(MEANS.get(row["source"], -1.0) + random.normal(0, 0.7))
-            key = {"doc_id": row["doc_id"], "source": row["source"], "unit": unit}
-            table.append({**key, "start": start, "end": end, "score": score})
+        for unit, sentence in enumerate(sentences):
+            end = start + len(sentence)
+            score = means[source] + random.normal(0, 0.7)
+            scores.append({**key, "unit": unit, "start": start, "end": end, "score": score})
             start = end + 1
-    return pa.Table.from_pylist(table, schema=SCORES)
+    return pa.Table.from_pylist(texts, schema=DOCUMENTS), pa.Table.from_pylist(scores, schema=SCORES)
 
 
 def write_ranking(run: Path) -> None:
     """Write a ranking of three detectors."""
-    rows = [
-        {
-            "name": name, "f1_mean": f1, "f1_std": 0.012, "auroc_mean": f1 + 0.04, "ap_mean": f1 + 0.02,
-            "stability": stability, "fit_s": 0.2, "score_s": 0.03,
-        }
-        for name, f1, stability in [("knn", 0.921, 1.0), ("pca", 0.880, 1.0), ("iforest", 0.861, 0.74)]
-    ]  # fmt: skip
-
-    def write(draft):
-        draft.notes = {"detectors": rows, "chosen": "knn"}
-
-    make(run / "ranking", "ranking", {"seeds": 5}, write)
+    rows = []
+    for name, f1, stability in [("knn", 0.921, 1.0), ("pca", 0.880, 1.0), ("iforest", 0.861, 0.74)]:
+        measures = {"f1_mean": f1, "f1_std": 0.012, "auroc_mean": f1 + 0.04, "ap_mean": f1 + 0.02}
+        rows.append({"name": name, **measures, "stability": stability, "fit_s": 0.2, "score_s": 0.03})
+    commit(run / "ranking", {"seeds": 5}, detectors=rows, chosen="knn")
 
 
 def choice_notes() -> dict[str, Any]:
     """Return what ``auto`` writes into a manifest: three selectors and their fusion, which was chosen."""
-    rows = [
-        {
-            "name": name, "ap": ap, "ap_low": ap - 0.02, "ap_high": ap + 0.02, "recall_5": ap - 0.1,
-            "recall_20": ap + 0.05, "auroc": ap + 0.08, "weight": weight,
-        }
-        for name, ap, weight in [
-            ("moore_lewis", 0.78, 0.4), ("lda", 0.81, 0.5), ("svm", 0.74, 0.1), ("fusion", 0.86, None),
-        ]
-    ]  # fmt: skip
+    rows = []
+    for name, ap, weight in [
+        ("moore_lewis", 0.78, 0.4),
+        ("lda", 0.81, 0.5),
+        ("svm", 0.74, 0.1),
+        ("fusion", 0.86, None),
+    ]:
+        measures = {"ap": ap, "ap_low": ap - 0.02, "ap_high": ap + 0.02, "recall_5": ap - 0.1, "recall_20": ap + 0.05}
+        rows.append({"name": name, **measures, "auroc": ap + 0.08, "weight": weight})
     spec = "fusion:parts=moore_lewis+lda+svm,weights=0.4+0.5+0.1"
     return {"chosen": spec, "reason": "the fusion of all has average precision 0.860", "candidates": rows}
 
 
-def write_selection(run: Path, count: int = 80, notes: dict[str, Any] | None = None) -> None:
+def write_selection(run: Path, count: int = 80, **notes: Any) -> None:
     """Write corpus/, scores/ and weights/: the lowest fifth of the units is selected."""
     random = np.random.default_rng(0)
-    rows = documents(count)
-    scores = score_rows(rows, random)
-    held_out = score_rows([{**row, "source": "task"} for row in documents(10)], random)
+    texts, scores = texts_and_scores(count, random, MEANS)
+    _, held_out = texts_and_scores(10, random, {"task": -1.0})
 
-    def write_documents(draft):
-        write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], draft.path, DOCUMENTS)
-        draft.counts |= {"in": count + 3, "kept": count, "dropped": {"duplicate": 2}, "rejected": {"unreadable": 1}}
+    def write_scores(folder):
+        write_parts([scores], folder, SCORES)
+        pq.write_table(held_out, folder / HELD_OUT_TASK)
 
-    def write_scores(draft):
-        write_parts([scores], draft.path, SCORES)
-        pq.write_table(held_out, draft.path / HELD_OUT_TASK)
-        draft.counts["units"] = scores.num_rows
-        draft.notes |= notes or {}
-
-    def write_weights(draft):
-        values = scores["score"].to_numpy()
-        weight = (values <= np.quantile(values, 0.2)).astype(np.float32)
-        columns = [*(scores[name] for name in WEIGHTS.names[:5]), pa.array(np.zeros(len(values)), pa.int32()), weight]
-        write_parts([pa.Table.from_arrays(columns, schema=WEIGHTS)], draft.path, WEIGHTS)
-        draft.counts["units"] = {"in": len(values), "kept": int(weight.sum())}
-
-    make(run / "corpus", "corpus", {"files": {"web.jsonl": "00"}}, write_documents)
-    make(run / "scores", "scores", {"selector": "knn"}, write_scores)
-    make(run / "weights", "weights", {"settings": {"policy": "segments", "beta": 0.2, "gamma": 15}}, write_weights)
+    values = scores["score"].to_numpy()
+    weight = (values <= np.quantile(values, 0.2)).astype(np.float32)
+    columns = [*(scores[name] for name in WEIGHTS.names[:5]), pa.array(np.zeros(len(values)), pa.int32()), weight]
+    weights = pa.Table.from_arrays(columns, schema=WEIGHTS)
+    counts = {"in": count + 3, "kept": count, "dropped": {"duplicate": 2}, "rejected": {"unreadable": 1}}
+    files = {"files": {"web.jsonl": "00"}}
+    commit(run / "corpus", files, lambda folder: write_parts([texts], folder, DOCUMENTS), counts=counts)
+    commit(run / "scores", {"selector": "knn"}, write_scores, counts={"units": len(values)}, **notes)
+    settings = {"settings": {"policy": "segments", "beta": 0.2, "gamma": 15}}
+    counts = {"units": {"in": len(values), "kept": int(weight.sum())}}
+    commit(run / "weights", settings, lambda folder: write_parts([weights], folder, WEIGHTS), counts=counts)
 
 
 def write_training(folder: Path, gain: float) -> None:
@@ -114,18 +114,17 @@ def write_training(folder: Path, gain: float) -> None:
     lines = []
     for index in range(5):
         fall = gain * (1 - np.exp(-index)) / (1 - np.exp(-4))
-        evaluation = {"kind": "evaluation", "step": 25 * index, "tokens": 200_000 * index}
-        losses = {"task_loss": 5.2 - fall, "general_loss": 5.0 - 0.3 * fall}
-        lines += [
-            {"kind": "step", "step": 25 * index, "tokens": 1, "loss": 1.0},
-            {**evaluation, **losses, "task_loss_se": 0.03, "general_loss_se": 0.02},
-        ]
-
-    def write(draft):
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (draft.path / "training.jsonl").write_text(text, encoding="utf-8")
-
-    make(folder, "model", {"settings": {"learning_rate": 5e-4}, "gain": gain}, write)
+        losses = {
+            "task_loss": 5.2 - fall,
+            "general_loss": 5.0 - 0.3 * fall,
+            "task_loss_se": 0.03,
+            "general_loss_se": 0.02,
+        }
+        lines.append({"kind": "step", "step": 25 * index, "tokens": 1, "loss": 1.0})
+        lines.append({"kind": "evaluation", "step": 25 * index, "tokens": 200_000 * index, **losses})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    depends_on = {"settings": {"learning_rate": 5e-4}, "gain": gain}
+    commit(folder, depends_on, lambda path: (path / "training.jsonl").write_text(text), "model")
 
 
 def answers_of(mean: float, seeds: int, collapsed_seed: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -143,40 +142,40 @@ def write_results(
     run: Path,
     task: str = "toy",
     seeds: int = 8,
-    arms: dict[str, float] | None = None,
     collapsed_arm: str = "",
     version: int = 1,
+    arms: Any = ARMS,
     **settings: int,
 ) -> None:
     """Write finetune/TASK/ARM as fine-tuning does; seed 3 of the collapsed arm answers one class but for two texts."""
-    preset = {"epochs": 3, "learning_rate": 5e-5, "max_train": None, **settings}
-    max_train = preset.pop("max_train")
-    for arm, mean in (arms or ARMS).items():
+    preset = {"epochs": 3, "learning_rate": 5e-5, "seeds": list(range(seeds)), **settings}
+    max_train = preset.pop("max_train", None)
+    card = {"name": task, "version": version, "labels": ["a", "b", "c"], "data": {"test.jsonl": "cd" * 16}}
+    for arm, mean in arms.items():
         labels, answers = answers_of(mean, seeds, 3 if arm == collapsed_arm else None)
         [scores] = SingleLabel.from_count(3).scorer(answers, labels, "macro_f1")(np.ones((1, labels.size)))
         rows = [{"seed": seed, "score": float(score)} for seed, score in enumerate(scores)]
         metrics = {"task": task, "metric": "macro_f1", "direction": "higher", "seeds": rows}
+        columns = {
+            "seed": np.repeat(np.arange(seeds), labels.size),
+            "id": [f"t{number:03d}" for number in range(labels.size)] * seeds,
+            "label": np.tile(labels, seeds),
+            "prediction": answers.ravel(),
+            "probabilities": [[0.2, 0.3, 0.5]] * answers.size,
+        }
 
-        def write(draft, metrics=metrics, labels=labels, answers=answers):
-            write_json(draft.path / "metrics.json", metrics)
-            table = {
-                "seed": np.repeat(np.arange(len(answers)), labels.size),
-                "id": [f"t{number:03d}" for number in range(labels.size)] * len(answers),
-                "label": np.tile(labels, len(answers)),
-                "prediction": answers.ravel(),
-                "probabilities": [[0.2, 0.3, 0.5]] * answers.size,
-            }
-            pq.write_table(pa.table(table), draft.path / "predictions.parquet")
+        def write(folder, metrics=metrics, columns=columns):
+            write_json(folder / "metrics.json", metrics)
+            pq.write_table(pa.table(columns), folder / "predictions.parquet")
 
-        card = {"name": task, "version": version, "labels": ["a", "b", "c"], "data": {"test.jsonl": "cd" * 16}}
-        depends_on = {"model": {"name": arm}, "task": card, "preset": {**preset, "seeds": list(range(seeds))}}
-        make(run / "finetune" / task / arm, "finetune", {**depends_on, "max_train": max_train}, write)
+        depends_on = {"model": {"name": arm}, "task": card, "preset": preset, "max_train": max_train}
+        commit(run / "finetune" / task / arm, depends_on, write, "finetune")
 
 
-@pytest.fixture
-def whole_run(tmp_path) -> Path:
-    """Write all parts of a run with several arms, with the same seconds and versions everywhere."""
-    run = tmp_path / "toy-run"
+@pytest.fixture(scope="session")
+def shared_run(tmp_path_factory) -> Path:
+    """All parts of a run with several arms, with the same seconds and versions everywhere; tests leave it as it is."""
+    run = tmp_path_factory.mktemp("report") / "toy-run"
     write_ranking(run)
     write_selection(run)
     for arm, gain in {"general": 0.25, "random": 0.3, "dana": 0.6}.items():
@@ -187,13 +186,18 @@ def whole_run(tmp_path) -> Path:
     return run
 
 
+@pytest.fixture(scope="session")
+def frames(shared_run):
+    return read_run(shared_run)
+
+
+@pytest.fixture(scope="session")
+def tables(frames):
+    """Tables of the run's report by name."""
+    return analyse(frames).tables
+
+
 @pytest.fixture
-def write() -> dict[str, Callable[..., None]]:
-    """Return the writers of the parts, for tests that need one of them."""
-    return {
-        "ranking": write_ranking,
-        "selection": write_selection,
-        "choice": lambda run: write_selection(run, notes={"choice": choice_notes()}),
-        "training": write_training,
-        "results": write_results,
-    }
+def whole_run(shared_run, tmp_path) -> Path:
+    """A copy of the run that a test may change."""
+    return shutil.copytree(shared_run, tmp_path / "toy-run")

@@ -1,6 +1,7 @@
 """Results of fine-tuning as they are read, and which arms can be compared."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,40 +12,29 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
-from dana.report.cells import PREDICTIONS, Lineage, adaptations, read_cell, trace, weights
-from tests.report.conftest import edit_json
+from dana.report.cells import PREDICTIONS, RESULTS, Lineage, adaptations, read_cell, trace, weights
+from tests.report.conftest import edit_json, write_results
+
+
+def cell(run, arm):
+    return read_cell(run / "finetune" / "toy" / arm / RESULTS, arm)
+
+
+def unlike(run):
+    return cell(run, "dana").unlike(cell(run, "base"))
 
 
 @pytest.fixture
-def arms(tmp_path, write):
-    """Folders of two arms made alike."""
-    write["results"](tmp_path, arms={"base": 0.5, "dana": 0.7})
-    return tmp_path / "finetune" / "toy"
-
-
-def cell(arms, arm):
-    return read_cell(arms / arm / "metrics.json", arm)
-
-
-def unlike(arms):
-    return cell(arms, "dana").unlike(cell(arms, "base"))
-
-
-def edit_predictions(arms, change):
-    file = arms / "dana" / PREDICTIONS
-    pq.write_table(change(pq.read_table(file)), file)
-
-
-def test_arms_made_alike_compare(arms):
-    assert unlike(arms) == []
-    result = cell(arms, "dana")
-    assert (result.seeds, result.predictions.answers.shape) == (list(range(8)), (8, 300))
-    assert len(result.predictions.kind.labels) == 3
+def arms(shared_run, tmp_path):
+    """A run with results alone, of arms made alike."""
+    shutil.copytree(shared_run / "finetune", tmp_path / "finetune")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
     ("settings", "reasons"),
     [
+        ({}, []),
         ({"epochs": 2}, ["epochs 3 against 2"]),
         ({"max_train": 1000}, ["max_train not recorded against 1000"]),
         ({"version": 2}, ["version 1 against 2"]),
@@ -52,49 +42,46 @@ def test_arms_made_alike_compare(arms):
         ({"epochs": 2, "batch_size": 8}, ["batch_size not recorded against 8", "epochs 3 against 2"]),
     ],
 )
-def test_unlike_settings_are_named(tmp_path, write, settings, reasons):
-    write["results"](tmp_path, arms={"dana": 0.7})
-    write["results"](tmp_path, arms={"base": 0.5}, **settings)
-    assert unlike(tmp_path / "finetune" / "toy") == reasons
+def test_unlike_settings_are_named(shared_run, tmp_path, settings, reasons):
+    write_results(tmp_path, arms={"base": 0.5}, **settings)
+    assert cell(shared_run, "dana").unlike(cell(tmp_path, "base")) == reasons
 
 
 def test_unlike_data_precision_and_metric_are_named(arms):
-    manifest = arms / "base" / MANIFEST
-    depends_on = json.loads(manifest.read_text())["depends_on"]
+    base, dana = (arms / "finetune" / "toy" / arm for arm in ("base", "dana"))
+    depends_on = json.loads((base / MANIFEST).read_text())["depends_on"]
     depends_on["task"]["data"] = {"test.jsonl": "ef" * 16}
-    edit_json(manifest, depends_on=depends_on, precision="no")
-    edit_json(arms / "dana" / MANIFEST, precision="bf16")
+    edit_json(base / MANIFEST, depends_on=depends_on, precision="no")
+    edit_json(dana / MANIFEST, precision="bf16")
     predictions = cell(arms, "dana").predictions
-    accuracies = enumerate((predictions.answers == predictions.labels).mean(axis=1).tolist())
-    rows = [{"seed": seed, "score": accuracy} for seed, accuracy in accuracies]
-    edit_json(arms / "dana" / "metrics.json", metric="accuracy", seeds=rows)
+    accuracies = (predictions.answers == predictions.labels).mean(axis=1).tolist()
+    rows = [{"seed": seed, "score": accuracy} for seed, accuracy in enumerate(accuracies)]
+    edit_json(dana / RESULTS, metric="accuracy", seeds=rows)
     assert unlike(arms) == ["precision bf16 against no", "test.jsonl differs", "metric accuracy against macro_f1"]
 
 
 def test_unlike_test_examples_are_named_whatever_their_order(arms):
-    answers = cell(arms, "dana").predictions.answers
-    edit_predictions(arms, lambda table: table.take(np.random.default_rng(0).permutation(table.num_rows)))
+    answers, file = cell(arms, "dana").predictions.answers, arms / "finetune" / "toy" / "dana" / PREDICTIONS
+    table = pq.read_table(file)
+    pq.write_table(table.take(np.random.default_rng(0).permutation(table.num_rows)), file)
     assert unlike(arms) == []
+    assert answers.shape == (8, 300)
     np.testing.assert_array_equal(cell(arms, "dana").predictions.answers, answers)
-    edit_predictions(arms, lambda table: table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")))
+    pq.write_table(table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
     assert unlike(arms) == ["the test examples differ (20 are in only one)"]
 
 
-def test_collapse_is_read_from_the_predictions(tmp_path, write):
-    """Seed 3 of base answers two texts differently from the rest."""
-    write["results"](tmp_path, arms={"base": 0.5}, collapsed_arm="base")
-    assert cell(tmp_path / "finetune" / "toy", "base").collapsed_seeds == {3}
+def edit_table(change):
+    return lambda file: pq.write_table(change(pq.read_table(file)), file)
 
 
 def set_value(name, value):
-    def change(file):
-        table = pq.read_table(file)
+    def change(table):
         values = table[name].to_pylist()
         values[5] = value
-        index = table.column_names.index(name)
-        pq.write_table(table.set_column(index, name, pa.array(values, table[name].type)), file)
+        return table.set_column(table.column_names.index(name), name, pa.array(values, table[name].type))
 
-    return change
+    return edit_table(change)
 
 
 @pytest.mark.parametrize(
@@ -102,44 +89,38 @@ def set_value(name, value):
     [
         (MANIFEST, lambda file: file.unlink()),
         (PREDICTIONS, lambda file: file.unlink()),
-        (PREDICTIONS, lambda file: file.write_bytes(b"junk")),
         (PREDICTIONS, lambda file: file.write_bytes(file.read_bytes()[:-100])),
-        (PREDICTIONS, lambda file: pq.write_table(pq.read_table(file).slice(0, 0), file)),
-        (PREDICTIONS, lambda file: pq.write_table(pq.read_table(file).slice(1), file)),
-        (PREDICTIONS, lambda file: pq.write_table(pq.read_table(file).drop_columns(["id"]), file)),
+        (PREDICTIONS, edit_table(lambda table: table.slice(0, 0))),
+        (PREDICTIONS, edit_table(lambda table: table.slice(1))),
+        (PREDICTIONS, edit_table(lambda table: table.drop_columns(["id"]))),
         (PREDICTIONS, set_value("prediction", 7)),
         (PREDICTIONS, set_value("label", -1)),
         (PREDICTIONS, set_value("prediction", 1)),  # not the predictions of the scores
-        ("metrics.json", lambda file: edit_json(file, seeds=None)),
-        ("metrics.json", lambda file: edit_json(file, seeds=[{"seed": 0}])),
-        ("metrics.json", lambda file: edit_json(file, seeds=[{"seed": 0, "score": None}])),
-        ("metrics.json", lambda file: edit_json(file, seeds=[{"seed": 0, "score": 0.5}])),
-        ("metrics.json", lambda file: edit_json(file, metric="bleu")),
+        (RESULTS, lambda file: edit_json(file, seeds=None)),
+        (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0}])),
+        (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0, "score": None}])),
+        (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0, "score": 0.5}])),
+        (RESULTS, lambda file: edit_json(file, metric="bleu")),
     ],
 )
 def test_damaged_results_are_refused_in_one_line_with_the_folder(arms, file, change):
-    change(arms / "dana" / file)
+    folder = arms / "finetune" / "toy" / "dana"
+    change(folder / file)
     with pytest.raises(ArtifactError) as error:
         cell(arms, "dana")
-    assert str(arms / "dana") in str(error.value)
+    assert str(folder) in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def manifest(weights_digest: str, parent: str, **settings) -> dict:
+def identity(digest):
+    return {"model.safetensors": digest, "config.json": "c", "tokenizer.json": "t"}
+
+
+def manifest(digest, parent, **settings):
     """Manifest of an adapted model."""
-    return {
-        "kind": "model",
-        "files": {
-            "model.safetensors": {"digest": weights_digest},
-            "__dana__/x.safetensors": {"digest": "no"},
-            "config.json": {},
-        },
-        "depends_on": {"model": {"model.safetensors": parent, "config.json": "c"}, "settings": settings},
-    }
-
-
-def identity(weights_digest: str) -> dict[str, str]:
-    return {"model.safetensors": weights_digest, "config.json": "c", "tokenizer.json": "t"}
+    digests = {"model.safetensors": digest, "__dana__/x.safetensors": "no"}
+    files = {name: {"digest": value} for name, value in digests.items()} | {"config.json": {}}
+    return {"kind": "model", "files": files, "depends_on": {"model": identity(parent), "settings": settings}}
 
 
 def test_a_model_is_traced_to_the_start_of_the_run():
@@ -153,27 +134,21 @@ def test_a_model_is_traced_to_the_start_of_the_run():
     assert trace({"name": "bert"}, lineages).roots_differ(trace({"name": "roberta"}, lineages))
     assert not trace(None, lineages).roots_differ(trace(None, lineages))
     assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weights(identity("a"))  # a circle ends
+    for values in ({"files": None}, {"files": []}, {"depends_on": None}, {"depends_on": {}}):
+        assert adaptations([{**manifest("b", "a"), **values}]) == {}
 
 
-@pytest.mark.parametrize("values", [{"files": None}, {"files": []}, {"depends_on": None}, {"depends_on": {}}])
-def test_a_manifest_without_lineage_is_skipped(values):
-    assert adaptations([{**manifest("b", "a"), **values}]) == {}
-
-
-def test_the_precision_of_an_adaptation_counts():
+def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_base(frames):
     content = {**manifest("b", "a", tokens=5), "execution": {"precision": "bf16"}}
-    (lineage,) = adaptations([content]).values()
+    older = adaptations([{**content, "execution": None}])
+    assert [lineage.settings for lineage in older.values()] == [{"tokens": 5}]
+    lineage = trace(identity("b"), adaptations([content]))
     assert lineage.settings == {"tokens": 5, "precision": "bf16"}
-    (older,) = adaptations([{**content, "execution": None}]).values()
-    assert older.settings == {"tokens": 5}
-
-
-def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_base(arms):
-    parent, settings = frozenset({("model.safetensors", "aa")}), {"tokens": 5, "precision": "bf16"}
-    model = replace(cell(arms, "dana"), lineage=Lineage(parent, parent, settings))
-    other = replace(model, lineage=Lineage(parent, parent, {**settings, "precision": "no"}))
+    base, *_, dana = frames.cells
+    model = replace(dana, lineage=lineage)
+    other = replace(model, lineage=replace(lineage, settings={"tokens": 5, "precision": "no"}))
     assert model.unlike(other) == ["adapted with precision bf16 against no"]
     per_seed = replace(model, nested=True)
-    assert len(per_seed.unlike(model)) == 1
+    assert per_seed.unlike(model) == ["one adaptation for all seeds against one per seed"]
     assert per_seed.unlike(replace(per_seed, arm="random")) == []
-    assert per_seed.unlike(replace(cell(arms, "base"), lineage=Lineage(root=parent))) == []
+    assert per_seed.unlike(replace(base, lineage=Lineage(root=lineage.root))) == []

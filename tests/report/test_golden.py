@@ -9,14 +9,13 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.report import sections
-from dana.report.compare_runs import compare_runs
 from dana.report.page import to_markdown
 from dana.report.provenance import cost_finding, reproduction, step_table
 from dana.report.run import Candidates, RunFrames, read_run
 from dana.report.sections import analyse, build_report
 from dana.report.tables import ranking_table
 from tests.golden import check_golden
-from tests.report.conftest import edit_json
+from tests.report.conftest import choice_notes, edit_json, write_ranking, write_results, write_selection, write_training
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -31,23 +30,12 @@ def test_golden_report(whole_run):
     check_golden(GOLDEN / "report.md", to_markdown(report))
 
 
-def test_golden_report_of_a_choice_alone(tmp_path, write):
+def test_golden_report_of_a_choice_alone(tmp_path):
     """Missing parts name the commands that make them."""
-    write["choice"](tmp_path / "run")
+    write_selection(tmp_path / "run", choice=choice_notes())
     for manifest in (tmp_path / "run").rglob(MANIFEST):
         edit_json(manifest, seconds=10.0, versions={"dana": "1.0"})
     check_golden(GOLDEN / "choice.md", to_markdown(build_report(read_run(tmp_path / "run"))))
-
-
-def test_golden_comparison(tmp_path, write):
-    arms = {"base": 0.5, "random": 0.55, "dana": 0.7}
-    write["results"](tmp_path / "one", arms=arms)
-    write["results"](tmp_path / "two", arms={**arms, "dana": 0.8})
-    write["results"](tmp_path / "one", "other", arms=arms)
-    write["results"](tmp_path / "two", "other", arms=arms, epochs=9)
-    runs = [read_run(tmp_path / name) for name in ("one", "two")]
-    runs = [replace(run, stages={step: {**one, "versions": {}} for step, one in run.stages.items()}) for run in runs]
-    check_golden(GOLDEN / "comparison.md", to_markdown(compare_runs(runs)))
 
 
 SCENARIOS = {
@@ -71,12 +59,16 @@ SCENARIOS = {
 }
 
 
-def test_golden_findings(tmp_path, write):
+def run_verdict(run: Path) -> str:
+    return sections.verdict(analyse(read_run(run)))
+
+
+def test_golden_findings(tmp_path):
     """Headline, numbers and findings of fine-tuning, by outcome."""
     blocks = []
     for name, parts in SCENARIOS.items():
         for part in parts:
-            write["results"](tmp_path / name, **part)
+            write_results(tmp_path / name, **part)
         analysis = analyse(read_run(tmp_path / name))
         lines = [f"# {name}", sections.verdict(analysis)]
         lines += [f"{finding.value}  {finding.meaning}" for finding in sections.highlights(analysis)]
@@ -84,30 +76,30 @@ def test_golden_findings(tmp_path, write):
     check_golden(GOLDEN / "findings.txt", "\n\n".join(blocks) + "\n")
 
 
-def ranking_finding(stability: float | None = 1.0, tied: bool = False, recall: bool = True) -> str:
-    rows = [{"name": name, "f1_mean": f1, "stability": stability} for name, f1 in [("first", 0.9), ("second", 0.8)]]
-    if recall:
-        shares = {"recall": 0.7, "recall_low": 0.6, "recall_high": 0.8}
-        rows = [{**row, **shares, "tied": tied or row["name"] == "first"} for row in rows]
-    rows = [{**row, "auroc_mean": 0.9, "ap_mean": 0.9, "fit_s": 1.0, "score_s": 1.0} for row in rows]
-    frame = pd.DataFrame(rows).assign(chosen=[True, False])
+RECALL = {"recall": 0.7, "recall_low": 0.6, "recall_high": 0.8}
+
+
+def ranking_finding(stability: float | None = 1.0, tied: bool = False, recall: dict[str, float] = RECALL) -> str:
+    columns = {"name": ["first", "second"], "f1_mean": [0.9, 0.8], "chosen": [True, False], "tied": [True, tied]}
+    measures = dict.fromkeys(("auroc_mean", "ap_mean", "fit_s", "score_s"), 0.9)
+    frame = pd.DataFrame({**columns, **measures, **recall, "stability": stability})
     return sections.ranking_finding(ranking_table(Candidates(frame, {"budget": 0.2})))
 
 
-def test_golden_findings_before_fine_tuning(whole_run, tmp_path, write):
-    lines = [ranking_finding(), ranking_finding(tied=True), ranking_finding(0.18), ranking_finding(None, recall=False)]
-    write["ranking"](tmp_path / "alone")
-    lines.append(sections.verdict(analyse(read_run(tmp_path / "alone"))))
-    write["selection"](tmp_path / "alone")
-    lines.append(sections.verdict(analyse(read_run(tmp_path / "alone"))))
-    run = read_run(whole_run)
+def test_golden_findings_before_fine_tuning(shared_run, tmp_path):
+    lines = [ranking_finding(), ranking_finding(tied=True), ranking_finding(0.18), ranking_finding(None, recall={})]
+    write_ranking(tmp_path)
+    lines.append(run_verdict(tmp_path))
+    write_selection(tmp_path)
+    lines.append(run_verdict(tmp_path))
+    run = read_run(shared_run)
     run.scores.units["weight"] = 0.3
     lines.append(sections.selection_finding(analyse(run)))
     evaluations = run.evaluations.assign(task_loss=float("nan"))
-    lines.append(sections.verdict(analyse(RunFrames(whole_run, evaluations=evaluations))))
+    lines.append(sections.verdict(analyse(RunFrames(tmp_path, evaluations=evaluations))))
     for seconds in (119, 120, 7199, 9000):
         stages = {"a": {"kind": "task", "seconds": seconds}, "b": {"kind": "scores", "seconds": 0}}
-        lines.append(cost_finding(step_table(RunFrames(whole_run, stages=stages))))
+        lines.append(cost_finding(step_table(RunFrames(tmp_path, stages=stages))))
     check_golden(GOLDEN / "other_findings.txt", "\n".join(lines) + "\n")
 
 
@@ -119,38 +111,30 @@ def test_golden_reproduction(is_grid):
     assert reproduction(RunFrames(Path("run"), stages=stages)) == ""
 
 
-def lineage_verdict(run: Path) -> str:
-    return sections.verdict(analyse(read_run(run)))
+def set_lineage(run: Path, weights: dict[str, str], steps: dict[str, int]) -> None:
+    """Say which weights arms were fine-tuned from, and for how many steps they were adapted."""
+    for arm, count in steps.items():
+        depends_on = {"model": {"model.safetensors": "start"}, "settings": {"steps": count}}
+        files = {"model.safetensors": {"digest": arm}}
+        edit_json(run / "arms" / arm / "adapted" / MANIFEST, files=files, depends_on=depends_on)
+    for arm, digest in weights.items():
+        file = run / "finetune" / "toy" / arm / MANIFEST
+        depends_on = json.loads(file.read_text())["depends_on"]
+        edit_json(file, depends_on={**depends_on, "model": {"model.safetensors": digest}})
 
 
-def write_model(run: Path, arm: str, parent: str, steps: int = 100) -> None:
-    """Say in the manifest of an arm's model which weights it has and which it started from."""
-    files = {"model.safetensors": {"digest": arm}}
-    depends_on = {"model": {"model.safetensors": parent}, "settings": {"steps": steps}}
-    edit_json(run / "arms" / arm / "adapted" / MANIFEST, files=files, depends_on=depends_on)
-
-
-def write_finetuned(run: Path, arm: str, weights: str) -> None:
-    file = run / "finetune" / "toy" / arm / MANIFEST
-    depends_on = json.loads(file.read_text())["depends_on"]
-    edit_json(file, depends_on={**depends_on, "model": {"model.safetensors": weights}})
-
-
-def test_golden_lineage(tmp_path, write):
+def test_golden_lineage(tmp_path):
     """Only arms adapted alike from one model are compared, unless nothing is known of their origin."""
-    write["results"](tmp_path, arms={"base": 0.5, "random": 0.6, "dana": 0.7})
+    write_results(tmp_path, arms={"base": 0.5, "random": 0.6, "dana": 0.7})
+    weights, lines = {"base": "start", "random": "random", "dana": "dana"}, []
     for arm in ("random", "dana"):
-        write["training"](tmp_path / "arms" / arm / "adapted", 0.2)
-        write_model(tmp_path, arm, "start")
-        write_finetuned(tmp_path, arm, arm)
-    write_finetuned(tmp_path, "base", "start")
-    lines = ["# alike", lineage_verdict(tmp_path)]
-    write_model(tmp_path, "random", "start", steps=50)
-    lines += ["# random with fewer steps", lineage_verdict(tmp_path)]
-    write_model(tmp_path, "random", "start")
-    write_finetuned(tmp_path, "base", "other")
-    lines += ["# another base", lineage_verdict(tmp_path)]
-    write_finetuned(tmp_path, "base", "start")
-    write_finetuned(tmp_path, "dana", "elsewhere")
-    lines += ["# a model from elsewhere", lineage_verdict(tmp_path)]
+        write_training(tmp_path / "arms" / arm / "adapted", 0.2)
+    for name, changes, steps in (
+        ("alike", {}, 100),
+        ("random with fewer steps", {}, 50),
+        ("another base", {"base": "other"}, 100),
+        ("a model from elsewhere", {"dana": "elsewhere"}, 100),
+    ):
+        set_lineage(tmp_path, {**weights, **changes}, {"random": steps, "dana": 100})
+        lines += [f"# {name}", run_verdict(tmp_path)]
     check_golden(GOLDEN / "lineage.txt", "\n".join(lines) + "\n")

@@ -9,6 +9,7 @@ import pytest
 
 from dana.report.svg import COLOURS
 from dana.stages.report import compare_stage, report_stage
+from tests.report.conftest import write_results
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Measures the page in a frame and reports to the page around it: a window is never narrower than 500 pixels.
@@ -34,10 +35,15 @@ AROUND = """<!DOCTYPE html><meta name="color-scheme" content="light dark"><title
 <iframe src="measured.html" style="border: 0; width: %dpx; height: 800px"></iframe>"""
 
 
-@pytest.fixture
-def page(whole_run):
-    (whole_run / "settings.yaml").write_text("weigh:\n  beta: 0.2\n" + f"task: {'long/' * 60}\n")
-    return report_stage(whole_run)
+def in_browser(test):
+    return pytest.mark.slow(pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")(test))
+
+
+@pytest.fixture(scope="module")
+def page(shared_run, tmp_path_factory):
+    run = shutil.copytree(shared_run, tmp_path_factory.mktemp("page") / "toy-run")
+    (run / "settings.yaml").write_text("weigh:\n  beta: 0.2\n" + f"task: {'long/' * 60}\n")
+    return report_stage(run)
 
 
 def test_the_verdict_comes_first_and_tables_scroll(page):
@@ -58,12 +64,10 @@ def test_colours_have_enough_contrast_in_light_and_dark(page):
     day, night = re.findall(r":root \{(.*?)\}", page.read_text(encoding="utf-8"), re.S)
     values = [dict(re.findall(r"--([\w-]+): (#\w{6})", scheme)) for scheme in (day, night)]
     assert values[0].keys() == values[1].keys() >= COLOURS.keys()
-    for name, colour in COLOURS.items():
-        assert values[0][name] == colour
+    assert {name: values[0][name] for name in COLOURS} == COLOURS
     for scheme in values:
         for text in ("ink", "soft"):
-            assert contrast(scheme[text], scheme["page"]) > 4.5
-            assert contrast(scheme[text], scheme["panel"]) > 4.5
+            assert min(contrast(scheme[text], scheme[back]) for back in ("page", "panel")) > 4.5
         for mark in COLOURS.keys() - {"ink", "rule"}:
             assert contrast(scheme[mark], scheme["page"]) > 2, mark
 
@@ -87,44 +91,35 @@ def measure_page(page, width, dark=False, paper=False):
     copy.write_text(html.replace("@media print", "@media all") if paper else html, encoding="utf-8")
     around = page.with_name("around.html")
     around.write_text(AROUND % width, encoding="utf-8")
-    browser = subprocess.run(
-        [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--dump-dom",
-            f"--blink-settings=preferredColorScheme={0 if dark else 1}", around.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--dump-dom"]
+    command = [CHROMIUM, *flags, f"--blink-settings=preferredColorScheme={0 if dark else 1}", around.as_uri()]
+    browser = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(re.search(r"<title>(.*?)</title>", browser.stdout)[1].replace("&gt;", ">").replace("&lt;", "<"))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@in_browser
 @pytest.mark.parametrize("width", [400, 1200])
 def test_in_a_browser_the_answer_is_on_the_first_screen(page, width):
-    measures = measure_page(page, width)
+    measures, night = measure_page(page, width), measure_page(page, width, dark=True)
     assert measures["width"] == width
     assert measures["scrolls"] <= width
     assert measures["verdict"] < 400
     assert measures["numbers"] < 800
     assert measures["letters"] > 7
-    night = measure_page(page, width, dark=True)
     assert (measures["page"], night["page"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")
     assert (measures["ink"], night["ink"]) == ("rgb(27, 31, 36)", "rgb(230, 232, 234)")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@in_browser
 def test_on_paper_nothing_is_folded_or_clipped(page):
     assert measure_page(page, 1200)["hidden"] > 0
     paper = measure_page(page, 720, paper=True)  # A4 within its margins
-    assert paper["hidden"] == 0
-    assert paper["clipped"] == 0
+    assert (paper["hidden"], paper["clipped"]) == (0, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_comparison_fits_a_phone(page, write, tmp_path):
-    write["results"](tmp_path / "another")
+@in_browser
+def test_a_comparison_fits_a_phone(page, tmp_path):
+    write_results(tmp_path / "another")
     measures = measure_page(compare_stage([page.parent, tmp_path / "another"], tmp_path / "out"), 400)
     assert measures["scrolls"] <= 400
     assert measures["numbers"] < 800

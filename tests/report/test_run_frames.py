@@ -1,6 +1,8 @@
-"""A run's folder as data frames, and errors that name file, line and key."""
+"""A run's folder as data frames, its steps, costs and settings, and errors that name file, line and key."""
 
+import json
 import shutil
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -8,57 +10,51 @@ import pytest
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
 from dana.core.schemas import HELD_OUT_TASK
-from dana.report.run import arm_order, read_run
-from dana.report.sections import analyse
-from tests.report.conftest import choice_notes, edit_json
+from dana.report.files import recorded_seconds
+from dana.report.provenance import cost_finding, setting_table, step_table
+from dana.report.run import RunFrames, arm_order, read_run
+from tests.report.conftest import choice_notes, edit_json, write_results, write_selection, write_training
 
 ADAPTED = "arms/dana/adapted/training.jsonl"
 
 
-def test_a_whole_run_is_read_in_order(whole_run):
-    run = read_run(whole_run)
-    assert run.ranking.rows.query("chosen")["name"].tolist() == ["knn"]
-    assert len(run.scores.units) == 80 * 12
-    assert run.scores.units["weight"].sum() == 192  # a fifth of 960
-    assert run.scores.units["planted"].sum() == 240
-    assert len(run.scores.task) == 120
-    assert list(dict.fromkeys(run.evaluations["arm"])) == ["general", "random", "dana"]
-    assert [cell.arm for cell in run.cells] == ["base", "general", "random", "dana"]
-    assert [cell.collapsed_seeds for cell in run.cells] == [set(), {3}, set(), set()]
-    assert set(run.stages) == {
-        *("ranking", "corpus", "scores", "weights"),
-        *(f"arms/{arm}/adapted" for arm in ("general", "random", "dana")),
-        *(f"finetune/toy/{arm}" for arm in ("base", "general", "random", "dana")),
-    }
+def test_a_whole_run_is_read_in_order(frames):
+    assert frames.ranking.rows.query("chosen")["name"].tolist() == ["knn"]
+    assert len(frames.scores.units) == 80 * 12
+    assert frames.scores.units["weight"].sum() == 192  # a fifth of 960
+    assert frames.scores.units["planted"].sum() == 240
+    assert len(frames.scores.task) == 120
+    assert list(dict.fromkeys(frames.evaluations["arm"])) == ["general", "random", "dana"]
+    collapsed_seeds = [("base", set()), ("general", {3}), ("random", set()), ("dana", set())]
+    assert [(cell.arm, cell.collapsed_seeds) for cell in frames.cells] == collapsed_seeds
+    models = {f"arms/{arm}/adapted" for arm in ("general", "random", "dana")}
+    results = {f"finetune/toy/{arm}" for arm in ("base", "general", "random", "dana")}
+    assert set(frames.stages) == {"ranking", "corpus", "scores", "weights"} | models | results
 
 
-def test_missing_parts_are_none_and_hidden_folders_are_skipped(tmp_path, write):
-    write["results"](tmp_path)
+def test_missing_parts_are_none_and_hidden_folders_are_skipped(tmp_path):
+    write_results(tmp_path)
     (tmp_path / "finetune" / "toy" / "dana").rename(tmp_path / "finetune" / "toy" / ".dana.tmp-1")  # being written
     run = read_run(tmp_path)
     assert (run.ranking, run.choice, run.scores, run.evaluations) == (None, None, None, None)
     assert [(cell.arm, len(cell.scores)) for cell in run.cells] == [("base", 8), ("general", 8), ("random", 8)]
 
 
-def test_the_only_arm_of_a_run_is_called_adapted(tmp_path, write):
-    write["training"](tmp_path / "adapted", 0.2)
-    write["results"](tmp_path / "other", arms={"ours": 0.5})
+def test_the_only_arm_of_a_run_is_called_adapted_and_unknown_ones_come_last_by_name(tmp_path):
+    write_training(tmp_path / "adapted", 0.2)
+    write_results(tmp_path / "other", arms={"ours": 0.5})
     shutil.copytree(tmp_path / "other" / "finetune" / "toy" / "ours", tmp_path / "finetune")
     run = read_run(tmp_path)
     assert set(run.evaluations["arm"]) == {"adapted"}
     assert [cell.arm for cell in run.cells] == ["adapted"]
-
-
-def test_unknown_arms_come_last_by_name():
-    arms = ["zebra", "adapted", "dana", "apple", "base"]
-    assert sorted(arms, key=arm_order) == ["base", "dana", "adapted", "apple", "zebra"]
+    arms = ["base", "dana", "adapted", "apple", "zebra"]
+    assert sorted(reversed(arms), key=arm_order) == arms
 
 
 @pytest.mark.parametrize("name", ["fusion", "lda"])
-def test_the_choice_of_a_selector_is_marked(write, tmp_path, name):
-    write["choice"](tmp_path)
-    if name != "fusion":
-        edit_json(tmp_path / "scores" / MANIFEST, choice={**choice_notes(), "chosen": name})
+def test_the_choice_of_a_selector_is_marked(tmp_path, name):
+    choice = choice_notes()
+    write_selection(tmp_path, 20, choice=choice if name == "fusion" else {**choice, "chosen": name})
     assert read_run(tmp_path).choice.rows.query("chosen")["name"].tolist() == [name]
 
 
@@ -66,21 +62,29 @@ def replace_text(old, new):
     return lambda file: file.write_text(file.read_text().replace(old, new, 1))
 
 
+def append(text):
+    return lambda file: file.write_text(file.read_text() + text)
+
+
+def write_junk(file):
+    file.write_bytes(b"\xff\xfejunk")
+
+
 @pytest.mark.parametrize(
     ("file", "change", "words"),
     [
         (ADAPTED, replace_text("task_loss_se", "other"), [":2:", "task_loss_se"]),
         (ADAPTED, replace_text('"task_loss": 5.2', '"task_loss": "high"'), [":2:", "'high'"]),
-        (ADAPTED, lambda file: file.write_text(file.read_text() + "{"), [":11:"]),
-        (ADAPTED, lambda file: file.write_text(file.read_text() + "[1]\n"), [":11:", "list"]),
-        (ADAPTED, lambda file: file.write_bytes(b"\xff\xfe"), ["utf-8"]),
+        (ADAPTED, append("{"), [":11:"]),
+        (ADAPTED, append("[1]\n"), [":11:", "list"]),
+        (ADAPTED, write_junk, ["utf-8"]),
         (f"ranking/{MANIFEST}", lambda file: edit_json(file, chosen="magic"), ["chosen='magic'"]),
         (f"ranking/{MANIFEST}", lambda file: edit_json(file, detectors=[]), ["chosen='knn'"]),
         (f"ranking/{MANIFEST}", lambda file: file.write_text('{\n"a": 1\n'), [":3:"]),
         (f"scores/{MANIFEST}", lambda file: edit_json(file, choice={"chosen": "lda"}), ["candidates"]),
         ("finetune/toy/base/metrics.json", lambda file: edit_json(file, seeds=[1]), []),
-        ("scores/part-00000.parquet", lambda file: file.write_bytes(b"junk"), ["Parquet"]),
-        (f"scores/{HELD_OUT_TASK}", lambda file: file.write_bytes(b"junk"), ["Parquet"]),
+        ("scores/part-00000.parquet", write_junk, ["Parquet"]),
+        (f"scores/{HELD_OUT_TASK}", write_junk, ["Parquet"]),
         (f"scores/{HELD_OUT_TASK}", lambda file: pq.write_table(pq.read_table(file).drop(["score"]), file), ["score"]),
     ],
 )
@@ -92,26 +96,68 @@ def test_damaged_files_are_named_with_line_and_key(whole_run, file, change, word
     assert "\n" not in str(error.value)
 
 
-def test_a_null_loss_is_a_dash(whole_run):
-    replace_text('"task_loss": 5.2', '"task_loss": null')(whole_run / ADAPTED)
-    losses = analyse(read_run(whole_run)).tables["losses"]
-    assert any("–" in cell for cells, _ in losses.rows() for cell in cells)
-
-
-def test_weights_of_other_scores_and_a_second_result_of_an_arm_are_refused(whole_run, tmp_path, write):
+def test_weights_of_other_scores_and_a_second_result_of_an_arm_are_refused(whole_run, tmp_path):
     shutil.copytree(whole_run / "finetune" / "toy" / "dana", whole_run / "finetune" / "other" / "dana")
     with pytest.raises(ArtifactError, match="task toy, arm dana"):
         read_run(whole_run)
     shutil.rmtree(whole_run / "finetune" / "other")
-    write["selection"](tmp_path / "other", 84)
+    write_selection(tmp_path / "other", 84)
     shutil.rmtree(whole_run / "scores")
     (tmp_path / "other" / "scores").rename(whole_run / "scores")
     with pytest.raises(ArtifactError, match="toy-run/weights"):
         read_run(whole_run)
 
 
-def test_a_folder_without_a_run_names_the_first_command(tmp_path):
-    with pytest.raises(ArtifactError, match="dana score"):
-        read_run(tmp_path)
-    with pytest.raises(ArtifactError, match="absent"):
-        read_run(tmp_path / "absent")
+def manifest(kind, seconds, counts):
+    return {"kind": kind, "seconds": seconds, "counts": counts}
+
+
+def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
+    """The adaptation was resumed and took 60 seconds in total; steps of single nested seeds are counted once."""
+    stages = {
+        "finetune": manifest("finetune", 20, {"train": 50, "test": 9}),
+        "adapted": manifest("model", 10, {"tokens_seen": 120_000, "tokens_text": 7}),
+        "scores": manifest("scores", 15, {"units": 30}),
+        "corpus": manifest("corpus", 5, {"in": 8, "kept": 7}),
+    }
+    run = RunFrames(tmp_path, stages=stages, step_seconds={"adapted": 60.0, "corpus": 0.0})
+    frame = step_table(run).frame.set_index("step")
+    assert list(frame.index) == ["corpus", "scores", "adapted", "finetune"]
+    assert frame["seconds"].tolist() == [5, 15, 60, 20]
+    assert frame["share"].tolist() == [0.05, 0.15, 0.6, 0.2]
+    counts = ["in 8; kept 7", "units 30", "tokens_seen 120,000; tokens_text 7", "train 50; test 9"]
+    assert frame["counts"].tolist() == counts
+    finding = cost_finding(step_table(run)).replace("\N{NO-BREAK SPACE}", " ")
+    assert finding == "100.0 seconds in total: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %."
+    of_seeds = {"nested/1/finetune/toy/dana": stages["finetune"], "nested/1/arms/dana/adapted": stages["adapted"]}
+    assert len(step_table(replace(run, stages=stages | of_seeds)).frame) == 5
+    ((cells, _),) = step_table(RunFrames(tmp_path, stages={"b": {"kind": "model"}})).rows()
+    assert cells[1:4] == ["0.0", "0.0\N{NO-BREAK SPACE}%", ""]
+    assert step_table(RunFrames(tmp_path)) is None
+
+
+def test_seconds_include_every_restart(whole_run):
+    """The manifest of a resumed step has the seconds of its last start alone."""
+    lines = [{"kind": "step", "seconds": 40.5}, {"kind": "step", "seconds": 1000.25}, {"kind": "x"}]
+    append("".join(json.dumps(line) + "\n" for line in lines))(whole_run / ADAPTED)
+    metrics = whole_run / "finetune" / "toy" / "dana" / "metrics.json"
+    rows = json.loads(metrics.read_text())["seeds"]
+    edit_json(metrics, seeds=[{**rows[0], "seconds": 300.0}, {**rows[1], "seconds": 200.5}, *rows[2:]])
+    frame = step_table(read_run(whole_run)).frame.set_index("step")
+    steps = ["arms/dana/adapted", "finetune/toy/dana", "corpus"]
+    assert frame.loc[steps, "seconds"].tolist() == [1000.25, 500.5, 10.0]
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"seconds": 1}'])
+def test_a_damaged_record_is_named_by_file_and_line(tmp_path, damage):
+    (tmp_path / "training.jsonl").write_text('{"kind": "step"}\n' + damage + "\n")
+    with pytest.raises(ArtifactError, match=r"training\.jsonl:2: "):
+        recorded_seconds(tmp_path)
+
+
+def test_settings_have_the_digest_of_every_input(frames):
+    frame = setting_table(frames).frame
+    assert frame.iloc[0].tolist() == ["corpus", "files.web.jsonl", "00"]
+    data = frame[frame["setting"] == "task.data.test.jsonl"]
+    assert data["value"].unique().tolist() == ["cd" * 16]
+    assert data["step"].tolist() == [f"finetune/toy/{arm}" for arm in ("base", "dana", "general", "random")]

@@ -10,29 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
+from dana.report import tables
 from dana.report.page import markdown_text, number, percent
 from dana.report.run import ScoreFrames
-from dana.report.tables import (
-    auroc,
-    difference_table,
-    histogram,
-    loss_table,
-    planted_table,
-    result_table,
-    separation_table,
-    source_table,
-    spearman,
-)
 from dana.report.verdicts import compare_arms
 from tests.report.test_verdicts import cell
 
 
-def score_frames(sources, characters, scores, weights, task=(0.0, 1.0)) -> ScoreFrames:
-    source = pd.Series(sources, dtype="category")
-    units = pd.DataFrame({"source": source, "planted": source.astype(str).str.endswith("(planted)")})
-    units["characters"], units["score"], units["weight"] = characters, scores, weights
-    held_out = pd.DataFrame({"characters": [10] * len(task), "score": task})
-    return ScoreFrames(units, held_out)
+def score_frames(sources, characters, scores, weights) -> ScoreFrames:
+    """Units, and held-out task text with the scores 0 and 1."""
+    units = pd.DataFrame({"source": pd.Series(sources, dtype="category"), "characters": characters})
+    units = units.assign(planted=[source.endswith("(planted)") for source in sources], score=scores, weight=weights)
+    return ScoreFrames(units, pd.DataFrame({"characters": [10, 10], "score": [0.0, 1.0]}))
 
 
 @pytest.fixture
@@ -42,67 +31,56 @@ def by_hand() -> ScoreFrames:
     return score_frames(sources, [10, 30, 20, 40], [3.0, -1.0, 2.0, -2.0], [0.0, 1.0, 0.0, 0.5])
 
 
-def test_source_table_by_units_and_by_characters(by_hand):
-    frame = source_table(by_hand).frame.set_index("source")
+def test_source_and_planted_table_by_hand(by_hand):
+    frame = tables.source_table(by_hand).frame.set_index("source")
     assert list(frame.index) == ["b", "p (planted)", "a"]  # 30, 20 and 0 kept characters
-    assert frame.loc["b", "share_of_kept_units"] == pytest.approx(2 / 3)
-    assert frame.loc["b", "share_of_kept_characters"] == pytest.approx(30 / 50)
-    assert frame.loc["b", "share_of_characters"] == pytest.approx(30 / 100)
-    assert frame.loc["p (planted)", "share_of_its_units_kept"] == pytest.approx(0.5)
-    assert frame.loc["a", "kept_units"] == 0
-
-
-def test_planted_table_by_hand(by_hand):
-    frame = planted_table(by_hand).frame
+    assert frame["kept_units"].tolist() == [1, 0.5, 0]
+    assert frame["share_of_kept_units"].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
+    assert frame["share_of_kept_characters"].tolist() == pytest.approx([0.6, 0.4, 0])
+    assert frame["share_of_characters"].tolist() == pytest.approx([0.3, 0.4, 0.3])
+    assert frame["share_of_its_units_kept"].tolist() == pytest.approx([1, 0.5, 0])
+    frame = tables.planted_table(by_hand).frame
     assert frame["value"].tolist() == pytest.approx([0.5, 0.5 / 1.5])
     assert frame["by_chance"].tolist() == pytest.approx([1.5 / 4, 1 / 4])
 
 
 def test_nothing_selected_or_planted(by_hand):
     by_hand.units["weight"] = 0.0
-    assert source_table(by_hand).frame["share_of_kept_characters"].tolist() == [0, 0, 0]
-    assert planted_table(by_hand) is None
+    assert tables.source_table(by_hand).frame["share_of_kept_characters"].tolist() == [0, 0, 0]
+    assert tables.planted_table(by_hand) is None
     by_hand.units["weight"], by_hand.units["planted"] = 1.0, False
-    assert planted_table(by_hand) is None
-
-
-def test_auroc_by_hand():
-    assert auroc(pd.Series([0.0, 2.0]), pd.Series([1.0, 3.0])) == 0.75
-    assert auroc(pd.Series([1.0]), pd.Series([1.0])) == 0.5
+    assert tables.planted_table(by_hand) is None
 
 
 def test_separation_by_hand(by_hand):
-    frame = separation_table(by_hand).frame.set_index("text")
+    frame = tables.separation_table(by_hand).frame.set_index("text")
     assert frame["units"].to_dict() == {"task": 2, "general": 3, "planted": 1}
     # General scores are 3, -1, 2; of the 6 pairs with the task's 0 and 1, four are in order.
-    assert frame.loc["task", "auroc_against_general"] == pytest.approx(4 / 6)
-    assert frame.loc["planted", "auroc_against_general"] == 1.0
-    assert np.isnan(frame.loc["general", "auroc_against_general"])
+    assert frame["auroc_against_general"].tolist() == pytest.approx([4 / 6, np.nan, 1.0], nan_ok=True)
+    assert tables.auroc(pd.Series([1.0]), pd.Series([1.0])) == 0.5
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=3, max_size=30))
 def test_spearman_agrees_with_scipy(pairs):
     first, second = (pd.Series(values, dtype=float) for values in zip(*pairs, strict=True))
-    if first.nunique() > 1 and second.nunique() > 1:
-        assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic)
-    else:
-        assert np.isnan(spearman(first, second))
+    varies = first.nunique() > 1 and second.nunique() > 1
+    correlation = spearmanr(first, second).statistic if varies else np.nan
+    assert tables.spearman(first, second) == pytest.approx(correlation, nan_ok=True)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50))
 def test_histogram_counts_every_unit_of_every_group(scores):
     size = len(scores)
-    frame = histogram(score_frames(["a"] * size, [1] * size, scores, [1.0] * size)).frame
+    frame = tables.histogram(score_frames(["a"] * size, [1] * size, scores, [1.0] * size)).frame
     assert frame["general"].sum() == pytest.approx(1)
     assert frame["task"].sum() == pytest.approx(1)
     assert (frame["from"].to_numpy()[1:] == frame["to"].to_numpy()[:-1]).all()
 
 
 def test_twenty_sources_are_shown():
-    table = source_table(score_frames([f"s{index:02}" for index in range(23)], [1] * 23, [0.0] * 23, [1.0] * 23))
-    assert len(list(table.rows())) == 20
-    assert table.hidden_rows == 3
-    assert len(table.frame) == 23
+    sources = [f"s{index:02}" for index in range(23)]
+    table = tables.source_table(score_frames(sources, [1] * 23, [0.0] * 23, [1.0] * 23))
+    assert (len(list(table.rows())), table.hidden_rows, len(table.frame)) == (20, 3, 23)
 
 
 def test_numbers_have_a_true_minus_and_no_minus_zero():
@@ -115,31 +93,18 @@ def test_numbers_have_a_true_minus_and_no_minus_zero():
     assert markdown_text("a|b\nc") == r"a\|b c"
 
 
-def results(scores, **fields):
-    """One result per arm with these scores, of models that answer everything right."""
+def results(**scores):
+    """One result per arm with these scores, of models that answer everything right; seed 1 of a control collapsed."""
     arms = {arm: cell(arm, np.ones((len(values), 8), bool)) for arm, values in scores.items()}
-    return [replace(arms[arm], scores=dict(enumerate(values)), **fields) for arm, values in scores.items()]
+    seeds = {arm: frozenset() if arm == "dana" else frozenset({1}) for arm in scores}
+    return [replace(arms[arm], scores=dict(enumerate(scores[arm])), collapsed_seeds=seeds[arm]) for arm in scores]
 
 
-HAND = {"base": [0.1, 0.2, 0.3], "random": [0.3, 0.1, 0.2], "dana": [0.2, 0.4, 0.3]}
-
-
-def test_result_table_has_n_mean_and_sample_standard_deviation():
-    frame = result_table(results(HAND)).frame.set_index("arm")
+def test_result_and_difference_table_by_hand():
+    cells = results(base=[0.1, 0.2, 0.3], random=[0.3, 0.1, 0.2], dana=[0.2, 0.4, 0.3])
+    frame = tables.result_table(cells).frame.set_index("arm")
     assert frame.loc["base", ["n", "mean", "std", "ddof"]].tolist() == pytest.approx([3, 0.2, 0.1, 1])
-
-
-def test_difference_table_of_one_seed_has_dashes():
-    table = difference_table(compare_arms(results({"base": [0.1], "dana": [0.9]})))
-    ((cells, _),) = table.rows()
-    assert cells[:7] == ["t", "dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"]
-    assert table.frame.iloc[0]["verdict"] == "undecided"
-    assert difference_table(compare_arms(results({"dana": [0.1]}))) is None
-
-
-def test_difference_table_counts_the_collapsed_models_of_both_arms():
-    cells = [replace(one, collapsed_seeds=frozenset({1} if one.arm != "dana" else ())) for one in results(HAND)]
-    table = difference_table(compare_arms(cells))
+    table = tables.difference_table(compare_arms(cells))
     index = [column.header for column in table.columns].index("collapsed")
     texts = {row[1]: row[index] for row, _ in table.rows()}
     assert texts == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
@@ -148,12 +113,17 @@ def test_difference_table_counts_the_collapsed_models_of_both_arms():
     assert table.frame["std"].iloc[0] == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
 
 
+def test_difference_table_of_one_seed_has_dashes():
+    table = tables.difference_table(compare_arms(results(base=[0.1], dana=[0.9])))
+    ((cells, _),) = table.rows()
+    assert cells[:7] == ["t", "dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"]
+    assert tables.difference_table(compare_arms(results(dana=[0.1]))) is None
+
+
 def test_loss_table_compares_first_and_last_by_step():
-    rows = [
-        {"arm": "dana", "step": 9, "tokens": 90, "task_loss": 1.0, "general_loss": 3.5},
-        {"arm": "dana", "step": 0, "tokens": 0, "task_loss": 2.0, "general_loss": 3.0},
-    ]
-    frame = loss_table(pd.DataFrame(rows).assign(task_loss_se=0.1, general_loss_se=0.2)).frame.set_index("text")
+    steps = {"step": [9, 0], "tokens": [90, 0], "task_loss": [1.0, 2.0], "general_loss": [3.5, 3.0]}
+    frame = pd.DataFrame({"arm": "dana", **steps, "task_loss_se": 0.1, "general_loss_se": 0.2})
+    frame = tables.loss_table(frame).frame.set_index("text")
     assert frame["change"].to_dict() == {"task": -1.0, "general": 0.5}
     assert frame.loc["task", "perplexity_after"] == pytest.approx(math.e)
     assert frame.loc["task", "tokens"] == 90
